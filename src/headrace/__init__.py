@@ -1,0 +1,1 @@
+"""Headrace runs PySpark pipelines on events."""

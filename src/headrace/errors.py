@@ -1,0 +1,121 @@
+"""Every exception Headrace raises on purpose, drawn once.
+
+A docstring is the default message. `HeadraceError` carries what to do (`hint`), so that a command line can show
+one clear message instead of a traceback.
+
+    HeadraceError
+    ├── UsageError            the user asked for something that cannot be
+    │   ├── ProjectError      a project file that does not import or declares nonsense
+    │   ├── SettingsError     a setting that does not parse or contradicts another
+    │   ├── UpstreamError     an upstream that cannot be opened as described
+    │   └── JavaError         no Java 17 or newer
+    ├── ResourceError         the machine refuses: a port in use, a full or read-only disk
+    ├── SchemaError           the database has a schema this version does not know
+    ├── EventError            one raw event cannot become an event
+    │   ├── MalformedEvent    not the JSON it should be
+    │   └── MissingField      a declared field is absent or of the wrong kind
+    ├── StreamError           a shared stream ended or refused
+    │   ├── StreamEnded       the poll ended, with or without a cause
+    │   ├── SubscriberOverflow a subscriber's queue was full and the policy is to fail it
+    │   └── AckTimeout        a subscriber did not answer in time
+    ├── ApiError              the api answered with a problem
+    │   ├── ApiUnavailable    transient: try again (connection, timeout, 5xx, 429)
+    │   └── ApiRefused        permanent: the request itself is wrong (4xx)
+    │       └── Fenced        a newer owner holds the lease, or the job has ended
+    └── PipelineError         a pipeline or its output failed
+"""
+
+from __future__ import annotations
+
+from inspect import cleandoc
+
+
+class HeadraceError(Exception):
+    """Something went wrong in Headrace."""
+
+    def __init__(self, message: str | None = None, *, hint: str | None = None) -> None:
+        super().__init__(message or cleandoc(type(self).__doc__ or ""))
+        self.hint = hint
+
+
+class UsageError(HeadraceError):
+    """What was asked for cannot be done."""
+
+
+class ProjectError(UsageError):
+    """The project file cannot be used."""
+
+
+class SettingsError(UsageError):
+    """A setting cannot be used."""
+
+
+class UpstreamError(UsageError):
+    """The upstream cannot be opened as it is described."""
+
+
+class JavaError(UsageError):
+    """PySpark needs Java 17 or newer, and none was found."""
+
+
+class ResourceError(HeadraceError):
+    """The machine refused what Headrace needs."""
+
+
+class SchemaError(HeadraceError):
+    """The database has a schema that this version of Headrace does not know."""
+
+
+class EventError(HeadraceError):
+    """A raw event cannot become an event."""
+
+
+class MalformedEvent(EventError):
+    """The raw event is not valid JSON."""
+
+
+class MissingField(EventError):
+    """The raw event lacks a field that the watch declares."""
+
+
+class StreamError(HeadraceError):
+    """A shared stream failed."""
+
+
+class StreamEnded(StreamError):
+    """A shared stream is expected to run for the lifetime of its subscribers, but it ended."""
+
+
+class SubscriberOverflow(StreamError):
+    """The subscriber's queue is full."""
+
+
+class AckTimeout(StreamError):
+    """The subscriber did not answer within the ack timeout."""
+
+
+class ApiError(HeadraceError):
+    """The api answered with a problem."""
+
+    def __init__(
+        self, message: str | None = None, *, hint: str | None = None, status: int | None = None, problem: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+        self.problem = problem
+
+
+class ApiUnavailable(ApiError):
+    """The api cannot be reached just now."""
+
+
+class ApiRefused(ApiError):
+    """The api refused the request."""
+
+
+class Fenced(ApiRefused):
+    """This job no longer holds what it tried to change."""
+
+
+class PipelineError(HeadraceError):
+    """A pipeline failed."""

@@ -1,0 +1,1 @@
+"""Protocols, narrow, owned by those who need them."""

@@ -1,0 +1,1 @@
+"""What goes over HTTP, as typed models that both ends import. Depends on `core` and `errors` only."""

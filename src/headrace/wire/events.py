@@ -1,0 +1,79 @@
+"""Events and dead letters on their way into the log: POST /execution/triggers/events."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from headrace.wire.model import Timestamp, Wire
+
+ItemStatus = Literal["stored", "duplicate", "fenced", "invalid"]
+DeadLetterKind = Literal["malformed", "missing_field", "rejected", "failed", "unserialisable"]
+
+
+class EventItem(Wire):
+    """One event to store. `payload` is JSON text that the api never parses; `firings` are the ids of the triggers that fired."""
+
+    id: str = Field(min_length=1, max_length=1000)
+    source: str = Field(min_length=1, max_length=1000)
+    type: str = Field(min_length=1, max_length=200)
+    subject: str | None = None
+    occurred: Timestamp | None = None
+    follows: str | None = None
+    payload: str
+    stream: str | None = None
+    lane: str | None = None
+    position: int | None = None
+    trace: str | None = None
+    firings: list[int] = Field(min_length=1)
+
+
+class DeadLetterItem(Wire):
+    """One raw event given up on before it became an event. `raw` is its text, with U+FFFD where it was not UTF-8."""
+
+    id: str = Field(min_length=1, max_length=1000)
+    kind: DeadLetterKind
+    reason: str
+    stream: str
+    lane: str | None = None
+    position: int | None = None
+    raw: str
+    triggers: list[int]
+    attempts: int = 1
+    traceback: list[str] = []
+
+
+class EventBatch(Wire):
+    """Events and dead letters, stored in one commit. `epochs` gives, for each trigger named, the epoch of the sender's lease."""
+
+    epochs: dict[int, int]
+    events: list[EventItem] = []
+    dead_letters: list[DeadLetterItem] = []
+
+
+class BatchStored(Wire):
+    """One status for each event and each dead letter, in the order they were sent."""
+
+    events: list[ItemStatus]
+    dead_letters: list[ItemStatus]
+
+
+class Cursor(Wire):
+    """POST /execution/scopes/{scope}/cursor: how far a scope has committed, and what its ordering holds."""
+
+    cursor: int = Field(ge=0)
+    batch: int = Field(ge=0)
+    ordered: int = 0
+    waiting: int = 0
+    lost: int = 0
+    late: int = 0
+    cycles: int = 0
+
+
+class LogHead(Wire):
+    """GET /execution/events/head: the last `seq` of the log (0: empty), the first still kept, and the api's clock."""
+
+    head: int
+    first: int
+    now: Timestamp

@@ -1,0 +1,58 @@
+"""Jobs: the liveness record of one running process. POST /execution/jobs, …/heartbeat, …/complete."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from headrace.wire.model import Wire
+from headrace.wire.streams import StreamReport
+
+JobKind = Literal["triggerer", "pipeline"]
+Wanted = Literal["run", "drain", "stop"]
+
+
+class RegisterJob(Wire):
+    """Register a process. The same `registration_id` always answers with the same job."""
+
+    registration_id: str = Field(min_length=8, max_length=64)
+    kind: JobKind
+    hostname: str
+    pid: int
+    project: str
+
+
+class JobRegistered(Wire):
+    """The answer: who you are, and how often to say that you live (seconds)."""
+
+    job_id: int
+    token: str
+    heartbeat: float
+
+
+class Lease(Wire):
+    """A job's claim on one trigger; `epoch` fences every earlier owner."""
+
+    trigger_id: int
+    epoch: int
+
+
+class Heartbeat(Wire):
+    """A sign of life, with what the job's streams have done since it started (absolute counts)."""
+
+    streams: list[StreamReport] = []
+
+
+class HeartbeatAnswer(Wire):
+    """What the api wants of the job, and the leases that it still holds."""
+
+    wanted: Wanted
+    leases: list[Lease]
+
+
+class CompleteJob(Wire):
+    """The end of a job. The first completion wins; a replay changes nothing."""
+
+    state: Literal["succeeded", "failed"]
+    reason: str | None = None
