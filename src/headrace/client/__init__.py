@@ -1,0 +1,1 @@
+"""The HTTP clients that the triggerer, the pipeline and the command line use."""

@@ -1,0 +1,1 @@
+"""The main job on real flights: feed, progress, independent check."""

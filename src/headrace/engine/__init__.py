@@ -1,0 +1,1 @@
+"""Use-cases of the triggerer: run triggers, upload what they fire."""

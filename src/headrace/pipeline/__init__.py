@@ -1,0 +1,1 @@
+"""The only home of PySpark: source, ordering, sinks, runs."""

@@ -1,0 +1,1 @@
+"""One upstream per file, all passing one contract suite."""

@@ -1,0 +1,1 @@
+"""Api, triggerer and pipeline as supervised processes on one machine."""

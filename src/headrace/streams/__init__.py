@@ -1,0 +1,1 @@
+"""Asyncio around the ledger: one poll per upstream, many readers."""

@@ -1,0 +1,1 @@
+"""What users subclass or declare: triggers, producers, upstreams, watches."""
