@@ -22,7 +22,8 @@ one clear message instead of a traceback.
     │   ├── ApiUnavailable    transient: try again (connection, timeout, 5xx, 429)
     │   └── ApiRefused        permanent: the request itself is wrong (4xx)
     │       └── Fenced        a newer owner holds the lease, or the job has ended
-    └── PipelineError         a pipeline or its output failed
+    ├── PipelineError         a pipeline or its output failed
+    └── ProcessFailed         a supervised process keeps failing
 """
 
 from __future__ import annotations
@@ -119,3 +120,7 @@ class Fenced(ApiRefused):
 
 class PipelineError(HeadraceError):
     """A pipeline failed."""
+
+
+class ProcessFailed(HeadraceError):
+    """A process keeps failing."""

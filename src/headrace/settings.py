@@ -1,1 +1,119 @@
-"""To come."""
+"""Settings, read once: a `headrace.toml`, then the environment (`HEADRACE_…`), then flags; each wins over the one before."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from headrace.errors import ResourceError, SettingsError
+
+CONFIG_FILE = "headrace.toml"
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+def default_home() -> Path:
+    """Return where Headrace keeps its state when nothing else is said: the XDG data folder."""
+    data = os.environ.get("XDG_DATA_HOME") or str(Path("~/.local/share").expanduser())
+    return Path(data) / "headrace"
+
+
+class Settings(BaseSettings):
+    """All that can be set. Frozen; make one with `read_settings`."""
+
+    model_config = SettingsConfigDict(env_prefix="HEADRACE_", frozen=True, extra="forbid", env_ignore_empty=True)
+
+    home: Path = Field(default_factory=default_home, description="folder for the database, logs, checkpoints and tables")
+    database_url: str = Field(default="", description="SQLAlchemy URL; default: a SQLite file in `home`")
+    host: str = Field(default="127.0.0.1", description="address the api listens on")
+    port: int = Field(default=8642, ge=0, le=65535, description="port the api listens on; 0: any free one")
+    api_url: str = Field(default="", description="where the api is; default: `host` and `port`")
+    key: str = Field(default="", repr=False, description="the deployment key; default: made once and kept in `home`")
+    project: Path = Field(default=Path("project.py"), description="the project file")
+    master: str = Field(default="local[*]", description="Spark master, as spark-submit takes it")
+    lookback: Annotated[float, Field(gt=0)] = Field(default=900.0, description="seconds to wait for a leader")
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    debug: bool = Field(default=False, description="show tracebacks")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.host not in LOOPBACK and not self.key:
+            raise ValueError(f"host {self.host} can be reached from outside, so a deployment key is needed: set HEADRACE_KEY")
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Flags win over the environment, which wins over the file."""
+        del dotenv_settings, file_secret_settings
+        path = Path(os.environ.get("HEADRACE_CONFIG", CONFIG_FILE))
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=path)
+
+    @property
+    def database(self) -> str:
+        """The database's URL."""
+        return self.database_url or f"sqlite:///{self.home.absolute() / 'headrace.db'}"
+
+    @property
+    def url(self) -> str:
+        """Where clients find the api, without a trailing slash."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return self.api_url.rstrip("/") or f"http://{host}:{self.port}"
+
+    def with_key(self) -> Self:
+        """Return settings that have a deployment key: this one, or the one kept in `home` (made now if there is none)."""
+        if self.key:
+            return self
+        return self.model_copy(update={"key": _kept_key(self.home / "key")})
+
+
+def read_settings(**flags: object) -> Settings:
+    """Read the settings; a flag that is None was not given.
+
+    Raises:
+        SettingsError: A value does not parse, a name is unknown, or two settings contradict each other.
+    """
+    given: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
+    named = os.environ.get("HEADRACE_CONFIG")
+    if named and not Path(named).is_file():
+        raise SettingsError(f"HEADRACE_CONFIG names {named}, which is not a file.", hint="Correct the variable or unset it.")
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        what = first["msg"].removeprefix("Value error, ")
+        message = f"Setting '{name}' cannot be used: {what}." if name else f"The settings cannot be used: {what}."
+        raise SettingsError(message, hint=f"It may come from {CONFIG_FILE}, a HEADRACE_… variable or a flag.") from error
+    except ValueError as error:
+        raise SettingsError(f"{CONFIG_FILE} is not valid TOML: {error}", hint="Correct the file.") from error
+
+
+def _kept_key(path: Path) -> str:
+    """Return the key in `path`; make one first if there is none. Two processes that start together agree on one."""
+    fresh = path.with_name(f".key-{secrets.token_hex(8)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            with os.fdopen(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+                file.write(secrets.token_urlsafe(32))
+            with suppress(FileExistsError):
+                path.hardlink_to(fresh)  # unlike a rename, it never replaces the key that another process just made
+            fresh.unlink()
+        return path.read_text().strip()
+    except OSError as error:
+        raise ResourceError(
+            f"Cannot keep the deployment key in {path}: {error.strerror}.",
+            hint="Check the folder's owner and free space, or set HEADRACE_KEY.",
+        ) from error

@@ -1,0 +1,46 @@
+# The two commands are `make demo` and `make test`; `make help` lists the rest.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+SEEDS ?= 20
+KILLS ?= 10
+
+.PHONY: help demo demo-year test check docs soak lock clean setup-run setup-dev
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: setup-run ## set up, then run the main job on January's flights
+	@$(BIN)/headrace demo
+
+demo-year: setup-run ## the main job on the whole year
+	@$(BIN)/headrace demo --year
+
+test: setup-dev check ## set up, then run every check and every test
+	@$(BIN)/pytest
+
+check: setup-dev ## ruff, mypy, import contracts, locks, docs
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/mkdocs build --strict --quiet
+
+docs: setup-dev ## serve the documentation on loopback
+	@$(BIN)/mkdocs serve
+
+soak: setup-dev ## the demo over SEEDS seeds, then with each process killed once at a random moment in each of KILLS runs
+	@$(BIN)/python scripts/soak.py --seeds $(SEEDS) --kills $(KILLS)
+
+lock: setup-dev ## pin again what pyproject.toml asks for
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml requirements/build.in --extra server --extra spark --extra demo --group dev -o requirements/dev.lock
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml requirements/build.in --extra server --extra spark --extra demo -c requirements/dev.lock -o requirements/run.lock
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/java.in -o requirements/java.lock
+
+clean: ## remove what the demo, the tests and the docs made
+	@rm -rf headrace-demo site .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse
+
+setup-run:
+	@$(PYTHON) scripts/bootstrap.py run
+
+setup-dev:
+	@$(PYTHON) scripts/bootstrap.py dev

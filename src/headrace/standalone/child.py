@@ -1,0 +1,130 @@
+"""One supervised process: how to start it, what it said when it ended, and when to start it again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import uuid4
+
+from headrace.errors import ResourceError
+
+LIFELINE = "HEADRACE_LIFELINE"
+"""Set for a child whose standard input ends when its parent does."""
+
+REGISTRATION = "HEADRACE_REGISTRATION"
+"""The registration id of this incarnation."""
+
+REPLACES = "HEADRACE_REPLACES"
+"""The registration id of the incarnation before it, which is known to be dead."""
+
+USAGE_EXIT = 2
+"""Exit code of a process that was asked for something that cannot be: starting it again would not help."""
+
+_LONG_LIFE = 20.0  # seconds; a process that lived longer than this starts with a clean record
+_MOST_FAILURES = 6  # in a row, each after a short life
+_TAIL = 40  # lines of a log shown when its process is given up on
+
+
+@dataclass(frozen=True)
+class ChildSpec:
+    """How to start one process: its name, the arguments after `headrace`, and what its environment adds."""
+
+    name: str
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    ends: bool = False
+    """It is done when it exits with 0, rather than expected to run for ever."""
+
+
+@dataclass
+class Record:
+    """What happened to one process: pure bookkeeping that decides whether and when it starts again."""
+
+    failures: int = 0
+    restarts: int = 0
+
+    def backoff(self, lived: float) -> float | None:
+        """Return the seconds to wait before the next start after a life of `lived` seconds; None: give up."""
+        self.failures = 1 if lived >= _LONG_LIFE else self.failures + 1
+        if self.failures >= _MOST_FAILURES:
+            return None
+        self.restarts += 1
+        return 0.0 if self.failures == 1 else min(10.0, 0.25 * 2.0**self.failures)
+
+
+class Child:
+    """One process at a time under one name; its output goes to `<logs>/<name>.log`."""
+
+    def __init__(self, spec: ChildSpec, logs: Path) -> None:
+        self.spec = spec
+        self.log = logs / f"{spec.name}.log"
+        self.record = Record()
+        self.process: asyncio.subprocess.Process | None = None
+        self._registration: str | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process's id, while it runs."""
+        return self.process.pid if self.process is not None and self.process.returncode is None else None
+
+    async def start(self) -> asyncio.subprocess.Process:
+        """Start the process in a session of its own, so that Ctrl-C reaches the supervisor alone.
+
+        Raises:
+            ResourceError: The log cannot be written, or the process cannot be made.
+        """
+        environment = dict(os.environ) | dict(self.spec.environment) | {LIFELINE: "stdin", REGISTRATION: uuid4().hex}
+        if self._registration:
+            environment[REPLACES] = self._registration
+        self._registration = environment[REGISTRATION]
+        try:
+            with self.log.open("ab") as log:
+                self.process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-m",
+                    "headrace",
+                    *self.spec.arguments,
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    env=environment,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise ResourceError(f"Cannot start '{self.spec.name}': {error.strerror}.", hint=f"Check {self.log.parent}.") from error
+        return self.process
+
+    async def stop(self, grace: float) -> None:
+        """Ask the process to end; after `grace` seconds make it, and whatever it started."""
+        process = self.process
+        if process is None or process.returncode is not None:
+            return
+        process.terminate()
+        try:
+            async with asyncio.timeout(grace):
+                await process.wait()
+        except TimeoutError:
+            self.kill_group()
+            await process.wait()
+
+    def kill_group(self) -> None:
+        """End the process and its descendants at once."""
+        if self.process is not None:
+            try:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                return
+
+    def last_words(self) -> str:
+        """Return the end of its log."""
+        try:
+            with self.log.open(encoding="utf-8", errors="replace") as lines:
+                return "".join(deque(lines, maxlen=_TAIL)).rstrip()
+        except OSError as error:
+            return f"(its log cannot be read: {error.strerror})"

@@ -1,0 +1,129 @@
+"""Processes that live together: started in order, started again when they die, stopped in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Self
+
+import structlog
+
+from headrace.errors import HeadraceError, ProcessFailed, ResourceError
+from headrace.standalone.child import USAGE_EXIT, Child, ChildSpec
+
+Ready = Callable[[], Awaitable[None]]
+Notice = Callable[[str], None]
+
+_GRACE = 25.0  # seconds between asking a process to end and making it
+
+
+class Fleet:
+    """Run children until told to stop, or until one of them fails for good.
+
+    `async with Fleet(...)` starts nothing by itself; `start` starts one child. On exit all are stopped, the last started first.
+    """
+
+    def __init__(self, logs: Path, notice: Notice) -> None:
+        self._logs = logs
+        self._notice = notice
+        self._log = structlog.get_logger(__name__)
+        self._children: dict[str, Child] = {}
+        self._stack = AsyncExitStack()
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def __aenter__(self) -> Self:
+        try:
+            self._logs.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ResourceError(f"Cannot make the log folder {self._logs}: {error.strerror}.", hint="Choose another --home.") from error
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+        if self._failed.done() and not self._failed.cancelled():
+            self._failed.exception()  # it was raised where it was awaited, or a stop made it moot
+
+    @property
+    def restarts(self) -> dict[str, int]:
+        """How often each child was started again."""
+        return {name: child.record.restarts for name, child in self._children.items()}
+
+    def pid(self, name: str) -> int | None:
+        """The process id of a child, while it runs."""
+        return self._children[name].pid
+
+    async def start(self, spec: ChildSpec, *, ready: Ready | None = None) -> asyncio.Task[None]:
+        """Start a child and keep it alive; return once it is `ready`. The task ends when the child is done for good.
+
+        Raises:
+            ProcessFailed: It ended for good before it was ready.
+        """
+        child = Child(spec, self._logs)
+        self._children[spec.name] = child
+        await child.start()
+        task = asyncio.create_task(self._keep(child), name=f"keep {spec.name}")
+        self._stack.push_async_callback(self._stop, child, task)
+        if ready is not None:
+            waiting = asyncio.create_task(_as_coroutine(ready), name=f"{spec.name} ready")
+            await asyncio.wait({waiting, task, self._failed}, return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
+                waiting.cancel()
+                await asyncio.wait({waiting})
+                await self.failed()
+            await waiting
+        return task
+
+    async def failed(self) -> None:
+        """Wait until a child fails for good.
+
+        Raises:
+            ProcessFailed: Always; it never returns.
+        """
+        await asyncio.shield(self._failed)
+
+    async def _keep(self, child: Child) -> None:
+        name = child.spec.name
+        while True:
+            process = child.process
+            if process is None:
+                return
+            began = time.monotonic()
+            code = await process.wait()
+            child.kill_group()  # what a killed process leaves behind must not outlive it
+            if code == 0 and child.spec.ends:
+                return
+            how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+            pause = None if code == USAGE_EXIT else child.record.backoff(time.monotonic() - began)
+            if pause is None:
+                self._fail(self._given_up(child, how))
+                return
+            self._notice(f"{name} {how}; starting it again" + (f" in {pause:.1f} s" if pause else ""))
+            await asyncio.sleep(pause)
+            try:
+                await child.start()
+            except HeadraceError as error:
+                self._fail(error)
+                return
+
+    def _fail(self, error: HeadraceError) -> None:
+        if not self._failed.done():
+            self._failed.set_exception(error)
+
+    @staticmethod
+    def _given_up(child: Child, how: str) -> ProcessFailed:
+        message = f"'{child.spec.name}' {how}, and starting it again does not help. The end of {child.log}:\n\n{child.last_words()}"
+        return ProcessFailed(message)
+
+    async def _stop(self, child: Child, task: asyncio.Task[None]) -> None:
+        task.cancel()
+        await asyncio.wait({task})
+        await child.stop(_GRACE)
+        child.kill_group()
+        self._log.debug("child stopped", child=child.spec.name)
+
+
+async def _as_coroutine(ready: Ready) -> None:
+    await ready()
