@@ -1,1 +1,1 @@
-"""What users subclass or declare: triggers, producers, upstreams, watches."""
+"""What users subclass and declare: triggers, producers, upstreams."""

@@ -1,0 +1,32 @@
+"""How the subscribers answered one raw event, and what a producer is told of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class AdvanceOutcome:
+    """How many subscribers answered one raw event, each counted once.
+
+    `acked` moved past it, and all they made of it is durable (those that did not want it count here too); `failed` did not finish in time,
+    or left without reading it: redeliver; `rejected` refused it for good: dead-letter; `spilled` have it in their durable backlog.
+    """
+
+    acked: int
+    failed: int
+    rejected: int = 0
+    spilled: int = 0
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nobody failed, nobody rejected, and at least one acked."""
+        return not self.failed and not self.rejected and self.acked > 0
+
+
+class AdvanceItem(NamedTuple):
+    """One answered raw event: what the producer gave with it, and the outcome."""
+
+    broker_payload: Any
+    outcome: AdvanceOutcome

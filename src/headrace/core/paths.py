@@ -1,0 +1,49 @@
+"""Where a field is in a JSON value: `$.a.b[0]`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.errors import ProjectError
+
+_STEP = re.compile(r"\.(?P<name>[^.\[\]\s]+)|\[(?P<index>\d+)\]|\['(?P<quoted>[^']+)'\]")
+
+
+@dataclass(frozen=True, slots=True)
+class JsonPath:
+    """A path into a JSON value, equal to every path with the same text; `parse` makes one."""
+
+    text: str
+    steps: tuple[str | int, ...] = field(compare=False)
+
+    @classmethod
+    def parse(cls, text: str) -> JsonPath:
+        """Return the path that `text` describes: `$`, then `.name`, `['name']` or `[0]`, at least once. Raises `ProjectError`."""
+        steps: list[str | int] = []
+        at = 1
+        while text.startswith("$") and (step := _STEP.match(text, at)):
+            index = step["index"]
+            steps.append(int(index) if index is not None else step["name"] or step["quoted"])
+            at = step.end()
+        if not steps or at != len(text):
+            raise ProjectError(f"{text!r} is not a path into the event.", hint="Write it like $.carrier or $.legs[0].id.")
+        return cls(text, tuple(steps))
+
+    def find(self, value: Any) -> Any:
+        """Return what is there in `value`, or None where nothing is or where it is null."""
+        for step in self.steps:
+            if isinstance(step, str):
+                if not isinstance(value, Mapping):
+                    return None
+                value = value.get(step)
+            else:
+                if not isinstance(value, list) or step >= len(value):
+                    return None
+                value = value[step]
+        return value
+
+    def __str__(self) -> str:
+        return self.text

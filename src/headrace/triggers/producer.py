@@ -1,0 +1,47 @@
+"""The broker side of a shared stream."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Hashable, Sequence
+from typing import Any
+
+from headrace.core.outcome import AdvanceItem
+
+
+class SharedStreamProducer(ABC):
+    """Yields raw events and later advances the broker; one instance owns the connection for the lifetime of one poll."""
+
+    @abstractmethod
+    def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
+        """Open the connection and yield `(raw_event, broker_payload)` for ever, or raise; an async generator.
+
+        `broker_payload` is whatever this producer needs to advance the broker past the raw event.
+        """
+
+    @abstractmethod
+    async def advance(self, batch: Sequence[AdvanceItem]) -> None:
+        """Tell the broker that a lane is done up to here: commit, delete, ack.
+
+        `batch` is never empty: the answered raw events of one lane, in order and without gap. The lane's next batch comes only after
+        this call has returned; other lanes' calls may overlap with it. When it raises it is called again with the same batch.
+        """
+
+    def get_advance_lane(self, broker_payload: Any) -> Hashable:
+        """Return the lane of a raw event; by default there is one lane. Called once for each raw event: be quick, do not block."""
+        del broker_payload
+        return None
+
+    def get_position(self, broker_payload: Any) -> int | None:
+        """Return the raw event's position, which rises within its lane; None: the upstream has none."""
+        del broker_payload
+        return None
+
+    def get_lane_end(self, lane: Hashable) -> int | None:
+        """Return the position at which the lane ends just now, to tell how far behind the reading is; None: unknown."""
+        del lane
+        return None
+
+    async def aclose(self) -> None:
+        """Close the connection; called once, when the poll has ended and the last advance has returned."""
+        return

@@ -1,0 +1,89 @@
+"""The declared trigger: which raw events of an upstream become events, and how, without any Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headrace.core.envelope import Envelope
+from headrace.core.paths import JsonPath
+from headrace.core.patterns import leaves
+from headrace.errors import ProjectError
+from headrace.triggers.base import BaseEventTrigger
+from headrace.triggers.producer import SharedStreamProducer
+from headrace.triggers.upstream import Upstream, load_upstream
+
+CLASSPATH = f"{__name__}.WatchTrigger"
+
+
+class WatchTrigger(BaseEventTrigger):
+    """Fires on every raw event that `match` matches (None: on all).
+
+    `id`, `follows`, `subject`, `occurred` are paths into the event (`$.a.b[0]`) or None; `type` and `source` are a path or the text itself,
+    by default the upstream's. `upstream` is one, or what `serialize` made of one. Raises `ProjectError`.
+    """
+
+    def __init__(
+        self,
+        *,
+        upstream: Upstream | Mapping[str, Any],
+        match: Mapping[str, Any] | None = None,
+        id: str | None = None,
+        follows: str | None = None,
+        subject: str | None = None,
+        occurred: str | None = None,
+        type: str | None = None,
+        source: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.upstream = upstream if isinstance(upstream, Upstream) else load_upstream(upstream["classpath"], dict(upstream["kwargs"]))
+        self.match = match
+        if match is not None:
+            leaves(match)
+        self._paths = {"id": id, "follows": follows, "subject": subject, "occurred": occurred, "type": type, "source": source}
+        self.envelope = Envelope(
+            source=_path_or_text("source", source, self.upstream.source),
+            type=_path_or_text("type", type, self.upstream.event_type),
+            id=_path("id", id),
+            follows=_path("follows", follows),
+            subject=_path("subject", subject),
+            occurred=_path("occurred", occurred),
+        )
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path, and the keyword arguments as plain JSON; what is not declared is left out."""
+        classpath, kwargs = self.upstream.serialize()
+        declared: dict[str, Any] = {"upstream": {"classpath": classpath, "kwargs": kwargs}}
+        if self.match is not None:
+            declared["match"] = self.match
+        return CLASSPATH, declared | {name: path for name, path in self._paths.items() if path is not None}
+
+    def shared_stream_key(self) -> str:
+        """Return the upstream's key."""
+        return self.upstream.stream_key()
+
+    @classmethod
+    def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> SharedStreamProducer:
+        """Return a producer of the upstream that `kwargs` describe."""
+        return cls(**kwargs).upstream.producer()
+
+    def relative_to(self, base: Path) -> WatchTrigger:
+        """Return the watch with its upstream seen from the folder `base`."""
+        return WatchTrigger(upstream=self.upstream.relative_to(base), match=self.match, **self._paths)
+
+
+def _path(name: str, text: object) -> JsonPath | None:
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise ProjectError(f"{name}= must be a path such as '$.{name}', not {text!r}.")
+    return JsonPath.parse(text)
+
+
+def _path_or_text(name: str, text: object, default: str) -> str | JsonPath:
+    if text is None:
+        return default
+    if not isinstance(text, str) or not text:
+        raise ProjectError(f"{name}= must be a text or a path such as '$.{name}', not {text!r}.")
+    return JsonPath.parse(text) if text.startswith("$") else text
