@@ -1,0 +1,219 @@
+"""Causal order: decides which events of a scope are ready, which wait for their leader, and which have waited too long.
+
+Its law, which the property tests hold it to:
+
+- An event waits if and only if its leader waits, or has not been offered yet. Everything else is released at once.
+- What waits forms trees. A tree is released as a whole, from its root downwards, or not at all; so an event that stopped
+  being a root never is one again, and only roots grow old.
+- A cycle can only be closed by an event that others already wait for. It is found then and there.
+
+It keeps no list of the events it has released: the log drops known ids, and stamps each event with the `seq` of a leader that
+came before it. What is kept is what waits, and the keys of leaders given up as lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final, TypeAlias
+
+from headrace.core.ordering_blob import OrderingBlob, Waiting
+
+Offered: TypeAlias = tuple[int, bytes, bytes | None, int, int, str]
+"""One event: (seq, key, leader's key or None, leader's seq or -1, occurred in µs, id)."""
+
+LOST: Final = "lost"
+LATE: Final = "late"
+CYCLE: Final = "cycle"
+
+GIVEN_UP_LIMIT: Final = 100_000
+"""So many lost leaders are remembered; beyond it the older half is forgotten, and such a leader comes without its `late` mark."""
+
+
+class Released:
+    """Events to handle now, in this order, as columns: `seqs`, `marks` (None, LOST, LATE or CYCLE) and `waited` (µs)."""
+
+    __slots__ = ("marks", "seqs", "waited")
+
+    def __init__(self) -> None:
+        self.seqs: list[int] = []
+        self.marks: list[str | None] = []
+        self.waited: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.seqs)
+
+    def add(self, seq: int, mark: str | None, waited: int) -> None:
+        """Append one event."""
+        self.seqs.append(seq)
+        self.marks.append(mark)
+        self.waited.append(waited)
+
+
+class CausalOrder:
+    """The ordering of one scope. `now` and `lookback` are µs on the scope's clock, which never goes back.
+
+    `position` is how many events were released so far, `head` the last seq offered; `lost`, `late` and `cycles` are counts.
+    """
+
+    def __init__(self, lookback: int) -> None:
+        self.lookback = lookback
+        self.position = 0
+        self.head = 0
+        self.lost = 0
+        self.late = 0
+        self.cycles = 0
+        self._waiting: dict[bytes, Waiting] = {}
+        self._followers: dict[bytes, list[bytes]] = {}  # leader -> those that wait for it
+        self._roots: dict[bytes, int] = {}  # waiting events whose leader does not wait -> since; the oldest first
+        self._shortcut: dict[bytes, bytes] = {}  # waiting event -> some key above it, to find the top of a tree quickly
+        self._given_up: dict[bytes, None] = {}  # leaders given up as lost, the oldest first
+
+    def __len__(self) -> int:
+        """How many events wait."""
+        return len(self._waiting)
+
+    def offer(self, events: Iterable[Offered], now: int) -> Released:
+        """Take events in order of seq, and return what is ready; an event seen before (its seq, or a waiting key) changes nothing."""
+        out = Released()
+        waiting, followers, given_up = self._waiting, self._followers, self._given_up
+        add_seq, add_mark, add_waited = out.seqs.append, out.marks.append, out.waited.append
+        head = self.head
+        offered: set[bytes] = set()
+        for seq, key, leader, leader_seq, occurred, id in events:
+            if seq <= head or key in offered or key in waiting:
+                continue
+            head = seq
+            offered.add(key)
+            late = key in given_up
+            if late:
+                del given_up[key]
+                self.late += 1
+            if leader is not None and leader != key and (leader_seq < 0 or leader in waiting):
+                self._wait(Waiting(seq, key, leader, occurred, id, now, late), now, out)
+                continue
+            add_seq(seq)
+            add_mark(LATE if late else None)
+            add_waited(0)
+            if key in followers:
+                self._release_followers([key], now, out)
+        self.head = head
+        self.position += len(out)
+        return out
+
+    def expire(self, now: int) -> Released:
+        """Give up on the leaders that did not come within the lookback: release the roots that wait for them, and their trees."""
+        out = Released()
+        due: list[Waiting] = []
+        for key, since in self._roots.items():
+            if since + self.lookback > now:
+                break
+            due.append(self._waiting[key])
+        if due:
+            self._give_up(due)
+            for root in sorted(due, key=_place):
+                self._release(root, LOST, now, out)
+                self._release_followers([root.key], now, out)
+            self.lost += len(due)
+            self.position += len(out)
+        return out
+
+    def waiting(self) -> Iterator[Waiting]:
+        """Give what waits, the longest first."""
+        return iter(self._waiting.values())
+
+    def snapshot(self) -> bytes:
+        """Return the whole state; `restore` makes it again."""
+        totals = (self.position, self.head, self.lost, self.late, self.cycles)
+        return OrderingBlob(totals, list(self._waiting.values()), list(self._given_up)).pack()
+
+    @classmethod
+    def restore(cls, snapshot: bytes, lookback: int) -> CausalOrder:
+        """Return the ordering that `snapshot` was taken of; the lookback may be another."""
+        blob = OrderingBlob.unpack(snapshot)
+        order = cls(lookback)
+        order.position, order.head, order.lost, order.late, order.cycles = blob.totals
+        order._given_up = dict.fromkeys(blob.given_up)
+        waiting = order._waiting = {entry.key: entry for entry in blob.waiting}
+        for entry in blob.waiting:
+            order._followers.setdefault(entry.leader, []).append(entry.key)
+            if entry.leader not in waiting:
+                order._roots[entry.key] = entry.since
+        return order
+
+    def _wait(self, entry: Waiting, now: int, out: Released) -> None:
+        """Let one event wait, unless it closes a cycle."""
+        key, leader = entry.key, entry.leader
+        mine = self._followers.get(key)
+        if mine is not None:
+            for follower in mine:
+                self._roots.pop(follower, None)
+            if self._top(leader) == key:
+                self._break_cycle(entry, now, out)
+                return
+        if leader not in self._waiting:
+            self._roots[key] = entry.since
+        self._waiting[key] = entry
+        self._followers.setdefault(leader, []).append(key)
+
+    def _top(self, key: bytes) -> bytes:
+        """Return the key that the tree of `key` waits for: the first above it that does not wait; `key` itself if it does not."""
+        path: list[bytes] = []
+        while (entry := self._waiting.get(key)) is not None:
+            path.append(key)
+            key = self._shortcut.get(key, entry.leader)
+        for below in path:
+            self._shortcut[below] = key
+        return key
+
+    def _break_cycle(self, closing: Waiting, now: int, out: Released) -> None:
+        """Release the cycle that `closing` closes, in order of (occurred, id), then all that hangs on it."""
+        self._waiting[closing.key] = closing
+        self._followers.setdefault(closing.leader, []).append(closing.key)
+        members = [closing]
+        while members[-1].leader != closing.key:
+            members.append(self._waiting[members[-1].leader])
+        members.sort(key=_place)
+        for member in members:
+            self._release(member, CYCLE, now, out)
+        self.cycles += 1
+        self._release_followers([member.key for member in members], now, out)
+
+    def _release(self, entry: Waiting, mark: str | None, now: int, out: Released) -> None:
+        """Release one event that waits."""
+        key = entry.key
+        del self._waiting[key]
+        self._roots.pop(key, None)
+        self._shortcut.pop(key, None)
+        out.add(entry.seq, mark or (LATE if entry.late else None), now - entry.since)
+
+    def _release_followers(self, released: list[bytes], now: int, out: Released) -> None:
+        """Release everything below what was just released: generation by generation, siblings in order of (occurred, id)."""
+        for key in released:  # a worklist: it grows as we go
+            keys = self._followers.pop(key, None)
+            if keys is None:
+                continue
+            entries = [entry for follower in keys if (entry := self._waiting.get(follower)) is not None]
+            if len(entries) > 1:
+                entries.sort(key=_place)
+            for entry in entries:
+                self._release(entry, None, now, out)
+                released.append(entry.key)
+
+    def _give_up(self, roots: list[Waiting]) -> None:
+        """Remember the leaders of `roots` as lost, and that these roots no longer wait for them."""
+        gone = {root.key for root in roots}
+        for leader in {root.leader: None for root in roots}:
+            self._given_up[leader] = None
+            left = [key for key in self._followers[leader] if key not in gone]
+            if left:
+                self._followers[leader] = left
+            else:
+                del self._followers[leader]
+        if len(self._given_up) > GIVEN_UP_LIMIT:
+            self._given_up = dict.fromkeys(islice(self._given_up, len(self._given_up) - GIVEN_UP_LIMIT // 2, None))
+
+
+def _place(entry: Waiting) -> tuple[int, str, int]:
+    """The order among events that are ready together."""
+    return (entry.occurred, entry.id, entry.seq)

@@ -1,0 +1,81 @@
+"""The durable form of a scope's ordering state: one compact, versioned run of bytes."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from headrace.core.identity import KEY_BYTES
+
+_HEADER: Final = struct.Struct("<4sqqqqqQQ")
+_MAGIC: Final = b"HRO1"
+
+
+class Waiting(NamedTuple):
+    """One event that waits for `leader`, since when, and whether its own followers had given up on it (`late`). Times in µs."""
+
+    seq: int
+    key: bytes
+    leader: bytes
+    occurred: int
+    id: str
+    since: int
+    late: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OrderingBlob:
+    """Totals (position, head, lost, late, cycles), what waits in order of arrival, and the leaders given up as lost."""
+
+    totals: tuple[int, int, int, int, int]
+    waiting: list[Waiting]
+    given_up: list[bytes]
+
+    def pack(self) -> bytes:
+        """Return the bytes: a header, then one column after the other."""
+        rows = self.waiting
+        ids = [row.id.encode() for row in rows]
+        n = len(rows)
+        return b"".join(
+            [
+                _HEADER.pack(_MAGIC, *self.totals, n, len(self.given_up)),
+                struct.pack(f"<{n}q", *[row.seq for row in rows]),
+                struct.pack(f"<{n}q", *[row.occurred for row in rows]),
+                struct.pack(f"<{n}q", *[row.since for row in rows]),
+                struct.pack(f"<{n}I", *[len(id) for id in ids]),
+                bytes([row.late for row in rows]),
+                b"".join([row.key for row in rows]),
+                b"".join([row.leader for row in rows]),
+                b"".join(self.given_up),
+                b"".join(ids),
+            ]
+        )
+
+    @classmethod
+    def unpack(cls, blob: bytes) -> OrderingBlob:
+        """Return what `pack` packed; ValueError for anything else."""
+        if blob[:4] != _MAGIC:
+            raise ValueError("not an ordering state of this version")
+        _, position, head, lost, late, cycles, n, lost_keys = _HEADER.unpack_from(blob)
+        at = _HEADER.size
+        seqs, at = struct.unpack_from(f"<{n}q", blob, at), at + 8 * n
+        occurred, at = struct.unpack_from(f"<{n}q", blob, at), at + 8 * n
+        since, at = struct.unpack_from(f"<{n}q", blob, at), at + 8 * n
+        lengths, at = struct.unpack_from(f"<{n}I", blob, at), at + 4 * n
+        lates, at = [flag == 1 for flag in blob[at : at + n]], at + n
+        keys, at = _keys(blob, at, n)
+        leaders, at = _keys(blob, at, n)
+        given_up, at = _keys(blob, at, lost_keys)
+        ids: list[str] = []
+        for length in lengths:
+            ids.append(blob[at : at + length].decode())
+            at += length
+        waiting = list(map(Waiting._make, zip(seqs, keys, leaders, occurred, ids, since, lates, strict=True)))
+        return cls((position, head, lost, late, cycles), waiting, given_up)
+
+
+def _keys(blob: bytes, at: int, count: int) -> tuple[list[bytes], int]:
+    """Return `count` keys that begin at `at`, and where they end."""
+    end = at + KEY_BYTES * count
+    return [blob[i : i + KEY_BYTES] for i in range(at, end, KEY_BYTES)], end
