@@ -1,1 +1,235 @@
-"""To come."""
+"""What a user declares in one Python file: watches, triggers, pipelines."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from headrace.errors import HeadraceError, ProjectError
+from headrace.triggers.base import BaseEventTrigger, stream_name
+from headrace.triggers.upstream import Upstream
+from headrace.triggers.watch import WatchTrigger
+from headrace.wire.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject
+
+BATCHES: Final = ("micro",)
+"""How a pipeline may be fed: with whatever has come since its last run."""
+
+_NAME = re.compile(r"[\w.\-]{1,200}")
+_TABLE = re.compile(r"[A-Za-z_]\w{0,199}", re.ASCII)
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """One pipeline: the user's function, the triggers whose events it takes (glob patterns), and where its rows go.
+
+    `payload` is the DDL schema of the payload (None: inferred elsewhere); `table` None: the function writes for itself.
+    """
+
+    name: str
+    on: tuple[str, ...]
+    function: Callable[..., Any]
+    table: str | None
+    payload: str | None
+    batch: str
+
+    def takes(self, trigger_name: str) -> bool:
+        """Whether the pipeline takes the events of the trigger of this name."""
+        return any(fnmatchcase(trigger_name, pattern) for pattern in self.on)
+
+
+class Project:
+    """All that one project file declares. Whatever is wrong with a declaration is a `ProjectError`, at once."""
+
+    def __init__(self, name: str) -> None:
+        self.name = _checked(name, "A project")
+        self._triggers: dict[str, BaseEventTrigger] = {}
+        self._pipelines: dict[str, Pipeline] = {}
+
+    @property
+    def triggers(self) -> Mapping[str, BaseEventTrigger]:
+        """The triggers, by name."""
+        return MappingProxyType(self._triggers)
+
+    @property
+    def pipelines(self) -> Mapping[str, Pipeline]:
+        """The pipelines, by name."""
+        return MappingProxyType(self._pipelines)
+
+    def watch(
+        self,
+        name: str,
+        upstream: Upstream,
+        *,
+        match: Mapping[str, Any] | None = None,
+        id: str | None = None,
+        follows: str | None = None,
+        subject: str | None = None,
+        occurred: str | None = None,
+        type: str | None = None,
+        source: str | None = None,
+    ) -> WatchTrigger:
+        """Declare a trigger without Python; the fields are those of `WatchTrigger`."""
+        if not isinstance(upstream, Upstream):
+            raise ProjectError(f"The watch {name!r} has {upstream!r} for an upstream.", hint="Give it one, such as Directory('feed').")
+        try:
+            trigger = WatchTrigger(
+                upstream=upstream, match=match, id=id, follows=follows, subject=subject, occurred=occurred, type=type, source=source
+            )
+        except ProjectError as error:
+            raise ProjectError(f"The watch {name!r}: {error}", hint=error.hint) from error
+        self.trigger(name, trigger)
+        return trigger
+
+    def trigger(self, name: str, trigger: BaseEventTrigger) -> None:
+        """Declare a trigger that is written in Python."""
+        if not isinstance(trigger, BaseEventTrigger):
+            raise ProjectError(f"The trigger {name!r} is {trigger!r}.", hint="Give an instance of a subclass of BaseEventTrigger.")
+        if _checked(name, "A trigger") in self._triggers:
+            raise ProjectError(f"Two triggers have the name {name!r}.")
+        self._triggers[name] = trigger
+
+    def pipeline(
+        self,
+        on: str | Sequence[str],
+        table: str | None = None,
+        name: str | None = None,
+        payload: str | None = None,
+        batch: str = "micro",
+    ) -> Callable[[_Function], _Function]:
+        """Declare the decorated function a pipeline: fed with the events of the triggers that match `on`. The function stays as it is."""
+
+        def declare(function: _Function) -> _Function:
+            named = _checked(name if name is not None else getattr(function, "__name__", ""), "A pipeline")
+            if named in self._pipelines:
+                raise ProjectError(f"Two pipelines have the name {named!r}.")
+            self._pipelines[named] = Pipeline(named, _patterns(on, named), function, _table(table, named), payload, _batch(batch, named))
+            return function
+
+        return declare
+
+    def relative_to(self, base: Path) -> None:
+        """Let relative paths in the watches' upstreams start from the folder `base`."""
+        for name, trigger in self._triggers.items():
+            if isinstance(trigger, WatchTrigger):
+                self._triggers[name] = trigger.relative_to(base)
+
+    def declaration(self) -> DeclareProject:
+        """Return the whole project as the api keeps it. Raises `ProjectError` where the parts do not fit together."""
+        for pipeline in self._pipelines.values():
+            for pattern in pipeline.on:
+                if not any(fnmatchcase(trigger, pattern) for trigger in self._triggers):
+                    raise ProjectError(
+                        f"The pipeline {pipeline.name!r} takes {pattern!r}, but no trigger has such a name.",
+                        hint=f"The triggers are: {', '.join(self._triggers) or 'none'}.",
+                    )
+        return DeclareProject(
+            triggers=[_declared(name, trigger) for name, trigger in self._triggers.items()],
+            pipelines=[
+                DeclaredPipeline(name=pipeline.name, on=list(pipeline.on), table=pipeline.table, batch=pipeline.batch)
+                for pipeline in self._pipelines.values()
+            ],
+        )
+
+
+def load_project(path: Path) -> Project:
+    """Import the project file at `path` and return its project. Every failure is a `ProjectError` that says what to do.
+
+    The file's folder is added to the import path, and relative paths in the project start from it.
+    """
+    path = Path(path).resolve()
+    if not path.is_file():
+        raise ProjectError(f"There is no project file {path}.", hint="Give its path with --project, or make one with: headrace init")
+    module = _imported(path)
+    found = {id(value): value for value in vars(module).values() if isinstance(value, Project)}
+    if len(found) != 1:
+        how_many = "no project" if not found else f"{len(found)} projects"
+        raise ProjectError(f"{path} has {how_many}.", hint='It needs one, at the top level: project = Project("my-project")')
+    project = next(iter(found.values()))
+    project.relative_to(path.parent)
+    project.declaration()
+    return project
+
+
+def _imported(path: Path) -> ModuleType:
+    name = "headrace_project_" + re.sub(r"\W", "_", path.stem)
+    spec = spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ProjectError(f"{path} is not a Python file.", hint="A project file ends in .py.")
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except HeadraceError as error:
+        sys.modules.pop(name)
+        raise ProjectError(f"{path}{_line(error, path)}: {error}", hint=error.hint) from error
+    except (Exception, SystemExit) as error:
+        sys.modules.pop(name)
+        raise ProjectError(
+            f"{path}{_line(error, path)} does not import: {type(error).__name__}: {error}", hint=f"Try it alone: python {path}"
+        ) from error
+    return module
+
+
+def _line(error: BaseException, path: Path) -> str:
+    """Where in the project file it went wrong, as `:12`."""
+    if isinstance(error, SyntaxError):
+        return f":{error.lineno}"
+    lines = []
+    step = error.__traceback__
+    while step is not None:
+        if step.tb_frame.f_code.co_filename == str(path):
+            lines.append(step.tb_lineno)
+        step = step.tb_next
+    return f":{lines[-1]}" if lines else ""
+
+
+def _declared(name: str, trigger: BaseEventTrigger) -> DeclaredTrigger:
+    try:
+        classpath, kwargs = trigger.serialize()
+        key = trigger.shared_stream_key()
+        msgspec.json.encode(kwargs)
+    except Exception as error:
+        raise ProjectError(
+            f"The trigger {name!r} cannot be written down: {type(error).__name__}: {error}",
+            hint="serialize() returns the class path and keyword arguments of plain JSON.",
+        ) from error
+    return DeclaredTrigger(name=name, classpath=classpath, kwargs=kwargs, stream=None if key is None else stream_name(key))
+
+
+def _checked(name: object, what: str) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ProjectError(f"{what} cannot have the name {name!r}.", hint="A name has letters, digits, '.', '-' and '_', at most 200.")
+    return name
+
+
+def _patterns(on: object, pipeline: str) -> tuple[str, ...]:
+    patterns = (on,) if isinstance(on, str) else tuple(on) if isinstance(on, Sequence) else ()
+    if not patterns or not all(isinstance(pattern, str) and pattern for pattern in patterns):
+        raise ProjectError(f"The pipeline {pipeline!r} has on={on!r}.", hint="Name the triggers: on='legs.*' or on=['legs.united'].")
+    return patterns
+
+
+def _table(table: object, pipeline: str) -> str | None:
+    if table is None:
+        return None
+    if not isinstance(table, str) or not _TABLE.fullmatch(table):
+        raise ProjectError(f"The pipeline {pipeline!r} has table={table!r}.", hint="A table's name has letters, digits and '_'.")
+    return table
+
+
+def _batch(batch: str, pipeline: str) -> str:
+    if batch not in BATCHES:
+        raise ProjectError(f"The pipeline {pipeline!r} has batch={batch!r}.", hint=f"This version has: {', '.join(BATCHES)}.")
+    return batch
