@@ -1,1 +1,105 @@
-"""To come."""
+"""The only composition root: puts real parts together into processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from headrace.errors import ResourceError
+from headrace.project import load_project
+from headrace.wire.jobs import JobKind, RegisterJob
+
+if TYPE_CHECKING:
+    from headrace.project import Project
+    from headrace.settings import Settings
+
+# Heavy parts are imported by the process that needs them: the triggerer never loads SQLAlchemy, nor the api PySpark.
+
+
+def read_project(settings: Settings) -> Project:
+    """Import the project file. Raises `ProjectError`."""
+    return load_project(settings.project)
+
+
+def serve_api(settings: Settings, *, migrate: bool) -> None:
+    """Serve the api until SIGINT or SIGTERM."""
+    import uvicorn
+
+    from headrace.api.app import create_app
+    from headrace.store import open_store
+
+    _make_folder(settings.home)
+    with _listen(settings.host, settings.port) as listener, open_store(settings.database, migrate=migrate) as store:
+        app = create_app(store, key=settings.key)
+        config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=5, lifespan="on")
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+async def run_triggerer(settings: Settings) -> None:
+    """Run the project's triggers until SIGINT or SIGTERM."""
+    from headrace.client.triggerer import TriggererClient
+    from headrace.engine.triggerer import Identity, Triggerer
+    from headrace.standalone.signals import stop_signals
+
+    project = read_project(settings)
+    async with TriggererClient(settings.url, key=settings.key) as api, stop_signals() as stop:
+        identity = Identity(job=_registration("triggerer", project.name), declared=project.declaration())
+        await Triggerer(api, identity, next_registration=lambda: uuid4().hex).run(stop)
+
+
+def run_pipelines(settings: Settings) -> None:
+    """Run the project's pipelines until SIGINT or SIGTERM."""
+    from headrace.pipeline.driver import PipelineOptions, run_pipeline
+
+    project = read_project(settings)
+    project.declaration()
+    _make_folder(settings.home)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    options = PipelineOptions(
+        api_url=settings.url,
+        key=settings.key,
+        home=settings.home.absolute(),
+        master=settings.master,
+        scope=project.name,
+        lookback=settings.lookback,
+        tables=settings.home.absolute() / "tables",
+    )
+    run_pipeline(project, options, stop)
+
+
+def _registration(kind: JobKind, project: str) -> RegisterJob:
+    """Return who this process is; the supervisor says which dead process it stands in for."""
+    from headrace.standalone.child import REGISTRATION, REPLACES
+
+    return RegisterJob(
+        registration_id=os.environ.get(REGISTRATION) or uuid4().hex,
+        replaces=os.environ.get(REPLACES),
+        kind=kind,
+        hostname=socket.gethostname(),
+        pid=os.getpid(),
+        project=project,
+    )
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResourceError(f"Cannot make the folder {folder}: {error.strerror}.", hint="Choose another with --home.") from error
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise ResourceError(
+            f"The api cannot listen on {host}, port {port}: {error.strerror}.",
+            hint="Stop what listens there, or choose another with --port.",
+        ) from error

@@ -1,0 +1,6 @@
+"""`python -m headrace` is `headrace`."""
+
+from headrace.cli.main import run
+
+if __name__ == "__main__":
+    run()

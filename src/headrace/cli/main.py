@@ -1,0 +1,50 @@
+"""`headrace`: the command line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from headrace.cli import demo, init, look, processes
+from headrace.cli.console import fail
+from headrace.errors import HeadraceError, UsageError
+
+app = typer.Typer(
+    name="headrace",
+    help="Run PySpark pipelines on events: one poll per upstream, every message accounted for, causes before effects.",
+    epilog="Start with: [bold]headrace init flights && cd flights && headrace standalone[/bold]",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+init.add_to(app)
+processes.add_to(app)
+demo.add_to(app)
+look.add_to(app)
+
+
+@app.callback()
+def _everywhere(debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and log everything.")] = False) -> None:
+    if debug:
+        os.environ["HEADRACE_DEBUG"] = "true"
+        os.environ["HEADRACE_LOG_LEVEL"] = "debug"
+
+
+def run() -> None:
+    """Run the command line; one clear message instead of a traceback, unless `--debug`."""
+    try:
+        app()
+    except HeadraceError as error:
+        if os.environ.get("HEADRACE_DEBUG", "").lower() in {"1", "true", "yes"}:
+            raise
+        fail(error)
+        sys.exit(2 if isinstance(error, UsageError) else 1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output left, as `head` does: that is no error
+        sys.exit(0)

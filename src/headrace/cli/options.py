@@ -1,0 +1,31 @@
+"""The options that several commands share; a flag that was not given is None, so that file and environment show through."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Home = Annotated[
+    Path | None, typer.Option("--home", help="Folder for the database, logs, checkpoints and tables.", show_default=False, metavar="DIR")
+]
+Project = Annotated[
+    Path | None, typer.Option("--project", "-p", help="The project file. [default: project.py]", show_default=False, metavar="FILE")
+]
+Host = Annotated[str | None, typer.Option("--host", help="Address the api listens on. [default: 127.0.0.1]", show_default=False)]
+Port = Annotated[int | None, typer.Option("--port", help="Port the api listens on; 0: any free one. [default: 8642]", show_default=False)]
+ApiUrl = Annotated[str | None, typer.Option("--api-url", help="Where the api is. [default: http://127.0.0.1:8642]", show_default=False)]
+Database = Annotated[
+    str | None,
+    typer.Option("--database-url", help="Where the api keeps everything. [default: a SQLite file in --home]", show_default=False),
+]
+Master = Annotated[
+    str | None, typer.Option("--master", help="Spark master, as spark-submit takes it. [default: local[*]]", show_default=False)
+]
+Lookback = Annotated[
+    float | None,
+    typer.Option("--lookback", help="Seconds an event waits for the one it follows. [default: 900]", show_default=False, metavar="SECONDS"),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most this many, the newest.")]

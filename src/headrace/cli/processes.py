@@ -1,0 +1,96 @@
+"""`headrace standalone`, `api`, `triggerer`, `pipeline`: the processes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import typer
+from rich.markup import escape
+
+from headrace.cli.console import err, out
+from headrace.cli.lifeline import hold_lifeline
+from headrace.cli.logging import set_up_logging
+from headrace.cli.options import ApiUrl, Database, Home, Host, Lookback, Master, Port, Project
+from headrace.settings import Settings, read_settings
+from headrace.standalone.signals import until_told_to_stop
+from headrace.standalone.stack import Stack
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands to `app`."""
+    panel = "Processes"
+    app.command("standalone", rich_help_panel=panel, epilog="Example: [bold]headrace standalone --project project.py[/bold]")(standalone)
+    app.command("api", rich_help_panel=panel, epilog="Example: [bold]headrace api --home /var/lib/headrace --port 8642[/bold]")(api)
+    app.command(
+        "triggerer",
+        rich_help_panel=panel,
+        epilog="Example: [bold]headrace triggerer --project project.py --api-url http://127.0.0.1:8642[/bold]",
+    )(triggerer)
+    app.command("pipeline", rich_help_panel=panel, epilog="Example: [bold]headrace pipeline --project project.py --master local[4][/bold]")(
+        pipeline
+    )
+
+
+def standalone(
+    project: Project = None,
+    home: Home = None,
+    host: Host = None,
+    port: Port = None,
+    database_url: Database = None,
+    master: Master = None,
+    lookback: Lookback = None,
+) -> None:
+    """Run api, triggerer and pipeline on this machine; each is started again when it dies."""
+    settings = read_settings(
+        project=project, home=home, host=host, port=port, database_url=database_url, master=master, lookback=lookback
+    ).with_key()
+    asyncio.run(_standalone(settings))
+
+
+async def _standalone(settings: Settings) -> None:
+    from headrace.wiring import read_project  # late: it imports user code
+
+    name = read_project(settings).name
+    async with Stack(settings, notice=lambda text: err.print(f"[yellow]![/] {escape(text)}")) as stack:
+        out.print(f"Project [bold]{escape(name)}[/]: starting api, triggerer and pipeline …")
+        await stack.start()
+        out.print(f"[bold green]✓[/] running. Status page: [link]{stack.url}[/link]   logs: {escape(str(stack.logs))}   Ctrl-C stops.")
+        await until_told_to_stop(stack.failed)
+        out.print("Stopping: what was read is stored first …")
+    out.print("Stopped. Nothing is lost: the same command goes on from here.")
+
+
+def api(
+    home: Home = None,
+    host: Host = None,
+    port: Port = None,
+    database_url: Database = None,
+    migrate: bool = typer.Option(False, "--migrate", help="Bring an older database to this version's schema first."),
+) -> None:
+    """Run the api: the only process that touches the database."""
+    from headrace.wiring import serve_api
+
+    settings = read_settings(home=home, host=host, port=port, database_url=database_url).with_key()
+    set_up_logging(settings)
+    hold_lifeline()
+    serve_api(settings, migrate=migrate)
+
+
+def triggerer(project: Project = None, home: Home = None, api_url: ApiUrl = None) -> None:
+    """Run the triggers of a project."""
+    from headrace.wiring import run_triggerer
+
+    settings = read_settings(project=project, home=home, api_url=api_url).with_key()
+    set_up_logging(settings)
+    hold_lifeline()
+    asyncio.run(run_triggerer(settings))
+
+
+def pipeline(project: Project = None, home: Home = None, api_url: ApiUrl = None, master: Master = None, lookback: Lookback = None) -> None:
+    """Run the pipelines of a project: the Spark driver."""
+    from headrace.wiring import run_pipelines
+
+    settings = read_settings(project=project, home=home, api_url=api_url, master=master, lookback=lookback).with_key()
+    set_up_logging(settings)
+    hold_lifeline()
+    run_pipelines(settings)

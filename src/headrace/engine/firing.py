@@ -1,0 +1,91 @@
+"""One trigger written in Python at work: what it yields goes into the outbox."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Hashable
+from itertools import count
+
+import msgspec
+import structlog
+
+from headrace.core.envelope import Sealed
+from headrace.engine.outbox import Outbox, Pending
+from headrace.engine.sealer import event_item
+from headrace.streams.hub import SharedStreamManager
+from headrace.triggers.base import BaseEventTrigger, BaseTrigger, stream_name
+from headrace.triggers.event import TriggerEvent
+from headrace.wire.events import DeadLetterItem
+from headrace.wire.triggers import RunTrigger
+
+
+class Firing:
+    """Runs one trigger. `subscribe` at once, then `run`; to start again after a failure, do both again."""
+
+    def __init__(self, workload: RunTrigger, trigger: BaseTrigger, hub: SharedStreamManager, outbox: Outbox) -> None:
+        self._workload = workload
+        self._trigger = trigger
+        self._hub = hub
+        self._outbox = outbox
+        self.key: Hashable | None = trigger.shared_stream_key() if isinstance(trigger, BaseEventTrigger) else None
+        self._numbers = count()
+        self._events: AsyncIterator[TriggerEvent] | None = None
+        self._log = structlog.get_logger(__name__).bind(trigger=workload.name)
+
+    def subscribe(self) -> None:
+        """Join the shared stream, synchronously; a trigger that polls alone begins in `run`."""
+        if isinstance(self._trigger, BaseEventTrigger) and self.key is not None:
+            raw = self._hub.subscribe(trigger_id=self._workload.trigger_id, trigger=self._trigger, key=self.key)
+            self._events = self._trigger.filter_shared_stream(raw)
+        else:
+            self._events = self._trigger.run()
+
+    async def run(self) -> None:
+        """Put whatever the trigger yields into the outbox, until it returns or raises."""
+        if self._events is None:
+            self.subscribe()
+        events, self._events = self._events, None
+        try:
+            if events is not None:
+                async for event in events:
+                    self._outbox.put(self._pending(event))
+                    await self._outbox.room()
+        finally:
+            if self.key is not None:
+                await self._hub.unsubscribe(self._workload.trigger_id, self.key)
+
+    async def cleanup(self) -> None:
+        """Let the trigger release what it holds."""
+        await self._trigger.cleanup()
+
+    def _pending(self, event: TriggerEvent) -> Pending:
+        """Return the item to store. An event that cannot be JSON fails by itself, never the trigger."""
+        seq = None if self.key is None else self._hub.bind_pending_event(trigger_id=self._workload.trigger_id, key=self.key)
+        stream = f"trigger:{self._workload.name}" if self.key is None else stream_name(self.key)
+        number = next(self._numbers)
+        name = event.id or f"{self._workload.name}/{self._workload.epoch}/{number}"
+        sealed = Sealed(
+            id=name,
+            source=event.source or f"headrace:{stream}",
+            type=event.type or "headrace.trigger",
+            subject=event.subject,
+            occurred=event.occurred,
+            follows=event.follows,
+        )
+        trigger_ids = [self._workload.trigger_id]
+        try:
+            payload = msgspec.json.encode(event.payload).decode()
+            return Pending(event_item(sealed, payload, trigger_ids, stream=stream), seq)
+        except (TypeError, ValueError) as error:
+            self._log.error("event cannot be stored, kept as a dead letter", id=name, error=str(error))
+            if seq is not None:
+                self._hub.mark_rejected(seq)
+            reason = f"The payload cannot be written as JSON, or a field is not valid: {error}"
+            letter = DeadLetterItem(
+                id=f"{stream}/{name}"[:1000],
+                kind="unserialisable",
+                reason=reason,
+                stream=stream,
+                raw=repr(event)[:65536],
+                triggers=trigger_ids,
+            )
+            return Pending(letter, seq)

@@ -1,0 +1,33 @@
+"""Make a trigger of a workload."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from headrace.errors import HeadraceError, ProjectError
+from headrace.triggers.base import BaseTrigger
+from headrace.wire.triggers import RunTrigger
+
+
+def load_trigger(workload: RunTrigger) -> BaseTrigger:
+    """Import the workload's class and make the trigger.
+
+    Raises:
+        ProjectError: The class cannot be imported, is no trigger, or does not take these arguments.
+    """
+    module, _, name = workload.classpath.rpartition(".")
+    try:
+        kind = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ProjectError(
+            f"Trigger '{workload.name}' cannot be loaded: {workload.classpath} cannot be imported ({error}).",
+            hint="Is the module that defines it installed here, or in the project's folder?",
+        ) from error
+    if not (isinstance(kind, type) and issubclass(kind, BaseTrigger)):
+        raise ProjectError(f"Trigger '{workload.name}' cannot be loaded: {workload.classpath} is not a subclass of BaseTrigger.")
+    try:
+        return kind(**workload.kwargs)
+    except HeadraceError:
+        raise
+    except Exception as error:  # a user's constructor may raise anything
+        raise ProjectError(f"Trigger '{workload.name}' cannot be made: {type(error).__name__}: {error}") from error

@@ -1,0 +1,46 @@
+"""Waiting for Ctrl-C or SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+
+@asynccontextmanager
+async def stop_signals() -> AsyncIterator[asyncio.Event]:
+    """Give an event that SIGINT and SIGTERM set, instead of ending the process."""
+    loop = asyncio.get_running_loop()
+    told = asyncio.Event()
+    signals = (signal.SIGINT, signal.SIGTERM)
+    for number in signals:
+        loop.add_signal_handler(number, told.set)
+    try:
+        yield told
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+
+async def until_told_to_stop(failed: Callable[[], Awaitable[None]]) -> None:
+    """Return at SIGINT or SIGTERM; raise what `failed` raises, if that comes first."""
+    async with stop_signals() as told:
+        await first_of(told, failed)
+
+
+async def first_of(told: asyncio.Event, failed: Callable[[], Awaitable[None]]) -> None:
+    """Return when `told` is set; raise what `failed` raises, if that comes first."""
+    telling = asyncio.create_task(told.wait())
+    failing = asyncio.create_task(_call(failed))
+    try:
+        await asyncio.wait({telling, failing}, return_when=asyncio.FIRST_COMPLETED)
+        if failing.done():
+            await failing
+    finally:
+        telling.cancel()
+        failing.cancel()
+
+
+async def _call(failed: Callable[[], Awaitable[None]]) -> None:
+    await failed()

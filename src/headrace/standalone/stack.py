@@ -1,0 +1,117 @@
+"""Api, triggerer and pipeline on one machine, as one thing that starts and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Self
+
+import httpx
+import structlog
+
+from headrace.errors import ResourceError
+from headrace.settings import Settings
+from headrace.standalone.child import ChildSpec
+from headrace.standalone.fleet import Fleet, Notice
+
+
+class Stack:
+    """The three processes of a project; `async with` stops them, the api last."""
+
+    def __init__(self, settings: Settings, notice: Notice) -> None:
+        self._settings = settings.model_copy(update={"port": settings.port or _free_port(settings.host)})
+        self._notice = notice
+        self._exits = AsyncExitStack()
+        self._fleet: Fleet | None = None
+        self._log = structlog.get_logger(__name__)
+
+    async def __aenter__(self) -> Self:
+        self._fleet = await self._exits.enter_async_context(Fleet(self.logs, self._notice))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._exits.aclose()
+
+    @property
+    def url(self) -> str:
+        """Where the api is."""
+        return self._settings.url
+
+    @property
+    def logs(self) -> Path:
+        """The folder of the processes' logs."""
+        return self._settings.home / "logs"
+
+    @property
+    def fleet(self) -> Fleet:
+        """The processes."""
+        if self._fleet is None:
+            raise RuntimeError("the stack is used as `async with Stack(...)`")
+        return self._fleet
+
+    async def start(self) -> None:
+        """Start the api and wait until it answers; then the triggerer and the pipeline.
+
+        Raises:
+            ResourceError: The port is taken.
+            ProcessFailed: A process ended for good.
+        """
+        _check_port(self._settings.host, self._settings.port)
+        await self.fleet.start(self._spec("api"), ready=self._api_answers)
+        await self.fleet.start(self._spec("triggerer"))
+        await self.fleet.start(self._spec("pipeline"))
+
+    async def failed(self) -> None:
+        """Wait until a process fails for good, and raise that."""
+        await self.fleet.failed()
+
+    def _spec(self, name: str) -> ChildSpec:
+        return ChildSpec(name, (name,), child_environment(self._settings))
+
+    async def _api_answers(self) -> None:
+        async with httpx.AsyncClient(timeout=2.0) as client:
+            while True:
+                try:
+                    if (await client.get(f"{self.url}/healthz")).is_success:
+                        return
+                except httpx.TransportError as error:
+                    self._log.debug("the api does not answer yet", error=str(error))
+                await asyncio.sleep(0.05)  # nobody tells us when a socket begins to listen, so this asks
+
+
+def child_environment(settings: Settings) -> dict[str, str]:
+    """Return the environment in which a process reads these same settings."""
+    values = {
+        "HOME": settings.home.absolute(),
+        "DATABASE_URL": settings.database,
+        "HOST": settings.host,
+        "PORT": settings.port,
+        "API_URL": settings.url,
+        "KEY": settings.key,
+        "PROJECT": settings.project.absolute(),
+        "MASTER": settings.master,
+        "LOOKBACK": settings.lookback,
+        "LOG_LEVEL": settings.log_level,
+        "DEBUG": settings.debug,
+    }
+    return {f"HEADRACE_{name}": str(value) for name, value in values.items()} | {"PYTHONUNBUFFERED": "1"}
+
+
+def _free_port(host: str) -> int:
+    with socket.create_server((host, 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def _check_port(host: str, port: int) -> None:
+    try:
+        with socket.create_server((host, port)):
+            return
+    except OSError as error:
+        raise ResourceError(
+            f"Port {port} on {host} cannot be used: {error.strerror}.",
+            hint=f"Stop what listens there, or choose another: {Path(sys.argv[0]).name} … --port 0",
+        ) from error
