@@ -10,6 +10,8 @@ one clear message instead of a traceback.
     │   ├── UpstreamError     an upstream that cannot be opened as described
     │   └── JavaError         no Java 17 or newer
     ├── ResourceError         the machine refuses: a port in use, a full or read-only disk
+    │   ├── StorageFull       the database's disk is full, read-only or broken
+    │   └── StorageBusy       the database does not answer just now
     ├── SchemaError           the database has a schema this version does not know
     ├── EventError            one raw event cannot become an event
     │   ├── MalformedEvent    not the JSON it should be
@@ -63,6 +65,14 @@ class ResourceError(HeadraceError):
     """The machine refused what Headrace needs."""
 
 
+class StorageFull(ResourceError):
+    """The database takes no more."""
+
+
+class StorageBusy(ResourceError):
+    """The database does not answer just now."""
+
+
 class SchemaError(HeadraceError):
     """The database has a schema that this version of Headrace does not know."""
 
@@ -108,6 +118,9 @@ class ApiError(HeadraceError):
 
 class ApiUnavailable(ApiError):
     """The api cannot be reached just now."""
+
+    retry_after: float | None = None
+    """Seconds after which the api asked to be tried again, where it said so."""
 
 
 class ApiRefused(ApiError):

@@ -14,13 +14,17 @@ Wanted = Literal["run", "drain", "stop"]
 
 
 class RegisterJob(Wire):
-    """Register a process. The same `registration_id` always answers with the same job."""
+    """Register a process. The same `registration_id` always answers with the same job.
+
+    `replaces` is the registration id of the process's previous incarnation, when it is known to be dead: its job ends at once.
+    """
 
     registration_id: str = Field(min_length=8, max_length=64)
     kind: JobKind
     hostname: str
     pid: int
     project: str
+    replaces: str | None = None
 
 
 class JobRegistered(Wire):

@@ -1,0 +1,234 @@
+"""Appending to the log: batches of events and dead letters in, a contiguous `seq` and one status for each item out.
+
+The law, under the writer's transaction:
+- an item counts only where every trigger it names is held by the sender at the epoch it says; otherwise it is fenced and leaves nothing;
+- an event is in the log once for each (source, id); a repeat adds the firings that are missing and nothing else;
+- `leader_seq` is the leader's place in the log if it was there first, and -1 if it was not;
+- the triggers' counters move in the same commit.
+Batches that wait together are appended together, in the order in which they came.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+from sqlalchemy import Connection, bindparam, select, update
+
+from headrace.core.identity import EventKey, event_key
+from headrace.errors import Fenced
+from headrace.store.database import BulkInsert
+from headrace.store.tables import dead_letters, events, firings, jobs, meta, triggers
+from headrace.store.times import micros
+from headrace.wire.events import BatchStored, DeadLetterItem, EventBatch, EventItem, ItemStatus
+
+NO_LEADER = -1
+HEAD = "head"
+MOST_PARAMETERS = 10_000
+INT64 = range(-(2**63), 2**63)
+
+_events = BulkInsert(events)
+_firings = BulkInsert(firings)
+_dead_letters = BulkInsert(dead_letters)
+_json = msgspec.json.Decoder(msgspec.Raw)
+
+_running = select(jobs.c.id).where(jobs.c.state == "running", jobs.c.id.in_(bindparam("ids", expanding=True)))
+_leases = select(triggers.c.id, triggers.c.job_id, triggers.c.epoch).where(triggers.c.id.in_(bindparam("ids", expanding=True)))
+_known = select(events.c.key, events.c.seq).where(events.c.key.in_(bindparam("keys", expanding=True)))
+_fired = select(firings.c.seq, firings.c.trigger_id).where(firings.c.seq.in_(bindparam("seqs", expanding=True)))
+_letters = select(dead_letters.c.id).where(dead_letters.c.id.in_(bindparam("ids", expanding=True)))
+_head = select(meta.c.value).where(meta.c.name == HEAD)
+_move_head = update(meta).where(meta.c.name == HEAD).values(value=bindparam("head"))
+_count_fired = (
+    update(triggers)
+    .where(triggers.c.id == bindparam("trigger"))
+    .values(fired=triggers.c.fired + bindparam("times"), last_fired=bindparam("now"), state="running")
+)
+_count_rejected = update(triggers).where(triggers.c.id == bindparam("trigger")).values(rejected=triggers.c.rejected + bindparam("times"))
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A batch with all that can be worked out before the writer's turn. `keys` is None where an event is invalid."""
+
+    job_id: int
+    batch: EventBatch
+    keys: list[EventKey | None]
+    leaders: list[EventKey | None]
+
+
+@dataclass(slots=True)
+class _Append:
+    """What one transaction adds."""
+
+    head: int
+    now: int
+    known: dict[bytes, int]
+    rows: list[tuple[object, ...]] = field(default_factory=list)
+    repeats: set[tuple[int, int]] = field(default_factory=set)
+    fired: dict[tuple[int, int], None] = field(default_factory=dict)
+
+    def add(self, item: EventItem, key: EventKey, leader: EventKey | None) -> ItemStatus:
+        seq = self.known.get(key)
+        if seq is not None:
+            for trigger in item.firings:
+                if (seq, trigger) not in self.fired:
+                    self.repeats.add((seq, trigger))
+            return "duplicate"
+        self.head = seq = self.head + 1
+        leader_seq = NO_LEADER if leader is None else self.known.get(leader, NO_LEADER)
+        self.known[key] = seq
+        self.rows.append(_row(item, seq, key, leader, leader_seq, self.now))
+        for trigger in item.firings:
+            self.fired[seq, trigger] = None
+        return "stored"
+
+
+def prepare(job_id: int, batch: EventBatch) -> Prepared:
+    """Work out the keys of a batch, and which of its events cannot be stored at all."""
+    keys = [event_key(item.source, item.id) if _valid(item) else None for item in batch.events]
+    leaders = [None if item.follows is None or item.follows == item.id else event_key(item.source, item.follows) for item in batch.events]
+    return Prepared(job_id, batch, keys, leaders)
+
+
+def append(connection: Connection, batches: Sequence[Prepared], now: int) -> list[BatchStored | Fenced]:
+    """Append the batches in one transaction; a batch whose job has ended answers `Fenced`."""
+    allowed = _allowed(connection, batches)
+    head = connection.execute(_head).scalar_one()
+    log = _Append(head, now, _lookup(connection, batches))
+    letters = _Letters(connection, batches, now)
+    answers: list[BatchStored | Fenced] = []
+    for prepared, mine in zip(batches, allowed, strict=True):
+        if mine is None:
+            answers.append(Fenced(f"Job {prepared.job_id} has ended.", hint="Register a new job.", status=409, problem="fenced"))
+            continue
+        statuses: list[ItemStatus] = []
+        for item, key, leader in zip(prepared.batch.events, prepared.keys, prepared.leaders, strict=True):
+            if key is None:
+                statuses.append("invalid")
+            elif mine.issuperset(item.firings):
+                statuses.append(log.add(item, key, leader))
+            else:
+                statuses.append("fenced")
+        answers.append(BatchStored.model_construct(events=statuses, dead_letters=letters.add(prepared.batch.dead_letters, mine)))
+    _write(connection, log, head)
+    letters.write(connection)
+    return answers
+
+
+def _valid(item: EventItem) -> bool:
+    """Whether the payload is JSON (scanned, not built), and the texts and numbers fit every database."""
+    try:
+        _json.decode(item.payload)
+    except msgspec.DecodeError:
+        return False
+    if item.position is not None and item.position not in INT64:
+        return False
+    texts = (item.id, item.source, item.type, item.subject, item.follows, item.stream, item.lane, item.trace)
+    return not any(text is not None and "\0" in text for text in texts)
+
+
+def _allowed(connection: Connection, batches: Sequence[Prepared]) -> list[set[int] | None]:
+    """Return, for each batch, the triggers whose lease it may use; None where its job has ended."""
+    running = set(connection.execute(_running, {"ids": list({prepared.job_id for prepared in batches})}).scalars())
+    named = {trigger for prepared in batches for trigger in prepared.batch.epochs if trigger in INT64}
+    held = {(row.id, row.job_id, row.epoch) for row in connection.execute(_leases, {"ids": list(named)})}
+    return [
+        {trigger for trigger, epoch in prepared.batch.epochs.items() if (trigger, prepared.job_id, epoch) in held}
+        if prepared.job_id in running
+        else None
+        for prepared in batches
+    ]
+
+
+def _lookup(connection: Connection, batches: Sequence[Prepared]) -> dict[bytes, int]:
+    """Return the `seq` of each event in the log that a batch repeats or follows."""
+    keys = list({key for prepared in batches for key in (*prepared.keys, *prepared.leaders) if key is not None})
+    found: dict[bytes, int] = {}
+    for start in range(0, len(keys), MOST_PARAMETERS):
+        found.update((row[0], row[1]) for row in connection.execute(_known, {"keys": keys[start : start + MOST_PARAMETERS]}))
+    return found
+
+
+def _row(item: EventItem, seq: int, key: EventKey, leader: EventKey | None, leader_seq: int, now: int) -> tuple[object, ...]:
+    return (
+        seq,
+        key,
+        leader,
+        leader_seq,
+        item.source,
+        item.id,
+        item.type,
+        item.subject,
+        now if item.occurred is None else micros(item.occurred),
+        now,
+        item.follows,
+        item.trace,
+        item.payload,
+        item.stream,
+        item.lane,
+        item.position,
+    )
+
+
+def _write(connection: Connection, log: _Append, head: int) -> None:
+    repeats = [pair for pair in log.repeats if pair not in log.fired]
+    seqs = list({seq for seq, _ in repeats if seq <= head})
+    there: set[tuple[int, int]] = set()
+    for start in range(0, len(seqs), MOST_PARAMETERS):
+        there.update((row[0], row[1]) for row in connection.execute(_fired, {"seqs": seqs[start : start + MOST_PARAMETERS]}))
+    fired = [*log.fired, *(pair for pair in repeats if pair not in there)]
+    _events(connection, log.rows)
+    _firings(connection, fired)
+    if log.head != head:
+        connection.execute(_move_head, {"head": log.head})
+    times = Counter(trigger for _, trigger in fired)
+    if times:
+        connection.execute(_count_fired, [{"trigger": trigger, "times": n, "now": log.now} for trigger, n in times.items()])
+
+
+class _Letters:
+    """The dead letters of one transaction, each kept once."""
+
+    def __init__(self, connection: Connection, batches: Sequence[Prepared], now: int) -> None:
+        ids = list({item.id for prepared in batches for item in prepared.batch.dead_letters})
+        self._now = now
+        self._known: set[str] = set()
+        for start in range(0, len(ids), MOST_PARAMETERS):
+            self._known.update(connection.execute(_letters, {"ids": ids[start : start + MOST_PARAMETERS]}).scalars())
+        self._rows: list[tuple[object, ...]] = []
+        self._times: Counter[int] = Counter()
+
+    def add(self, items: Sequence[DeadLetterItem], mine: set[int]) -> list[ItemStatus]:
+        return [self._add(item, mine) for item in items]
+
+    def write(self, connection: Connection) -> None:
+        _dead_letters(connection, self._rows)
+        if self._times:
+            connection.execute(_count_rejected, [{"trigger": trigger, "times": n} for trigger, n in self._times.items()])
+
+    def _add(self, item: DeadLetterItem, mine: set[int]) -> ItemStatus:
+        if not mine.issuperset(item.triggers):
+            return "fenced"
+        if item.id in self._known:
+            return "duplicate"
+        self._known.add(item.id)
+        self._times.update(item.triggers)
+        self._rows.append(
+            (
+                item.id,
+                item.kind,
+                item.reason,
+                item.stream,
+                item.lane,
+                item.position,
+                item.raw,
+                msgspec.json.encode(item.triggers).decode(),
+                item.attempts,
+                msgspec.json.encode(item.traceback).decode(),
+                self._now,
+            )
+        )
+        return "stored"

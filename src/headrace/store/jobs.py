@@ -1,0 +1,134 @@
+"""Jobs: who lives, who ended, and who is taken for dead.
+
+    running ──complete──► succeeded | failed
+       └──silent for longer than the threshold, or replaced──► lost
+
+An end is final, and takes the job's leases with it. A job that ended is fenced from everything but a replay of its registration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, insert, select, update
+
+from headrace.errors import Fenced
+from headrace.store import leases, reports
+from headrace.store.database import Database
+from headrace.store.tables import jobs
+from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobKind, RegisterJob, Wanted
+
+SECOND = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """How long a job may be silent, in microseconds. None dies within `threshold` of the store's opening: nobody could be heard."""
+
+    threshold: int = 30 * SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A job as its registration knows it."""
+
+    id: int
+    kind: JobKind
+
+
+class Jobs:
+    """The jobs of one database."""
+
+    def __init__(self, database: Database, liveness: Liveness) -> None:
+        self._database = database
+        self._liveness = liveness
+        self._opened = database.now()
+
+    def register(self, job: RegisterJob) -> Registered:
+        """Register a process, and end the job of the incarnation that it replaces."""
+        return self._database.write(lambda connection: _register(connection, job, self._database.now()))
+
+    def heartbeat(self, job_id: int, beat: Heartbeat) -> HeartbeatAnswer:
+        """Note that the job lives and what its streams did; answer with what is wanted and the leases it holds."""
+        return self._database.write(lambda connection: self._beat(connection, job_id, beat))
+
+    def complete(self, job_id: int, end: CompleteJob) -> None:
+        """End the job; only the first end counts."""
+        self._database.write(lambda connection: end_jobs(connection, [job_id], end.state, end.reason, self._database.now()))
+
+    def check(self, job_id: int) -> None:
+        """Raise `Fenced` when the job has ended."""
+        with self._database.reading() as connection:
+            require_running(connection, job_id)
+
+    def sweep(self, connection: Connection) -> None:
+        """End, within a work of the writer, every job that has been silent for too long."""
+        now = self._database.now()
+        cutoff = now - self._liveness.threshold
+        if self._opened > cutoff:
+            return
+        silent = connection.execute(select(jobs.c.id).where(jobs.c.state == "running", jobs.c.heartbeat < cutoff)).scalars().all()
+        if silent:
+            end_jobs(connection, list(silent), "lost", f"silent for {self._liveness.threshold // SECOND} s", now)
+
+    def _beat(self, connection: Connection, job_id: int, beat: Heartbeat) -> HeartbeatAnswer:
+        wanted = require_running(connection, job_id).wanted
+        touch(connection, job_id, self._database.now())
+        reports.keep(connection, job_id, beat.streams, self._database.now())
+        self.sweep(connection)
+        return HeartbeatAnswer(wanted=wanted, leases=leases.held(connection, job_id))
+
+
+@dataclass(frozen=True, slots=True)
+class RunningJob:
+    """What a call needs to know of the job that makes it."""
+
+    id: int
+    project: str
+    wanted: Wanted
+
+
+def require_running(connection: Connection, job_id: int) -> RunningJob:
+    """Return the job, or raise `Fenced` when it has ended."""
+    row = connection.execute(select(jobs.c.project, jobs.c.wanted, jobs.c.state, jobs.c.reason).where(jobs.c.id == job_id)).one_or_none()
+    if row is None or row.state != "running":
+        what = "is unknown" if row is None else f"has ended ({row.state})"
+        raise Fenced(f"Job {job_id} {what}.", hint="Register a new job.", status=409, problem="fenced")
+    return RunningJob(job_id, row.project, row.wanted)
+
+
+def touch(connection: Connection, job_id: int, now: int) -> None:
+    """Note that the job was heard of."""
+    connection.execute(update(jobs).where(jobs.c.id == job_id).values(heartbeat=now))
+
+
+def end_jobs(connection: Connection, job_ids: list[int], state: str, reason: str | None, now: int) -> None:
+    """End those of the jobs that still run, and release what they hold."""
+    running = (jobs.c.id.in_(job_ids), jobs.c.state == "running")
+    ended = connection.execute(update(jobs).where(*running).values(state=state, reason=reason, ended=now))
+    if ended.rowcount:
+        leases.release(connection, job_ids)
+
+
+def _register(connection: Connection, job: RegisterJob, now: int) -> Registered:
+    known = connection.execute(select(jobs.c.id, jobs.c.kind).where(jobs.c.registration_id == job.registration_id)).one_or_none()
+    if known is not None:
+        return Registered(known.id, known.kind)
+    if job.replaces is not None:
+        _replace(connection, job, job.replaces, now)
+    made = connection.execute(
+        insert(jobs)
+        .returning(jobs.c.id)
+        .values(
+            **job.model_dump(exclude={"replaces"}), state="running", wanted="run", reason=None, registered=now, heartbeat=now, ended=None
+        )
+    )
+    return Registered(int(made.scalar_one()), job.kind)
+
+
+def _replace(connection: Connection, job: RegisterJob, replaced: str, now: int) -> None:
+    """End the previous incarnation, if it is one: the same work, on the same host."""
+    previous = select(jobs.c.id).where(
+        jobs.c.registration_id == replaced, jobs.c.kind == job.kind, jobs.c.project == job.project, jobs.c.hostname == job.hostname
+    )
+    end_jobs(connection, list(connection.execute(previous).scalars()), "lost", "replaced by its next incarnation", now)

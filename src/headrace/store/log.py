@@ -1,0 +1,123 @@
+"""The event log: appended to by triggerers, read in order of `seq` by scopes, as columns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import pyarrow as pa
+from sqlalchemy import Connection, func, select
+
+from headrace.errors import Fenced
+from headrace.store.appending import HEAD, Prepared, append, prepare
+from headrace.store.database import Database
+from headrace.store.tables import events, firings, meta, triggers
+from headrace.store.times import moment
+from headrace.wire.events import BatchStored, EventBatch, LogHead
+from headrace.wire.log import LOG_SCHEMA
+
+STEP = 5_000
+MOST_PAYLOAD = 64 * 1024 * 1024
+
+_COLUMNS = [events.c[name] for name in LOG_SCHEMA.names if name != "triggers"]
+_PAYLOAD = LOG_SCHEMA.names.index("payload")
+
+
+@dataclass(frozen=True, slots=True)
+class LogPage:
+    """Some of the log, in order of `seq`, and the log's head when it was read."""
+
+    table: pa.Table
+    head: int
+
+
+class Log:
+    """The event log of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def append(self, job_id: int, batch: EventBatch) -> BatchStored:
+        """Store a batch in one durable commit.
+
+        Raises:
+            Fenced: The job has ended.
+        """
+        return stored(self.append_later(job_id, batch).result())
+
+    def append_later(self, job_id: int, batch: EventBatch) -> Future[BatchStored | Fenced]:
+        """Queue a batch; the future has its statuses once it is durable, together with the batches that wait beside it."""
+        return self._database.collect(self._append, prepare(job_id, batch))
+
+    def head(self) -> LogHead:
+        """Return the last `seq`, and the first that is kept (one past the head where nothing is)."""
+        with self._database.reading() as connection:
+            head = _head(connection)
+            first = connection.execute(select(func.min(events.c.seq))).scalar_one()
+        return LogHead(head=head, first=head + 1 if first is None else first, now=moment(self._database.now()))
+
+    def page(self, *, after: int, to: int | None = None, limit: int = 50_000) -> LogPage:
+        """Return events with after < seq <= to in order of `seq`: at most `limit`, and fewer where their payloads are large.
+
+        A page is empty only when no event is left in the range.
+        """
+        with self._database.reading() as connection:
+            head = _head(connection)
+            rows = _rows(connection, after, head if to is None else to, limit)
+            names = _names(connection, [row[0] for row in rows])
+        columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) if rows else [()] * len(_COLUMNS)
+        arrays = [pa.array(column, type=field.type) for column, field in zip(columns, LOG_SCHEMA, strict=False)]
+        return LogPage(pa.Table.from_arrays([*arrays, names], schema=LOG_SCHEMA), head)
+
+    def _append(self, connection: Connection, batches: Sequence[Prepared]) -> list[BatchStored | Fenced]:
+        return append(connection, batches, self._database.now())
+
+
+def stored(answer: BatchStored | Fenced) -> BatchStored:
+    """Return the statuses, or raise the refusal."""
+    if isinstance(answer, Fenced):
+        raise answer
+    return answer
+
+
+def _head(connection: Connection) -> int:
+    return int(connection.execute(select(meta.c.value).where(meta.c.name == HEAD)).scalar_one())
+
+
+def _rows(connection: Connection, after: int, to: int, limit: int) -> list[Sequence[Any]]:
+    """Return the rows as the driver gives them: a row object for each would cost more than all the rest."""
+    query = select(*_COLUMNS).where(events.c.seq > after, events.c.seq <= to).order_by(events.c.seq).limit(limit)
+    cursor = connection.execute(query).cursor
+    rows: list[Sequence[Any]] = []
+    size = 0
+    while size < MOST_PAYLOAD:
+        some = cursor.fetchmany(STEP)
+        rows += some
+        size += sum(len(row[_PAYLOAD]) for row in some)
+        if len(some) < STEP:
+            break
+    cursor.close()
+    return rows
+
+
+def _names(connection: Connection, seqs: list[int]) -> pa.Array:
+    """Return, for each event, the names of the triggers that fired on it."""
+    if not seqs:
+        return pa.array([], type=LOG_SCHEMA.field("triggers").type)
+    place = firings.c.seq.between(seqs[0], seqs[-1])
+    cursor = connection.execute(
+        select(firings.c.seq, firings.c.trigger_id).where(place).order_by(firings.c.seq, firings.c.trigger_id)
+    ).cursor
+    fired = cursor.fetchall()
+    cursor.close()
+    known = connection.execute(select(triggers.c.id, triggers.c.name).order_by(triggers.c.id)).all()
+    place_of = {row.id: index for index, row in enumerate(known)}
+    counts = Counter(row[0] for row in fired)
+    offsets = pa.array(accumulate((counts[seq] for seq in seqs), initial=0), type=pa.int32())
+    indices = pa.array((place_of[row[1]] for row in fired), type=pa.int32())
+    names = pa.DictionaryArray.from_arrays(indices, pa.array([row.name for row in known], type=pa.string()))
+    return pa.ListArray.from_arrays(offsets, names.dictionary_decode())

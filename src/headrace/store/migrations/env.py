@@ -1,0 +1,10 @@
+"""Alembic's entry: runs the migrations on the connection that the store hands over, inside the store's own transaction."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from headrace.store.tables import metadata
+
+context.configure(connection=context.config.attributes["connection"], target_metadata=metadata, render_as_batch=True)
+context.run_migrations()

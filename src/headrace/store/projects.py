@@ -1,0 +1,79 @@
+"""Projects: what one file declares. A declaration is the whole: what it no longer names is removed, but keeps its row and its counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, delete, insert, select, update
+
+from headrace.store import leases
+from headrace.store.database import Database
+from headrace.store.jobs import require_running
+from headrace.store.tables import pipelines, projects, triggers
+from headrace.wire.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, ProjectDeclared
+
+
+class Projects:
+    """The projects of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def declare(self, job_id: int, name: str, declared: DeclareProject) -> ProjectDeclared:
+        """Make the project what is declared; a trigger that changed loses its lease, so that it is run anew."""
+        return self._database.write(lambda connection: _declare(connection, job_id, name, declared, self._database.now()))
+
+
+def _declare(connection: Connection, job_id: int, project: str, declared: DeclareProject, now: int) -> ProjectDeclared:
+    require_running(connection, job_id)
+    connection.execute(delete(projects).where(projects.c.name == project))
+    connection.execute(insert(projects).values(name=project, declared=now))
+    _declare_pipelines(connection, project, {pipeline.name: pipeline for pipeline in declared.pipelines})
+    _declare_triggers(connection, project, {trigger.name: trigger for trigger in declared.triggers}, now)
+    ids = connection.execute(
+        select(triggers.c.name, triggers.c.id).where(triggers.c.project == project, triggers.c.state != "removed").order_by(triggers.c.id)
+    )
+    return ProjectDeclared(triggers={row.name: row.id for row in ids})
+
+
+def _declare_triggers(connection: Connection, project: str, wanted: dict[str, DeclaredTrigger], now: int) -> None:
+    known = {row.name: row for row in connection.execute(select(triggers).where(triggers.c.project == project))}
+    gone = [row.id for name, row in known.items() if name not in wanted and row.state != "removed"]
+    changed: list[tuple[int, dict[str, Any]]] = []
+    new: list[dict[str, Any]] = []
+    for name, trigger in wanted.items():
+        values = _values(trigger)
+        row = known.get(name)
+        if row is None:
+            new.append({"project": project, "name": name, "declared": now, **_NEW, **values})
+        elif row.state == "removed" or any(getattr(row, column) != value for column, value in values.items()):
+            changed.append((row.id, values))
+    leases.revoke(connection, gone + [trigger_id for trigger_id, _ in changed])
+    connection.execute(update(triggers).where(triggers.c.id.in_(gone)).values(state="removed"))
+    for trigger_id, values in changed:
+        connection.execute(
+            update(triggers).where(triggers.c.id == trigger_id).values(state="waiting", failure=None, declared=now, **values)
+        )
+    if new:
+        connection.execute(insert(triggers), new)
+
+
+_NEW = {"state": "waiting", "failures": 0, "fired": 0, "rejected": 0, "epoch": 0}
+
+
+def _values(trigger: DeclaredTrigger) -> dict[str, Any]:
+    kwargs = msgspec.json.encode(trigger.kwargs, order="sorted").decode()
+    return {"classpath": trigger.classpath, "kwargs": kwargs, "stream": trigger.stream, "queue": trigger.queue}
+
+
+def _declare_pipelines(connection: Connection, project: str, wanted: dict[str, DeclaredPipeline]) -> None:
+    known = {row.name: row.id for row in connection.execute(select(pipelines.c.name, pipelines.c.id).where(pipelines.c.project == project))}
+    connection.execute(update(pipelines).where(pipelines.c.project == project).values(removed=True))
+    for name, pipeline in wanted.items():
+        patterns = msgspec.json.encode(pipeline.on).decode()
+        values = {"patterns": patterns, "table_name": pipeline.table, "batch": pipeline.batch, "removed": False}
+        if name in known:
+            connection.execute(update(pipelines).where(pipelines.c.id == known[name]).values(**values))
+        else:
+            connection.execute(insert(pipelines).values(project=project, name=name, **values))

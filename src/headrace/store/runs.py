@@ -1,0 +1,54 @@
+"""Runs: the last report of each call of a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, delete, insert, select
+
+from headrace.store.database import Database
+from headrace.store.jobs import require_running
+from headrace.store.tables import runs
+from headrace.store.times import micros
+from headrace.wire.runs import RunReport
+
+
+class Runs:
+    """The runs of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def report(self, job_id: int, reports: Sequence[RunReport]) -> None:
+        """Keep the last report of each run: of the latest attempt, and its end rather than its start."""
+        self._database.write(lambda connection: _report(connection, job_id, reports))
+
+
+def _report(connection: Connection, job_id: int, reports: Sequence[RunReport]) -> None:
+    project = require_running(connection, job_id).project
+    newest: dict[str, RunReport] = {}
+    for report in sorted(reports, key=lambda report: _rank(report.attempt, report.state)):
+        newest[report.run_id] = report
+    rows = connection.execute(select(runs.c.run_id, runs.c.attempt, runs.c.state).where(runs.c.run_id.in_(newest)))
+    for row in rows:
+        if _rank(newest[row.run_id].attempt, newest[row.run_id].state) < _rank(row.attempt, row.state):
+            del newest[row.run_id]
+    if newest:
+        connection.execute(delete(runs).where(runs.c.run_id.in_(newest)))
+        connection.execute(insert(runs), [_row(report, project) for report in newest.values()])
+
+
+def _rank(attempt: int, state: str) -> tuple[int, bool]:
+    return attempt, state != "running"
+
+
+def _row(report: RunReport, project: str) -> dict[str, Any]:
+    return {
+        **report.model_dump(exclude={"started", "finished", "seqs"}),
+        "project": project,
+        "started": micros(report.started),
+        "finished": None if report.finished is None else micros(report.finished),
+        "seqs": msgspec.json.encode(report.seqs).decode(),
+    }

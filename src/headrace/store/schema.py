@@ -1,0 +1,57 @@
+"""The database's schema: made when there is none, migrated when asked, and refused when this version does not know it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, column, inspect, select, table
+
+from headrace.errors import SchemaError
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+REVISION_TABLE = "alembic_version"
+
+
+def alembic_config(connection: Connection | None = None) -> Config:
+    """Return Alembic's configuration for the migrations of this package, working on `connection`."""
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    return config
+
+
+def ensure_schema(connection: Connection, where: str, *, migrate: bool) -> None:
+    """Bring the database named `where` to this version's schema: always when it is empty, otherwise only with `migrate`.
+
+    Raises:
+        SchemaError: The schema is older and `migrate` is off, or it is none of Headrace's.
+    """
+    current = _revision(connection, where)
+    script = ScriptDirectory.from_config(alembic_config())
+    known = [revision.revision for revision in script.walk_revisions()]
+    if current == known[0]:
+        return
+    if current is not None and current not in known:
+        raise SchemaError(
+            f"The database {where} has the schema {current}, which this version of Headrace does not know.",
+            hint="Use the newer Headrace that made it, or name another database.",
+        )
+    if current is not None and not migrate:
+        raise SchemaError(f"The database {where} has an older schema.", hint="Back it up, then run: headrace api --migrate")
+    command.upgrade(alembic_config(connection), "head")
+
+
+def _revision(connection: Connection, where: str) -> str | None:
+    """Return the database's revision, or None where it is empty."""
+    names = inspect(connection).get_table_names()
+    if REVISION_TABLE in names:
+        found: str | None = connection.execute(select(column("version_num")).select_from(table(REVISION_TABLE))).scalar_one_or_none()
+        if found is not None:
+            return found
+    if set(names) - {REVISION_TABLE}:
+        raise SchemaError(f"The database {where} has tables that are not Headrace's.", hint="Name an empty or new database.")
+    return None

@@ -1,0 +1,35 @@
+"""Scopes: how far each consumer of the log has committed."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, delete, insert, select
+
+from headrace.store.database import Database
+from headrace.store.jobs import require_running
+from headrace.store.tables import scopes
+from headrace.wire.events import Cursor
+
+BEGINNING = Cursor(cursor=0, batch=0)
+
+
+class Scopes:
+    """The scopes of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def cursor(self, scope: str) -> Cursor:
+        """Return the scope's last commit; a scope that never committed is at the beginning."""
+        with self._database.reading() as connection:
+            row = connection.execute(select(*(scopes.c[name] for name in Cursor.model_fields)).where(scopes.c.scope == scope)).one_or_none()
+        return BEGINNING if row is None else Cursor.model_validate(dict(zip(Cursor.model_fields, row, strict=True)))
+
+    def commit(self, job_id: int, scope: str, cursor: Cursor) -> None:
+        """Keep the scope's newest commit; the job's life is the fence against an older driver."""
+        self._database.write(lambda connection: _commit(connection, job_id, scope, cursor, self._database.now()))
+
+
+def _commit(connection: Connection, job_id: int, scope: str, cursor: Cursor, now: int) -> None:
+    project = require_running(connection, job_id).project
+    connection.execute(delete(scopes).where(scopes.c.scope == scope))
+    connection.execute(insert(scopes).values(scope=scope, project=project, updated=now, **cursor.model_dump()))

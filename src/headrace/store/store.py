@@ -1,0 +1,87 @@
+"""The store: one database, and an object for each aggregate in it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection, insert, select
+
+from headrace.store.appending import HEAD
+from headrace.store.database import Database, engines, parsed
+from headrace.store.jobs import Jobs, Liveness
+from headrace.store.log import Log
+from headrace.store.projects import Projects
+from headrace.store.runs import Runs
+from headrace.store.schema import ensure_schema
+from headrace.store.scopes import Scopes
+from headrace.store.tables import meta
+from headrace.store.times import wall_clock
+from headrace.store.triggers import Triggers
+from headrace.store.trouble import named, told
+
+INSTANCE = "instance"
+
+
+class Store:
+    """One open database. Thread-safe; close it when done."""
+
+    def __init__(self, database: Database, liveness: Liveness) -> None:
+        self._database = database
+        self.jobs = Jobs(database, liveness)
+        self.projects = Projects(database)
+        self.triggers = Triggers(database, self.jobs)
+        self.log = Log(database)
+        self.runs = Runs(database)
+        self.scopes = Scopes(database)
+        self.instance = self._instance()
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Give a connection that sees one moment of the database and changes nothing."""
+        with self._database.reading() as connection:
+            yield connection
+
+    def observe(self, observer: Callable[[], None]) -> Callable[[], None]:
+        """Call `observer` after each commit, in the writer's thread: it must return at once. Returns what takes it away again."""
+        return self._database.observe(observer)
+
+    def now(self) -> int:
+        """Return the store's time in microseconds since the epoch."""
+        return self._database.now()
+
+    def close(self) -> None:
+        """Finish what is queued and close every connection."""
+        self._database.close()
+
+    def _instance(self) -> int:
+        """Return the number that tells this database from every other, so that one's tokens are worth nothing in another."""
+        with self.reading() as connection:
+            return int(connection.execute(select(meta.c.value).where(meta.c.name == INSTANCE)).scalar_one())
+
+
+def open_store(
+    database_url: str, *, migrate: bool = False, liveness: Liveness | None = None, clock: Callable[[], int] = wall_clock
+) -> Store:
+    """Open the database, making its schema where there is none.
+
+    Raises:
+        SettingsError: The URL is none that Headrace understands.
+        ResourceError: The file cannot be opened or written.
+        SchemaError: The schema is older and `migrate` is off, or it is none that this version knows.
+    """
+    url = parsed(database_url)
+    readers, writer = engines(url)
+    try:
+        with told(url), writer.begin() as connection:
+            ensure_schema(connection, named(url), migrate=migrate)
+            known = set(connection.execute(select(meta.c.name)).scalars())
+            first = {HEAD: 0, INSTANCE: secrets.randbits(62)}
+            rows = [{"name": name, "value": value} for name, value in first.items() if name not in known]
+            if rows:
+                connection.execute(insert(meta), rows)
+    finally:
+        readers.dispose()
+        writer.dispose()
+    return Store(Database(database_url, clock=clock), liveness or Liveness())

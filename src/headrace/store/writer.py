@@ -1,0 +1,139 @@
+"""The one writer: works wait in a queue, and all that wait together share one transaction and one fsync.
+
+The law: a work answers only after the commit that holds it. When any work of a transaction fails, nothing of that transaction is
+kept and each of its works is tried alone, so that one bad request cannot hurt its neighbours; a work must therefore be a
+function of the database alone. Items given to the same collector one after the other are handed to it in one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from itertools import groupby
+from queue import Empty, SimpleQueue
+from threading import Thread
+from types import TracebackType
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine
+
+from headrace.errors import StorageBusy
+from headrace.store.trouble import told
+
+T = TypeVar("T")
+A = TypeVar("A")
+R = TypeVar("R")
+Work = Callable[[Connection], T]
+Collector = Callable[[Connection, Sequence[A]], Sequence[R]]
+
+MOST_TOGETHER = 256
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    collector: Collector[Any, Any]
+    item: Any
+    answer: Future[Any] = field(default_factory=Future)
+
+
+class _Attempt:
+    """Keeps the error of its block for those who wait for it; the writer itself must outlive every work."""
+
+    error: Exception | None = None
+
+    def __enter__(self) -> _Attempt:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> bool:
+        self.error = error if isinstance(error, Exception) else None
+        return self.error is not None
+
+
+class Writer:
+    """Runs works one after the other on one connection, in its own thread."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._queue: SimpleQueue[_Entry | None] = SimpleQueue()
+        self._closed = False
+        self._observers: tuple[Callable[[], None], ...] = ()
+        self._thread = Thread(target=self._loop, name="headrace-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Work[T]) -> Future[T]:
+        """Queue `work`; the future has its answer once it is durable."""
+        return self._put(_Entry(_run_each, work))
+
+    def collect(self, collector: Collector[A, R], item: A) -> Future[R]:
+        """Queue `item`; `collector` gets it together with its neighbours and answers with one result for each."""
+        return self._put(_Entry(collector, item))
+
+    def observe(self, observer: Callable[[], None]) -> Callable[[], None]:
+        """Call `observer` after each commit, in the writer's thread: it must return at once. Returns what takes it away again."""
+        self._observers = (*self._observers, observer)
+
+        def forget() -> None:
+            self._observers = tuple(other for other in self._observers if other is not observer)
+
+        return forget
+
+    def close(self) -> None:
+        """Finish what is queued, then stop."""
+        if not self._closed:
+            self._closed = True
+            self._queue.put(None)
+            self._thread.join()
+
+    def _put(self, entry: _Entry) -> Future[Any]:
+        if self._closed:
+            raise StorageBusy("The store is closed.")
+        self._queue.put(entry)
+        return entry.answer
+
+    def _loop(self) -> None:
+        open_for_work = True
+        while open_for_work:
+            first = self._queue.get()
+            if first is None:
+                return
+            entries = [first]
+            while len(entries) < MOST_TOGETHER:
+                try:
+                    more = self._queue.get_nowait()
+                except Empty:
+                    break
+                if more is None:
+                    open_for_work = False
+                    break
+                entries.append(more)
+            self._settle(entries)
+
+    def _settle(self, entries: list[_Entry]) -> None:
+        answers: list[Any] = []
+        with _Attempt() as attempt:
+            answers = self._commit(entries)
+        if attempt.error is None:
+            for entry, answer in zip(entries, answers, strict=True):
+                entry.answer.set_result(answer)
+            self._tell_observers()
+        elif len(entries) == 1:
+            entries[0].answer.set_exception(attempt.error)
+        else:
+            for entry in entries:
+                self._settle([entry])
+
+    def _tell_observers(self) -> None:
+        for observer in self._observers:
+            observer()
+
+    def _commit(self, entries: list[_Entry]) -> list[Any]:
+        answers: list[Any] = []
+        with told(self._engine.url), self._engine.begin() as connection:
+            for collector, group in groupby(entries, key=lambda entry: entry.collector):
+                answers.extend(collector(connection, [entry.item for entry in group]))
+        return answers
+
+
+def _run_each(connection: Connection, works: Sequence[Work[Any]]) -> list[Any]:
+    return [work(connection) for work in works]
