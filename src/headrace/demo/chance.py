@@ -1,0 +1,24 @@
+"""Chance that is the same for the same seed, on every machine and in every order of asking."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Final
+
+_SPAN: Final = 2.0**64
+
+
+class Chance:
+    """Numbers drawn by name: what is drawn for one name never depends on what else was drawn."""
+
+    def __init__(self, seed: int) -> None:
+        self._key = str(seed).encode()
+
+    def pair(self, purpose: str, name: str) -> tuple[float, float]:
+        """Return two independent numbers in [0, 1) for this purpose and name."""
+        digest = blake2b(f"{purpose}\0{name}".encode(), digest_size=16, key=self._key).digest()
+        return int.from_bytes(digest[:8]) / _SPAN, int.from_bytes(digest[8:]) / _SPAN
+
+    def number(self, purpose: str, name: str) -> float:
+        """Return one number in [0, 1) for this purpose and name."""
+        return self.pair(purpose, name)[0]

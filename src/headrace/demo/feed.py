@@ -1,0 +1,108 @@
+"""Writing the feed: complete files, renamed into the folder one slice of time after another, whoever reads or does not."""
+
+from __future__ import annotations
+
+import time
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+from threading import Event
+from typing import Final
+
+import structlog
+
+from headrace.demo.files import write_atomically
+from headrace.demo.manifest import Manifest, Parameters
+from headrace.demo.plan import FeedFile, FeedPlan, plan_feed
+from headrace.errors import ResourceError, UsageError
+from headrace.sources.folder_lock import FolderLock
+
+FEED_FOLDER: Final = "feed"
+DONE_FOLDER: Final = "done"
+LOCK_NAME: Final = ".feed.lock"
+LOCK_RETRY: Final = 0.5
+
+log = structlog.get_logger(__name__)
+
+
+def run_feed(home: Path, parameters: Parameters, stop: Event | None = None) -> Manifest:
+    """Write what is missing of the feed into `home/feed`, paced over `parameters.seconds`; return when all is there or `stop` is set.
+
+    Files that are there, or that their reader has already moved to `home/feed/done`, are not written again: a feed that was
+    killed goes on where it was. Raises `UsageError` when `home` holds another feed, `ResourceError` when it cannot be written.
+    """
+    stop = stop or Event()
+    lock = FolderLock(home / LOCK_NAME)
+    try:
+        (home / FEED_FOLDER).mkdir(parents=True, exist_ok=True)
+        while not lock.try_acquire():
+            if stop.wait(LOCK_RETRY):
+                return plan_feed(parameters).manifest
+        plan = _plan(home, parameters)
+        _announce(plan.manifest)
+        _write(home / FEED_FOLDER, plan, stop)
+    except OSError as error:
+        raise ResourceError(
+            f"The feed cannot be written to {home}: {error.strerror or error}.",
+            hint="Choose a folder that can be written, with free space.",
+        ) from error
+    finally:
+        lock.release()
+    return plan.manifest
+
+
+def _plan(home: Path, parameters: Parameters) -> FeedPlan:
+    """Plan the feed and leave its manifest in `home`, unless that of another feed is there."""
+    found = Manifest.load(home)
+    if found is not None and found.parameters != parameters:
+        raise UsageError(
+            f"{home} holds another feed ({_describe(found.parameters)}) than the one asked for ({_describe(parameters)}).",
+            hint="Ask for the same feed to resume it, or choose another folder.",
+        )
+    plan = plan_feed(parameters)
+    if found is None:
+        plan.manifest.save(home)
+    elif found != plan.manifest:
+        raise UsageError(f"The feed in {home} was made by another version of Headrace.", hint="Choose another folder.")
+    return plan
+
+
+def _write(folder: Path, plan: FeedPlan, stop: Event) -> None:
+    """Write the files that are missing. The clock starts at the first of them, so that a resumed feed keeps its pace."""
+    missing = [file for file in plan.files if not _is_there(folder, file)]
+    if not missing:
+        return
+    pace = plan.manifest.parameters.seconds / plan.manifest.parameters.slices
+    first, began = missing[0].slice, time.monotonic()
+    for number, files in groupby(missing, key=attrgetter("slice")):
+        due = began + (number - first + 1) * pace
+        if stop.wait(max(0.0, due - time.monotonic())):
+            log.info("feed stopped", next_slice=number)
+            return
+        for file in files:
+            write_atomically(folder / file.name, file.data)
+    log.info("feed complete", files=len(plan.files), lines=plan.manifest.lines)
+
+
+def _is_there(folder: Path, file: FeedFile) -> bool:
+    """Tell whether the file was written: look in the folder first, as a reader moves files from there to `done`, never back."""
+    return (folder / file.name).exists() or (folder / DONE_FOLDER / file.name).exists()
+
+
+def _announce(manifest: Manifest) -> None:
+    log.info(
+        "feed planned",
+        seed=manifest.parameters.seed,
+        period=manifest.parameters.period,
+        legs=manifest.legs,
+        lines=manifest.lines,
+        repeated=manifest.repeated,
+        followers_before_leaders=manifest.early,
+        longest_seconds_before=manifest.longest_early,
+        leaders_that_never_come=len(manifest.withheld),
+        bad_lines=len(manifest.bad),
+    )
+
+
+def _describe(parameters: Parameters) -> str:
+    return f"seed {parameters.seed}, {parameters.period}, {parameters.seconds:g} s"

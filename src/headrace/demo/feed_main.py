@@ -1,0 +1,54 @@
+"""The feed as a process of its own: `python -m headrace.demo.feed_main --home HOME --seed N`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Event
+from types import FrameType
+from typing import Final
+
+from headrace.demo.feed import run_feed
+from headrace.demo.flights import Period
+from headrace.demo.manifest import Parameters
+from headrace.errors import HeadraceError
+
+SECONDS: Final[dict[Period, float]] = {"january": 25.0, "year": 150.0}
+SLICES_A_SECOND: Final = 4
+
+
+def parameters(seed: int, period: Period, seconds: float | None = None) -> Parameters:
+    """Return the parameters of a feed of `period` that is written within `seconds` (default: 25 for January, 150 for the year)."""
+    seconds = SECONDS[period] if seconds is None else seconds
+    return Parameters(seed=seed, period=period, seconds=seconds, slices=max(1, round(seconds * SLICES_A_SECOND)))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the feed; 0 when it is complete or was told to stop, 1 when it cannot be written."""
+    parser = argparse.ArgumentParser(prog="python -m headrace.demo.feed_main", description="Write the flights feed of the demo.")
+    parser.add_argument("--home", type=Path, required=True, help="the demo's folder; files go to its feed/ folder")
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--period", choices=("january", "year"), default="january")
+    parser.add_argument("--seconds", type=float, default=None, help="wall-clock time to write it in")
+    asked = parser.parse_args(arguments)
+    stop = Event()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        stop.set()
+
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
+    try:
+        run_feed(asked.home, parameters(asked.seed, asked.period, asked.seconds), stop)
+    except HeadraceError as error:
+        sys.stderr.write(f"{error}\n{error.hint or ''}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
