@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, delete, insert, select, update
 
+from headrace.errors import ApiRefused
 from headrace.store import leases
 from headrace.store.database import Database
 from headrace.store.jobs import require_running
@@ -26,7 +27,9 @@ class Projects:
 
 
 def _declare(connection: Connection, job_id: int, project: str, declared: DeclareProject, now: int) -> ProjectDeclared:
-    require_running(connection, job_id)
+    own = require_running(connection, job_id).project
+    if own != project:
+        raise ApiRefused(f"Job {job_id} belongs to project '{own}', not to '{project}'.", status=403, problem="forbidden")
     connection.execute(delete(projects).where(projects.c.name == project))
     connection.execute(insert(projects).values(name=project, declared=now))
     _declare_pipelines(connection, project, {pipeline.name: pipeline for pipeline in declared.pipelines})

@@ -1,0 +1,1 @@
+"""The machine API: what triggerers and pipelines call, one module for each aggregate."""

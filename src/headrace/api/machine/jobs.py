@@ -1,0 +1,35 @@
+"""POST /execution/jobs, …/heartbeat, …/complete."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends
+
+from headrace.api.access import StoreOf
+from headrace.api.auth import AnyJob, TokensOf, deployment
+from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
+
+HEARTBEAT_SECONDS = 1.0
+
+router = APIRouter(prefix="/execution/jobs", tags=["jobs"])
+
+
+@router.post("", dependencies=[Depends(deployment)])
+def register(job: RegisterJob, store: StoreOf, tokens: TokensOf) -> JobRegistered:
+    """Register a process; needs the deployment key."""
+    registered = store.jobs.register(job)
+    token = tokens.token(registered.id, registered.kind)
+    return JobRegistered(job_id=registered.id, token=token, heartbeat=HEARTBEAT_SECONDS)
+
+
+@router.post("/{job_id}/heartbeat")
+def heartbeat(job_id: int, beat: Heartbeat, store: StoreOf, caller: AnyJob) -> HeartbeatAnswer:
+    """Say that the job lives; learn what is wanted of it."""
+    caller.must_own(job_id)
+    return store.jobs.heartbeat(job_id, beat)
+
+
+@router.post("/{job_id}/complete", status_code=204)
+def complete(job_id: int, end: CompleteJob, store: StoreOf, caller: AnyJob) -> None:
+    """End the job and release its leases; the first end wins."""
+    caller.must_own(job_id)
+    store.jobs.complete(job_id, end)

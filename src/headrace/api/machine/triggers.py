@@ -1,0 +1,35 @@
+"""POST /execution/triggers/load, …/workloads, …/{id}/failure, …/cleanup."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from headrace.api.access import StoreOf
+from headrace.api.auth import Triggerer
+from headrace.wire.triggers import CleanupTriggers, FetchWorkloads, LoadTriggers, TriggerFailure, TriggersLoaded, Workloads
+
+router = APIRouter(prefix="/execution/triggers", tags=["triggers"])
+
+
+@router.post("/load")
+def load(asked: LoadTriggers, store: StoreOf, caller: Triggerer) -> TriggersLoaded:
+    """Claim triggers up to a capacity; answers with every lease that the job now holds."""
+    return store.triggers.load(caller.job_id, asked)
+
+
+@router.post("/workloads")
+def workloads(asked: FetchWorkloads, store: StoreOf, caller: Triggerer) -> Workloads:
+    """Return what is needed to run those of the triggers that the job holds."""
+    return Workloads(workloads=store.triggers.workloads(caller.job_id, asked.trigger_ids))
+
+
+@router.post("/cleanup", status_code=204)
+def cleanup(gone: CleanupTriggers, store: StoreOf, caller: Triggerer) -> None:
+    """Give up leases on triggers that the job no longer runs."""
+    store.triggers.cleanup(caller.job_id, gone.trigger_ids)
+
+
+@router.post("/{trigger_id}/failure", status_code=204)
+def failure(trigger_id: int, failed: TriggerFailure, store: StoreOf, caller: Triggerer) -> None:
+    """Keep why a trigger failed."""
+    store.triggers.failure(caller.job_id, trigger_id, failed)

@@ -1,0 +1,73 @@
+"""The people's API as the command line calls it: read-only, as the JSON that it is."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+import msgspec
+
+from headrace.client.answers import TIMEOUT_SECONDS, checked, options, reached, understood
+
+
+class PeopleClient:
+    """Asks the people's API; every method returns the decoded JSON."""
+
+    def __init__(self, url: str, *, timeout: float = TIMEOUT_SECONDS) -> None:
+        self._url = url.rstrip("/")
+        self._http = httpx.Client(**options(self._url, timeout=timeout))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def status(self) -> Any:
+        """Return the whole state at a glance."""
+        return self._get("/api/v1/status")
+
+    def events(
+        self,
+        *,
+        after: int | None = None,
+        before: int | None = None,
+        limit: int | None = None,
+        type: str | None = None,
+        subject: str | None = None,
+    ) -> Any:
+        """Return events of the log, the newest first unless `after` is given."""
+        return self._get("/api/v1/events", after=after, before=before, limit=limit, type=type, subject=subject)
+
+    def triggers(self) -> Any:
+        """Return the triggers, with their counts and failures."""
+        return self._get("/api/v1/triggers")
+
+    def streams(self) -> Any:
+        """Return the shared streams and their lanes."""
+        return self._get("/api/v1/streams")
+
+    def runs(self) -> Any:
+        """Return the last runs of the pipelines."""
+        return self._get("/api/v1/runs")
+
+    def dead_letters(self) -> Any:
+        """Return the dead letters, and why each was given up on."""
+        return self._get("/api/v1/dead-letters")
+
+    def healthy(self) -> bool:
+        """Whether an api answers that it can read its database."""
+        with reached(self._url):
+            return self._http.get("/healthz").is_success
+
+    def _get(self, path: str, **params: int | str | None) -> Any:
+        given = {name: value for name, value in params.items() if value is not None}
+        with reached(self._url):
+            response = self._http.get(path, params=given)
+        with understood(self._url):
+            return msgspec.json.decode(checked(response).content)

@@ -1,0 +1,142 @@
+"""The machine API as a pipeline calls it: the log by pages, the scope's cursor, the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self, TypeVar
+from urllib.parse import quote
+
+import httpx
+import pyarrow as pa
+
+from headrace.client.answers import TIMEOUT_SECONDS, bearer, checked, options, reached, understood
+from headrace.errors import ApiRefused
+from headrace.wire.events import Cursor, LogHead
+from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
+from headrace.wire.log import HEAD_HEADER
+from headrace.wire.model import Wire
+from headrace.wire.runs import RunReport, RunReports
+from headrace.wire.triggers import DeclareProject, ProjectDeclared
+
+M = TypeVar("M", bound=Wire)
+JSON = {"Content-Type": "application/json"}
+PAGE = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class LogPage:
+    """Some of the log as a table of `LOG_SCHEMA`, in order of `seq`, and the log's head when it was read."""
+
+    table: pa.Table
+    head: int
+
+
+class PipelineClient:
+    """The sync client of a pipeline. The driver registers with the key; its readers elsewhere get by with the `token` alone."""
+
+    def __init__(self, url: str, *, key: str | None = None, token: str | None = None, timeout: float = TIMEOUT_SECONDS) -> None:
+        self._url = url.rstrip("/")
+        self._key = key
+        self._token = token
+        self._job: JobRegistered | None = None
+        self._http = httpx.Client(**options(self._url, timeout=timeout))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def register(self, job: RegisterJob) -> JobRegistered:
+        """Register this process; the same registration id answers with the same job."""
+        self._job = self._ask("POST", "/execution/jobs", JobRegistered, job, token=self._key)
+        self._token = self._job.token
+        return self._job
+
+    def heartbeat(self, beat: Heartbeat | None = None) -> HeartbeatAnswer:
+        """Say that the job lives; learn what is wanted of it."""
+        return self._ask("POST", f"/execution/jobs/{self._job_id}/heartbeat", HeartbeatAnswer, beat or Heartbeat())
+
+    def complete(self, end: CompleteJob) -> None:
+        """End the job; the first end wins."""
+        self._send("POST", f"/execution/jobs/{self._job_id}/complete", end)
+
+    def declare(self, project: str, declared: DeclareProject) -> ProjectDeclared:
+        """Declare the whole of a project; what is no longer named is removed."""
+        return self._ask("PUT", f"/execution/projects/{quote(project, safe='')}", ProjectDeclared, declared)
+
+    def head(self) -> LogHead:
+        """Return the log's first and last `seq`, and the api's clock."""
+        return self._ask("GET", "/execution/events/head", LogHead)
+
+    def page(self, *, after: int, to: int | None = None, limit: int = PAGE, scope: str | None = None) -> LogPage:
+        """Return events with after < seq <= to: at most `limit`, fewer where payloads are large, none only when none is left."""
+        given = {"after": after, "to": to, "limit": limit, "scope": scope, "format": "arrow"}
+        params = {name: value for name, value in given.items() if value is not None}
+        response = self._send("GET", "/execution/events", params=params)
+        with understood(self._url), pa.ipc.open_stream(pa.py_buffer(response.content)) as reader:
+            return LogPage(reader.read_all(), int(response.headers[HEAD_HEADER]))
+
+    def pages(self, *, after: int, to: int, limit: int = PAGE, scope: str | None = None) -> Iterator[pa.Table]:
+        """Yield all events with after < seq <= to, page by page."""
+        while after < to:
+            table = self.page(after=after, to=to, limit=limit, scope=scope).table
+            if not table.num_rows:
+                return
+            yield table
+            after = table.column("seq")[-1].as_py()
+
+    def cursor(self, scope: str) -> Cursor:
+        """Return how far the scope has committed; 0 where it never did."""
+        return self._ask("GET", f"/execution/scopes/{quote(scope, safe='')}/cursor", Cursor)
+
+    def commit(self, scope: str, cursor: Cursor) -> None:
+        """Commit the scope's cursor, with what its ordering holds."""
+        self._send("POST", f"/execution/scopes/{quote(scope, safe='')}/cursor", cursor)
+
+    def report(self, runs: Sequence[RunReport]) -> None:
+        """Report runs; the last report of a run counts."""
+        if runs:
+            self._send("POST", "/execution/runs", RunReports(runs=list(runs)))
+
+    @property
+    def token(self) -> str:
+        """The job's token, for readers in other processes."""
+        if self._token is None:
+            raise ApiRefused("This process has not registered a job yet.", problem="unauthorized")
+        return self._token
+
+    @property
+    def _job_id(self) -> int:
+        if self._job is None:
+            raise ApiRefused("This process has not registered a job yet.", problem="unauthorized")
+        return self._job.job_id
+
+    def _ask(self, method: str, path: str, answer: type[M], body: Wire | None = None, *, token: str | None = None) -> M:
+        response = self._send(method, path, body, token=token)
+        with understood(self._url):
+            return answer.model_validate_json(response.content)
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: Wire | None = None,
+        *,
+        params: Mapping[str, int | str] | None = None,
+        token: str | None = None,
+    ) -> httpx.Response:
+        headers = bearer(self.token if token is None else token)
+        content = None
+        if body is not None:
+            headers |= JSON
+            content = body.model_dump_json().encode()
+        with reached(self._url):
+            response = self._http.request(method, path, content=content, params=params, headers=headers)
+        return checked(response)

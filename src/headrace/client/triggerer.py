@@ -1,0 +1,105 @@
+"""The machine API as a triggerer calls it, without blocking."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self, TypeVar
+from urllib.parse import quote
+
+import httpx
+
+from headrace.client.answers import TIMEOUT_SECONDS, bearer, checked, options, reached, understood
+from headrace.errors import ApiRefused
+from headrace.wire.events import BatchStored, EventBatch
+from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
+from headrace.wire.model import Wire
+from headrace.wire.triggers import (
+    CleanupTriggers,
+    DeclareProject,
+    FetchWorkloads,
+    LoadTriggers,
+    ProjectDeclared,
+    RunTrigger,
+    TriggerFailure,
+    TriggersLoaded,
+    Workloads,
+)
+
+M = TypeVar("M", bound=Wire)
+JSON = {"Content-Type": "application/json"}
+
+
+class TriggererClient:
+    """Implements `TriggererControl` over HTTP. Register first: the token of the job opens everything else."""
+
+    def __init__(self, url: str, *, key: str, timeout: float = TIMEOUT_SECONDS) -> None:
+        self._url = url.rstrip("/")
+        self._key = key
+        self._http = httpx.AsyncClient(**options(self._url, timeout=timeout))
+        self._job: JobRegistered | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def register(self, job: RegisterJob) -> JobRegistered:
+        """Register this process; the same registration id answers with the same job."""
+        self._job = await self._ask("POST", "/execution/jobs", job, JobRegistered, token=self._key)
+        return self._job
+
+    async def heartbeat(self, beat: Heartbeat) -> HeartbeatAnswer:
+        """Say that the job lives; learn what is wanted of it."""
+        return await self._ask("POST", f"/execution/jobs/{self._registered.job_id}/heartbeat", beat, HeartbeatAnswer)
+
+    async def complete(self, end: CompleteJob) -> None:
+        """End the job; the first end wins."""
+        await self._send("POST", f"/execution/jobs/{self._registered.job_id}/complete", end)
+
+    async def declare(self, project: str, declared: DeclareProject) -> ProjectDeclared:
+        """Declare the whole of a project; triggers no longer named are removed."""
+        return await self._ask("PUT", f"/execution/projects/{quote(project, safe='')}", declared, ProjectDeclared)
+
+    async def load(self, capacity: int, queues: list[str]) -> TriggersLoaded:
+        """Claim up to `capacity` triggers; answer with every lease now held."""
+        return await self._ask("POST", "/execution/triggers/load", LoadTriggers(capacity=capacity, queues=queues), TriggersLoaded)
+
+    async def workloads(self, trigger_ids: list[int]) -> list[RunTrigger]:
+        """Return what is needed to run those of the triggers that this job holds."""
+        asked = FetchWorkloads(trigger_ids=trigger_ids)
+        return (await self._ask("POST", "/execution/triggers/workloads", asked, Workloads)).workloads
+
+    async def store(self, batch: EventBatch) -> BatchStored:
+        """Store events and dead letters in one durable commit."""
+        return await self._ask("POST", "/execution/triggers/events", batch, BatchStored)
+
+    async def failure(self, trigger_id: int, failure: TriggerFailure) -> None:
+        """Record why a trigger failed."""
+        await self._send("POST", f"/execution/triggers/{trigger_id}/failure", failure)
+
+    async def cleanup(self, trigger_ids: list[int]) -> None:
+        """Give up the leases on triggers that this job no longer runs."""
+        await self._send("POST", "/execution/triggers/cleanup", CleanupTriggers(trigger_ids=trigger_ids))
+
+    @property
+    def _registered(self) -> JobRegistered:
+        if self._job is None:
+            raise ApiRefused("This process has not registered a job yet.", problem="unauthorized")
+        return self._job
+
+    async def _ask(self, method: str, path: str, body: Wire, answer: type[M], *, token: str | None = None) -> M:
+        response = await self._send(method, path, body, token=token)
+        with understood(self._url):
+            return answer.model_validate_json(response.content)
+
+    async def _send(self, method: str, path: str, body: Wire, *, token: str | None = None) -> httpx.Response:
+        headers = JSON | bearer(self._registered.token if token is None else token)
+        content = body.model_dump_json().encode()
+        with reached(self._url):
+            response = await self._http.request(method, path, content=content, headers=headers)
+        return checked(response)
