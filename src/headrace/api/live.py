@@ -1,0 +1,149 @@
+"""One live status for everybody who looks, however many they are.
+
+The law: a status is worked out at most once in `TICK` seconds for those who follow, by whichever of them comes first, and only while
+somebody follows; the store's commits wake them. One who asks once gets a status that is no older than the question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
+from typing import NamedTuple
+
+from headrace.store import Store
+from headrace.store.overview import Overview, overview
+from headrace.store.times import moment
+from headrace.wire.model import rfc3339
+from headrace.wire.status import EventCount, Status
+
+TICK = 0.5
+IDLE = 1.0
+BEAT = 5.0
+SPEED_OVER = 10.0
+VERSION = version("headrace")
+
+
+class Speed:
+    """How fast a count grows: over the last `over` seconds of what it was shown."""
+
+    def __init__(self, over: float = SPEED_OVER) -> None:
+        self._over = over
+        self._samples: deque[tuple[float, int]] = deque()
+
+    def sample(self, now: float, count: int) -> float:
+        """Note the count at `now` (seconds) and return how many it grew by a second; 0 for the first."""
+        samples = self._samples
+        samples.append((now, count))
+        while len(samples) > 2 and samples[1][0] <= now - self._over:
+            samples.popleft()
+        since, before = samples[0]
+        return (count - before) / (now - since) if now > since else 0.0
+
+
+class Shown(NamedTuple):
+    """A status, when its making began (monotonic seconds), and its JSON without the clock, to tell a change by."""
+
+    began: float
+    status: Status
+    content: str
+
+
+class Live:
+    """The status of one store, shared by all who ask for it."""
+
+    def __init__(self, store: Store, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._clock = clock
+        self._speed = Speed()
+        self._shown: Shown | None = None
+        self._making = asyncio.Lock()
+        self._woken = asyncio.Event()
+        self._closing = asyncio.Event()
+
+    async def status(self) -> Status:
+        """Return the status as it is now."""
+        return (await self._fresh(self._clock())).status
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        """Yield server-sent events for ever: `status` at once and on each change, and `beat` in every `BEAT` seconds of silence."""
+        seen = ""
+        spoke = 0.0
+        with self._waking():
+            while not self._closing.is_set():
+                shown = await self._fresh(self._clock() - TICK)
+                if shown.content != seen:
+                    yield f"event: status\ndata: {shown.status.model_dump_json()}\n\n".encode()
+                    seen, spoke = shown.content, self._clock()
+                elif self._clock() - spoke >= BEAT:
+                    yield f'event: beat\ndata: {{"now":"{rfc3339(shown.status.now)}"}}\n\n'.encode()
+                    spoke = self._clock()
+                await self._pause(shown.began + TICK)
+
+    def close(self) -> None:
+        """End every stream of frames, so that a server may stop while browsers look on."""
+        self._closing.set()
+        self._woken.set()
+
+    async def _fresh(self, since: float) -> Shown:
+        """Return a status whose making began at `since` or later."""
+        async with self._making:
+            if self._shown is None or self._shown.began < since:
+                self._woken.clear()
+                self._shown = await self._make()
+            return self._shown
+
+    async def _make(self) -> Shown:
+        began = self._clock()
+        found = await asyncio.to_thread(self._read)
+        speed = self._speed.sample(began, found.head)
+        status = Status(
+            version=VERSION,
+            now=moment(found.now),
+            head=found.head,
+            events=EventCount(total=found.totals.stored, per_second=round(speed, 1)),
+            dead_letters=found.totals.dead_letters,
+            jobs=found.jobs,
+            triggers=found.triggers,
+            streams=found.streams,
+            totals=found.totals,
+            scopes=found.scopes,
+            pipelines=found.pipelines,
+            runs=found.runs,
+            recent=found.recent,
+        )
+        return Shown(began, status, status.model_dump_json(exclude={"now"}))
+
+    def _read(self) -> Overview:
+        with self._store.reading() as connection:
+            return overview(connection, self._store.now())
+
+    async def _pause(self, earliest: float) -> None:
+        """Wait until `earliest`, then for a commit or, since time alone changes a status too, `IDLE` seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, earliest - self._clock())):
+                await self._closing.wait()
+        if self._closing.is_set():
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(IDLE):
+                await self._woken.wait()
+
+    @contextmanager
+    def _waking(self) -> Iterator[None]:
+        """Let the store's commits wake those who wait, as long as somebody follows."""
+        loop = asyncio.get_running_loop()
+
+        def committed() -> None:
+            if not self._woken.is_set():
+                with suppress(RuntimeError):  # the loop has closed since: nobody looks any more
+                    loop.call_soon_threadsafe(self._woken.set)
+
+        forget = self._store.observe(committed)
+        try:
+            yield
+        finally:
+            forget()

@@ -1,0 +1,109 @@
+"""The status in Prometheus' words: `headrace_` names, `_total` and `_seconds`, labelled by stream, trigger, scope and pipeline only."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from headrace.wire.status import PipelineStatus, ScopeStatus, Status, StreamStatus, TriggerStatus
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Shape(NamedTuple):
+    """One metric: its name after `headrace_`, the field that it shows, whether it only grows, and what it means."""
+
+    name: str
+    field: str
+    grows: bool
+    help: str
+
+
+STREAM = (
+    Shape("stream_read", "read", True, "Raw events read from the upstream."),
+    Shape("stream_advanced", "advanced", True, "Raw events for which the upstream was advanced."),
+    Shape("stream_rejected", "rejected", True, "Raw events that a trigger rejected."),
+    Shape("stream_filtered", "filtered", True, "Raw events that no trigger wanted."),
+    Shape("stream_failed", "failed", True, "Raw events that a trigger did not answer."),
+    Shape("stream_outstanding", "outstanding", False, "Raw events that are not resolved."),
+    Shape("stream_oldest_unresolved_seconds", "oldest_unresolved", False, "Age of the oldest raw event that is not resolved."),
+)
+TRIGGER = (
+    Shape("trigger_fired", "fired", True, "Times the trigger fired on an event."),
+    Shape("trigger_rejected", "rejected", True, "Raw events of the trigger that became dead letters."),
+)
+SCOPE = (
+    Shape("scope_cursor", "cursor", False, "The seq up to which the scope has committed."),
+    Shape("scope_lag", "lag", False, "Events of the log that the scope has not committed."),
+    Shape("scope_waiting", "waiting", False, "Events that wait for their leader."),
+    Shape("scope_ordered", "ordered", True, "Events handed on in order."),
+    Shape("scope_lost", "lost", True, "Followers released without their leader."),
+    Shape("scope_late", "late", True, "Leaders that came after their followers were released."),
+    Shape("scope_cycles", "cycles", True, "Events released because they follow one another in a circle."),
+)
+PIPELINE = (
+    Shape("pipeline_runs", "runs", True, "Runs of the pipeline."),
+    Shape("pipeline_runs_failed", "failed", True, "Runs of the pipeline that failed."),
+    Shape("pipeline_events", "events", True, "Events taken by runs that succeeded."),
+    Shape("pipeline_rows", "rows", True, "Rows written by runs that succeeded."),
+)
+
+
+def exposition(status: Status) -> bytes:
+    """Return the status as Prometheus reads it."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_StatusCollector(status))
+    return generate_latest(registry)
+
+
+class _StatusCollector(Collector):
+    """Gives one status to one registry."""
+
+    def __init__(self, status: Status) -> None:
+        self._status = status
+
+    def collect(self) -> Iterable[Metric]:
+        status = self._status
+        yield _info(status.version)
+        yield CounterMetricFamily("headrace_events_stored", "Events in the log.", value=status.events.total)
+        yield GaugeMetricFamily("headrace_dead_letters", "Dead letters.", value=status.dead_letters)
+        yield _jobs(status)
+        yield from _family("stream", STREAM, [(item.stream, item) for item in status.streams])
+        yield from _family("trigger", TRIGGER, [(item.name, item) for item in status.triggers])
+        yield from _family("scope", SCOPE, [(item.scope, item) for item in status.scopes])
+        yield from _family("pipeline", PIPELINE, [(item.name, item) for item in status.pipelines])
+
+
+def _info(version: str) -> Metric:
+    family = GaugeMetricFamily("headrace_build_info", "The api's version.", labels=["version"])
+    family.add_metric([version], 1)
+    return family
+
+
+def _jobs(status: Status) -> Metric:
+    family = GaugeMetricFamily("headrace_jobs", "Processes that run.", labels=["kind"])
+    running = Counter(job.kind for job in status.jobs if job.state == "running")
+    for kind in ("triggerer", "pipeline"):
+        family.add_metric([kind], running[kind])
+    return family
+
+
+def _family(
+    label: str, shapes: Iterable[Shape], items: list[tuple[str, StreamStatus | TriggerStatus | ScopeStatus | PipelineStatus]]
+) -> Iterator[Metric]:
+    """Yield a metric for each shape; items of one name, which several projects may have, are summed."""
+    for shape in shapes:
+        sums: Counter[str] = Counter()
+        for name, item in items:
+            sums[name] += getattr(item, shape.field) or 0
+        made = CounterMetricFamily if shape.grows else GaugeMetricFamily
+        family = made(f"headrace_{shape.name}", shape.help, labels=[label])
+        for name, value in sums.items():
+            family.add_metric([name], value)
+        yield family

@@ -1,0 +1,120 @@
+"""The people's API: what happens here and what happened, read-only, for the page, the command line and scripts."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from fastapi.responses import StreamingResponse
+
+from headrace.api.live import VERSION, Live
+from headrace.api.metrics import CONTENT_TYPE, exposition
+from headrace.api.problems import Refusal
+from headrace.errors import ResourceError
+from headrace.store import Store
+from headrace.store.browse import dead_letter_detail, dead_letter_page, event_detail, event_page, last_runs
+from headrace.store.overview import schema_revision, stream_list, trigger_list
+from headrace.wire import status as wire
+
+NOT_KEPT = {"Cache-Control": "no-store"}
+EVENT_STREAM = {**NOT_KEPT, "X-Accel-Buffering": "no"}
+SEQ_RANGE = 2**63 - 1
+
+Limit = Annotated[int, Query(ge=1, le=1000, description="At most this many.")]
+Seq = Annotated[int | None, Query(ge=0, le=SEQ_RANGE)]
+
+
+def router_for(store: Store, live: Live | None = None) -> APIRouter:
+    """Return the people's API over `store`; `live` is the status that is shared with whoever else shows it."""
+    router = APIRouter(tags=["people"])
+    _add_status(router, live or Live(store))
+    _add_lists(router, store)
+    _add_details(router, store)
+    _add_health(router, store)
+    return router
+
+
+def _add_status(router: APIRouter, live: Live) -> None:
+    @router.get("/api/v1/status")
+    async def status(response: Response) -> wire.Status:
+        """Return all that the page shows, as it is now."""
+        response.headers.update(NOT_KEPT)
+        return await live.status()
+
+    @router.get("/api/v1/stream", response_class=StreamingResponse)
+    async def stream() -> StreamingResponse:
+        """Send the status as server-sent events: at once, then on each change, at most twice a second."""
+        return StreamingResponse(live.frames(), media_type="text/event-stream", headers=EVENT_STREAM)
+
+    @router.get("/metrics", response_class=Response)
+    async def metrics() -> Response:
+        """Return the counters for Prometheus."""
+        return Response(exposition(await live.status()), media_type=CONTENT_TYPE, headers=NOT_KEPT)
+
+
+def _add_lists(router: APIRouter, store: Store) -> None:
+    @router.get("/api/v1/events")
+    def events(
+        after: Seq = None, before: Seq = None, limit: Limit = 100, type: str | None = None, subject: str | None = None
+    ) -> wire.EventPage:
+        """Return events with after < seq < before, the newest first; with `after` alone, those that follow it, the oldest first."""
+        with store.reading() as connection:
+            return event_page(connection, after=after, before=before, limit=limit, type=type, subject=subject)
+
+    @router.get("/api/v1/triggers")
+    def triggers() -> wire.TriggerList:
+        """Return every registered trigger, by name."""
+        with store.reading() as connection:
+            return wire.TriggerList(triggers=trigger_list(connection))
+
+    @router.get("/api/v1/streams")
+    def streams() -> wire.StreamList:
+        """Return every shared stream with its lanes, as its job last reported it."""
+        with store.reading() as connection:
+            return wire.StreamList(streams=stream_list(connection))
+
+    @router.get("/api/v1/runs")
+    def runs(limit: Limit = 100, pipeline: str | None = None) -> wire.RunList:
+        """Return runs, the newest first, of one pipeline where it is given."""
+        with store.reading() as connection:
+            return wire.RunList(runs=last_runs(connection, limit=limit, pipeline=pipeline))
+
+    @router.get("/api/v1/dead-letters")
+    def dead_letters(before: str | None = None, limit: Limit = 100) -> wire.DeadLetterPage:
+        """Return dead letters, the newest first; `before` is the id of the last one already seen."""
+        with store.reading() as connection:
+            return dead_letter_page(connection, before=before, limit=limit)
+
+
+def _add_details(router: APIRouter, store: Store) -> None:
+    @router.get("/api/v1/events/{seq}")
+    def event(seq: int) -> wire.EventDetail:
+        """Return one event with its payload."""
+        with store.reading() as connection:
+            found = event_detail(connection, seq) if 0 <= seq <= SEQ_RANGE else None
+        if found is None:
+            raise Refusal(404, "not-found", f"No event has the seq {seq}.")
+        return found
+
+    @router.get("/api/v1/dead-letters/{id:path}")
+    def dead_letter(id: str) -> wire.DeadLetterDetail:
+        """Return one dead letter with the text that came."""
+        with store.reading() as connection:
+            found = dead_letter_detail(connection, id)
+        if found is None:
+            raise Refusal(404, "not-found", f"No dead letter has the id {id}.")
+        return found
+
+
+def _add_health(router: APIRouter, store: Store) -> None:
+    @router.get("/healthz", responses={503: {"model": wire.Health}})
+    def healthz(response: Response) -> wire.Health:
+        """Answer 200 while the database can be read, 503 when it cannot; with the revision of its schema."""
+        response.headers.update(NOT_KEPT)
+        try:
+            with store.reading() as connection:
+                revision = schema_revision(connection)
+        except ResourceError as error:
+            response.status_code = 503
+            return wire.Health(status="failing", database=str(error), schema_revision=None, version=VERSION)
+        return wire.Health(status="ok", database="reachable", schema_revision=revision, version=VERSION)

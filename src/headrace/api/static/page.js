@@ -1,0 +1,408 @@
+// The status page: draws each status that /api/v1/stream sends.
+// Law: data reaches the document only as text (textContent, replaceChildren with strings) or as a property, never as markup.
+// A cell is redrawn only when what it shows has changed, so that selection, focus and open details survive an update.
+
+const byId = (id) => document.getElementById(id);
+const count = new Intl.NumberFormat();
+const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+const day = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
+
+let skew = 0; // milliseconds: the api's clock minus this browser's
+const now = () => Date.now() + skew;
+
+// ---- words for numbers and times
+
+function number(value) {
+  return value === null || value === undefined ? "–" : count.format(value);
+}
+
+function duration(seconds) {
+  if (seconds < 0) return "–";
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  if (seconds < 60) return `${Math.round(seconds)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${String(Math.floor(seconds % 60)).padStart(2, "0")} s`;
+  if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ${String(Math.floor((seconds % 3600) / 60)).padStart(2, "0")} min`;
+  return `${Math.floor(seconds / 86400)} d ${Math.floor((seconds % 86400) / 3600)} h`;
+}
+
+function ago(iso) {
+  const seconds = Math.floor((now() - Date.parse(iso)) / 1000);
+  return seconds < 2 ? "just now" : `${duration(seconds).replace(/\.\d s$/, " s")} ago`;
+}
+
+function local(iso) {
+  const moment = new Date(iso);
+  const today = new Date(now()).toDateString() === moment.toDateString();
+  return today ? clock.format(moment) : `${day.format(moment)} ${clock.format(moment)}`;
+}
+
+function plural(n, one, many = `${one}s`) {
+  return `${count.format(n)} ${n === 1 ? one : many}`;
+}
+
+// ---- elements
+
+function element(tag, className, ...children) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  made.replaceChildren(...children.map((child) => (child instanceof Node ? child : String(child))));
+  return made;
+}
+
+function timeElement(iso) {
+  const relative = element("span", "ago", ago(iso));
+  relative.dataset.since = iso;
+  const made = element("time", "", local(iso), relative);
+  made.dateTime = iso;
+  made.title = iso;
+  return made;
+}
+
+// ---- cells: what a cell shows as plain data (compared to decide on a redraw), and how to make it
+
+const cell = (className, shows, make) => ({ className, key: JSON.stringify([className, shows]), make });
+const text = (value, className = "word") => cell(className, value ?? "", () => [String(value ?? "–")]);
+const mono = (value, className = "word mono") => text(value, className);
+const num = (value, heat = "") => cell(`n ${value ? heat : "zero"}`, value, () => [number(value)]);
+const plain = (value, className = "n") => cell(className, value, () => [value]);
+const time = (iso, className = "fit") => cell(className, iso, () => [iso ? timeElement(iso) : "–"]);
+const badge = (word, level, className = "fit") => cell(className, [word, level], () => [element("span", `badge ${level}`, word)]);
+const long = (value) => cell("", value, () => [value ? withTitle(element("div", "clamp", value), value) : ""]);
+
+function withTitle(node, title) {
+  node.title = title;
+  return node;
+}
+
+function opens(label, open, className = "n") {
+  return cell(className, label, () => {
+    const button = element("button", "", label);
+    button.type = "button";
+    button.addEventListener("click", open);
+    return [button];
+  });
+}
+
+function draw(row, cells, labels) {
+  cells.forEach((shown, index) => {
+    let td = row.cells[index];
+    if (!td) {
+      td = document.createElement(index === labels ? "th" : "td");
+      if (index === labels) td.scope = "row";
+      row.append(td);
+    }
+    if (td.shownKey === shown.key) return;
+    td.shownKey = shown.key;
+    td.className = shown.className;
+    td.replaceChildren(...shown.make());
+  });
+}
+
+// Puts `items` into `parent` in their order, keeping the child that already stands for an item's key.
+function arrange(parent, items, keyOf, make, update) {
+  const kept = new Map([...parent.children].map((child) => [child.itemKey, child]));
+  const first = kept.size === 0;
+  items.forEach((item, index) => {
+    const key = String(keyOf(item));
+    let child = kept.get(key);
+    if (!child) {
+      child = make();
+      child.itemKey = key;
+      if (!first) child.classList.add("new");
+    }
+    kept.delete(key);
+    update(child, item);
+    if (parent.children[index] !== child) parent.insertBefore(child, parent.children[index] ?? null);
+  });
+  for (const child of kept.values()) child.remove();
+}
+
+function table(section, items, keyOf, cellsOf, { labels = 0, total = items.length } = {}) {
+  const home = byId(section);
+  const opt = [...home.querySelectorAll("thead th")].map((th) => (th.classList.contains("opt") ? " opt" : ""));
+  home.querySelector(".empty").hidden = items.length > 0;
+  home.querySelector(".scroll").hidden = items.length === 0;
+  home.querySelector(".count").textContent = total > items.length ? `${number(items.length)} of ${number(total)}` : items.length ? number(items.length) : "";
+  arrange(home.querySelector("tbody"), items, keyOf, () => document.createElement("tr"), (row, item) =>
+    draw(row, cellsOf(item).map((shown, i) => (opt[i] ? { ...shown, className: shown.className + opt[i] } : shown)), labels));
+}
+
+// ---- levels: what deserves a colour, and what deserves a line in the verdict
+
+const LEVELS = {
+  good: ["running", "succeeded", "live", "open", "reading"],
+  warn: ["starting", "waiting", "paused", "draining", "restarting", "reopening", "stopping", "stopped"],
+  bad: ["failed", "silent", "lost", "blocked", "stuck"],
+};
+const levelOf = (state) => Object.keys(LEVELS).find((level) => LEVELS[level].includes(state)) ?? "";
+
+function findings(status) {
+  const found = [];
+  const bad = (words, where) => found.push({ level: "bad", words, where });
+  const warn = (words, where) => found.push({ level: "warn", words, where });
+  const running = (kind) => status.jobs.some((job) => job.kind === kind && job.state === "running");
+  if (status.triggers.length && !running("triggerer")) bad("No triggerer is running, so nothing is read: start one with headrace triggerer.", "processes");
+  if (status.pipelines.length && !running("pipeline")) warn("No pipeline process is running, so events wait in the log: start one with headrace pipeline.", "processes");
+  for (const job of status.jobs) if (job.state === "silent") bad(`The ${job.kind} on ${job.hostname} (job ${job.id}) stopped answering ${ago(job.last_heartbeat)}.`, "processes");
+  for (const trigger of status.triggers) if (trigger.state === "failed") bad(`Trigger ${trigger.name} failed: ${trigger.failure ?? "no reason given"}`, "triggers");
+  for (const stream of status.streams) {
+    if (levelOf(stream.state) === "bad") bad(`Stream ${stream.stream} is ${stream.state}.`, "streams");
+    if (stream.oldest_unresolved > 60) warn(`Stream ${stream.stream} has waited ${duration(stream.oldest_unresolved)} for ${stream.held_by ?? "an answer"}.`, "streams");
+  }
+  const judged = new Set();
+  for (const run of status.runs) {
+    if (judged.has(run.pipeline) || run.state === "running") continue;
+    judged.add(run.pipeline);
+    if (run.state === "failed") bad(`The last run of ${run.pipeline} failed: ${firstLine(run.error) ?? "no reason given"}`, "runs");
+  }
+  if (status.totals.lost) warn(`${plural(status.totals.lost, "follower")} went on without the leader: it did not come within the lookback.`, "ordering");
+  if (status.totals.cycles) warn(`${plural(status.totals.cycles, "event")} in a cycle: they follow one another, so no order is right.`, "ordering");
+  if (status.dead_letters) warn(`${plural(status.dead_letters, "dead letter")}: raw events that could not become events.`, "dead-letters");
+  return found;
+}
+
+const firstLine = (words) => (words ? words.trim().split("\n")[0] : null);
+
+function drawVerdict(status) {
+  const found = findings(status);
+  const bare = !status.jobs.length && !status.triggers.length && !status.head;
+  const worst = found.some((finding) => finding.level === "bad") ? "bad" : found.length ? "warn" : bare ? "quiet" : "good";
+  const wrong = found.filter((finding) => finding.level === "bad").length;
+  const line = {
+    bad: `${plural(wrong, "thing")} ${wrong === 1 ? "needs" : "need"} you.`,
+    warn: `Running, with ${plural(found.length, "thing")} to know.`,
+    good: "All is well.",
+    quiet: "Nothing is running yet: start with headrace standalone.",
+  }[worst];
+  byId("verdict").dataset.level = worst;
+  if (byId("verdict-line").textContent !== line) byId("verdict-line").textContent = line;
+  arrange(byId("verdict-list"), found, (finding) => finding.where + finding.words.replace(/\d.*/, ""), () => document.createElement("li"), (li, finding) => {
+    const link = element("a", "", finding.words);
+    link.href = `#${finding.where}`;
+    if (li.textContent.endsWith(finding.words)) return;
+    li.replaceChildren(element("span", `badge ${finding.level}`, finding.level === "bad" ? "Broken" : "Note"), link);
+  });
+  document.title = wrong ? `(${wrong}) Headrace` : "Headrace";
+}
+
+// ---- sections
+
+function drawHeadline(status) {
+  for (const dd of document.querySelectorAll("[data-total]")) {
+    const value = status.totals[dd.dataset.total];
+    dd.textContent = number(value);
+    dd.classList.toggle("some", dd.dataset.total === "waiting" && value > 0);
+  }
+  const rate = status.events.per_second;
+  byId("rate").textContent = rate > 0 ? ` · ${rate < 10 ? rate.toFixed(1) : number(Math.round(rate))}/s` : "";
+  byId("version").textContent = status.version;
+}
+
+function streamCard() {
+  const card = element("article", "stream");
+  const lanes = element("table", "", element("thead", "", element("tr", "",
+    ...["Lane", "Done"].map((name) => columnHead(name, "")), ...["Read to", "Advanced to", "End", "Lag", "Outstanding"].map((name) => columnHead(name, "n")))), element("tbody", ""));
+  const details = element("details", "", element("summary", ""), element("div", "lanes", lanes));
+  details.open = true;
+  card.append(element("div", "stream-top", element("h3", ""), element("span", "badge"), element("span", "muted")), element("dl", "facts"), details);
+  return card;
+}
+
+function columnHead(name, className) {
+  const th = element("th", className, name);
+  th.scope = "col";
+  return th;
+}
+
+const lagOf = (lane) => (lane.end === null ? null : Math.max(0, lane.end - (lane.advanced ?? 0)));
+
+function progress(lane) {
+  return cell("", [lane.advanced, lane.end], () => {
+    if (lane.end === null) return ["–"];
+    const made = element("progress", "");
+    made.max = lane.end || 1;
+    made.value = lane.end ? (lane.advanced ?? 0) : 1;
+    made.setAttribute("aria-label", `lane ${lane.lane} done`);
+    return [made];
+  });
+}
+
+function drawStream(card, stream, jobs) {
+  const [name, state, holder] = card.querySelector(".stream-top").children;
+  const job = jobs.get(stream.job_id);
+  name.textContent = stream.stream;
+  state.textContent = stream.state;
+  state.className = `badge ${levelOf(stream.state)}`;
+  holder.textContent = `job ${stream.job_id}${job ? ` on ${job.hostname}` : ""}`;
+  const waits = stream.oldest_unresolved === null ? "none" : `${duration(stream.oldest_unresolved)}${stream.held_by ? `, held by ${stream.held_by}` : ""}`;
+  const facts = [["Read", number(stream.read)], ["Advanced", number(stream.advanced)], ["Outstanding", number(stream.outstanding)], ["Not wanted", number(stream.filtered)],
+    ["Rejected", number(stream.rejected), stream.rejected && "warm"], ["Failed", number(stream.failed), stream.failed && "hot"],
+    ["Oldest unresolved", waits, stream.oldest_unresolved > 60 && "warm"]];
+  card.querySelector(".facts").replaceChildren(...facts.map(([label, value, heat]) => element("div", "", element("dt", "", label), element("dd", heat || "", value))));
+  const behind = stream.lanes.reduce((sum, lane) => sum + (lagOf(lane) ?? 0), 0);
+  const more = stream.lanes_open > stream.lanes.length ? `, the ${stream.lanes.length} furthest behind` : "";
+  card.querySelector("summary").textContent = `${plural(stream.lanes_open, "lane")}${more}${behind ? `, ${number(behind)} behind the end` : ""}`;
+  card.querySelector("details").hidden = stream.lanes.length === 0;
+  arrange(card.querySelector("tbody"), stream.lanes, (lane) => lane.lane, () => document.createElement("tr"), (row, lane) =>
+    draw(row, [mono(lane.lane), progress(lane), num(lane.read), num(lane.advanced), num(lane.end), num(lagOf(lane), "warm"), num(lane.outstanding)], 0));
+}
+
+function drawStreams(status, jobs) {
+  const home = byId("streams");
+  home.querySelector(".empty").hidden = status.streams.length > 0;
+  home.querySelector(".count").textContent = status.streams.length || "";
+  arrange(byId("stream-cards"), status.streams, (stream) => stream.stream, streamCard, (card, stream) => drawStream(card, stream, jobs));
+}
+
+function took(run) {
+  return run.finished ? duration((Date.parse(run.finished) - Date.parse(run.started)) / 1000) : `${duration(Math.floor((now() - Date.parse(run.started)) / 1000))} so far`;
+}
+
+function runError(run) {
+  if (!run.error) return text("", "");
+  return opens(firstLine(run.error), () => show(`Run of ${run.pipeline}`, { Run: run.run_id, Scope: run.scope, Batch: run.batch, Attempt: run.attempt, Started: local(run.started) }, { Error: run.error }), "hot word");
+}
+
+function drawTables(status, jobs) {
+  const holder = (id) => (id === null ? "nobody" : `job ${id}${jobs.has(id) ? ` on ${jobs.get(id).hostname}` : ""}`);
+  table("triggers", status.triggers, (trigger) => trigger.id, (trigger) => [text(trigger.name), badge(trigger.state, levelOf(trigger.state)), num(trigger.fired), num(trigger.rejected, "warm"),
+    mono(trigger.stream ?? "polls alone"), text(holder(trigger.job_id), "fit"), long(trigger.failure)]);
+  table("ordering", status.scopes, (scope) => scope.scope, (scope) => [text(scope.scope), num(scope.cursor), num(scope.lag, "warm"), num(scope.waiting, "warm"), num(scope.ordered), num(scope.lost, "warm"),
+    num(scope.late), num(scope.cycles, "warm"), num(scope.batch), time(scope.updated)]);
+  table("pipelines", status.pipelines, (pipeline) => pipeline.name, (pipeline) => [text(pipeline.name), mono(pipeline.on.join(", ")), mono(pipeline.table), num(pipeline.runs), num(pipeline.failed, "hot"),
+    num(pipeline.events), num(pipeline.rows), time(pipeline.last_run)]);
+  table("runs", status.runs, (run) => run.run_id, (run) => [time(run.started), text(run.pipeline), badge(run.state, run.state === "running" ? "" : levelOf(run.state)), num(run.events), num(run.rows),
+    plain(took(run)), num(run.batch), num(run.attempt), runError(run)], { labels: 1, total: status.totals.runs });
+  table("events", status.recent, (event) => event.seq, (event) => [opens(number(event.seq), () => openEvent(event.seq)), time(event.received), mono(event.type), mono(event.subject), mono(event.id),
+    follows(event), text(event.triggers.join(", "))], { total: status.events.total });
+  table("processes", status.jobs, (job) => job.id, (job) => [num(job.id), text(job.kind, "fit"), badge(job.state, levelOf(job.state)), text(job.hostname), plain(String(job.pid)), time(job.started), time(job.last_heartbeat)]);
+}
+
+function follows(event) {
+  return cell("word mono", [event.follows, event.leader_seq], () => {
+    if (event.follows === null) return ["–"];
+    const known = event.leader_seq >= 0 ? ` ↳ ${number(event.leader_seq)}` : " (not here before it)";
+    return [event.follows, element("span", "muted", known)];
+  });
+}
+
+let lettersShown = null; // how many dead letters there were when the list was last fetched
+
+async function drawDeadLetters(total) {
+  if (lettersShown === total) return;
+  lettersShown = total;
+  try {
+    const answer = await fetch("/api/v1/dead-letters?limit=20");
+    if (!answer.ok) throw new Error(`the api answered ${answer.status}`);
+    const { dead_letters: letters } = await answer.json();
+    table("dead-letters", letters, (letter) => letter.id, (letter) => [opens(letter.id, () => openLetter(letter.id), "word mono"), time(letter.received), badge(letter.kind.replace("_", " "), "warn"), long(letter.reason),
+      mono([letter.stream, letter.lane, letter.position].filter((part) => part !== null).join(" / ")), text(letter.triggers.join(", "))], { total });
+  } catch {
+    lettersShown = null; // asked again with the next status
+  }
+}
+
+// ---- one event or dead letter in full
+
+function indent(json) { // works on the text alone, so that no number is rounded and no name reordered
+  let depth = 0;
+  const line = () => `\n${"  ".repeat(depth)}`;
+  return json.replace(/"(?:\\.|[^"\\])*"|[[{]\s*[\]}]|[[\]{},:]|\s+/g, (token) => {
+    if (/^\s/.test(token)) return "";
+    if (token === "{" || token === "[") return token + (depth++, line());
+    if (token === "}" || token === "]") return (depth = Math.max(0, depth - 1), line()) + token;
+    return token === "," ? token + line() : token === ":" ? ": " : token;
+  });
+}
+
+function show(title, facts, texts) {
+  byId("detail-h").textContent = title;
+  const known = Object.entries(facts).filter(([, value]) => value !== null && value !== "");
+  byId("detail-facts").replaceChildren(...known.flatMap(([label, value]) => [element("dt", "", label), element("dd", "", value)]));
+  byId("detail-texts").replaceChildren(...Object.entries(texts).filter(([, words]) => words).flatMap(([label, words]) => [element("h3", "", label), element("pre", "", words)]));
+  if (!byId("detail").open) byId("detail").showModal();
+}
+
+async function openFrom(path, title, parts) {
+  try {
+    const answer = await fetch(path);
+    if (!answer.ok) throw new Error(`the api answered ${answer.status}`);
+    show(title, ...parts(await answer.json()));
+  } catch (error) {
+    show(title, { "Cannot be shown now": error.message }, {});
+  }
+}
+
+const openEvent = (seq) => openFrom(`/api/v1/events/${seq}`, `Event ${number(seq)}`, (event) => [
+  { Type: event.type, Id: event.id, Source: event.source, Subject: event.subject, Follows: event.follows, "Leader's seq": event.leader_seq < 0 ? null : number(event.leader_seq), Occurred: event.occurred, Received: event.received,
+    Stream: event.stream, Lane: event.lane, Position: event.position, "Fired by": event.triggers.join(", "), Trace: event.trace }, { Payload: indent(event.payload) }]);
+
+const openLetter = (id) => openFrom(`/api/v1/dead-letters/${encodeURIComponent(id)}`, `Dead letter ${id}`, (letter) => [
+  { Kind: letter.kind.replace("_", " "), Reason: letter.reason, Received: letter.received, Stream: letter.stream, Lane: letter.lane, Position: letter.position, Triggers: letter.triggers.join(", "), Attempts: letter.attempts },
+  { "What came": letter.raw, Traceback: letter.traceback.join("\n") }]);
+
+// ---- the connection
+
+const SILENCE = 15_000; // milliseconds: the api beats every 5 s, so this much silence is a lost connection
+let source = null;
+let heard = 0;
+let retry = null;
+let tries = 0;
+
+function linkState(state, words) {
+  const pill = document.querySelector(".link");
+  if (pill.dataset.state === state) return;
+  pill.dataset.state = state;
+  byId("link").textContent = words;
+  document.body.classList.toggle("stale", state === "lost");
+  byId("lost").hidden = state !== "lost";
+  if (state === "lost" && heard) byId("lost-since").replaceChildren(timeElement(new Date(heard + skew).toISOString()));
+  if (state === "lost" && !heard) byId("lost-since").textContent = "before this page was opened";
+}
+
+function alive(moment) {
+  heard = Date.now();
+  tries = 0;
+  skew = Date.parse(moment) - heard;
+  linkState("live", "Live");
+}
+
+function lost() {
+  source.close();
+  clearTimeout(retry);
+  linkState("lost", "Connection lost, retrying");
+  tries += 1;
+  retry = setTimeout(connect, Math.min(10_000, 500 * 2 ** Math.min(tries, 5)) * (0.75 + Math.random() / 2));
+}
+
+function connect() {
+  source = new EventSource("/api/v1/stream");
+  source.addEventListener("status", (message) => drawStatus(JSON.parse(message.data)));
+  source.addEventListener("beat", (message) => alive(JSON.parse(message.data).now));
+  source.addEventListener("error", lost);
+  const opened = source;
+  setTimeout(() => opened === source && opened.readyState === EventSource.CONNECTING && lost(), SILENCE);
+}
+
+function drawStatus(status) {
+  alive(status.now);
+  const jobs = new Map(status.jobs.map((job) => [job.id, job]));
+  drawVerdict(status);
+  drawHeadline(status);
+  drawStreams(status, jobs);
+  drawTables(status, jobs);
+  drawDeadLetters(status.dead_letters);
+  document.body.classList.remove("loading");
+}
+
+setInterval(() => {
+  for (const node of document.querySelectorAll("[data-since]")) {
+    const words = ago(node.dataset.since);
+    if (node.textContent !== words) node.textContent = words;
+  }
+  if (document.querySelector(".link").dataset.state === "live" && Date.now() - heard > SILENCE) lost();
+}, 1000);
+
+byId("detail").addEventListener("click", (press) => press.target === byId("detail") && byId("detail").close());
+connect();

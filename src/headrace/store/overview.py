@@ -1,0 +1,213 @@
+"""What a person is shown of everything at one moment. It reads counters, never the whole log, so that a million events cost what ten do."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import NamedTuple
+
+from sqlalchemy import Connection, case, column, func, or_, select, table
+
+from headrace.store.browse import Found, head, last_runs, newest_events
+from headrace.store.jobs import Liveness
+from headrace.store.schema import REVISION_TABLE
+from headrace.store.tables import dead_letters, jobs, pipelines, runs, scopes, stream_reports, triggers
+from headrace.store.times import moment
+from headrace.wire.runs import RunReport
+from headrace.wire.status import EventSummary, JobStatus, PipelineStatus, ScopeStatus, StreamStatus, Totals, TriggerStatus
+from headrace.wire.streams import StreamReport
+
+JOBS_SHOWN = 20
+LATEST = 20
+SILENCE = Liveness().threshold
+
+
+class Overview(NamedTuple):
+    """All of the status that the database knows; the caller adds its version and the speed. `now` is in microseconds."""
+
+    now: int
+    head: int
+    totals: Totals
+    jobs: list[JobStatus]
+    triggers: list[TriggerStatus]
+    streams: list[StreamStatus]
+    scopes: list[ScopeStatus]
+    pipelines: list[PipelineStatus]
+    runs: list[RunReport]
+    recent: list[EventSummary]
+
+
+def overview(connection: Connection, now: int) -> Overview:
+    """Return what the database knows at one moment; `now` is in microseconds."""
+    top = head(connection)
+    per_pipeline = run_totals(connection)
+    return Overview(
+        now=now,
+        head=top,
+        totals=_totals(connection, top, per_pipeline),
+        jobs=job_list(connection, now),
+        triggers=trigger_list(connection),
+        streams=stream_list(connection),
+        scopes=scope_list(connection, top),
+        pipelines=pipeline_list(connection, per_pipeline),
+        runs=last_runs(connection, limit=LATEST, with_seqs=False),
+        recent=newest_events(connection, limit=LATEST),
+    )
+
+
+def schema_revision(connection: Connection) -> str:
+    """Return the revision of the database's schema."""
+    return str(connection.execute(select(column("version_num")).select_from(table(REVISION_TABLE))).scalar_one())
+
+
+class RunTotals(NamedTuple):
+    """The sums of one pipeline's runs; `last` is when the last one started, in microseconds."""
+
+    runs: int
+    failed: int
+    events: int
+    rows: int
+    last: int | None
+
+
+def run_totals(connection: Connection) -> dict[tuple[str, str], RunTotals]:
+    """Return the sums of the runs by (project, pipeline)."""
+    failed = func.sum(case((runs.c.state == "failed", 1), else_=0))
+    done = case((runs.c.state == "succeeded", runs.c.events), else_=0)
+    sums = select(
+        runs.c.project,
+        runs.c.pipeline,
+        func.count(),
+        failed,
+        func.coalesce(func.sum(done), 0),
+        func.coalesce(func.sum(case((runs.c.state == "succeeded", runs.c.rows), else_=0)), 0),
+        func.max(runs.c.started),
+    ).group_by(runs.c.project, runs.c.pipeline)
+    return {(row[0], row[1]): RunTotals(int(row[2]), int(row[3]), int(row[4]), int(row[5]), row[6]) for row in connection.execute(sums)}
+
+
+def _totals(connection: Connection, top: int, per_pipeline: dict[tuple[str, str], RunTotals]) -> Totals:
+    fired = connection.execute(select(func.coalesce(func.sum(triggers.c.fired), 0))).scalar_one()
+    read, advanced = connection.execute(
+        select(func.coalesce(func.sum(stream_reports.c.read), 0), func.coalesce(func.sum(stream_reports.c.advanced), 0))
+    ).one()
+    names = ("waiting", "ordered", "lost", "late", "cycles")
+    ordering = connection.execute(select(*(func.coalesce(func.sum(scopes.c[name]), 0) for name in names))).one()
+    return Totals(
+        read=int(read),
+        fired=int(fired),
+        stored=top,
+        advanced=int(advanced),
+        **{name: int(value) for name, value in zip(names, ordering, strict=True)},
+        runs=sum(sums.runs for sums in per_pipeline.values()),
+        rows=sum(sums.rows for sums in per_pipeline.values()),
+        dead_letters=dead_letter_count(connection),
+    )
+
+
+def dead_letter_count(connection: Connection) -> int:
+    """Return how many dead letters there are."""
+    return int(connection.execute(select(func.count()).select_from(dead_letters)).scalar_one())
+
+
+def job_list(connection: Connection, now: int) -> list[JobStatus]:
+    """Return the processes that run, then those that ended last, at most `JOBS_SHOWN` in all.
+
+    A job that should have been heard of is `silent` already here: it is taken for lost only when another job sweeps.
+    """
+    running = case((jobs.c.state == "running", 0), else_=1)
+    columns = (jobs.c.id, jobs.c.kind, jobs.c.state, jobs.c.hostname, jobs.c.pid, jobs.c.registered, jobs.c.heartbeat)
+    silent = now - SILENCE
+    found = connection.execute(select(*columns).order_by(running, jobs.c.id.desc()).limit(JOBS_SHOWN))
+    return [
+        JobStatus(
+            id=row.id,
+            kind=row.kind,
+            state="silent" if row.state == "running" and row.heartbeat < silent else row.state,
+            hostname=row.hostname,
+            pid=row.pid,
+            started=moment(row.registered),
+            last_heartbeat=moment(row.heartbeat),
+        )
+        for row in found
+    ]
+
+
+def trigger_list(connection: Connection) -> list[TriggerStatus]:
+    """Return the triggers that are registered, by name."""
+    columns = [triggers.c[name] for name in TriggerStatus.model_fields]
+    found = connection.execute(select(*columns).where(triggers.c.state != "removed").order_by(triggers.c.name, triggers.c.id))
+    return [TriggerStatus(**row._asdict() | {"failure": _failure(row.failure)}) for row in found]
+
+
+def _failure(kept: str | None) -> str | None:
+    """Return why a trigger failed in one line, from the JSON that the store keeps."""
+    if kept is None:
+        return None
+    failure = json.loads(kept)
+    return f"{failure['kind']}: {failure['message']}"
+
+
+def stream_list(connection: Connection) -> list[StreamStatus]:
+    """Return each stream that a job runs or a trigger wants: its last report, with the counts of all the jobs that had it."""
+    wanted = select(triggers.c.stream).where(triggers.c.state != "removed", triggers.c.stream.is_not(None))
+    found = connection.execute(
+        select(stream_reports, jobs.c.state.label("job_state"))
+        .outerjoin(jobs, jobs.c.id == stream_reports.c.job_id)
+        .where(or_(stream_reports.c.stream.in_(wanted), jobs.c.state == "running"))
+        .order_by(stream_reports.c.stream, stream_reports.c.updated)
+    )
+    by_stream: dict[str, list[Found]] = defaultdict(list)
+    for row in found:
+        by_stream[row.stream].append(row)
+    return [_stream(rows) for rows in by_stream.values()]
+
+
+def _stream(reports: list[Found]) -> StreamStatus:
+    last = reports[-1]
+    report = StreamReport.model_validate_json(last.report)
+    sums = {name: sum(getattr(row, name) for row in reports) for name in ("read", "advanced", "rejected", "filtered", "failed")}
+    gone = {} if last.job_state == "running" else {"state": "stopped", "outstanding": 0, "oldest_unresolved": None, "held_by": None}
+    return StreamStatus(**{**report.model_dump(), **sums, **gone, "job_id": last.job_id})
+
+
+def scope_list(connection: Connection, top: int) -> list[ScopeStatus]:
+    """Return the scopes by name; `top` is the head of the log."""
+    found = connection.execute(select(scopes).order_by(scopes.c.scope))
+    return [
+        ScopeStatus(
+            scope=row.scope,
+            cursor=row.cursor,
+            lag=max(0, top - row.cursor),
+            waiting=row.waiting,
+            ordered=row.ordered,
+            lost=row.lost,
+            late=row.late,
+            cycles=row.cycles,
+            batch=row.batch,
+            updated=moment(row.updated),
+        )
+        for row in found
+    ]
+
+
+def pipeline_list(connection: Connection, per_pipeline: dict[tuple[str, str], RunTotals]) -> list[PipelineStatus]:
+    """Return the declared pipelines by name, with the sums of their runs."""
+    none = RunTotals(0, 0, 0, 0, None)
+    found = connection.execute(select(pipelines).where(pipelines.c.removed.is_(False)).order_by(pipelines.c.name, pipelines.c.project))
+    shown = []
+    for row in found:
+        sums = per_pipeline.get((row.project, row.name), none)
+        shown.append(
+            PipelineStatus(
+                name=row.name,
+                on=json.loads(row.patterns),
+                table=row.table_name,
+                runs=sums.runs,
+                failed=sums.failed,
+                events=sums.events,
+                rows=sums.rows,
+                last_run=None if sums.last is None else moment(sums.last),
+            )
+        )
+    return shown

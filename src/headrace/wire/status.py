@@ -1,0 +1,200 @@
+"""What a person is shown: GET /api/v1/status and the lists beside it, read by the page, the demo's display and scripts."""
+
+from __future__ import annotations
+
+from headrace.wire.events import DeadLetterKind
+from headrace.wire.model import Timestamp, Wire
+from headrace.wire.runs import RunReport
+from headrace.wire.streams import StreamReport
+
+
+class EventCount(Wire):
+    """How many events the log has taken in all, and how fast of late (events a second over the last seconds)."""
+
+    total: int
+    per_second: float
+
+
+class JobStatus(Wire):
+    """One running or lately ended process. `state` is `running`, `silent` (no heartbeat of late), `lost`, `succeeded` or `failed`."""
+
+    id: int
+    kind: str
+    state: str
+    hostname: str
+    pid: int
+    started: Timestamp
+    last_heartbeat: Timestamp
+
+
+class TriggerStatus(Wire):
+    """One registered trigger, whether a job holds it, and why it failed if it did."""
+
+    id: int
+    name: str
+    stream: str | None
+    state: str
+    fired: int
+    rejected: int
+    job_id: int | None
+    failure: str | None
+
+
+class StreamStatus(StreamReport):
+    """One shared stream as its job last reported it; the counts include those of earlier jobs."""
+
+    job_id: int
+
+
+class Totals(Wire):
+    """The headline numbers: counts since the database was made, except `waiting`, which is now."""
+
+    read: int = 0
+    fired: int = 0
+    stored: int = 0
+    advanced: int = 0
+    waiting: int = 0
+    ordered: int = 0
+    lost: int = 0
+    late: int = 0
+    cycles: int = 0
+    runs: int = 0
+    rows: int = 0
+    dead_letters: int = 0
+
+
+class ScopeStatus(Wire):
+    """How far one scope has come in the log, and what its ordering did. `lag` is head minus cursor, in events."""
+
+    scope: str
+    cursor: int
+    lag: int
+    waiting: int
+    ordered: int
+    lost: int
+    late: int
+    cycles: int
+    batch: int
+    updated: Timestamp
+
+
+class PipelineStatus(Wire):
+    """One declared pipeline and the sums of its runs."""
+
+    name: str
+    on: list[str]
+    table: str | None
+    runs: int
+    failed: int
+    events: int
+    rows: int
+    last_run: Timestamp | None
+
+
+class EventSummary(Wire):
+    """One event of the log without its payload. `leader_seq` is -1 where the leader was not in the log before it."""
+
+    seq: int
+    type: str
+    subject: str | None
+    id: str
+    source: str
+    follows: str | None
+    leader_seq: int
+    occurred: Timestamp
+    received: Timestamp
+    triggers: list[str]
+
+
+class EventDetail(EventSummary):
+    """One event of the log with all that is known of it. `payload` is its JSON text, as it was stored."""
+
+    stream: str | None
+    lane: str | None
+    position: int | None
+    trace: str | None
+    payload: str
+
+
+class DeadLetterSummary(Wire):
+    """One dead letter: what was given up on, and why."""
+
+    id: str
+    kind: DeadLetterKind
+    reason: str
+    stream: str
+    lane: str | None
+    position: int | None
+    triggers: list[str]
+    attempts: int
+    received: Timestamp
+
+
+class DeadLetterDetail(DeadLetterSummary):
+    """One dead letter with the text that came and the traceback of its last attempt."""
+
+    raw: str
+    traceback: list[str]
+
+
+class EventPage(Wire):
+    """Some events. Ask for `before` to go on to older ones (None: there are none), or for `after` to follow the log.
+
+    A page may hold fewer than were asked for, or none, and not be the last: a filter looks through a bounded stretch of the log at a time.
+    """
+
+    events: list[EventSummary]
+    after: int | None
+    before: int | None
+
+
+class DeadLetterPage(Wire):
+    """Dead letters, the newest first. `before` is what to ask for to get the next page, None at the end."""
+
+    dead_letters: list[DeadLetterSummary]
+    before: str | None
+
+
+class TriggerList(Wire):
+    """GET /api/v1/triggers."""
+
+    triggers: list[TriggerStatus]
+
+
+class StreamList(Wire):
+    """GET /api/v1/streams."""
+
+    streams: list[StreamStatus]
+
+
+class RunList(Wire):
+    """GET /api/v1/runs: the newest first."""
+
+    runs: list[RunReport]
+
+
+class Health(Wire):
+    """GET /healthz: whether the database answers, and the revision of its schema."""
+
+    status: str
+    database: str
+    schema_revision: str | None
+    version: str
+
+
+class Status(Wire):
+    """All that the page shows, at one moment."""
+
+    version: str
+    now: Timestamp
+    head: int
+    events: EventCount
+    dead_letters: int
+    jobs: list[JobStatus]
+    triggers: list[TriggerStatus]
+    streams: list[StreamStatus]
+    totals: Totals
+    scopes: list[ScopeStatus]
+    pipelines: list[PipelineStatus]
+    runs: list[RunReport]
+    recent: list[EventSummary]
