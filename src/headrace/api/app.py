@@ -9,6 +9,7 @@ import headrace.api.people
 from headrace.api import problems
 from headrace.api.auth import Tokens
 from headrace.api.limits import MOST_BODY, BodyLimit
+from headrace.api.live import Live
 from headrace.api.machine import jobs, log, projects, scopes, triggers
 from headrace.api.versions import VersionCheck
 from headrace.store import Store
@@ -19,11 +20,12 @@ def create_app(store: Store, *, key: str, most_body: int = MOST_BODY) -> FastAPI
     """Return the ASGI app over an open `store`, which stays the caller's to close; `key` is the deployment key."""
     app = FastAPI(title="Headrace", version=API_VERSION, docs_url=None, redoc_url=None, openapi_url="/api/openapi.json")
     app.state.store = store
+    app.state.live = live = Live(store)
     app.state.tokens = Tokens(key, store.instance)
     problems.install(app)
     for machine in (jobs, projects, triggers, log, scopes):
         app.include_router(machine.router)
-    app.include_router(headrace.api.people.router_for(store))
+    app.include_router(headrace.api.people.router_for(store, live))
     app.include_router(headrace.api.pages.router_for(store))
     app.add_middleware(BodyLimit, most=most_body)
     app.add_middleware(VersionCheck)
