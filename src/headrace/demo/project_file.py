@@ -1,0 +1,28 @@
+"""The demo's project file, which is the example that people read first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headrace.demo.files import write_atomically
+from headrace.errors import ResourceError
+
+
+def project_source() -> Path:
+    """Return the example project's file: the copy in the installed package, or the one in the source tree."""
+    packaged = Path(__file__).with_name("flights_project.py")
+    in_tree = Path(__file__).parents[3] / "examples" / "flights" / "project.py"
+    for path in (packaged, in_tree):
+        if path.is_file():
+            return path
+    raise ResourceError("The demo's project file is not installed.", hint="Install Headrace again: pip install --force-reinstall headrace")
+
+
+def install_project(home: Path) -> Path:
+    """Put the project file into `home`, beside the feed folder that it reads, and return its path there."""
+    installed = home / "project.py"
+    (home / "feed").mkdir(parents=True, exist_ok=True)
+    text = project_source().read_bytes()
+    if not installed.exists() or installed.read_bytes() != text:
+        write_atomically(installed, text)
+    return installed
