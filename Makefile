@@ -23,7 +23,7 @@ check: setup-dev ## ruff, mypy, import contracts, locks, docs
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
-	@$(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 docs: setup-dev ## serve the documentation on loopback
 	@$(BIN)/mkdocs serve

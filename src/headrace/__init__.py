@@ -1,1 +1,74 @@
-"""Headrace runs PySpark pipelines on events."""
+"""Headrace runs PySpark pipelines on events.
+
+The public face: it only hands names on, each when it is first asked for, so that `import headrace` stays quick and light.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import version as _version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.core.outcome import AdvanceItem, AdvanceOutcome
+    from headrace.project import Project, load_project
+    from headrace.sources.directory import Directory
+    from headrace.streams.hub import SharedStreamManager
+    from headrace.triggers.base import BaseEventTrigger, BaseTrigger
+    from headrace.triggers.event import SKIP, Reject, TriggerEvent
+    from headrace.triggers.producer import SharedStreamProducer
+    from headrace.triggers.raw import RawEvent
+    from headrace.triggers.reject import reject_shared_stream_event
+    from headrace.triggers.upstream import Upstream
+    from headrace.triggers.watch import WatchTrigger
+
+__all__ = [
+    "SKIP",
+    "AdvanceItem",
+    "AdvanceOutcome",
+    "BaseEventTrigger",
+    "BaseTrigger",
+    "Directory",
+    "Project",
+    "RawEvent",
+    "Reject",
+    "SharedStreamManager",
+    "SharedStreamProducer",
+    "TriggerEvent",
+    "Upstream",
+    "WatchTrigger",
+    "load_project",
+    "reject_shared_stream_event",
+]
+
+_HOMES = {
+    "AdvanceItem": "core.outcome",
+    "AdvanceOutcome": "core.outcome",
+    "BaseEventTrigger": "triggers.base",
+    "BaseTrigger": "triggers.base",
+    "Directory": "sources.directory",
+    "Project": "project",
+    "RawEvent": "triggers.raw",
+    "Reject": "triggers.event",
+    "SKIP": "triggers.event",
+    "SharedStreamManager": "streams.hub",
+    "SharedStreamProducer": "triggers.producer",
+    "TriggerEvent": "triggers.event",
+    "Upstream": "triggers.upstream",
+    "WatchTrigger": "triggers.watch",
+    "load_project": "project",
+    "reject_shared_stream_event": "triggers.reject",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version("headrace")
+    if (home := _HOMES.get(name)) is None:
+        raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"headrace.{home}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -33,7 +33,7 @@ _TAIL = 40  # lines of a log shown when its process is given up on
 
 @dataclass(frozen=True)
 class ChildSpec:
-    """How to start one process: its name, the arguments after `headrace`, and what its environment adds."""
+    """How to start one process: its name, the arguments after `python`, and what its environment adds."""
 
     name: str
     arguments: tuple[str, ...]
@@ -87,8 +87,6 @@ class Child:
             with self.log.open("ab") as log:
                 self.process = await asyncio.create_subprocess_exec(
                     sys.executable,
-                    "-m",
-                    "headrace",
                     *self.spec.arguments,
                     stdin=asyncio.subprocess.PIPE,
                     stdout=log,

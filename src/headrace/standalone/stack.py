@@ -69,7 +69,7 @@ class Stack:
         await self.fleet.failed()
 
     def _spec(self, name: str) -> ChildSpec:
-        return ChildSpec(name, (name,), child_environment(self._settings))
+        return ChildSpec(name, ("-m", "headrace", name), child_environment(self._settings))
 
     async def _api_answers(self) -> None:
         async with httpx.AsyncClient(timeout=2.0) as client:

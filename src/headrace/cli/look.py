@@ -1,0 +1,168 @@
+"""`headrace status`, `triggers`, `events`, `runs`, `dead-letters`, `logs`, `version`: looking, changing nothing."""
+
+from __future__ import annotations
+
+import platform
+from collections import deque
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+from pydantic import BaseModel
+from rich.markup import escape
+from watchfiles import watch
+
+import headrace
+from headrace.cli.console import out
+from headrace.cli.options import ApiUrl, AsJson, Home, Limit
+from headrace.cli.tables import ago, show, show_json
+from headrace.client.people import PeopleClient
+from headrace.errors import UsageError
+from headrace.settings import read_settings
+from headrace.wire.model import API_VERSION
+from headrace.wire.status import DeadLetterPage, EventPage, RunList, Status, TriggerList
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands to `app`."""
+    panel = "Looking"
+    app.command("status", rich_help_panel=panel, epilog="Example: [bold]headrace status --json | jq .totals[/bold]")(status)
+    app.command("triggers", rich_help_panel=panel)(triggers)
+    app.command("events", rich_help_panel=panel, epilog="Example: [bold]headrace events -n 50 --subject N14228[/bold]")(events)
+    app.command("runs", rich_help_panel=panel)(runs)
+    app.command("dead-letters", rich_help_panel=panel)(dead_letters)
+    app.command("logs", rich_help_panel=panel, epilog="Example: [bold]headrace logs triggerer -f[/bold]")(logs)
+    app.command("version", rich_help_panel=panel)(version)
+
+
+def status(api_url: ApiUrl = None, json: AsJson = False) -> None:
+    """Show the totals and how far each scope has come."""
+    with _client(api_url) as client:
+        now = _read(Status, client.status())
+    if json:
+        show_json(now)
+        return
+    show(["what", "#count"], [(name, count) for name, count in now.totals.model_dump().items()], empty="")
+    show(
+        ["scope", "#cursor", "#lag", "#waiting", "#ordered", "#lost", "#late", "#cycles", "updated"],
+        [(s.scope, s.cursor, s.lag, s.waiting, s.ordered, s.lost, s.late, s.cycles, ago(s.updated)) for s in now.scopes],
+        empty="No scope has read the log yet: start one with `headrace pipeline`.",
+    )
+
+
+def triggers(api_url: ApiUrl = None, json: AsJson = False) -> None:
+    """List the triggers: who watches, and how often each fired."""
+    with _client(api_url) as client:
+        found = _read(TriggerList, client.triggers())
+    if json:
+        show_json(found)
+        return
+    show(
+        ["trigger", "state", "#fired", "#rejected", "stream", "!failure"],
+        [(t.name, t.state, t.fired, t.rejected, t.stream, t.failure or "") for t in found.triggers],
+        empty="No trigger is registered yet: start one with `headrace triggerer --project project.py`.",
+    )
+
+
+def events(
+    api_url: ApiUrl = None,
+    limit: Limit = 20,
+    type: Annotated[str | None, typer.Option("--type", help="Only events of this type.")] = None,
+    subject: Annotated[str | None, typer.Option("--subject", help="Only events on this subject.")] = None,
+    json: AsJson = False,
+) -> None:
+    """List the newest events of the log."""
+    with _client(api_url) as client:
+        found = _read(EventPage, client.events(limit=limit, type=type, subject=subject))
+    if json:
+        show_json(found)
+        return
+    show(
+        ["#seq", "id", "follows", "subject", "received", "triggers"],
+        [(e.seq, e.id, e.follows, e.subject, ago(e.received), ", ".join(e.triggers)) for e in found.events],
+        empty="No such event is in the log.",
+    )
+
+
+def runs(api_url: ApiUrl = None, limit: Limit = 20, json: AsJson = False) -> None:
+    """List the newest runs of the pipelines."""
+    with _client(api_url) as client:
+        found = _read(RunList, client.runs())
+    if json:
+        show_json(found)
+        return
+    rows = [
+        (
+            r.pipeline,
+            r.state,
+            r.batch,
+            r.attempt,
+            r.events,
+            r.rows,
+            f"{(r.finished - r.started).total_seconds():.2f} s" if r.finished else None,
+            ago(r.started),
+            (r.error or "").partition("\n")[0],
+        )
+        for r in found.runs[:limit]
+    ]
+    show(
+        ["pipeline", "state", "#batch", "#attempt", "#events", "#rows", "#took", "started", "!error"],
+        rows,
+        empty="No pipeline has run yet: one runs when there are events for it.",
+    )
+
+
+def dead_letters(api_url: ApiUrl = None, json: AsJson = False) -> None:
+    """List what was given up on: where it came from, and why."""
+    with _client(api_url) as client:
+        found = _read(DeadLetterPage, client.dead_letters())
+    if json:
+        show_json(found)
+        return
+    show(
+        ["kind", "lane", "#position", "!reason", "received"],
+        [(d.kind, d.lane, d.position, d.reason, ago(d.received)) for d in found.dead_letters],
+        empty="No dead letters: everything read so far became an event or was not wanted.",
+    )
+
+
+def logs(
+    process: Annotated[str, typer.Argument(help="api, triggerer or pipeline, as `headrace standalone` runs them.", metavar="PROCESS")],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come; Ctrl-C ends it.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last lines.")] = 100,
+    home: Home = None,
+) -> None:
+    """Show the log of a process."""
+    folder = read_settings(home=home).home / "logs"
+    known = sorted(path.stem for path in folder.glob("*.log"))
+    if process not in known:
+        there = f"there are: {', '.join(known)}" if known else f"there is none in {folder}"
+        raise UsageError(
+            f"No log of '{process}'; {there}.", hint="Logs are kept in --home by `headrace standalone`; is this the right folder?"
+        )
+    _print_log(folder / f"{process}.log", lines, follow=follow)
+
+
+def version() -> None:
+    """Show the versions of Headrace, its api and Python."""
+    out.print(f"headrace {headrace.__version__}, api {API_VERSION}, Python {platform.python_version()}")
+
+
+def _client(api_url: str | None) -> PeopleClient:
+    return PeopleClient(read_settings(api_url=api_url).url)
+
+
+def _read(model: type[M], answer: object) -> M:
+    return model.model_validate(answer)
+
+
+def _print_log(path: Path, lines: int, *, follow: bool) -> None:
+    with path.open(encoding="utf-8", errors="replace") as log:
+        for line in deque(log, maxlen=lines):
+            out.print(escape(line.rstrip("\n")))
+        if follow:
+            for _ in watch(path, raise_interrupt=False):
+                for line in log:
+                    out.print(escape(line.rstrip("\n")))

@@ -1,0 +1,49 @@
+"""How the command line shows what the api knows: plain aligned tables, or JSON for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+from pydantic import BaseModel
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from headrace.cli.console import out
+
+Cell = str | int | float | None
+
+
+def show(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty: str) -> None:
+    """Print a table; names of columns that begin with '#' are numbers, and '!' means red."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column.lstrip("#!"), justify="right" if column.startswith("#") else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(column, value) for column, value in zip(columns, row, strict=True)))
+    if table.row_count:
+        out.print(table)
+    else:
+        out.print(empty, markup=False)
+
+
+def show_json(what: BaseModel) -> None:
+    """Print JSON, as the api gave it."""
+    out.print(what.model_dump_json(indent=2), markup=False)
+
+
+def ago(moment: datetime) -> str:
+    """Return how long ago something was, in words as short as they can be."""
+    seconds = max(0, int((datetime.now(UTC) - moment).total_seconds()))
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds} s ago"
+
+
+def _cell(column: str, value: Cell) -> Text:
+    if value is None:
+        return Text("-", style="dim")
+    text = f"{value:,}" if isinstance(value, int) else str(value)
+    return Text(text, style="red" if column.startswith("!") and text else "")

@@ -1,0 +1,156 @@
+"""What was fired is stored whatever the api does: transient trouble keeps it, a refusal is narrowed down to its cause."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable
+
+import pytest
+
+from headrace.engine import backoff
+from headrace.engine.outbox import Outbox, Pending
+from headrace.engine.uploader import Uploader
+from headrace.errors import ApiRefused, ApiUnavailable, Fenced
+from headrace.wire.events import BatchStored, DeadLetterItem, EventBatch, EventItem
+
+
+class FlakyApi:
+    """Stores in memory, as the real one would: idempotent, and refusing a whole batch for one poison item."""
+
+    def __init__(self, seed: int, trouble: float) -> None:
+        self.chance = random.Random(seed)
+        self.trouble = trouble
+        self.events: dict[str, EventItem] = {}
+        self.letters: dict[str, DeadLetterItem] = {}
+        self.batches: list[int] = []
+
+    async def store(self, batch: EventBatch) -> BatchStored:
+        await asyncio.sleep(0)
+        if self.chance.random() < self.trouble:
+            raise ApiUnavailable("503")
+        if any(item.payload == "poison" for item in batch.events):
+            raise ApiRefused("422: poison")
+        self.batches.append(len(batch.events) + len(batch.dead_letters))
+        statuses = ["duplicate" if item.id in self.events else "stored" for item in batch.events]
+        self.events |= {item.id: item for item in batch.events}
+        self.letters |= {letter.id: letter for letter in batch.dead_letters}
+        if self.chance.random() < self.trouble:
+            raise ApiUnavailable("the answer was lost")
+        return BatchStored.model_validate({"events": statuses, "dead_letters": ["stored"] * len(batch.dead_letters)})
+
+
+class Ledger:
+    """Remembers what was confirmed, and tells when everything is."""
+
+    def __init__(self, owed: Iterable[int]) -> None:
+        self.owed = set(owed)
+        self.rejected: set[int] = set()
+        self.done = asyncio.Event()
+
+    def confirm_persisted(self, seqs: Iterable[int]) -> None:
+        for seq in seqs:
+            self.owed.remove(seq)  # a second confirmation would be a bug
+        if not self.owed:
+            self.done.set()
+
+    def mark_rejected(self, seq: int) -> None:
+        self.rejected.add(seq)
+
+
+def item(number: int, payload: str = "{}") -> Pending:
+    return Pending(
+        EventItem(id=f"e{number}", source="s", type="t", payload=payload, stream="u", lane="l", position=number, firings=[7]), number
+    )
+
+
+def epochs(triggers: Iterable[int]) -> dict[int, int]:
+    return dict.fromkeys(triggers, 1)
+
+
+@pytest.fixture(autouse=True)
+def _no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backoff.Backoff, "next", lambda *_: 0.0)
+
+
+async def upload(api: FlakyApi, pendings: list[Pending]) -> Ledger:
+    outbox, ledger = Outbox(), Ledger(range(len(pendings)))
+    for pending in pendings:
+        outbox.put(pending)
+    task = asyncio.create_task(Uploader(api, outbox, ledger, epochs).run())
+    try:
+        await ledger.done.wait()
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+    return ledger
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_everything_is_stored_once_and_confirmed_once_through_any_trouble(seed: int) -> None:
+    chance = random.Random(seed)
+    poison = set(chance.sample(range(300), k=chance.randrange(0, 4)))
+    api = FlakyApi(seed, trouble=0.4)
+    ledger = await upload(api, [item(number, "poison" if number in poison else "{}") for number in range(300)])
+    assert set(api.events) == {f"e{number}" for number in range(300) if number not in poison}, f"seed {seed}"
+    assert {letter.position for letter in api.letters.values()} == poison == ledger.rejected, f"seed {seed}"
+
+
+async def test_items_that_come_while_a_batch_is_in_flight_travel_together() -> None:
+    api = FlakyApi(0, trouble=0.0)
+    outbox, ledger = Outbox(), Ledger(range(100))
+    outbox.put(item(0))
+    task = asyncio.create_task(Uploader(api, outbox, ledger, epochs).run())
+    await asyncio.sleep(0)
+    for number in range(1, 100):
+        outbox.put(item(number))
+    await ledger.done.wait()
+    task.cancel()
+    assert api.batches == [1, 99]
+
+
+async def test_a_fenced_job_stops_uploading() -> None:
+    class FencedApi:
+        async def store(self, batch: EventBatch) -> BatchStored:
+            raise Fenced("another owner")
+
+    outbox, ledger = Outbox(), Ledger([0])
+    outbox.put(item(0))
+    with pytest.raises(Fenced):
+        await Uploader(FencedApi(), outbox, ledger, epochs).run()
+    assert ledger.owed == {0}
+
+
+async def test_a_fenced_item_stays_owed_and_the_others_are_confirmed() -> None:
+    class HalfFenced:
+        async def store(self, batch: EventBatch) -> BatchStored:
+            return BatchStored(events=["fenced" if event.id == "e1" else "stored" for event in batch.events], dead_letters=[])
+
+    outbox, ledger = Outbox(), Ledger([0, 1, 2])
+    for number in range(3):
+        outbox.put(item(number))
+    task = asyncio.create_task(Uploader(HalfFenced(), outbox, ledger, epochs).run())
+    while ledger.owed != {1}:
+        await asyncio.sleep(0)
+    task.cancel()
+
+
+async def test_the_outbox_lets_a_lone_trigger_wait_for_room() -> None:
+    outbox = Outbox(bound=2)
+    outbox.put(item(0))
+    await outbox.room()
+    outbox.put(item(1))
+    waiting = asyncio.create_task(outbox.room())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    assert [pending.seq for pending in await outbox.take(1, 10**6)] == [0]
+    await waiting
+    assert len(outbox) == 1
+
+
+async def test_a_batch_is_bounded_in_bytes_too_but_never_empty() -> None:
+    outbox = Outbox()
+    for number in range(3):
+        outbox.put(item(number, "x" * 100))
+    assert [pending.seq for pending in await outbox.take(10, 50)] == [0]
+    assert [pending.seq for pending in await outbox.take(10, 200)] == [1, 2]

@@ -1,0 +1,86 @@
+"""Real processes: started again when killed, stopped in reverse, given up on with their last words."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import ProcessFailed
+from headrace.standalone.child import ChildSpec
+from headrace.standalone.fleet import Fleet
+
+ANNOUNCE = "import os, pathlib; pathlib.Path(os.environ['MARK'] + str(os.getpid())).touch();"
+WAIT_FOR_TERM = ANNOUNCE + "import signal; signal.sigwait([signal.SIGTERM])"
+WAIT_FOR_PARENT = ANNOUNCE + "import sys; sys.stdin.read()"
+
+
+def spec(name: str, script: str, folder: Path, *, ends: bool = False) -> ChildSpec:
+    return ChildSpec(name, ("-c", script), {"MARK": str(folder / f"{name}-")}, ends=ends)
+
+
+async def appeared(folder: Path, name: str, count: int) -> list[int]:
+    """Return the process ids of `count` incarnations of a child, once they have all begun."""
+    while len(found := sorted(folder.glob(f"{name}-*"), key=lambda path: path.stat().st_mtime_ns)) < count:
+        await asyncio.sleep(0.01)
+    return [int(path.name.rpartition("-")[2]) for path in found]
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def test_a_killed_child_starts_again_and_a_stop_ends_it(tmp_path: Path) -> None:
+    notices: list[str] = []
+    async with Fleet(tmp_path / "logs", notices.append) as fleet:
+        await fleet.start(spec("one", WAIT_FOR_TERM, tmp_path))
+        (first,) = await appeared(tmp_path, "one", 1)
+        os.kill(first, signal.SIGKILL)
+        _, second = await appeared(tmp_path, "one", 2)
+        assert fleet.pid("one") == second
+        assert fleet.restarts == {"one": 1}
+    assert not alive(first)
+    assert not alive(second)
+    assert notices == ["one was ended by signal 9; starting it again"]
+
+
+async def test_a_child_that_is_done_is_left_alone(tmp_path: Path) -> None:
+    async with Fleet(tmp_path / "logs", pytest.fail) as fleet:
+        await (await fleet.start(spec("done", ANNOUNCE, tmp_path, ends=True)))
+        assert fleet.pid("done") is None
+
+
+async def test_a_usage_error_is_final_and_its_last_words_are_shown(tmp_path: Path) -> None:
+    script = "import sys; print('error: no such project', file=sys.stderr); sys.exit(2)"
+    async with Fleet(tmp_path / "logs", pytest.fail) as fleet:
+        await fleet.start(spec("wrong", script, tmp_path))
+        with pytest.raises(ProcessFailed, match=r"(?s)'wrong' ended with exit code 2.*error: no such project"):
+            await fleet.failed()
+
+
+async def test_waiting_until_ready_ends_when_the_child_fails_for_good(tmp_path: Path) -> None:
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    async with Fleet(tmp_path / "logs", pytest.fail) as fleet:
+        with pytest.raises(ProcessFailed, match="exit code 2"):
+            await fleet.start(spec("wrong", "import sys; sys.exit(2)", tmp_path), ready=never)
+
+
+async def test_children_lose_their_standard_input_with_the_fleet(tmp_path: Path) -> None:
+    """What the lifeline rests on: a child's standard input ends when its supervisor is gone."""
+    async with Fleet(tmp_path / "logs", lambda _: None) as fleet:
+        task = await fleet.start(spec("held", WAIT_FOR_PARENT, tmp_path, ends=True))
+        await appeared(tmp_path, "held", 1)
+        child = fleet._children["held"]
+        assert child.process is not None
+        assert child.process.stdin is not None
+        child.process.stdin.close()
+        await task

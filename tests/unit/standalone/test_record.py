@@ -1,0 +1,24 @@
+"""When a process that ended starts again."""
+
+from __future__ import annotations
+
+from headrace.standalone.child import Record
+
+
+def test_the_first_failure_costs_no_wait() -> None:
+    assert Record().backoff(lived=0.1) == 0.0
+
+
+def test_short_lives_in_a_row_wait_longer_each_time_and_then_give_up() -> None:
+    record = Record()
+    waits = [record.backoff(lived=1.0) for _ in range(6)]
+    assert waits[:5] == [0.0, 1.0, 2.0, 4.0, 8.0]
+    assert waits[5] is None
+    assert record.restarts == 5
+
+
+def test_a_long_life_clears_the_record() -> None:
+    record = Record()
+    for _ in range(4):
+        record.backoff(lived=1.0)
+    assert record.backoff(lived=60.0) == 0.0

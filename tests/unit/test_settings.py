@@ -1,0 +1,79 @@
+"""File, then environment, then flags; and clear words for what cannot be used."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import ResourceError, SettingsError
+from headrace.settings import read_settings
+
+
+@pytest.fixture(autouse=True)
+def _clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "PORT", "KEY", "CONFIG", "HOST"):
+        monkeypatch.delenv(f"HEADRACE_{name}", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_flags_win_over_environment_over_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "headrace.toml").write_text("port = 1\nlookback = 1\nmaster = 'local[1]'\n")
+    monkeypatch.setenv("HEADRACE_PORT", "2")
+    monkeypatch.setenv("HEADRACE_LOOKBACK", "2")
+    settings = read_settings(port=3, lookback=None)
+    assert (settings.port, settings.lookback, settings.master) == (3, 2.0, "local[1]")
+
+
+def test_defaults_are_loopback_and_the_data_folder_of_xdg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    settings = read_settings()
+    assert settings.home == tmp_path / "data" / "headrace"
+    assert settings.url == "http://127.0.0.1:8642"
+    assert settings.database == f"sqlite:///{tmp_path}/data/headrace/headrace.db"
+
+
+@pytest.mark.parametrize(
+    ("toml", "message"),
+    [
+        ("port = 'many'", "Setting 'port' cannot be used"),
+        ("prot = 1", "Setting 'prot' cannot be used"),
+        ("port = ", "not valid TOML"),
+        ("host = '0.0.0.0'", "deployment key is needed"),
+        ("lookback = 0", "Setting 'lookback' cannot be used"),
+    ],
+)
+def test_what_cannot_be_used_is_named(tmp_path: Path, toml: str, message: str) -> None:
+    (tmp_path / "headrace.toml").write_text(toml)
+    with pytest.raises(SettingsError, match=message):
+        read_settings()
+
+
+def test_a_named_file_must_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_CONFIG", "nowhere.toml")
+    with pytest.raises(SettingsError, match=r"nowhere\.toml, which is not a file"):
+        read_settings()
+
+
+def test_the_key_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
+    first = read_settings(home=tmp_path / "home").with_key()
+    assert first.key == read_settings(home=tmp_path / "home").with_key().key
+    assert len(first.key) >= 32
+    assert stat.S_IMODE((tmp_path / "home" / "key").stat().st_mode) == 0o600
+    assert [path.name for path in (tmp_path / "home").iterdir()] == ["key"]
+
+
+def test_a_key_that_is_given_is_not_kept(tmp_path: Path) -> None:
+    assert read_settings(home=tmp_path, key="given").with_key().key == "given"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_home_that_is_a_file_is_said_so(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ResourceError, match="Cannot keep the deployment key"):
+        read_settings(home=tmp_path / "file").with_key()
+
+
+def test_an_ipv6_address_makes_a_valid_url() -> None:
+    assert read_settings(host="::1").url == "http://[::1]:8642"
