@@ -1,0 +1,209 @@
+"""The pipeline process: registers a job, runs the one streaming query of a project, and ends it well."""
+
+from __future__ import annotations
+
+import fcntl
+import inspect
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+from uuid import uuid4
+
+import structlog
+from py4j.protocol import Py4JError
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headrace.client.pipeline import PipelineClient
+from headrace.errors import ApiError, ApiUnavailable, HeadraceError, PipelineError, ResourceError
+from headrace.pipeline.batch import BatchRunner, Outputs, Stopping
+from headrace.pipeline.courier import Courier
+from headrace.pipeline.cursor import CommitListener
+from headrace.pipeline.failures import summary
+from headrace.pipeline.heart import Heart
+from headrace.pipeline.log_source import FORMAT, MAX_STEP, LogSource
+from headrace.pipeline.options import PipelineOptions
+from headrace.pipeline.ordering import order
+from headrace.pipeline.payload import PayloadSchemas
+from headrace.pipeline.session import open_session
+from headrace.pipeline.sink import TableSink
+from headrace.project import Project
+from headrace.wire.jobs import CompleteJob, JobRegistered, RegisterJob
+
+__all__ = ["PipelineOptions", "run_pipeline"]
+
+TRIGGER: Final = "200 milliseconds"
+GRACE: Final = 15.0
+"""Seconds that a batch has to finish after the process was asked to stop."""
+
+_MICROS: Final = 1_000_000
+
+
+def run_pipeline(project: Project, options: PipelineOptions, stop: threading.Event) -> None:
+    """Run the project's pipelines until `stop` is set: the batch at hand is finished first. An api that is away is waited for.
+
+    Raises:
+        JavaError: No Java 17 or newer.
+        PipelineError: A pipeline failed for good, or Spark did. Nothing is lost: its batch comes again at the next start.
+        ApiError: The api refuses this process.
+    """
+    _ship(project)
+    with PipelineClient(options.api_url, key=options.key) as client, _alone(options):
+        job = _register(client, project.name, stop)
+        if job is None:
+            return
+        with Heart(client, job.heartbeat, stop) as heart:
+            try:
+                _run(project, options, client, stop)
+                if heart.failure is not None:
+                    raise heart.failure
+            except (HeadraceError, PySparkException) as error:
+                _complete(client, CompleteJob(state="failed", reason=str(error)))
+                raise
+            _complete(client, CompleteJob(state="succeeded"))
+
+
+def _run(project: Project, options: PipelineOptions, client: PipelineClient, stop: threading.Event) -> None:
+    with (
+        open_session(project.name, master=options.master, work=options.home / "spark") as spark,
+        Courier(client, options.scope) as courier,
+    ):
+        query_id = _query_id(options.checkpoint)
+        outputs = Outputs(TableSink(options.tables, query_id), PayloadSchemas(options.state / "payloads"), courier)
+        runner = BatchRunner(project.pipelines.values(), options.scope, query_id, outputs, stop)
+        listener = CommitListener(courier, runner.held)
+        spark.streams.addListener(listener)
+        query = start_query(spark, options, client.token, runner)
+        try:
+            _watch(query, stop)
+            _wind_down(query, listener)
+            _check(query, runner, stop)
+        finally:
+            spark.streams.removeListener(listener)
+
+
+def start_query(spark: SparkSession, options: PipelineOptions, token: str, runner: BatchRunner) -> StreamingQuery:
+    """Start the one query of a project: log -> order -> `runner`."""
+    spark.dataSource.register(LogSource)
+    log = spark.readStream.format(FORMAT).options(
+        api_url=options.api_url,
+        token_file=str(_token_file(options, token)),
+        scope=options.scope,
+        max_rows=str(options.max_rows),
+        tick=str(min(int(options.lookback * _MICROS) // 4, MAX_STEP)),
+    )
+    writer = order(log.load(), options.lookback).writeStream.foreachBatch(runner).queryName(options.scope)
+    return writer.option("checkpointLocation", options.checkpoint.absolute().as_uri()).trigger(processingTime=TRIGGER).start()
+
+
+def _watch(query: StreamingQuery, stop: threading.Event) -> None:
+    """Wait until `stop` is set or the query ends by itself."""
+    try:
+        while query.isActive and not stop.wait(0.2):
+            pass
+    except (OSError, Py4JError) as error:
+        raise PipelineError("Spark's JVM died.", hint="See spark.log in the home folder; is there enough memory?") from error
+
+
+def _wind_down(query: StreamingQuery, listener: CommitListener) -> None:
+    """Let the batch at hand be committed, for a while, then stop the query."""
+    listener.committed.clear()
+    deadline = time.monotonic() + GRACE
+    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+        if listener.committed.wait(0.05):
+            break
+    query.stop()
+
+
+def _check(query: StreamingQuery, runner: BatchRunner, stop: threading.Event) -> None:
+    """Raise what the query failed with; being stopped is no failure."""
+    error = query.exception()
+    if isinstance(runner.failure, Stopping) or (error is None and runner.failure is None):
+        return
+    if runner.failure is not None:
+        raise runner.failure
+    if error is not None and not stop.is_set():
+        raise PipelineError(f"The streaming query stopped: {summary(error)}", hint="See spark.log in the home folder.") from error
+
+
+def _register(client: PipelineClient, project: str, stop: threading.Event) -> JobRegistered | None:
+    """Register this process, waiting for the api; None when asked to stop before that."""
+    job = RegisterJob(
+        registration_id=os.environ.get("HEADRACE_REGISTRATION") or uuid4().hex,
+        replaces=os.environ.get("HEADRACE_REPLACES"),
+        kind="pipeline",
+        hostname=socket.gethostname(),
+        pid=os.getpid(),
+        project=project,
+    )
+    log = structlog.get_logger(__name__)
+    while not stop.is_set():
+        try:
+            return client.register(job)
+        except ApiUnavailable as error:
+            log.warning("waiting for the api", error=str(error))
+            stop.wait(1.0)
+    return None
+
+
+def _complete(client: PipelineClient, end: CompleteJob) -> None:
+    """Say how the job ended; an api that does not hear it will find out by itself."""
+    try:
+        client.complete(end)
+    except ApiError as error:
+        structlog.get_logger(__name__).warning("the end of the job was not reported", error=str(error))
+
+
+def _query_id(checkpoint: Path) -> str:
+    """Return the id of the query, which lives as long as its checkpoint; made here so that it is known before the first batch."""
+    path = checkpoint / "metadata"
+    if not path.exists():
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(".metadata.new")
+        draft.write_text(json.dumps({"id": str(uuid4())}))
+        draft.replace(path)
+    query_id: str = json.loads(path.read_text())["id"]
+    return query_id
+
+
+def _token_file(options: PipelineOptions, token: str) -> Path:
+    """Keep the job's token where the readers find it: options of a source can end up in logs."""
+    options.state.mkdir(parents=True, exist_ok=True)
+    path = options.state / "token"
+    path.touch(mode=0o600)
+    path.write_text(token)
+    return path.absolute()
+
+
+@contextmanager
+def _alone(options: PipelineOptions) -> Iterator[None]:
+    """Keep a second process off the scope."""
+    options.state.mkdir(parents=True, exist_ok=True)
+    with (options.state / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ResourceError(
+                f"Another process runs the scope {options.scope!r} from {options.home}.", hint="Stop it, or choose another --home."
+            ) from error
+        yield
+
+
+def _ship(project: Project) -> None:
+    """Let Python workers run functions of the project file, which they cannot import, and import what lies beside it."""
+    functions = [inspect.unwrap(pipeline.function) for pipeline in project.pipelines.values()]
+    by_value: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
+    for module in {sys.modules[function.__module__] for function in functions}:
+        by_value(module)
+    folders = {str(Path(inspect.getfile(function)).parent): None for function in functions}
+    os.environ["PYTHONPATH"] = os.pathsep.join([*folders, *filter(None, [os.environ.get("PYTHONPATH")])])

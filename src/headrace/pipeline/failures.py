@@ -1,0 +1,50 @@
+"""What went wrong in a user's pipeline, said in a few lines."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import re
+from collections.abc import Callable
+from traceback import walk_tb
+from typing import Any
+
+from headrace.errors import HeadraceError, PipelineError
+
+_LONGEST = 600
+
+
+def pipeline_error(name: str, function: Callable[..., Any], error: BaseException) -> PipelineError:
+    """Return an error that names the pipeline, says in short what happened, and shows the user's line where there is one."""
+    lines = [f"The pipeline {name!r} failed: {summary(error)}"]
+    place = _place(function, error)
+    if place is not None:
+        path, number = place
+        lines.append(f"  {path}:{number}: {linecache.getline(path, number).strip()}")
+    hint = error.hint if isinstance(error, HeadraceError) else None
+    return PipelineError("\n".join(lines), hint=hint or "Nothing is lost: its events come again when the pipeline is started again.")
+
+
+def summary(error: BaseException) -> str:
+    """Return what an error says, in a line: of Spark's, neither the plan, nor the SQLSTATE, nor Java's stack."""
+    text = str(error).strip()
+    worker = text.rfind("Traceback (most recent call last):")
+    if worker >= 0:
+        # A Python function that ran in a worker: what counts is the last line of its own traceback.
+        raised = [line for line in text[worker:].splitlines()[1:] if line and not line[0].isspace()]
+        return raised[0][:_LONGEST] if raised else type(error).__name__
+    first = re.sub(r"\s*SQLSTATE: \w+.*", "", text.split("\n", 1)[0])[:_LONGEST]
+    if first.startswith("[") or isinstance(error, HeadraceError):
+        return first
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def _place(function: Callable[..., Any], error: BaseException) -> tuple[str, int] | None:
+    """Return file and line of the deepest frame in the file that has the pipeline."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None:
+        return None
+    path: str = code.co_filename
+    numbers = [number for frame, number in walk_tb(error.__traceback__) if frame.f_code.co_filename == path]
+    numbers = [int(found) for found in re.findall(rf'File "{re.escape(path)}", line (\d+)', str(error))] or numbers
+    return (path, numbers[-1]) if numbers else None

@@ -1,0 +1,30 @@
+"""All that one pipeline process needs to know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineOptions:
+    """Where the api is, what to read and where to write. `lookback` is in seconds."""
+
+    api_url: str
+    key: str = field(repr=False)
+    home: Path
+    tables: Path
+    master: str = "local[*]"
+    scope: str = "default"
+    lookback: float = 900.0
+    max_rows: int = 20_000
+
+    @property
+    def checkpoint(self) -> Path:
+        """Spark's own record of the scope: what was read, what waits, what was committed."""
+        return self.home / "checkpoints" / self.scope
+
+    @property
+    def state(self) -> Path:
+        """What the driver keeps beside Spark's checkpoint."""
+        return self.home / "pipeline" / self.scope

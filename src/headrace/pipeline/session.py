@@ -1,0 +1,116 @@
+"""The Spark session of a pipeline process."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from headrace.pipeline.java import find_java
+
+HEAP: Final = "700m"
+
+_JVM: Final = (
+    # One compiler tier and one collector thread: starts in half the time and stays small.
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-XX:MaxMetaspaceSize=256m",
+    "-XX:ReservedCodeCacheSize=96m",
+    "-XX:MaxDirectMemorySize=256m",
+    "-Xshare:auto",
+    "-Duser.timezone=UTC",
+)
+
+_LOGGING: Final = """\
+status = error
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {log}
+appender.file.filePattern = {log}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss.SSS'Z'}}{{UTC}} %p %c{{1}}: %m%n%ex
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 10MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 3
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+"""
+
+_CONF: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": HEAP,
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # `transformWithState` needs RocksDB. Deltas are small: keep few old versions.
+    "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    "spark.sql.streaming.numRecentProgressUpdates": "10",
+    "spark.sql.streaming.stopTimeout": "20000",
+    # The values that Spark repeats in its own metrics and logs are not worth a batch's time.
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.python.worker.faulthandler.enabled": "false",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
+}
+
+_LOCAL_CHECKPOINTS: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
+
+@contextmanager
+def open_session(app: str, *, master: str, work: Path) -> Iterator[SparkSession]:
+    """Give a session whose logs, scratch files and generated Java home are under `work`; it is stopped at the end.
+
+    Raises:
+        JavaError: No Java 17 or newer.
+    """
+    work.mkdir(parents=True, exist_ok=True)
+    os.environ["JAVA_HOME"] = str(find_java(work))
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = SparkSession.Builder().appName(app).master(master)
+    for name, value in _configuration(master, work).items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def cores_of(master: str) -> int:
+    """How many tasks a local master runs at a time; 2 for a cluster, whose cores are not ours to count."""
+    local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?", master)
+    if local is None:
+        return 2
+    if local[1] == "*":
+        return os.cpu_count() or 2
+    return int(local[1] or 1)
+
+
+def _configuration(master: str, work: Path) -> dict[str, str]:
+    cores = str(cores_of(master))
+    logging = work / "log4j2.properties"
+    logging.write_text(_LOGGING.format(log=work / "spark.log"))
+    return {
+        **_CONF,
+        # Fixed in the checkpoint with the first batch. At Spark's default of 200 a batch takes 20 seconds.
+        "spark.sql.shuffle.partitions": cores,
+        "spark.default.parallelism": cores,
+        # Does not fork a child process for each file, as the default does where Hadoop's native library is missing.
+        "spark.sql.streaming.checkpointFileManagerClass": _LOCAL_CHECKPOINTS,
+        "spark.local.dir": str(work / "scratch"),
+        "spark.sql.warehouse.dir": str(work / "warehouse"),
+        "spark.driver.extraJavaOptions": " ".join([*_JVM, f"-Dlog4j2.configurationFile={logging.absolute().as_uri()}"]),
+    }
