@@ -221,8 +221,7 @@ class Ledger:
 
     def overdue(self, now: float) -> list[Reader]:
         """Return the readers, also those that have left, that owe an answer for longer than the ack timeout."""
-        before = now - self.ack_timeout
-        return [reader for reader, oldest in self._oldest() if oldest.published <= before]
+        return [reader for reader, oldest in self._oldest() if oldest.published + self.ack_timeout <= now]
 
     def deadline(self) -> float | None:
         """Return when the next reader is overdue; None: no reader owes anything."""
@@ -232,9 +231,9 @@ class Ledger:
         """Return the oldest entry that someone owes an answer to."""
         return next(iter(self._unresolved), None)
 
-    def readers_of(self, entry: Entry) -> list[Reader]:
-        """Return the readers that owe an answer to `entry`; linear in what they owe."""
-        return [reader for reader, _ in self._oldest() if reader.owes(entry)]
+    def readers_before(self, entry: Entry) -> list[Reader]:
+        """Return the readers that are at `entry` or have not come to it; linear in what waits for them."""
+        return [reader for reader in self._readers if reader.has_not_ended(entry)]
 
     def take_ready(self) -> Batch | None:
         """Return the resolved beginning of a lane, which is then busy until `advanced`; None: no lane has one."""

@@ -77,11 +77,9 @@ class Reader:
             return self.open
         return self.queue[0] if self.queue else None
 
-    def owes(self, entry: Entry) -> bool:
-        """Whether the reader owes an answer to `entry`; linear in what it owes."""
-        if entry is self.open:
-            return not self.settled
-        return any(binding.entry is entry for binding in self.unconfirmed) or entry in self.queue
+    def has_not_ended(self, entry: Entry) -> bool:
+        """Whether the reader is at `entry` or has not come to it; linear in what waits for it."""
+        return (entry is self.open and not self.settled) or entry in self.queue
 
 
 @dataclass(slots=True)

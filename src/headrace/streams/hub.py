@@ -6,20 +6,38 @@ synchronous step in which the subscribers are told, and waits afterwards; so one
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import count, groupby
+from typing import Any, Final
 
+from headrace.core.obligation import Counts
+from headrace.errors import StreamError
+from headrace.streams.fastpath import FastPath
+from headrace.streams.group import Group
 from headrace.streams.matched import Malformed, Matched, WatchSink
+from headrace.streams.policy import Overflow, StreamPolicy
 from headrace.streams.statistics import StreamStatistics
-from headrace.triggers.base import BaseEventTrigger
+from headrace.streams.survey import survey
+from headrace.streams.watches import WatchSet
+from headrace.triggers.base import BaseEventTrigger, has_acks, stream_name
 from headrace.triggers.watch import WatchTrigger
 
 __all__ = ["Malformed", "Matched", "SharedStreamManager", "StreamStatistics", "WatchSink"]
 
+SEQ_BITS: Final = 40
+"""A seq is the number of its stream and, in so many bits, a count within it."""
+
 
 class SharedStreamManager:
-    """Gives every shared stream key one poll, however many triggers read it. Belongs to one event loop."""
+    """Gives every shared stream key one poll, however many triggers read it. Belongs to one event loop.
+
+    `max_subscriber_queue`: raw events that may wait for one subscriber; when it is full, `overflow` says whether the poll pauses or the
+    subscriber fails. `max_outstanding`: raw events of one stream that are not advanced; at the bound the poll pauses.
+    `ack_timeout`: seconds in which a subscriber must answer. `advance_backoff`: seconds to wait before each further try of an advance that
+    raised; after the last the stream ends. `max_advances`: lanes advanced at once. `sink`: takes what declared watches make.
+    """
 
     def __init__(
         self,
@@ -27,44 +45,117 @@ class SharedStreamManager:
         max_subscriber_queue: int = 1024,
         max_outstanding: int = 8192,
         ack_timeout: float = 300.0,
-        overflow: Literal["block", "fail"] = "block",
+        overflow: Overflow = "block",
         clock: Callable[[], float] = time.monotonic,
         sink: WatchSink | None = None,
+        advance_backoff: Sequence[float] = (0.1, 0.5, 2.0),
+        max_advances: int = 16,
     ) -> None:
-        raise NotImplementedError
+        self._policy = StreamPolicy(
+            max_subscriber_queue, max_outstanding, ack_timeout, overflow, clock, tuple(advance_backoff), max_advances
+        )
+        self._sink = sink
+        self._groups: dict[Hashable, Group] = {}
+        self._running: dict[int, Group] = {}
+        self._counts: dict[Hashable, Counts] = {}
+        self._numbers = count(1)
 
     def subscribe(self, *, trigger_id: int, trigger: BaseEventTrigger, key: Hashable) -> AsyncIterator[Any]:
-        """Return the raw events of the stream, from now on, for `trigger.filter_shared_stream`. Raises `StreamError`."""
-        raise NotImplementedError
+        """Return the raw events of the stream, from now on, for `trigger.filter_shared_stream`. Raises `StreamError`.
+
+        The iterator raises `StreamEnded`, `AckTimeout` or `SubscriberOverflow`; in any case `unsubscribe` must follow.
+        """
+        return self._group(trigger, key).subscribe(trigger_id)
 
     def watch(self, *, triggers: Mapping[int, WatchTrigger], key: str) -> None:
-        """Make `triggers` the declared watches of the stream, in the place of those it had. Raises `StreamError`."""
-        raise NotImplementedError
+        """Make `triggers` the declared watches of the stream, in the place of those it had. Raises `StreamError`.
+
+        There must be one at least; they leave by `unsubscribe`.
+        """
+        if not triggers:
+            raise StreamError(f"There is no watch to declare on the shared stream {key}.")
+        if self._sink is None:
+            raise StreamError("Declared watches need a sink.")
+        watches = WatchSet(triggers)
+        self._group(next(iter(triggers.values())), key).watch(watches)
 
     async def unsubscribe(self, trigger_id: int, key: Hashable) -> None:
         """Let a trigger leave, subscribed or declared; when the last one has left, the stream is stopped."""
-        raise NotImplementedError
+        group = self._groups.get(key)
+        if group is None:
+            return
+        group.leave(trigger_id)
+        if group.is_empty():
+            await group.stop()
 
     def bind_pending_event(self, *, trigger_id: int, key: Hashable) -> int | None:
         """Tie a trigger event that was just yielded to the raw event the filter is at; None: there is nothing to confirm."""
-        raise NotImplementedError
+        group = self._groups.get(key)
+        mailbox = None if group is None else group.mailboxes.get(trigger_id)
+        return None if mailbox is None else mailbox.bind()
 
     def confirm_persisted(self, seqs: Iterable[int]) -> None:
         """Record that these are durable; those that are unknown, late or doubled change nothing."""
-        raise NotImplementedError
+        for number, of_one in groupby(seqs, key=_number):
+            group = self._running.get(number)
+            if group is not None:
+                group.confirm(of_one)
 
     def mark_rejected(self, seq: int) -> None:
         """Let `seq`, once it is confirmed, count as rejected: what is durable is a dead letter."""
-        raise NotImplementedError
+        group = self._running.get(_number(seq))
+        if group is not None:
+            group.ledger.mark_rejected(seq)
 
     async def stop_all(self) -> None:
-        """Stop every stream: what is resolved is advanced, the rest is left to redelivery."""
-        raise NotImplementedError
+        """Stop every stream: what is resolved is advanced, the rest is left to redelivery.
+
+        Subscribers that still read get `StreamEnded`; the sink is not told.
+        """
+        for group in tuple(self._groups.values()):
+            group.end(None)
+        if self._running:
+            await asyncio.wait({group.task for group in self._running.values()})
 
     def keys(self) -> tuple[Hashable, ...]:
         """Return the keys of the live streams."""
-        raise NotImplementedError
+        return tuple(self._groups)
 
     def statistics(self, key: Hashable) -> StreamStatistics:
         """Return what the stream has done; all zero for a key never seen."""
-        raise NotImplementedError
+        group = self._groups.get(key)
+        if group is None:
+            return StreamStatistics.of(stream_name(key), "ended", self._counts.get(key, Counts()))
+        return survey(group, self._policy.clock())
+
+    def _group(self, trigger: BaseEventTrigger, key: Hashable) -> Group:
+        """The live stream of the key, or a new one, which starts when the running code next waits."""
+        if key is None:
+            raise StreamError("A shared stream needs a key that is not None.")
+        group = self._groups.get(key)
+        if group is None:
+            kind = type(trigger)
+            _, kwargs = trigger.serialize()
+            acks = has_acks(kind)
+            number = next(self._numbers)
+            group = self._groups[key] = self._running[number] = Group(
+                key,
+                (lambda: kind.create_shared_stream_producer(kwargs)) if acks else (lambda: FastPath(kind, kwargs)),
+                acks=acks,
+                policy=self._policy,
+                counts=self._counts.setdefault(key, Counts()),
+                first_seq=number << SEQ_BITS,
+                sink=self._sink,
+                on_end=self._evict,
+            )
+            group.task.add_done_callback(lambda _: self._running.pop(number))
+        return group
+
+    def _evict(self, group: Group) -> None:
+        if self._groups.get(group.key) is group:
+            del self._groups[group.key]
+
+
+def _number(seq: int) -> int:
+    """Which stream handed out `seq`."""
+    return seq >> SEQ_BITS

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+from headrace.core.obligation import Counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +39,10 @@ class StreamStatistics:
     lanes: tuple[LaneStatistics, ...] = ()
     oldest_unresolved: float | None = None
     held_by: str | None = None
+
+    @classmethod
+    def of(cls, stream: str, state: str, counts: Counts, **more: Any) -> StreamStatistics:
+        """Return the statistics with these counts."""
+        return cls(
+            stream, state, counts.read, counts.advanced, rejected=counts.rejected, filtered=counts.filtered, failed=counts.failed, **more
+        )

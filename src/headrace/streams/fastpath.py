@@ -1,0 +1,32 @@
+"""A stream without acks, in the shape of one with acks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import Any
+
+from headrace.core.outcome import AdvanceItem
+from headrace.triggers.base import BaseEventTrigger
+from headrace.triggers.producer import SharedStreamProducer
+
+
+class FastPath(SharedStreamProducer):
+    """Yields what `open_shared_stream` yields; there is no broker to advance."""
+
+    def __init__(self, trigger: type[BaseEventTrigger], kwargs: dict[str, Any]) -> None:
+        self._trigger = trigger
+        self._kwargs = kwargs
+
+    async def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
+        """Yield the raw events."""
+        stream = self._trigger.open_shared_stream(self._kwargs)
+        try:
+            async for raw in stream:
+                yield raw, None
+        finally:
+            if isinstance(stream, AsyncGenerator):
+                await stream.aclose()
+
+    async def advance(self, batch: Sequence[AdvanceItem]) -> None:
+        """Do nothing."""
+        del batch

@@ -1,0 +1,99 @@
+"""One subscriber's end of a shared stream: what its filter iterates over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+
+from headrace.core.ledger import Ledger
+from headrace.core.obligation import Reader
+from headrace.errors import StreamError
+from headrace.triggers.reject import current_stream
+
+log = structlog.get_logger(__name__)
+
+
+class Mailbox:
+    """An async iterator of raw events for one filter. To pull the next is to be done with the one before.
+
+    The queue itself is on the ledger's books; here is the waiting. `changed` is called when a raw event may have been resolved, or a full
+    queue is no longer full. After `close` the filter gets the error, from any await it is in.
+    """
+
+    def __init__(self, ledger: Ledger, trigger_id: int, *, acks: bool, changed: Callable[[], None]) -> None:
+        self.trigger_id = trigger_id
+        self._ledger = ledger
+        self._reader: Reader = ledger.join(trigger_id)
+        self._acks = acks
+        self._changed = changed
+        self._waiter: asyncio.Future[None] | None = None
+        self._closed: Exception | None = None
+
+    @property
+    def reader(self) -> Reader:
+        """The subscriber in the ledger."""
+        return self._reader
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the filter gets no more."""
+        return self._closed is not None
+
+    def __aiter__(self) -> Mailbox:
+        self._enter()
+        return self
+
+    def __anext__(self) -> Awaitable[Any]:
+        # Not itself a coroutine, so that it runs in the filter's own context even where `wait_for` runs the waiting in a task of its own.
+        self._enter()
+        return self._next()
+
+    def wake(self) -> None:
+        """Let the filter, if it waits, look again."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def close(self, error: Exception) -> None:
+        """Let the filter get `error` instead of raw events, from now on."""
+        if self._closed is None:
+            self._closed = error
+            self.wake()
+
+    def bind(self) -> int | None:
+        """Return the seq of the trigger event that the filter has just yielded; None: there is nothing to confirm."""
+        return self._ledger.bind(self._reader) if self._acks else None
+
+    def refuse(self, reason: str | None) -> bool:
+        """Reject the raw event that the filter is at, and say whether it is at one."""
+        if not self._acks or not self._ledger.reject(self._reader):
+            return False
+        log.info("Raw event rejected", trigger_id=self.trigger_id, reason=reason)
+        self._changed()
+        return True
+
+    def _enter(self) -> None:
+        if current_stream.get() is not self:
+            current_stream.set(self)
+
+    async def _next(self) -> Any:
+        ledger, reader = self._ledger, self._reader
+        if self._waiter is not None:
+            raise StreamError("Two tasks pull from the shared stream of one trigger at once.")
+        while self._closed is None:
+            was_full = bool(ledger.full)
+            entry = ledger.begin(reader)
+            if was_full or ledger.ready:
+                self._changed()
+            if entry is not None:
+                return entry.raw
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        ledger.end(reader)
+        self._changed()
+        raise self._closed

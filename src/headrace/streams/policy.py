@@ -1,0 +1,32 @@
+"""What a hub's streams are bounded by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from headrace.errors import UsageError
+
+Overflow: TypeAlias = Literal["block", "fail"]
+"""What happens when a subscriber's queue is full: the poll pauses, or the subscriber fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPolicy:
+    """The bounds of every shared stream of one hub; the keyword arguments of `SharedStreamManager` say what they are."""
+
+    max_subscriber_queue: int
+    max_outstanding: int
+    ack_timeout: float
+    overflow: Overflow
+    clock: Callable[[], float]
+    advance_backoff: tuple[float, ...]
+    max_advances: int
+
+    def __post_init__(self) -> None:
+        if self.overflow not in ("block", "fail"):
+            raise UsageError(f"There is no overflow {self.overflow!r}.", hint="It is 'block' or 'fail'.")
+        for name in ("max_subscriber_queue", "max_outstanding", "ack_timeout", "max_advances"):
+            if getattr(self, name) <= 0:
+                raise UsageError(f"{name} must be more than 0.")

@@ -1,0 +1,48 @@
+"""Looks at a live stream and says what it has done and what it waits for."""
+
+from __future__ import annotations
+
+from heapq import nlargest
+from typing import Final
+
+from headrace.core.obligation import Entry, Lane
+from headrace.streams.group import Group, lane_name
+from headrace.streams.statistics import LaneStatistics, StreamStatistics
+
+MOST_LANES: Final = 100
+STORE: Final = "the store"
+"""Who holds what has been answered but is not yet durable."""
+
+
+def survey(group: Group, now: float) -> StreamStatistics:
+    """Return the statistics of a live stream at `now`."""
+    ledger = group.ledger
+    oldest = ledger.oldest_unresolved()
+    return StreamStatistics.of(
+        group.name,
+        group.state,
+        ledger.counts,
+        outstanding=ledger.outstanding,
+        lanes_open=len(ledger.lanes),
+        lanes=tuple(nlargest(MOST_LANES, (_lane(group, lane) for lane in ledger.lanes.values()), key=_behind)),
+        oldest_unresolved=None if oldest is None else max(0.0, now - oldest.published),
+        held_by=None if oldest is None else _holder(group, oldest),
+    )
+
+
+def _lane(group: Group, lane: Lane) -> LaneStatistics:
+    end = None if group.producer is None else group.producer.get_lane_end(lane.key)
+    return LaneStatistics(lane_name(lane.key), lane.read, lane.advanced, end, lane.outstanding)
+
+
+def _behind(lane: LaneStatistics) -> tuple[int, int]:
+    """How far the lane is behind: to its end where that is known, else to what has been read of it."""
+    end = lane.end if lane.end is not None else lane.read
+    return (end or 0) - (lane.advanced or 0), lane.outstanding
+
+
+def _holder(group: Group, entry: Entry) -> str:
+    busy = [reader.trigger_id for reader in group.ledger.readers_before(entry)]
+    if not busy:
+        return STORE
+    return f"trigger {busy[0]}" if len(busy) == 1 else f"trigger {busy[0]} and {len(busy) - 1} more"
