@@ -56,9 +56,9 @@ class PeopleClient:
         """Return the last runs of the pipelines."""
         return self._get("/api/v1/runs")
 
-    def dead_letters(self) -> Any:
-        """Return the dead letters, and why each was given up on."""
-        return self._get("/api/v1/dead-letters")
+    def dead_letters(self, *, limit: int | None = None, before: str | None = None) -> Any:
+        """Return dead letters, the newest first, and why each was given up on; `before` is where the last page ended."""
+        return self._get("/api/v1/dead-letters", limit=limit, before=before)
 
     def healthy(self) -> bool:
         """Whether an api answers that it can read its database."""

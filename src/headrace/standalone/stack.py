@@ -52,8 +52,8 @@ class Stack:
             raise RuntimeError("the stack is used as `async with Stack(...)`")
         return self._fleet
 
-    async def start(self) -> None:
-        """Start the api and wait until it answers; then the triggerer and the pipeline.
+    async def start(self, *more: ChildSpec) -> None:
+        """Start the api and wait until it answers; then the triggerer, the pipeline, and `more`.
 
         Raises:
             ResourceError: The port is taken.
@@ -61,8 +61,8 @@ class Stack:
         """
         _check_port(self._settings.host, self._settings.port)
         await self.fleet.start(self._spec("api"), ready=self._api_answers)
-        await self.fleet.start(self._spec("triggerer"))
-        await self.fleet.start(self._spec("pipeline"))
+        for spec in (self._spec("triggerer"), self._spec("pipeline"), *more):
+            await self.fleet.start(spec)
 
     async def failed(self) -> None:
         """Wait until a process fails for good, and raise that."""

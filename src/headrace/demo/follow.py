@@ -1,0 +1,48 @@
+"""Watching the main job until everything that was fed is in the tables."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from headrace.demo.feed import DONE_FOLDER, FEED_FOLDER
+from headrace.demo.live import statuses
+from headrace.demo.manifest import Manifest
+from headrace.errors import ProcessFailed
+from headrace.wire.status import Status
+
+_STALLED: Final = 180.0  # seconds without any change after which something is wrong
+
+
+async def follow(url: str, home: Path, show: Callable[[Status], None]) -> None:
+    """Show each status; return when all that is fed is in the tables.
+
+    Raises:
+        ProcessFailed: Nothing moved for three minutes.
+    """
+    loop = asyncio.get_running_loop()
+    last, moved = None, loop.time()
+    async for status in statuses(url):
+        show(status)
+        if status.totals != last:
+            last, moved = status.totals, loop.time()
+        if complete(status, home):
+            return
+        if loop.time() - moved > _STALLED:
+            raise ProcessFailed(
+                f"Nothing has moved for {_STALLED:.0f} s; the totals are {status.totals.model_dump()}.",
+                hint=f"The logs in {home / 'logs'} say who waits for whom. The same command goes on from here.",
+            )
+
+
+def complete(status: Status, home: Path) -> bool:
+    """Whether the feed is written, its files are done, and the scopes have committed the whole log with nobody waiting."""
+    manifest = Manifest.load(home)
+    if manifest is None or status.head == 0 or not status.scopes:
+        return False
+    feed = home / FEED_FOLDER
+    if sum(1 for _ in (feed / DONE_FOLDER).glob("*.jsonl")) < manifest.files:
+        return False
+    return all(scope.cursor >= status.head and scope.waiting == 0 for scope in status.scopes)
