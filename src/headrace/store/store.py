@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, insert, select, update
 
 from headrace.store.appending import HEAD
 from headrace.store.database import Database, engines, parsed
@@ -22,6 +22,7 @@ from headrace.store.triggers import Triggers
 from headrace.store.trouble import named, told
 
 INSTANCE = "instance"
+OPENED = "opened"
 
 
 class Store:
@@ -61,6 +62,16 @@ class Store:
             return int(connection.execute(select(meta.c.value).where(meta.c.name == INSTANCE)).scalar_one())
 
 
+def _begin(connection: Connection, now: int) -> None:
+    """Note the opening; it is also the write that finds out a read-only database before anybody depends on it."""
+    known = set(connection.execute(select(meta.c.name)).scalars())
+    first = {HEAD: 0, INSTANCE: secrets.randbits(62), OPENED: now}
+    rows = [{"name": name, "value": value} for name, value in first.items() if name not in known]
+    if rows:
+        connection.execute(insert(meta), rows)
+    connection.execute(update(meta).where(meta.c.name == OPENED).values(value=now))
+
+
 def open_store(
     database_url: str, *, migrate: bool = False, liveness: Liveness | None = None, clock: Callable[[], int] = wall_clock
 ) -> Store:
@@ -76,11 +87,7 @@ def open_store(
     try:
         with told(url), writer.begin() as connection:
             ensure_schema(connection, named(url), migrate=migrate)
-            known = set(connection.execute(select(meta.c.name)).scalars())
-            first = {HEAD: 0, INSTANCE: secrets.randbits(62)}
-            rows = [{"name": name, "value": value} for name, value in first.items() if name not in known]
-            if rows:
-                connection.execute(insert(meta), rows)
+            _begin(connection, clock())
     finally:
         readers.dispose()
         writer.dispose()

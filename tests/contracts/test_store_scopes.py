@@ -1,0 +1,91 @@
+"""The contract of scopes and runs: the last word counts, and only a living job has one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from headrace.errors import Fenced
+from headrace.store import Store
+from headrace.store.tables import pipelines, runs
+from headrace.wire.events import Cursor
+from headrace.wire.jobs import CompleteJob
+from headrace.wire.runs import RunReport
+from store_kit import DATABASES, declaration, opened, registration
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture(params=DATABASES)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    with opened(request.param, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def driver(store: Store) -> int:
+    return store.jobs.register(registration("pipeline")).id
+
+
+def run(**other: Any) -> RunReport:
+    given: dict[str, Any] = {"run_id": "r", "pipeline": "delay", "scope": "s", "batch": 1, "state": "running", "started": NOON}
+    return RunReport(**(given | other))
+
+
+def kept(store: Store) -> list[tuple[Any, ...]]:
+    with store.reading() as connection:
+        return [(row.run_id, row.attempt, row.state) for row in connection.execute(select(runs).order_by(runs.c.run_id))]
+
+
+def test_a_scope_begins_at_zero_and_is_where_it_last_committed(store: Store, driver: int) -> None:
+    assert store.scopes.cursor("s") == Cursor(cursor=0, batch=0)
+    store.scopes.commit(driver, "s", Cursor(cursor=5, batch=1, ordered=5))
+    last = Cursor(cursor=9, batch=2, ordered=8, waiting=1, lost=2, late=3, cycles=4)
+    store.scopes.commit(driver, "s", last)
+    store.scopes.commit(driver, "other", Cursor(cursor=1, batch=1))
+    assert store.scopes.cursor("s") == last
+
+
+def test_a_driver_that_ended_moves_no_cursor_and_reports_no_run(store: Store, driver: int) -> None:
+    store.scopes.commit(driver, "s", Cursor(cursor=5, batch=1))
+    store.jobs.complete(driver, CompleteJob(state="failed"))
+    with pytest.raises(Fenced):
+        store.scopes.commit(driver, "s", Cursor(cursor=1, batch=1))
+    with pytest.raises(Fenced):
+        store.runs.report(driver, [run()])
+    assert store.scopes.cursor("s").cursor == 5
+    assert kept(store) == []
+
+
+def test_the_last_report_of_a_run_counts(store: Store, driver: int) -> None:
+    store.runs.report(driver, [run(), run(run_id="other")])
+    store.runs.report(driver, [run(state="succeeded", finished=NOON, events=3, rows=2, seqs=[(1, 2), (4, 4)])])
+    assert kept(store) == [("other", 1, "running"), ("r", 1, "succeeded")]
+    with store.reading() as connection:
+        row = connection.execute(select(runs).where(runs.c.run_id == "r")).one()
+    assert (row.project, row.seqs, row.rows, row.started == row.finished) == ("flights", "[[1,2],[4,4]]", 2, True)
+
+
+def test_a_late_start_does_not_undo_an_end_but_a_new_attempt_does(store: Store, driver: int) -> None:
+    store.runs.report(driver, [run(state="failed", error="no"), run()])
+    assert kept(store) == [("r", 1, "failed")]
+    store.runs.report(driver, [run()])
+    assert kept(store) == [("r", 1, "failed")]
+    store.runs.report(driver, [run(attempt=2)])
+    assert kept(store) == [("r", 2, "running")]
+
+
+def test_a_project_names_its_pipelines(store: Store, driver: int) -> None:
+    store.projects.declare(driver, "flights", declaration(pipelines=["a", "b"]))
+    store.projects.declare(driver, "flights", declaration(pipelines=["b"]))
+    with store.reading() as connection:
+        rows = connection.execute(select(pipelines).order_by(pipelines.c.name)).all()
+    assert [(row.name, row.patterns, row.table_name, row.removed) for row in rows] == [
+        ("a", '["*"]', "a_table", True),
+        ("b", '["*"]', "b_table", False),
+    ]

@@ -1,0 +1,131 @@
+"""Opening a database: made when new, migrated when asked, refused in words when it cannot be used."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import create_engine
+
+from headrace.errors import ResourceError, SchemaError, SettingsError, StorageBusy, StorageFull
+from headrace.store import Store, database, open_store
+from headrace.store.tables import metadata
+from store_kit import event, holder, opened
+
+
+def url(folder: Path) -> str:
+    return f"sqlite:///{folder / 'headrace.db'}"
+
+
+def statement(folder: Path, sql: str) -> None:
+    connection = sqlite3.connect(folder / "headrace.db")
+    connection.execute(sql)
+    connection.commit()
+    connection.close()
+
+
+def test_the_migrations_make_exactly_the_tables_that_the_code_names(tmp_path: Path) -> None:
+    open_store(url(tmp_path)).close()
+    engine = create_engine(url(tmp_path))
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), metadata) == []
+    engine.dispose()
+
+
+def test_a_database_keeps_what_it_has_and_who_it_is(tmp_path: Path) -> None:
+    with opened("sqlite", tmp_path) as store:
+        holder(store, "first").append(event("a"))
+        instance = store.instance
+    with opened("sqlite", tmp_path) as store:
+        assert store.instance == instance
+        assert store.log.page(after=0).table.column("id").to_pylist() == ["a"]
+
+
+def test_commits_are_synced_to_the_disk_through_a_write_ahead_log(tmp_path: Path) -> None:
+    readers, writer = database.engines(database.parsed(url(tmp_path)))
+    with writer.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar_one() == "wal"
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar_one() == 2
+    readers.dispose()
+    writer.dispose()
+
+
+def test_an_unknown_schema_is_refused(tmp_path: Path) -> None:
+    open_store(url(tmp_path)).close()
+    statement(tmp_path, "UPDATE alembic_version SET version_num = 'r9999'")
+    with pytest.raises(SchemaError, match="r9999") as refused:
+        open_store(url(tmp_path), migrate=True)
+    assert "newer" in (refused.value.hint or "")
+
+
+def test_tables_of_others_are_left_alone(tmp_path: Path) -> None:
+    statement(tmp_path, "CREATE TABLE theirs (a)")
+    with pytest.raises(SchemaError, match="not Headrace's"):
+        open_store(url(tmp_path), migrate=True)
+
+
+def test_a_folder_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(ResourceError, match="Cannot open") as refused:
+        open_store(url(tmp_path / "nowhere"))
+    assert "nowhere" in (refused.value.hint or "")
+
+
+def test_a_file_that_is_no_database_is_said_so(tmp_path: Path) -> None:
+    (tmp_path / "headrace.db").write_text("something else " * 100)
+    with pytest.raises(ResourceError, match="not a usable SQLite database"):
+        open_store(url(tmp_path))
+
+
+@pytest.mark.parametrize("wrong", ["", "nonsense", "sqlite://", "mysql://localhost/x", "oops://x"])
+def test_a_url_of_no_known_database_is_a_wrong_setting(wrong: str) -> None:
+    with pytest.raises(SettingsError):
+        open_store(wrong)
+
+
+def test_a_database_held_by_another_process_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.store.database.BUSY_TIMEOUT_MS", 10)
+    with opened("sqlite", tmp_path) as store:
+        held = sqlite3.connect(tmp_path / "headrace.db", isolation_level=None)
+        held.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StorageBusy, match="Another process"):
+            holder(store, "first")
+        held.execute("ROLLBACK")
+        held.close()
+        assert holder(store, "first").append(event("a")) == ["stored"]
+
+
+def limit_pages(store: Store, most: int) -> None:
+    """Let the database's file grow to `most` pages and no further, as a disk with that much room would."""
+    store._database.write(lambda connection: connection.exec_driver_sql(f"PRAGMA max_page_count = {most}").scalar_one())
+
+
+def test_a_full_disk_refuses_the_batch_whole_and_takes_it_when_there_is_room(tmp_path: Path) -> None:
+    with opened("sqlite", tmp_path) as store:
+        owner = holder(store, "first")
+        owner.append(event("a"))
+        big = [event(f"big-{n}", payload='"' + "x" * 10_000 + '"') for n in range(100)]
+        limit_pages(store, 60)
+        with pytest.raises(StorageFull, match="The disk is full") as refused:
+            owner.append(*big)
+        assert str(tmp_path) in (refused.value.hint or "")
+        assert store.log.head().head == 1
+        assert store.log.page(after=0).table.num_rows == 1
+        assert owner.append(event("b")) == ["stored"]
+        limit_pages(store, 1_000_000)
+        assert owner.append(*big) == ["stored"] * 100
+        assert store.log.head().head == 102
+
+
+def test_a_read_only_database_is_said_so(tmp_path: Path) -> None:
+    open_store(url(tmp_path)).close()
+    if os.geteuid() == 0:
+        read_only = f"sqlite:///file:{tmp_path / 'headrace.db'}?mode=ro&uri=true"
+    else:
+        (tmp_path / "headrace.db").chmod(0o400)
+        read_only = url(tmp_path)
+    with pytest.raises(StorageFull, match="read-only"):
+        open_store(read_only)

@@ -1,0 +1,100 @@
+"""What the tests of the store and of the machine API share: databases to run on, a clock to turn, and short ways to make messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from headrace.store import Store, open_store
+from headrace.wire.events import DeadLetterItem, EventBatch, EventItem
+from headrace.wire.jobs import JobKind, RegisterJob
+from headrace.wire.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, LoadTriggers
+
+DATABASES = ["sqlite"]
+SECOND = 1_000_000
+START = 1_800_000_000 * SECOND
+
+_registrations = count()
+
+
+@dataclass
+class TurnedClock:
+    """A clock in microseconds that moves when it is told to."""
+
+    now: int = START
+
+    def __call__(self) -> int:
+        return self.now
+
+    def turn(self, seconds: float) -> None:
+        self.now += int(seconds * SECOND)
+
+
+def database_url(kind: str, folder: Path) -> str:
+    assert kind == "sqlite"
+    return f"sqlite:///{folder / 'headrace.db'}"
+
+
+@contextmanager
+def opened(kind: str, folder: Path, clock: TurnedClock | None = None) -> Iterator[Store]:
+    store = open_store(database_url(kind, folder), clock=clock or TurnedClock())
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def registration(kind: JobKind = "triggerer", **other: Any) -> RegisterJob:
+    given: dict[str, Any] = {"registration_id": f"registration-{next(_registrations)}", "hostname": "here", "pid": 1, "project": "flights"}
+    return RegisterJob(kind=kind, **(given | other))
+
+
+def declaration(*names: str, stream: str | None = "folder", pipelines: list[str] | None = None, **kwargs: Any) -> DeclareProject:
+    return DeclareProject(
+        triggers=[DeclaredTrigger(name=name, classpath="some.Trigger", kwargs=kwargs, stream=stream) for name in names],
+        pipelines=[DeclaredPipeline(name=name, on=["*"], table=f"{name}_table") for name in pipelines or []],
+    )
+
+
+@dataclass
+class Holder:
+    """A triggerer's job and the leases that it holds, as its own process would know them."""
+
+    store: Store
+    job_id: int
+    epochs: dict[int, int]
+
+    def load(self, capacity: int = 100) -> dict[int, int]:
+        answer = self.store.triggers.load(self.job_id, LoadTriggers(capacity=capacity))
+        self.epochs = {lease.trigger_id: lease.epoch for lease in answer.leases}
+        return self.epochs
+
+    def batch(self, *events: EventItem, dead_letters: list[DeadLetterItem] | None = None) -> EventBatch:
+        return EventBatch(epochs=self.epochs, events=list(events), dead_letters=dead_letters or [])
+
+    def append(self, *events: EventItem, dead_letters: list[DeadLetterItem] | None = None) -> list[str]:
+        answer = self.store.log.append(self.job_id, self.batch(*events, dead_letters=dead_letters))
+        return [*answer.events, *answer.dead_letters]
+
+
+def holder(store: Store, *names: str, **other: Any) -> Holder:
+    """Register a triggerer that declares the triggers `names` (none: leaves the project as it is) and holds what it can."""
+    job = store.jobs.register(registration(**other))
+    if names:
+        store.projects.declare(job.id, "flights", declaration(*names))
+    made = Holder(store, job.id, {})
+    made.load()
+    return made
+
+
+def event(id: str, *firings: int, **other: Any) -> EventItem:
+    return EventItem(**({"id": id, "source": "tests", "type": "leg", "payload": "{}", "firings": list(firings) or [1]} | other))
+
+
+def letter(id: str, *triggers: int, **other: Any) -> DeadLetterItem:
+    given = {"id": id, "kind": "malformed", "reason": "not JSON", "stream": "folder", "raw": "{", "triggers": list(triggers) or [1]}
+    return DeadLetterItem(**(given | other))
