@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import create_engine
 
 from headrace.errors import ResourceError, SchemaError, SettingsError, StorageBusy, StorageFull
-from headrace.store import Store, database, open_store
+from headrace.store import Store, database, open_store, schema
 from headrace.store.tables import metadata
 from store_kit import event, holder, opened
 
@@ -60,6 +61,25 @@ def test_an_unknown_schema_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="r9999") as refused:
         open_store(url(tmp_path), migrate=True)
     assert "newer" in (refused.value.hint or "")
+
+
+def test_an_older_schema_is_migrated_only_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_store(url(tmp_path)).close()
+    newer = tmp_path / "migrations"
+    shutil.copytree(schema.MIGRATIONS, newer)
+    (newer / "versions" / "r0002_next.py").write_text(
+        "from alembic import op\nrevision = 'r0002'\ndown_revision = 'r0001'\n"
+        "def upgrade():\n    op.execute(\"INSERT INTO meta (name, value) VALUES ('next', 2)\")\n"
+    )
+    monkeypatch.setattr(schema, "MIGRATIONS", newer)
+    with pytest.raises(SchemaError, match="older schema") as refused:
+        open_store(url(tmp_path))
+    assert "headrace api --migrate" in (refused.value.hint or "")
+    store = open_store(url(tmp_path), migrate=True)
+    with store.reading() as connection:
+        assert connection.exec_driver_sql("SELECT value FROM meta WHERE name = 'next'").scalar_one() == 2
+    store.close()
+    open_store(url(tmp_path)).close()
 
 
 def test_tables_of_others_are_left_alone(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from headrace.wire.triggers import DeclareProject, ProjectDeclared
 router = APIRouter(prefix="/execution/projects", tags=["projects"])
 
 
-@router.put("/{name}")
+@router.put("/{name:path}")
 def declare(name: str, declared: DeclareProject, store: StoreOf, caller: AnyJob) -> ProjectDeclared:
     """Declare the whole of the job's project; what is no longer named is removed."""
     return store.projects.declare(caller.job_id, name, declared)

@@ -12,14 +12,14 @@ from headrace.wire.runs import RunReports
 router = APIRouter(prefix="/execution", tags=["scopes"])
 
 
-@router.get("/scopes/{scope}/cursor")
+@router.get("/scopes/{scope:path}/cursor")
 def cursor(scope: str, store: StoreOf, caller: AnyJob) -> Cursor:
     """Return how far the scope has committed; a scope that never did is at 0."""
     store.jobs.check(caller.job_id)
     return store.scopes.cursor(scope)
 
 
-@router.post("/scopes/{scope}/cursor", status_code=204)
+@router.post("/scopes/{scope:path}/cursor", status_code=204)
 def commit(scope: str, committed: Cursor, store: StoreOf, caller: Pipeline) -> None:
     """Commit the scope's cursor, with what its ordering holds."""
     store.scopes.commit(caller.job_id, scope, committed)
