@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from typing import NamedTuple
@@ -68,7 +68,7 @@ class Live:
         """Return the status as it is now."""
         return (await self._fresh(self._clock())).status
 
-    async def frames(self) -> AsyncIterator[bytes]:
+    async def frames(self) -> AsyncGenerator[bytes]:
         """Yield server-sent events for ever: `status` at once and on each change, and `beat` in every `BEAT` seconds of silence."""
         seen = ""
         spoke = 0.0

@@ -26,7 +26,8 @@ Found = Row[*tuple[Any, ...]]
 
 def newest_events(connection: Connection, *, limit: int) -> list[EventSummary]:
     """Return the last `limit` events, the newest first."""
-    return _summaries(connection, connection.execute(select(*_SUMMARY).order_by(events.c.seq.desc()).limit(limit)).all())
+    last = select(*_SUMMARY).where(events.c.seq > head(connection) - limit).order_by(events.c.seq.desc())
+    return _summaries(connection, connection.execute(last).all())
 
 
 def head(connection: Connection) -> int:

@@ -6,8 +6,9 @@ import json
 from collections import defaultdict
 from typing import NamedTuple
 
-from sqlalchemy import Connection, case, column, func, or_, select, table
+from sqlalchemy import Connection, case, column, func, inspect, or_, select, table
 
+from headrace.errors import ResourceError
 from headrace.store.browse import Found, head, last_runs, newest_events
 from headrace.store.jobs import Liveness
 from headrace.store.schema import REVISION_TABLE
@@ -56,7 +57,13 @@ def overview(connection: Connection, now: int) -> Overview:
 
 
 def schema_revision(connection: Connection) -> str:
-    """Return the revision of the database's schema."""
+    """Return the revision of the database's schema.
+
+    Raises:
+        ResourceError: The database has no schema of Headrace any more.
+    """
+    if not inspect(connection).has_table(REVISION_TABLE):
+        raise ResourceError("The database has no schema of Headrace.", hint="Was its file removed? Stop the api and restore it.")
     return str(connection.execute(select(column("version_num")).select_from(table(REVISION_TABLE))).scalar_one())
 
 

@@ -75,9 +75,9 @@ function withTitle(node, title) {
   return node;
 }
 
-function opens(label, open, className = "n") {
+function opens(label, open, className = "n", look = "") {
   return cell(className, label, () => {
-    const button = element("button", "", label);
+    const button = element("button", look, label);
     button.type = "button";
     button.addEventListener("click", open);
     return [button];
@@ -159,7 +159,7 @@ function findings(status) {
   if (status.totals.lost) warn(`${plural(status.totals.lost, "follower")} went on without the leader: it did not come within the lookback.`, "ordering");
   if (status.totals.cycles) warn(`${plural(status.totals.cycles, "event")} in a cycle: they follow one another, so no order is right.`, "ordering");
   if (status.dead_letters) warn(`${plural(status.dead_letters, "dead letter")}: raw events that could not become events.`, "dead-letters");
-  return found;
+  return found.sort((one, other) => (one.level === "bad" ? 0 : 1) - (other.level === "bad" ? 0 : 1));
 }
 
 const firstLine = (words) => (words ? words.trim().split("\n")[0] : null);
@@ -245,7 +245,7 @@ function drawStream(card, stream, jobs) {
   card.querySelector("summary").textContent = `${plural(stream.lanes_open, "lane")}${more}${behind ? `, ${number(behind)} behind the end` : ""}`;
   card.querySelector("details").hidden = stream.lanes.length === 0;
   arrange(card.querySelector("tbody"), stream.lanes, (lane) => lane.lane, () => document.createElement("tr"), (row, lane) =>
-    draw(row, [mono(lane.lane), progress(lane), num(lane.read), num(lane.advanced), num(lane.end), num(lagOf(lane), "warm"), num(lane.outstanding)], 0));
+    draw(row, [mono(lane.lane), progress(lane), num(lane.read), num(lane.advanced), num(lane.end), num(lagOf(lane), "busy"), num(lane.outstanding)], 0));
 }
 
 function drawStreams(status, jobs) {
@@ -261,14 +261,14 @@ function took(run) {
 
 function runError(run) {
   if (!run.error) return text("", "");
-  return opens(firstLine(run.error), () => show(`Run of ${run.pipeline}`, { Run: run.run_id, Scope: run.scope, Batch: run.batch, Attempt: run.attempt, Started: local(run.started) }, { Error: run.error }), "hot word");
+  return opens(firstLine(run.error), () => show(`Run of ${run.pipeline}`, { Run: run.run_id, Scope: run.scope, Batch: run.batch, Attempt: run.attempt, Started: moment(run.started) }, { Error: run.error }), "hot", "clamp");
 }
 
 function drawTables(status, jobs) {
   const holder = (id) => (id === null ? "nobody" : `job ${id}${jobs.has(id) ? ` on ${jobs.get(id).hostname}` : ""}`);
   table("triggers", status.triggers, (trigger) => trigger.id, (trigger) => [text(trigger.name), badge(trigger.state, levelOf(trigger.state)), num(trigger.fired), num(trigger.rejected, "warm"),
     mono(trigger.stream ?? "polls alone"), text(holder(trigger.job_id), "fit"), long(trigger.failure)]);
-  table("ordering", status.scopes, (scope) => scope.scope, (scope) => [text(scope.scope), num(scope.cursor), num(scope.lag, "warm"), num(scope.waiting, "warm"), num(scope.ordered), num(scope.lost, "warm"),
+  table("ordering", status.scopes, (scope) => scope.scope, (scope) => [text(scope.scope), num(scope.cursor), num(scope.lag, "busy"), num(scope.waiting, "busy"), num(scope.ordered), num(scope.lost, "warm"),
     num(scope.late), num(scope.cycles, "warm"), num(scope.batch), time(scope.updated)]);
   table("pipelines", status.pipelines, (pipeline) => pipeline.name, (pipeline) => [text(pipeline.name), mono(pipeline.on.join(", ")), mono(pipeline.table), num(pipeline.runs), num(pipeline.failed, "hot"),
     num(pipeline.events), num(pipeline.rows), time(pipeline.last_run)]);
@@ -296,7 +296,7 @@ async function drawDeadLetters(total) {
     const answer = await fetch("/api/v1/dead-letters?limit=20");
     if (!answer.ok) throw new Error(`the api answered ${answer.status}`);
     const { dead_letters: letters } = await answer.json();
-    table("dead-letters", letters, (letter) => letter.id, (letter) => [opens(letter.id, () => openLetter(letter.id), "word mono"), time(letter.received), badge(letter.kind.replace("_", " "), "warn"), long(letter.reason),
+    table("dead-letters", letters, (letter) => letter.id, (letter) => [opens(letter.reason, () => openLetter(letter.id), "", "clamp"), badge(letter.kind.replace("_", " "), "warn"), time(letter.received),
       mono([letter.stream, letter.lane, letter.position].filter((part) => part !== null).join(" / ")), text(letter.triggers.join(", "))], { total });
   } catch {
     lettersShown = null; // asked again with the next status
@@ -316,10 +316,13 @@ function indent(json) { // works on the text alone, so that no number is rounded
   });
 }
 
+const moment = (iso) => element("span", "", timeElement(iso), element("span", "muted", `  ${iso}`));
+
 function show(title, facts, texts) {
   byId("detail-h").textContent = title;
   const known = Object.entries(facts).filter(([, value]) => value !== null && value !== "");
   byId("detail-facts").replaceChildren(...known.flatMap(([label, value]) => [element("dt", "", label), element("dd", "", value)]));
+  byId("detail").scrollTop = 0;
   byId("detail-texts").replaceChildren(...Object.entries(texts).filter(([, words]) => words).flatMap(([label, words]) => [element("h3", "", label), element("pre", "", words)]));
   if (!byId("detail").open) byId("detail").showModal();
 }
@@ -335,11 +338,11 @@ async function openFrom(path, title, parts) {
 }
 
 const openEvent = (seq) => openFrom(`/api/v1/events/${seq}`, `Event ${number(seq)}`, (event) => [
-  { Type: event.type, Id: event.id, Source: event.source, Subject: event.subject, Follows: event.follows, "Leader's seq": event.leader_seq < 0 ? null : number(event.leader_seq), Occurred: event.occurred, Received: event.received,
+  { Type: event.type, Id: event.id, Source: event.source, Subject: event.subject, Follows: event.follows, "Leader's seq": event.leader_seq < 0 ? null : number(event.leader_seq), Occurred: moment(event.occurred), Received: moment(event.received),
     Stream: event.stream, Lane: event.lane, Position: event.position, "Fired by": event.triggers.join(", "), Trace: event.trace }, { Payload: indent(event.payload) }]);
 
 const openLetter = (id) => openFrom(`/api/v1/dead-letters/${encodeURIComponent(id)}`, `Dead letter ${id}`, (letter) => [
-  { Kind: letter.kind.replace("_", " "), Reason: letter.reason, Received: letter.received, Stream: letter.stream, Lane: letter.lane, Position: letter.position, Triggers: letter.triggers.join(", "), Attempts: letter.attempts },
+  { Kind: letter.kind.replace("_", " "), Reason: letter.reason, Received: moment(letter.received), Stream: letter.stream, Lane: letter.lane, Position: letter.position, Triggers: letter.triggers.join(", "), Attempts: letter.attempts },
   { "What came": letter.raw, Traceback: letter.traceback.join("\n") }]);
 
 // ---- the connection

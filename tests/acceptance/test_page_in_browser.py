@@ -1,0 +1,154 @@
+"""The status page in a real browser, over a real api and a real database."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.async_api import expect
+
+from browser_kit import looking, need_chromium
+from headrace.wire.events import Cursor
+from headrace.wire.jobs import CompleteJob
+from people_scene import Scene, at_work, opened, run, serving
+
+pytestmark = [pytest.mark.browser, pytest.mark.acceptance]
+
+SCRIPT = "<script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    need_chromium()
+    with opened(tmp_path) as store, serving(store) as url:
+        async with at_work(url) as made:
+            yield made
+
+
+async def test_the_page_shows_what_happened_and_goes_on_by_itself(scene: Scene) -> None:
+    first = scene.leg(1)
+    await scene.store(first, letters=[scene.letter(7, "not JSON: unexpected end")])
+    await scene.beat(read=1_234, advanced=1_230, oldest=90.0, held_by="legs.delta")
+    await scene.commit(Cursor(cursor=1, batch=1, ordered=1, waiting=3, lost=2))
+    await scene.report(run(1, rows=40), run(2, pipeline="late_legs", state="failed", rows=None, error="it broke\nat line 7"))
+    await scene.fail("legs.delta", "no route to the broker")
+    async with looking() as look:
+        page = look.page
+        await page.goto(scene.url)
+        await expect(page.locator("#link")).to_have_text("Live")
+        await expect(page.locator("#verdict-line")).to_have_text("2 things need you.")
+        await expect(page.locator("#verdict-list")).to_contain_text("Trigger legs.delta failed: ConnectionError: no route to the broker")
+        totals = {"read": "1,234", "fired": "1", "stored": "1", "advanced": "1,230", "waiting": "3", "ordered": "1", "rows": "40"}
+        for name, value in totals.items():
+            await expect(page.locator(f"[data-total={name}]")).to_have_text(value)
+        await expect(page.locator(".stream")).to_contain_text("held by legs.delta")
+        await expect(page.locator(".stream tbody tr")).to_have_count(2)
+        await expect(page.locator("#triggers tbody tr")).to_have_count(4)
+        await expect(page.locator("#ordering tbody")).to_contain_text("flights")
+        await expect(page.locator("#pipelines tbody tr")).to_have_count(2)
+        await expect(page.locator("#runs tbody")).to_contain_text("it broke")
+        await expect(page.locator("#dead-letters tbody")).to_contain_text("not JSON: unexpected end")
+        await expect(page.locator("#processes tbody tr")).to_have_count(2)
+
+        loaded = await page.evaluate("performance.timeOrigin")
+        await scene.store(scene.leg(2, follows=first.id))
+        await expect(page.locator("[data-total=stored]")).to_have_text("2")
+        await expect(page.locator("#events tbody tr").first).to_contain_text(f"{first.id} ↳ 1")
+        assert await page.evaluate("performance.timeOrigin") == loaded, "the page was loaded anew"
+        assert look.complaints == []
+
+
+async def test_data_is_shown_as_text_and_never_as_markup(scene: Scene) -> None:
+    event = scene.leg(1, tail=SCRIPT, note="</script><script>").model_copy(update={"id": SCRIPT, "type": SCRIPT, "follows": SCRIPT + "2"})
+    event = event.model_copy(update={"payload": '{"html": "<script>document.title=1</script>", "big": 12345678901234567890}'})
+    await scene.store(event, letters=[scene.letter(1, SCRIPT).model_copy(update={"raw": SCRIPT, "id": SCRIPT})])
+    await scene.report(run(1, state="failed", rows=None, error=SCRIPT))
+    await scene.fail("legs.late", SCRIPT)
+    async with looking() as look:
+        page = look.page
+        await page.goto(scene.url)
+        row = page.locator("#events tbody tr").first
+        await expect(row.locator("td").nth(2)).to_have_text(SCRIPT)
+        await row.locator("button").click()
+        await expect(page.locator("dialog pre")).to_contain_text('"html": "<script>document.title=1</script>"')
+        await expect(page.locator("dialog pre")).to_contain_text("12345678901234567890")
+        await page.keyboard.press("Escape")
+        await page.locator("#dead-letters tbody button").click()
+        await expect(page.locator("dialog pre")).to_have_text(SCRIPT)
+        await expect(page.locator("dialog #detail-facts")).to_contain_text(SCRIPT)
+        assert await page.locator("main script, main img, dialog script, dialog img").count() == 0
+        assert "taken" not in await page.title()
+        assert look.complaints == []
+
+
+async def test_a_new_deployment_is_told_what_to_do_next(tmp_path: Path) -> None:
+    need_chromium()
+    with opened(tmp_path) as store, serving(store) as url:
+        async with looking(scheme="light") as look:
+            await look.page.goto(url)
+            await expect(look.page.locator("#verdict-line")).to_contain_text("Nothing is running yet")
+            await expect(look.page.locator(".empty:visible")).to_have_count(8)
+            await expect(look.page.locator("#triggers .empty")).to_contain_text("headrace triggerer")
+            assert await look.page.locator("main table:visible").count() == 0
+            assert look.complaints == []
+
+
+async def test_a_lost_connection_is_shown_until_the_api_is_back(tmp_path: Path) -> None:
+    need_chromium()
+    with opened(tmp_path) as store:
+        async with looking() as look:
+            with serving(store) as url:
+                await look.page.goto(url)
+                await expect(look.page.locator("#link")).to_have_text("Live")
+                await expect(look.page.locator("#lost")).to_be_hidden()
+            await expect(look.page.locator("#link")).to_have_text("Connection lost, retrying")
+            await expect(look.page.locator("#lost")).to_be_visible()
+            port = urlsplit(url).port
+            assert port is not None
+            with serving(store, port):
+                await expect(look.page.locator("#link")).to_have_text("Live", timeout=30_000)
+                await expect(look.page.locator("#lost")).to_be_hidden()
+
+
+async def test_all_is_well_only_when_it_is(scene: Scene) -> None:
+    await scene.store(scene.leg(1))
+    async with looking() as look:
+        await look.page.goto(scene.url)
+        await expect(look.page.locator("#verdict-line")).to_have_text("All is well.")
+        await scene.triggerer.complete(CompleteJob(state="failed"))
+        await expect(look.page.locator("#verdict-line")).to_have_text("1 thing needs you.")
+        await expect(look.page.locator("#verdict-list")).to_contain_text("No triggerer is running")
+        await expect(look.page).to_have_title(re.compile(r"^\(1\) Headrace$"))
+
+
+@pytest.mark.parametrize("width", [360, 820, 1366])
+async def test_no_width_makes_the_page_scroll_sideways(scene: Scene, width: int) -> None:
+    await scene.store(*(scene.leg(number, tail=f"N{number}" * 30) for number in range(1, 4)))
+    await scene.beat(read=4, advanced=3)
+    await scene.report(run(1, state="failed", rows=None, error="x" * 300))
+    async with looking(width=width) as look:
+        await look.page.goto(scene.url)
+        await expect(look.page.locator("#events tbody tr")).to_have_count(3)
+        sizes = await look.page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
+        assert sizes[0] <= sizes[1]
+
+
+async def test_what_the_reader_holds_on_to_survives_an_update(scene: Scene) -> None:
+    await scene.beat(read=4, advanced=3)
+    await scene.store(scene.leg(1))
+    async with looking() as look:
+        page = look.page
+        await page.goto(scene.url)
+        await page.locator(".stream summary").click()
+        await page.locator("#events tbody button").first.focus()
+        await scene.store(scene.leg(2))
+        await asyncio.gather(
+            expect(page.locator("[data-total=stored]")).to_have_text("2"),
+            expect(page.locator("#events tbody tr")).to_have_count(2),
+        )
+        assert await page.locator(".stream details").get_attribute("open") is None
+        assert await page.evaluate("document.activeElement.textContent") == "1"
