@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headrace.errors import MalformedEvent, UpstreamError
+from headrace.sources.directory import Directory
+from headrace.sources.directory_journal import Entry
+from headrace.sources.directory_lines import LONGEST_LINE
+from headrace.triggers.upstream import load_upstream
+from source_kit import PATIENCE, reading, until_there
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> Path:
+    folder = tmp_path / "feed"
+    folder.mkdir()
+    return folder
+
+
+def put(path: Path, data: bytes) -> None:
+    part = path.with_name(path.name + ".part")
+    part.write_bytes(data)
+    part.rename(path)
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def take_away(folder: Path) -> None:
+    elsewhere = folder.rename(folder.with_name("elsewhere"))
+    (elsewhere / "b.jsonl").touch()
+
+
+def journal_of(feed: Path) -> list[Entry]:
+    return [msgspec.json.decode(line, type=Entry) for line in (feed / ".headrace" / "progress.jsonl").read_bytes().splitlines()]
+
+
+def test_it_is_written_down_and_made_again(tmp_path: Path) -> None:
+    upstream = Directory("feed", "*.json").relative_to(tmp_path)
+    again = load_upstream(*upstream.serialize())
+    assert upstream.serialize() == ("headrace.sources.directory.Directory", {"path": str(tmp_path / "feed"), "pattern": "*.json"})
+    assert again.stream_key() == upstream.stream_key() == f"directory:{tmp_path}/feed/*.json"
+    assert again.source == f"headrace:directory:{tmp_path}/feed/*.json"
+
+
+def test_an_absolute_path_does_not_depend_on_the_project(tmp_path: Path) -> None:
+    assert Directory(tmp_path / "a").relative_to(Path("/elsewhere")).stream_key() == Directory(tmp_path / "a").stream_key()
+
+
+@pytest.mark.parametrize("pattern", ["", "sub/*.jsonl"])
+def test_a_pattern_that_cannot_match_a_name_is_refused(pattern: str) -> None:
+    with pytest.raises(UpstreamError, match="pattern"):
+        Directory("feed", pattern)
+
+
+async def refused(path: Path) -> UpstreamError:
+    async with reading(Directory(path).producer()) as held:
+        with pytest.raises(UpstreamError) as caught:
+            await held.take(1)
+    assert caught.value.hint
+    return caught.value
+
+
+async def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    assert "does not exist" in str(await refused(tmp_path / "nowhere"))
+
+
+async def test_a_file_as_path_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").touch()
+    assert "is a file" in str(await refused(tmp_path / "a.jsonl"))
+
+
+async def test_a_folder_in_which_no_progress_can_be_kept_is_refused(feed: Path) -> None:
+    (feed / ".headrace").touch()
+    assert "cannot be used" in str(await refused(feed))
+
+
+async def test_one_reader_at_a_time(feed: Path) -> None:
+    put(feed / "a.jsonl", b"{}\n")
+    async with reading(Directory(feed).producer()) as held:
+        await held.take(1)
+        assert "Another process is reading" in str(await refused(feed))
+    async with reading(Directory(feed).producer()) as held:
+        await held.take(1)
+
+
+async def test_a_finished_file_moves_to_done_and_its_name_may_come_again(feed: Path) -> None:
+    put(feed / "a.jsonl", b'{"n":1}\n\n{"n":2}\r\n\n')
+    async with reading(Directory(feed).producer()) as held:
+        first = await held.take(2)
+        await held.advance(first)
+        await until_there(feed / "done" / "a.jsonl")
+        put(feed / "a.jsonl", b'{"n":3}\n')
+        second = await held.take(1)
+        await held.advance(first)
+        await held.advance(second)
+        await until_there(feed / "done" / "a.jsonl~2")
+        assert held.producer.get_lane_end("a.jsonl~2") is None
+    assert [(raw.value, raw.lane, raw.position) for raw, _ in first + second] == [
+        ({"n": 1}, "a.jsonl", 0),
+        ({"n": 2}, "a.jsonl", 9),
+        ({"n": 3}, "a.jsonl~2", 0),
+    ]
+    assert (feed / "done" / "a.jsonl").read_bytes() == b'{"n":1}\n\n{"n":2}\r\n\n'
+    assert names_in(feed) == [".headrace", "done"]
+
+
+async def test_a_file_stays_until_all_of_it_is_advanced(feed: Path) -> None:
+    put(feed / "a.jsonl", b"1\n2\n")
+    put(feed / "b.jsonl", b"3\n")
+    async with reading(Directory(feed).producer()) as held:
+        items = await held.take(3)
+        await held.advance([items[0], items[2]])
+        await until_there(feed / "done" / "b.jsonl")
+        assert held.producer.get_lane_end("a.jsonl") == 4
+        assert (feed / "a.jsonl").exists()
+
+
+async def test_parts_and_hidden_files_and_other_names_are_left_alone(feed: Path) -> None:
+    for name in (".a.jsonl", "a.jsonl.part", "a.txt"):
+        (feed / name).write_bytes(b"1\n")
+    (feed / "folder.jsonl").mkdir()
+    put(feed / "z.jsonl", b"2\n")
+    async with reading(Directory(feed).producer()) as held:
+        items = await held.take(1)
+        await held.advance(items)
+        await until_there(feed / "done" / "z.jsonl")
+    assert items[0][0].data == b"2"
+    assert (feed / "a.jsonl.part").exists()
+
+
+async def test_a_file_that_grows_is_read_on(feed: Path) -> None:
+    put(feed / "a.jsonl", b"1\n")
+    async with reading(Directory(feed).producer()) as held:
+        await held.take(1)
+        with (feed / "a.jsonl").open("ab") as file:
+            file.write(b"2\n34")
+            file.flush()
+            assert [raw.data for raw, _ in await held.take(1)] == [b"2"]
+            file.write(b"5\n")
+        assert [(raw.data, raw.position) for raw, _ in await held.take(1)] == [(b"345", 4)]
+
+
+async def test_a_last_line_without_an_end_counts_once_nothing_comes_any_more(feed: Path) -> None:
+    put(feed / "a.jsonl", b"1\n2")
+    async with reading(Directory(feed).producer()) as held:
+        items = await held.take(2)
+        await held.advance(items)
+        await until_there(feed / "done" / "a.jsonl")
+    assert [raw.data for raw, _ in items] == [b"1", b"2"]
+
+
+async def test_a_line_that_is_too_long_is_malformed_and_the_rest_goes_on(feed: Path) -> None:
+    put(feed / "a.jsonl", b'["' + b"x" * LONGEST_LINE + b'"]\n{}\n')
+    async with reading(Directory(feed).producer()) as held:
+        (long, _), (next_one, _) = await held.take(2)
+    with pytest.raises(MalformedEvent, match="longer than"):
+        _ = long.value
+    assert next_one.value == {}
+
+
+async def test_a_file_that_is_deleted_by_hand_is_let_go(feed: Path) -> None:
+    put(feed / "a.jsonl", b"1\n")
+    put(feed / "b.jsonl", b"2\n")
+    async with reading(Directory(feed).producer()) as held:
+        items = await held.take(2)
+        (feed / "a.jsonl").unlink()
+        await held.advance([items[1]])
+        await until_there(feed / "done" / "b.jsonl")
+        await held.advance([items[0]])
+        put(feed / "a.jsonl", b"3\n4\n")
+        assert [(raw.data, raw.lane) for raw, _ in await held.take(2)] == [(b"3", "a.jsonl~2"), (b"4", "a.jsonl~2")]
+
+
+async def test_a_crash_before_the_move_is_repaired(feed: Path) -> None:
+    put(feed / "a.jsonl", b"1\n")
+    async with reading(Directory(feed).producer()) as held:
+        await held.advance(await held.take(1))
+        await until_there(feed / "done" / "a.jsonl")
+    journal = feed / ".headrace" / "progress.jsonl"
+    journal.write_bytes(b"".join(line + b"\n" for line in journal.read_bytes().splitlines() if b"moved" not in line))
+    (feed / "done" / "a.jsonl").rename(feed / "a.jsonl")
+    put(feed / "b.jsonl", b"2\n")
+    async with reading(Directory(feed).producer()) as held:
+        assert [raw.data for raw, _ in await held.take(1)] == [b"2"]
+        await until_there(feed / "done" / "a.jsonl")
+
+
+async def test_no_file_that_comes_while_the_stream_opens_is_missed(feed: Path) -> None:
+    async with reading(Directory(feed).producer()) as held:
+        for number in range(300):
+            put(feed / f"{number:03}.jsonl", b"%d\n" % number)
+            await asyncio.sleep(0)
+        items = await held.take(300)
+    assert {int(raw.data) for raw, _ in items} == set(range(300))
+
+
+async def test_a_folder_that_goes_away_ends_the_stream(feed: Path) -> None:
+    put(feed / "a.jsonl", b"1\n")
+    async with reading(Directory(feed).producer()) as held:
+        await held.take(1)
+        take_away(feed)
+        with pytest.raises(UpstreamError, match="cannot be used"):
+            await held.take(1)
+
+
+async def test_an_advance_that_cannot_be_recorded_raises_and_may_be_tried_again(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(feed / "a.jsonl", b"1\n2\n")
+    async with reading(Directory(feed).producer()) as held:
+        items = await held.take(2)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fdatasync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+            with pytest.raises(UpstreamError, match="cannot be recorded"):
+                await held.advance(items[:1])
+        await held.advance(items[:1])
+    assert set(journal_of(feed)) == {Entry("a.jsonl", "a.jsonl", 2)}
+
+
+async def test_a_stream_that_is_cancelled_while_it_opens_gives_the_folder_back(feed: Path) -> None:
+    for steps in range(4):
+        async with reading(Directory(feed).producer()):
+            for _ in range(steps):
+                await asyncio.sleep(0)
+    put(feed / "a.jsonl", b"1\n")
+    async with reading(Directory(feed).producer()) as held:
+        await held.take(1)
+
+
+READER = """
+import asyncio, sys
+from headrace.core.outcome import AdvanceItem, AdvanceOutcome
+from headrace.sources.directory import Directory
+
+async def main():
+    producer = Directory(sys.argv[1]).producer()
+    count = 0
+    async for raw, place in producer.open_stream():
+        count += 1
+        if count <= 1500:
+            await producer.advance([AdvanceItem(place, AdvanceOutcome(1, 0))])
+        if count == 2000:
+            print("read", flush=True)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_reader_that_is_killed_has_kept_what_it_advanced(feed: Path) -> None:
+    put(feed / "a.jsonl", b"".join(b"%d\n" % number for number in range(5_000)))
+    reader = await asyncio.create_subprocess_exec(sys.executable, "-c", READER, str(feed), stdout=asyncio.subprocess.PIPE)
+    assert reader.stdout is not None
+    async with asyncio.timeout(PATIENCE):
+        assert await reader.stdout.readline() == b"read\n"
+        reader.send_signal(signal.SIGKILL)
+        await reader.wait()
+    async with reading(Directory(feed).producer()) as held:
+        items = await held.take(3_500)
+    assert [int(raw.data) for raw, _ in items] == list(range(1_500, 5_000))
