@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
 import pyarrow as pa
 from sqlalchemy import Connection, func, select
@@ -20,11 +19,11 @@ from headrace.store.times import moment
 from headrace.wire.events import BatchStored, EventBatch, LogHead
 from headrace.wire.log import LOG_SCHEMA
 
-STEP = 5_000
+STEP = 500
 MOST_PAYLOAD = 64 * 1024 * 1024
 
-_COLUMNS = [events.c[name] for name in LOG_SCHEMA.names if name != "triggers"]
-_PAYLOAD = LOG_SCHEMA.names.index("payload")
+_EVENT_SCHEMA = LOG_SCHEMA.remove(LOG_SCHEMA.get_field_index("triggers"))
+_COLUMNS = [events.c[name] for name in _EVENT_SCHEMA.names]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +66,9 @@ class Log:
         """
         with self._database.reading() as connection:
             head = _head(connection)
-            rows = _rows(connection, after, head if to is None else to, limit)
-            names = _names(connection, [row[0] for row in rows])
-        columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) if rows else [()] * len(_COLUMNS)
-        arrays = [pa.array(column, type=field.type) for column, field in zip(columns, LOG_SCHEMA, strict=False)]
-        return LogPage(pa.Table.from_arrays([*arrays, names], schema=LOG_SCHEMA), head)
+            found = _events(connection, after, head if to is None else to, limit)
+            names = _names(connection, found.column("seq").to_pylist())
+        return LogPage(found.append_column(LOG_SCHEMA.field("triggers"), names).combine_chunks(), head)
 
     def _append(self, connection: Connection, batches: Sequence[Prepared]) -> list[BatchStored | Fenced]:
         return append(connection, batches, self._database.now())
@@ -88,20 +85,19 @@ def _head(connection: Connection) -> int:
     return int(connection.execute(select(meta.c.value).where(meta.c.name == HEAD)).scalar_one())
 
 
-def _rows(connection: Connection, after: int, to: int, limit: int) -> list[Sequence[Any]]:
-    """Return the rows as the driver gives them: a row object for each would cost more than all the rest."""
+def _events(connection: Connection, after: int, to: int, limit: int) -> pa.Table:
+    """Return the events without their firings, as the driver gives them: a row object for each would cost more than all the rest."""
     query = select(*_COLUMNS).where(events.c.seq > after, events.c.seq <= to).order_by(events.c.seq).limit(limit)
     cursor = connection.execute(query).cursor
-    rows: list[Sequence[Any]] = []
+    batches: list[pa.RecordBatch] = []
     size = 0
-    while size < MOST_PAYLOAD:
-        some = cursor.fetchmany(STEP)
-        rows += some
-        size += sum(len(row[_PAYLOAD]) for row in some)
-        if len(some) < STEP:
-            break
+    while size < MOST_PAYLOAD and (rows := cursor.fetchmany(STEP)):
+        columns = zip(zip(*rows, strict=True), _EVENT_SCHEMA.types, strict=True)
+        batch = pa.RecordBatch.from_arrays([pa.array(column, type=kind) for column, kind in columns], schema=_EVENT_SCHEMA)
+        batches.append(batch)
+        size += batch.column("payload").nbytes
     cursor.close()
-    return rows
+    return pa.Table.from_batches(batches, schema=_EVENT_SCHEMA)
 
 
 def _names(connection: Connection, seqs: list[int]) -> pa.Array:
