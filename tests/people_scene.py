@@ -112,7 +112,7 @@ class Scene:
         ]
         report = StreamReport(
             stream=STREAM,
-            state="running",
+            state="polling",
             read=read,
             advanced=advanced,
             outstanding=read - advanced,

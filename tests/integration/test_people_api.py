@@ -60,7 +60,7 @@ async def test_the_status_tells_what_the_machine_api_was_told(scene: Scene, http
     first = scene.leg(1)
     both = scene.leg(2, follows=first.id).model_copy(update={"firings": [scene.triggers["legs.late"], scene.triggers["legs.united"]]})
     await scene.store(first, both, letters=[scene.letter(7, "not JSON")])
-    await scene.beat(read=9, advanced=7, oldest=1.5, held_by="legs.delta")
+    await scene.beat(read=9, advanced=7, oldest=1.5, held_by=f"trigger {scene.triggers['legs.delta']} and 2 more")
     await scene.commit(Cursor(cursor=1, batch=3, ordered=1, waiting=4, lost=2, late=1, cycles=1))
     await scene.report(run(1, rows=30), run(2, state="failed", rows=None, error="it broke"), run(3, pipeline="late_legs", rows=5))
     await scene.fail("legs.delta", "no route")
@@ -84,7 +84,7 @@ async def test_the_status_tells_what_the_machine_api_was_told(scene: Scene, http
     ]
     assert [(job.id, job.kind, job.state) for job in status.jobs] == [(2, "pipeline", "running"), (1, "triggerer", "running")]
     assert [(stream.stream, stream.job_id, stream.held_by, stream.outstanding) for stream in status.streams] == [
-        (STREAM, 1, "legs.delta", 2)
+        (STREAM, 1, "legs.delta and 2 more", 2)
     ]
     assert [run.state for run in status.runs] == ["succeeded", "failed", "succeeded"]
 
@@ -175,9 +175,9 @@ async def test_the_counts_of_a_stream_outlive_its_job(scene: Scene, http: httpx.
 
     async with TriggererClient(scene.url, key=KEY) as again:
         await again.register(RegisterJob(registration_id="triggerer-2", kind="triggerer", hostname="wheel-2", pid=1, project=PROJECT))
-        await again.heartbeat(Heartbeat(streams=[StreamReport(stream=STREAM, state="running", read=5, advanced=5)]))
+        await again.heartbeat(Heartbeat(streams=[StreamReport(stream=STREAM, state="polling", read=5, advanced=5)]))
         status = await status_of(http)
-    assert [(stream.state, stream.read, stream.advanced, stream.job_id) for stream in status.streams] == [("running", 15, 13, 3)]
+    assert [(stream.state, stream.read, stream.advanced, stream.job_id) for stream in status.streams] == [("polling", 15, 13, 3)]
     assert (status.totals.read, status.totals.advanced) == (15, 13)
 
 

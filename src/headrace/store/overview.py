@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from headrace.wire.streams import StreamReport
 JOBS_SHOWN = 20
 LATEST = 20
 SILENCE = Liveness().threshold
+HOLDER = re.compile(r"trigger (\d+)(\b.*)", re.DOTALL)
 
 
 class Overview(NamedTuple):
@@ -167,15 +169,24 @@ def stream_list(connection: Connection) -> list[StreamStatus]:
     by_stream: dict[str, list[Found]] = defaultdict(list)
     for row in found:
         by_stream[row.stream].append(row)
-    return [_stream(rows) for rows in by_stream.values()]
+    names = {row.id: row.name for row in connection.execute(select(triggers.c.id, triggers.c.name))}
+    return [_stream(rows, names) for rows in by_stream.values()]
 
 
-def _stream(reports: list[Found]) -> StreamStatus:
+def _stream(reports: list[Found], names: dict[int, str]) -> StreamStatus:
     last = reports[-1]
-    report = StreamReport.model_validate_json(last.report)
+    report = _naming(StreamReport.model_validate_json(last.report), names)
     sums = {name: sum(getattr(row, name) for row in reports) for name in ("read", "advanced", "rejected", "filtered", "failed")}
     gone = {} if last.job_state == "running" else {"state": "stopped", "outstanding": 0, "oldest_unresolved": None, "held_by": None}
     return StreamStatus(**{**report.model_dump(), **sums, **gone, "job_id": last.job_id})
+
+
+def _naming(report: StreamReport, names: dict[int, str]) -> StreamReport:
+    """Return the report with the name of the trigger that holds the oldest event, which its job knows by number only."""
+    held = HOLDER.match(report.held_by or "")
+    if held is None or int(held[1]) not in names:
+        return report
+    return report.model_copy(update={"held_by": names[int(held[1])] + held[2]})
 
 
 def scope_list(connection: Connection, top: int) -> list[ScopeStatus]:

@@ -131,9 +131,9 @@ function table(section, items, keyOf, cellsOf, { labels = 0, total = items.lengt
 // ---- levels: what deserves a colour, and what deserves a line in the verdict
 
 const LEVELS = {
-  good: ["running", "succeeded", "live", "open", "reading"],
-  warn: ["starting", "waiting", "paused", "draining", "restarting", "reopening", "stopping", "stopped"],
-  bad: ["failed", "silent", "lost", "blocked", "stuck"],
+  good: ["running", "succeeded", "polling"],
+  warn: ["starting", "waiting", "ending", "stopped"],
+  bad: ["failed", "silent", "lost"],
 };
 const levelOf = (state) => Object.keys(LEVELS).find((level) => LEVELS[level].includes(state)) ?? "";
 
