@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from threading import Event
+
+import msgspec
+import pytest
+
+from flights_kit import few_plan
+from headrace.demo import feed
+from headrace.demo.feed import run_feed
+from headrace.demo.manifest import Manifest, Parameters
+from headrace.demo.plan import FeedPlan
+from headrace.errors import ResourceError, UsageError
+from headrace.sources.folder_lock import FolderLock
+
+ASKED = few_plan().manifest.parameters
+
+
+@pytest.fixture(autouse=True)
+def few_flights(monkeypatch: pytest.MonkeyPatch) -> None:
+    def plan(asked: Parameters) -> FeedPlan:
+        return FeedPlan(msgspec.structs.replace(few_plan().manifest, parameters=asked), few_plan().files)
+
+    monkeypatch.setattr(feed, "plan_feed", plan)
+
+
+def there(home: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (home / "feed").glob("*.jsonl")}
+
+
+def whole() -> dict[str, bytes]:
+    return {file.name: file.data for file in few_plan().files}
+
+
+class StopAfter(Event):
+    """Set once it has been waited for so many times: the feed stops before its next slice of time."""
+
+    def __init__(self, waits: int) -> None:
+        super().__init__()
+        self._left = waits
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._left -= 1
+        return self._left < 0
+
+
+def test_all_files_are_written_whole_with_a_manifest(tmp_path: Path) -> None:
+    manifest = run_feed(tmp_path, ASKED)
+    assert there(tmp_path) == whole()
+    assert Manifest.load(tmp_path) == manifest == few_plan().manifest
+    assert not list((tmp_path / "feed").glob("*.part"))
+
+
+def test_a_feed_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
+    run_feed(tmp_path, ASKED, StopAfter(2))
+    begun = there(tmp_path)
+    assert 0 < len(begun) < len(whole())
+    (tmp_path / "feed" / "january-99999-EWR.jsonl.part").write_bytes(b"torn")
+    run_feed(tmp_path, ASKED)
+    assert there(tmp_path) == whole()
+
+
+def test_what_its_reader_has_done_is_not_written_again(tmp_path: Path) -> None:
+    run_feed(tmp_path, ASKED, StopAfter(2))
+    done = tmp_path / "feed" / "done"
+    done.mkdir()
+    moved = set(there(tmp_path))
+    for name in moved:
+        (tmp_path / "feed" / name).rename(done / name)
+    run_feed(tmp_path, ASKED)
+    assert set(there(tmp_path)) == set(whole()) - moved
+
+
+def test_a_home_with_another_feed_is_refused(tmp_path: Path) -> None:
+    run_feed(tmp_path, ASKED, StopAfter(0))
+    with pytest.raises(UsageError, match="another feed"):
+        run_feed(tmp_path, msgspec.structs.replace(ASKED, seed=8))
+
+
+def test_a_feed_of_another_making_is_refused(tmp_path: Path) -> None:
+    msgspec.structs.replace(few_plan().manifest, lines=1).save(tmp_path)
+    with pytest.raises(UsageError, match="another version"):
+        run_feed(tmp_path, ASKED)
+
+
+def test_a_home_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "home").touch()
+    with pytest.raises(ResourceError, match="cannot be written") as caught:
+        run_feed(tmp_path / "home", ASKED)
+    assert caught.value.hint
+
+
+def test_two_feeds_do_not_write_at_once(tmp_path: Path) -> None:
+    lock = FolderLock(tmp_path / feed.LOCK_NAME)
+    assert lock.try_acquire()
+    run_feed(tmp_path, ASKED, StopAfter(3))
+    assert there(tmp_path) == {}
+    lock.release()
+    run_feed(tmp_path, ASKED)
+    assert there(tmp_path) == whole()
+
+
+def test_the_process_says_its_seed_and_stops_when_told(tmp_path: Path) -> None:
+    command = [sys.executable, "-u", "-m", "headrace.demo.feed_main", "--home", str(tmp_path), "--seed", "41", "--seconds", "600"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        assert "41" in process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        assert "feed stopped" in process.communicate(timeout=30)[0]
+    assert process.returncode == 0
+    assert (tmp_path / "feed-manifest.json").exists()
+
+
+def test_the_process_says_what_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "home").touch()
+    command = [sys.executable, "-m", "headrace.demo.feed_main", "--home", str(tmp_path / "home"), "--seed", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr

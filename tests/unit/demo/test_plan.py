@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+from flights_kit import FEW, january, january_plan
+from headrace.core.envelope import Envelope
+from headrace.demo.feed_main import parameters
+from headrace.demo.plan import plan_feed
+from headrace.demo.project_file import project_source
+from headrace.errors import MalformedEvent, MissingField
+from headrace.project import load_project
+from headrace.triggers.raw import RawEvent
+from headrace.triggers.watch import WatchTrigger
+
+
+def lines() -> list[tuple[str, int, bytes]]:
+    """All lines of the feed in the order of writing, with file and offset."""
+    found = []
+    for file in january_plan().files:
+        offset = 0
+        for line in file.data.splitlines(keepends=True):
+            found.append((file.name, offset, line))
+            offset += len(line)
+    return found
+
+
+def good_lines() -> list[str]:
+    bad = {(line.file, line.offset) for line in january_plan().manifest.bad}
+    return [json.loads(line)["leg_id"] for name, offset, line in lines() if (name, offset) not in bad]
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_one_others() -> None:
+    legs = list(january()[:FEW])
+    again = plan_feed(parameters(1, "january"), legs)
+    assert again == plan_feed(parameters(1, "january"), legs)
+    assert again.files != plan_feed(parameters(2, "january"), legs).files
+
+
+def test_every_leg_comes_but_those_withheld_and_one_in_fifty_comes_twice_later() -> None:
+    manifest = january_plan().manifest
+    came = Counter(good_lines())
+    assert set(came) == {leg.leg_id for leg in january()} - set(manifest.withheld)
+    assert max(came.values()) == 2
+    assert manifest.repeated == sum(count == 2 for count in came.values())
+    assert 0.015 < manifest.repeated / manifest.legs < 0.025
+    assert manifest.lines == len(lines())
+
+
+def test_five_leaders_never_come_each_with_a_follower_that_does() -> None:
+    withheld = january_plan().manifest.withheld
+    followers = {leg.previous_leg_id: leg for leg in january()}
+    assert len(withheld) == 5
+    assert set(good_lines()) >= {followers[leg_id].leg_id for leg_id in withheld}
+    assert not {followers[leg_id].leg_id for leg_id in withheld} & set(withheld)
+
+
+def test_thousands_of_followers_come_before_their_leaders_and_none_too_long_before() -> None:
+    order = {leg_id: place for place, leg_id in reversed(list(enumerate(good_lines())))}
+    early = [leg for leg in january() if leg.leg_id in order and order[leg.leg_id] < order.get(leg.previous_leg_id or "", -1)]
+    assert len(early) > 2_000
+    assert january_plan().manifest.early > 2_000
+    assert 0 < january_plan().manifest.longest_early < 8
+
+
+def test_files_are_of_one_station_and_in_order_of_arrival() -> None:
+    files = january_plan().files
+    assert [file.name for file in files] == sorted(file.name for file in files)
+    for file in files[::20]:
+        bad = {line.offset for line in january_plan().manifest.bad if line.file == file.name}
+        origins = {json.loads(line)["origin"] for name, offset, line in lines() if name == file.name and offset not in bad}
+        assert len(origins) == 1
+        assert file.name.endswith(f"-{origins.pop()}.jsonl")
+
+
+def envelope() -> Envelope:
+    (found,) = {trigger.envelope for trigger in load_project(project_source()).triggers.values() if isinstance(trigger, WatchTrigger)}
+    return found
+
+
+def test_each_bad_line_is_bad_in_its_way_for_the_project() -> None:
+    manifest = january_plan().manifest
+    by_place = {(name, offset): line for name, offset, line in lines()}
+    sealer = envelope()
+    assert Counter(line.kind for line in manifest.bad) == {"malformed": 25, "missing_field": 10}
+    for bad in manifest.bad:
+        raw = RawEvent(by_place[bad.file, bad.offset].removesuffix(b"\n"), bad.file, bad.offset)
+        with pytest.raises(MalformedEvent if bad.kind == "malformed" else MissingField):
+            sealer.seal(raw.value, stream="feed", lane=raw.lane, position=raw.position)
+
+
+def test_each_good_line_becomes_an_event_under_its_own_id() -> None:
+    sealer = envelope()
+    bad = {(line.file, line.offset) for line in january_plan().manifest.bad}
+    legs = {leg.leg_id: leg for leg in january()}
+    for name, offset, line in lines()[::40]:
+        if (name, offset) not in bad:
+            value = json.loads(line)
+            leg = legs[value["leg_id"]]
+            sealed = sealer.seal(value, stream="feed", lane=name, position=offset)
+            assert (sealed.id, sealed.follows, sealed.subject) == (leg.leg_id, leg.previous_leg_id, leg.tail_number)
+            assert sealed.occurred == leg.departed_at
