@@ -1,0 +1,188 @@
+"""Declared watches: no Python of the user's runs, an index decides, and each seq is owed until it is confirmed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headrace.core.outcome import AdvanceOutcome
+from headrace.errors import StreamError
+from headrace.streams.hub import SharedStreamManager
+from headrace.triggers.base import BaseEventTrigger
+from headrace.triggers.raw import RawEvent
+from headrace.triggers.watch import WatchTrigger
+from stream_kit import KEY, Feed, MemoryUpstream, Runner, Sink, other_tasks, reads, settle, until
+
+
+def hub_with(sink: Sink, **bounds: Any) -> SharedStreamManager:
+    sink.hub = SharedStreamManager(sink=sink, **bounds)
+    return sink.hub
+
+
+def watch(feed: Feed, **declared: Any) -> WatchTrigger:
+    return WatchTrigger(upstream=MemoryUpstream.of(feed), **declared)
+
+
+async def test_one_seq_for_each_envelope_names_all_triggers_that_matched() -> None:
+    sink, feed = Sink(), Feed([("x", {"id": 7, "kind": "a"})])
+    hub = hub_with(sink)
+    triggers = {
+        1: watch(feed, match={"kind": ["a"]}, id="$.id"),
+        2: watch(feed, match={"kind": ["a", "b"]}, id="$.id"),
+        3: watch(feed, id="$.id", type="other"),
+        4: watch(feed, match={"kind": ["b"]}, id="$.id"),
+    }
+    hub.watch(triggers=triggers, key=KEY)
+    await until(lambda: len(sink.events) == 2)
+    first, second = sink.events
+    assert {first.trigger_ids, second.trigger_ids} == {(1, 2), (3,)}
+    assert {first.envelope, second.envelope} == {triggers[1].envelope, triggers[3].envelope}
+    assert (first.key, first.lane, first.position, first.value) == (KEY, "x", 1, {"id": 7, "kind": "a"})
+    assert first.raw.data == b'{"id":7,"kind":"a"}'
+    assert hub.statistics(KEY).held_by == "the store"
+    hub.confirm_persisted([first.seq])
+    await settle()
+    assert feed.advanced == []
+    hub.confirm_persisted([second.seq])
+    await until(lambda: feed.advanced)
+    assert feed.outcomes == [AdvanceOutcome(4, 0)]
+    await hub.stop_all()
+    assert sink.ends == []
+    assert not other_tasks()
+
+
+async def test_a_sink_may_confirm_at_once() -> None:
+    sink, feed = Sink(auto=True), Feed({"n": n} for n in range(2000))
+    hub = hub_with(sink, max_outstanding=10)
+    hub.watch(triggers={n: watch(feed, match={"n": [n]}) for n in range(0, 2000, 2)}, key=KEY)
+    await until(lambda: len(feed.advanced) == 2000)
+    assert [event.trigger_ids for event in sink.events] == [(n,) for n in range(0, 2000, 2)]
+    assert {outcome.acked for outcome in feed.outcomes} == {1000}
+    assert hub.statistics(KEY).filtered == 1000
+    await hub.stop_all()
+
+
+async def test_what_is_not_confirmed_pauses_the_poll_and_never_times_out() -> None:
+    sink, feed = Sink(), Feed({"n": n} for n in range(10))
+    hub = hub_with(sink, max_outstanding=4, ack_timeout=0.01)
+    hub.watch(triggers={1: watch(feed)}, key=KEY)
+    await until(lambda: len(sink.events) == 4)
+    await asyncio.sleep(0.03)
+    assert feed.read == 4
+    assert feed.advanced == []
+    hub.confirm_persisted([event.seq for event in sink.events])
+    await until(lambda: len(sink.events) == 8)
+    assert all(outcome.is_clean for outcome in feed.outcomes)
+    await hub.stop_all()
+
+
+async def test_what_no_watch_can_read_is_malformed_once_for_all() -> None:
+    raws = [RawEvent(b"{", "x", 4), RawEvent(b"[1]", "x", 5), 6, {"bad": object()}]
+    sink, feed = Sink(), Feed(("x", raw) for raw in raws)
+    hub = hub_with(sink)
+    hub.watch(triggers={1: watch(feed), 2: watch(feed, match={"a": [1]})}, key=KEY)
+    await until(lambda: len(sink.dead) == 4)
+    assert sink.dead[0].raw is raws[0]
+    assert [dead.trigger_ids for dead in sink.dead] == [(1, 2)] * 4
+    assert ["JSON" in dead.reason or "mapping" in dead.reason for dead in sink.dead] == [True] * 4
+    for dead in sink.dead:
+        hub.mark_rejected(dead.seq)
+        hub.confirm_persisted([dead.seq])
+    hub.mark_rejected(0)
+    await until(lambda: len(feed.advanced) == 4)
+    assert feed.outcomes == [AdvanceOutcome(0, 0, 2)] * 4
+    assert hub.statistics(KEY).rejected == 4
+    assert sink.events == []
+    await hub.stop_all()
+
+
+async def test_a_raw_event_says_its_position_where_the_producer_does_not() -> None:
+    class Silent(Feed):
+        def get_position(self, broker_payload: Any) -> int | None:
+            return None
+
+    sink, feed = Sink(auto=True), Silent([RawEvent(b"{}", "x", 44), {}])
+    hub = hub_with(sink)
+    hub.watch(triggers={1: watch(feed)}, key=KEY)
+    await until(lambda: len(sink.events) == 2)
+    assert [(event.lane, event.position) for event in sink.events] == [("default", 44), ("default", None)]
+    await hub.stop_all()
+
+
+async def test_a_new_set_takes_the_place_of_the_old_one() -> None:
+    sink, feed = Sink(auto=True), Feed([{"n": 1}])
+    hub = hub_with(sink)
+    hub.watch(triggers={1: watch(feed), 2: watch(feed)}, key=KEY)
+    await until(lambda: sink.events)
+    hub.watch(triggers={2: watch(feed), 3: watch(feed, match={"n": [2]})}, key=KEY)
+    feed.feed({"n": 2})
+    await until(lambda: len(sink.events) == 2)
+    assert sink.events[1].trigger_ids == (2, 3)
+    await hub.unsubscribe(3, KEY)
+    feed.feed({"n": 2})
+    await until(lambda: len(sink.events) == 3)
+    assert sink.events[2].trigger_ids == (2,)
+    await hub.unsubscribe(2, KEY)
+    assert not hub.keys()
+    assert feed.closed == 1
+
+
+async def test_watches_and_subscribers_share_one_poll() -> None:
+    sink, feed = Sink(auto=True), Feed([{"n": 1}])
+    hub = hub_with(sink)
+    hub.watch(triggers={1: watch(feed), 2: watch(feed, match={"n": [2]})}, key=KEY)
+    runner = Runner(hub, 3, reads(feed)())
+    await until(lambda: feed.advanced)
+    assert runner.events == [{"n": 1}]
+    assert feed.outcomes == [AdvanceOutcome(3, 0)]
+    with pytest.raises(StreamError, match="already"):
+        hub.watch(triggers={3: watch(feed)}, key=KEY)
+    with pytest.raises(StreamError, match="already"):
+        hub.subscribe(trigger_id=1, trigger=reads(feed)(), key=KEY)
+    await runner.leave()
+    assert hub.keys() == (KEY,)
+    await hub.stop_all()
+
+
+async def test_the_sink_hears_that_a_stream_ended() -> None:
+    sink, feed = Sink(), Feed([ConnectionError("gone")])
+    hub = hub_with(sink)
+    hub.watch(triggers={1: watch(feed), 2: watch(feed)}, key=KEY)
+    await until(lambda: sink.ends)
+    [(key, trigger_ids, error)] = sink.ends
+    assert (key, trigger_ids) == (KEY, (1, 2))
+    assert isinstance(error, ConnectionError)
+    assert not hub.keys()
+    await until(lambda: feed.closed)
+
+
+async def test_a_sink_that_raises_ends_the_stream() -> None:
+    class Breaks(Sink):
+        def matched(self, matched: Any) -> None:
+            raise ZeroDivisionError
+
+    sink, feed = Breaks(), Feed([{}])
+    hub_with(sink).watch(triggers={1: watch(feed)}, key=KEY)
+    await until(lambda: sink.ends)
+    assert isinstance(sink.ends[0][2], ZeroDivisionError)
+
+
+async def test_what_cannot_be_watched() -> None:
+    hub = hub_with(Sink())
+    with pytest.raises(StreamError, match="no watch"):
+        hub.watch(triggers={}, key=KEY)
+    with pytest.raises(StreamError, match="sink"):
+        SharedStreamManager().watch(triggers={1: watch(Feed())}, key=KEY)
+
+    assert not hub.keys()
+
+    class Fast(BaseEventTrigger):
+        def serialize(self) -> tuple[str, dict[str, Any]]:
+            return "fast", {}
+
+    hub.subscribe(trigger_id=1, trigger=Fast(), key=KEY)
+    with pytest.raises(StreamError, match="no acks"):
+        hub.watch(triggers={2: watch(Feed())}, key=KEY)
+    await hub.stop_all()
