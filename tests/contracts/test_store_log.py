@@ -168,6 +168,11 @@ def test_a_job_that_ended_is_fenced(store: Store, owner: Holder) -> None:
     assert store.log.head().head == 0
 
 
+def test_a_dead_letter_that_no_database_could_hold_is_invalid(owner: Holder) -> None:
+    letters = [letter("x", position=2**63), letter("y\0"), letter("z")]
+    assert owner.append(dead_letters=letters) == ["invalid", "invalid", "stored"]
+
+
 def test_a_dead_letter_is_kept_once(store: Store, owner: Holder) -> None:
     assert owner.append(dead_letters=[letter("x", 1, 2), letter("x", 1)]) == ["stored", "duplicate"]
     assert owner.append(dead_letters=[letter("x", 1)]) == ["duplicate"]

@@ -127,7 +127,7 @@ def test_what_is_not_valid_is_told_in_words(api: Api, path: str, content: bytes,
     assert names in problem(response, 422, "invalid")["detail"]
 
 
-@pytest.mark.parametrize("query", ["after=-1", "limit=0", "limit=10000000", "format=xml", "to=x"])
+@pytest.mark.parametrize("query", ["after=-1", "limit=0", "limit=10000000", "format=xml", "to=x", f"after={2**63}"])
 def test_a_wrong_range_is_refused(api: Api, query: str) -> None:
     problem(api.ask("GET", f"/execution/events?{query}", token=registered(api)["token"]), 422, "invalid")
 

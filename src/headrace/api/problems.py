@@ -8,7 +8,6 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
-from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from headrace.errors import ApiRefused, ResourceError, StorageBusy, StorageFull
@@ -66,7 +65,7 @@ def install(app: FastAPI) -> None:
     """Make `app` answer every error with a problem."""
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(ValidationError, _invalid)
+    app.add_exception_handler(OverflowError, _overflow)
     app.add_exception_handler(ApiRefused, _refused_by_store)
     app.add_exception_handler(ResourceError, _resource)
     app.add_exception_handler(Exception, _failed)
@@ -84,8 +83,13 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _invalid(request: Request, error: Exception) -> Response:
     del request
-    errors = list(error.errors()) if isinstance(error, RequestValidationError | ValidationError) else []
+    errors = list(error.errors()) if isinstance(error, RequestValidationError) else []
     return problem(422, "invalid", in_words(errors) if errors else str(error))
+
+
+async def _overflow(request: Request, error: Exception) -> Response:
+    del request, error
+    return problem(422, "invalid", "A number is larger than 64 bits hold.")
 
 
 async def _refused_by_store(request: Request, error: Exception) -> Response:

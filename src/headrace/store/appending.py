@@ -212,6 +212,8 @@ class _Letters:
     def _add(self, item: DeadLetterItem, mine: set[int]) -> ItemStatus:
         if not mine.issuperset(item.triggers):
             return "fenced"
+        if "\0" in item.id or item.attempts not in INT64 or (item.position is not None and item.position not in INT64):
+            return "invalid"
         if item.id in self._known:
             return "duplicate"
         self._known.add(item.id)

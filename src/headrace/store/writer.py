@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import groupby
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -57,6 +57,7 @@ class Writer:
         self._engine = engine
         self._queue: SimpleQueue[_Entry | None] = SimpleQueue()
         self._closed = False
+        self._door = Lock()
         self._observers: tuple[Callable[[], None], ...] = ()
         self._thread = Thread(target=self._loop, name="headrace-writer", daemon=True)
         self._thread.start()
@@ -80,15 +81,17 @@ class Writer:
 
     def close(self) -> None:
         """Finish what is queued, then stop."""
-        if not self._closed:
-            self._closed = True
-            self._queue.put(None)
-            self._thread.join()
+        with self._door:
+            if not self._closed:
+                self._closed = True
+                self._queue.put(None)
+        self._thread.join()
 
     def _put(self, entry: _Entry) -> Future[Any]:
-        if self._closed:
-            raise StorageBusy("The store is closed.")
-        self._queue.put(entry)
+        with self._door:  # nothing may enter the queue behind the end, where nobody would answer it
+            if self._closed:
+                raise StorageBusy("The store is closed.")
+            self._queue.put(entry)
         return entry.answer
 
     def _loop(self) -> None:
@@ -107,9 +110,11 @@ class Writer:
                     open_for_work = False
                     break
                 entries.append(more)
-            self._settle(entries)
+            self._settle([entry for entry in entries if entry.answer.set_running_or_notify_cancel()])
 
     def _settle(self, entries: list[_Entry]) -> None:
+        if not entries:
+            return
         answers: list[Any] = []
         with _Attempt() as attempt:
             answers = self._commit(entries)
