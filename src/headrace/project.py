@@ -93,7 +93,9 @@ class Project:
     def trigger(self, name: str, trigger: BaseEventTrigger) -> None:
         """Declare a trigger that is written in Python."""
         if not isinstance(trigger, BaseEventTrigger):
-            raise ProjectError(f"The trigger {name!r} is {trigger!r}.", hint="Give an instance of a subclass of BaseEventTrigger.")
+            raise ProjectError(
+                f"The trigger {name!r} is no BaseEventTrigger but {trigger!r}.", hint="Give an instance of a subclass of BaseEventTrigger."
+            )
         if _checked(name, "A trigger") in self._triggers:
             raise ProjectError(f"Two triggers have the name {name!r}.")
         self._triggers[name] = trigger

@@ -53,4 +53,7 @@ def load_upstream(classpath: str, kwargs: dict[str, Any]) -> Upstream:
         ) from error
     if not (isinstance(kind, type) and issubclass(kind, Upstream)):
         raise ProjectError(f"{classpath!r} is not an upstream.")
-    return kind(**kwargs)
+    try:
+        return kind(**kwargs)
+    except TypeError as error:
+        raise ProjectError(f"The upstream {classpath!r} cannot be made: {error}", hint="Is it the version that wrote this down?") from error

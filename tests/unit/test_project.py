@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.errors import ProjectError
+from headrace.project import Project, load_project
+from headrace.triggers.base import BaseEventTrigger
+from stream_kit import Feed, MemoryUpstream, reads
+
+GOOD = """
+from headrace.project import Project
+from stream_kit import MemoryUpstream
+from pathlib import Path
+
+class Here(MemoryUpstream):
+    def serialize(self):
+        return f"{__name__}.Here", {"name": self.name}
+    def relative_to(self, base):
+        return Here(str(Path(base) / self.name))
+
+project = Project("flights")
+legs = Here("feed")
+project.watch("legs.united", legs, match={"carrier": ["UA"]}, id="$.leg_id", follows="$.previous")
+project.watch("legs.all", legs)
+
+@project.pipeline(on="legs.*", table="delays", payload="leg_id STRING")
+def delays(legs):
+    return legs
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_import_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", sys.path[:])
+
+
+def project() -> Project:
+    made = Project("flights")
+    made.watch("legs.united", MemoryUpstream("legs"), match={"carrier": ["UA"]})
+    return made
+
+
+def write(folder: Path, text: str, name: str = "project.py") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_a_file_declares_a_project(tmp_path: Path) -> None:
+    loaded = load_project(write(tmp_path, GOOD))
+    declared = loaded.declaration()
+    assert [trigger.name for trigger in declared.triggers] == ["legs.united", "legs.all"]
+    united = declared.triggers[0]
+    assert united.classpath == "headrace.triggers.watch.WatchTrigger"
+    assert united.stream == str(tmp_path / "feed")
+    assert united.kwargs["upstream"]["kwargs"] == {"name": str(tmp_path / "feed")}
+    assert declared.pipelines[0].model_dump() == {"name": "delays", "on": ["legs.*"], "table": "delays", "batch": "micro"}
+    pipeline = loaded.pipelines["delays"]
+    assert pipeline.function("rows") == "rows"
+    assert pipeline.payload == "leg_id STRING"
+    assert pipeline.takes("legs.united")
+    assert not pipeline.takes("other")
+
+
+def test_what_a_file_defines_can_be_imported_by_its_class_path(tmp_path: Path) -> None:
+    loaded = load_project(write(tmp_path, GOOD, "my project.py"))
+    trigger = loaded.triggers["legs.all"]
+    _, kwargs = trigger.serialize()
+    assert type(trigger)(**kwargs).shared_stream_key() == str(tmp_path / "feed")
+
+
+def test_a_file_may_import_its_neighbours(tmp_path: Path) -> None:
+    write(tmp_path, "from headrace.project import Project\nmade = Project('x')\n", "headrace_test_neighbour.py")
+    assert load_project(write(tmp_path, "from headrace_test_neighbour import made as project\n")).name == "x"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1", "no project"),
+        ("from headrace.project import Project\na = Project('a')\nb = Project('b')", "2 projects"),
+        ("\nx = (", r"project\.py:2.*SyntaxError"),
+        ("\n\nraise RuntimeError('why')", r"project\.py:3 does not import: RuntimeError: why"),
+        ("import nothing_of_that_name", "ModuleNotFoundError"),
+        ("import sys\nsys.exit(3)", "SystemExit"),
+        ("from headrace.project import Project\nProject('a b')", r"project\.py:2: A project cannot have the name"),
+        ("from headrace.project import Project\np = Project('a')\np.pipeline(on='legs')(print)", "no trigger has such a name"),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ProjectError, match=message) as caught:
+        load_project(write(tmp_path, text))
+    assert caught.value.hint
+
+
+def test_a_file_that_is_not_there_or_no_python(tmp_path: Path) -> None:
+    with pytest.raises(ProjectError, match="no project file"):
+        load_project(tmp_path / "missing.py")
+    with pytest.raises(ProjectError, match="no project file"):
+        load_project(tmp_path)
+    with pytest.raises(ProjectError, match="not a Python file"):
+        load_project(write(tmp_path, "x", "project.txt"))
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "*", "x" * 201, None, 3])
+def test_names_are_plain(name: Any) -> None:
+    for declare in (
+        lambda: Project(name),
+        lambda: project().watch(name, MemoryUpstream("legs")),
+        lambda: project().pipeline(on="legs.*", name=name if name is not None else "")(print),
+    ):
+        with pytest.raises(ProjectError, match="cannot have the name"):
+            declare()
+
+
+def test_names_are_given_once() -> None:
+    made = project()
+    with pytest.raises(ProjectError, match="Two triggers"):
+        made.watch("legs.united", MemoryUpstream("legs"))
+    made.pipeline(on="legs.united")(len)
+    with pytest.raises(ProjectError, match="Two pipelines"):
+        made.pipeline(on="legs.united", name="len")(print)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"on": []},
+        {"on": ""},
+        {"on": 3},
+        {"on": [3]},
+        {"on": "legs.*", "table": "a/b"},
+        {"on": "legs.*", "table": 3},
+        {"on": "legs.*", "batch": "each"},
+    ],
+)
+def test_a_pipeline_that_cannot_be_says_so(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ProjectError, match="The pipeline 'print' has") as caught:
+        project().pipeline(**wrong)(print)
+    assert caught.value.hint
+
+
+def test_a_watch_that_cannot_be_names_itself() -> None:
+    feed: Any = "feed"
+    with pytest.raises(ProjectError, match=r"The watch 'legs': .* is not a path") as caught:
+        project().watch("legs", MemoryUpstream("legs"), id="leg_id")
+    assert caught.value.hint
+    with pytest.raises(ProjectError, match="for an upstream"):
+        project().watch("legs", feed)
+
+
+def test_a_trigger_of_ones_own() -> None:
+    made = project()
+    trigger = reads(Feed())()
+    made.trigger("mine", trigger)
+    declared = made.declaration().triggers[1]
+    assert (declared.name, declared.classpath, declared.stream) == ("mine", "stream_kit.Reads", "memory")
+    other: Any = object()
+    with pytest.raises(ProjectError, match="BaseEventTrigger"):
+        made.trigger("other", other)
+
+
+def test_a_trigger_that_cannot_be_written_down_says_so() -> None:
+    class Unwritable(BaseEventTrigger):
+        def serialize(self) -> tuple[str, dict[str, Any]]:
+            return "x", {"connection": object()}
+
+    made = project()
+    made.trigger("mine", Unwritable())
+    with pytest.raises(ProjectError, match="'mine' cannot be written down"):
+        made.declaration()
+
+
+def test_a_trigger_without_a_stream() -> None:
+    class Alone(BaseEventTrigger):
+        def serialize(self) -> tuple[str, dict[str, Any]]:
+            return "x", {}
+
+    made = Project("alone")
+    made.trigger("mine", Alone())
+    assert made.declaration().triggers[0].stream is None

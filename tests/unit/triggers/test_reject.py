@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import pytest
+
+from headrace.triggers.reject import current_stream, reject_shared_stream_event
+
+
+class Stream:
+    def __init__(self, *, open: bool) -> None:
+        self.open = open
+        self.reasons: list[str | None] = []
+
+    def refuse(self, reason: str | None) -> bool:
+        self.reasons.append(reason)
+        return self.open
+
+
+@pytest.mark.parametrize(("open", "warnings"), [(True, 0), (False, 1)])
+def test_the_stream_being_filtered_is_told(open: bool, warnings: int, capsys: pytest.CaptureFixture[str]) -> None:
+    stream = Stream(open=open)
+    token = current_stream.set(stream)
+    reject_shared_stream_event("bad")
+    current_stream.reset(token)
+    assert stream.reasons == ["bad"]
+    assert capsys.readouterr().out.count("Nothing to reject") == warnings
+
+
+def test_outside_of_a_filter_there_is_one_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    reject_shared_stream_event()
+    assert capsys.readouterr().out.count("Nothing to reject") == 1

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.core.paths import JsonPath
+from headrace.errors import ProjectError
+from headrace.triggers.base import has_acks
+from headrace.triggers.watch import WatchTrigger
+from stream_kit import Feed, MemoryUpstream
+
+DECLARED: dict[str, Any] = {
+    "match": {"carrier": ["UA"]},
+    "id": "$.id",
+    "follows": "$.previous",
+    "subject": "$.tail",
+    "occurred": "$.at",
+    "type": "leg",
+    "source": "$.source",
+}
+
+
+def test_a_watch_is_written_down_and_made_again() -> None:
+    watch = WatchTrigger(upstream=MemoryUpstream("legs"), **DECLARED)
+    classpath, kwargs = watch.serialize()
+    assert classpath == "headrace.triggers.watch.WatchTrigger"
+    again = WatchTrigger(**json.loads(json.dumps(kwargs)))
+    assert again.serialize() == (classpath, kwargs)
+    assert again.envelope == watch.envelope
+    assert again.match == {"carrier": ["UA"]}
+    assert again.shared_stream_key() == "legs"
+
+
+def test_source_and_type_are_texts_or_paths_or_the_upstreams() -> None:
+    watch = WatchTrigger(upstream=MemoryUpstream("legs"), **DECLARED)
+    assert watch.envelope.type == "leg"
+    assert watch.envelope.source == JsonPath.parse("$.source")
+    plain = WatchTrigger(upstream=MemoryUpstream("legs"))
+    assert (plain.envelope.type, plain.envelope.source) == ("memory.item", "headrace:legs")
+    assert plain.serialize()[1] == {"upstream": {"classpath": "stream_kit.MemoryUpstream", "kwargs": {"name": "legs"}}}
+
+
+def test_the_producer_is_the_upstreams() -> None:
+    feed = Feed()
+    watch = WatchTrigger(upstream=MemoryUpstream.of(feed, "legs"))
+    assert has_acks(WatchTrigger)
+    assert WatchTrigger.create_shared_stream_producer(watch.serialize()[1]) is feed
+
+
+@pytest.mark.parametrize("wrong", [{"id": "leg_id"}, {"id": 3}, {"type": ""}, {"source": 3}, {"source": "$"}, {"match": {"a": "x"}}])
+def test_what_cannot_be_declared_says_so(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ProjectError):
+        WatchTrigger(upstream=MemoryUpstream("legs"), **wrong)
+
+
+def test_a_watch_moves_with_its_upstream(tmp_path: Path) -> None:
+    class Folder(MemoryUpstream):
+        def relative_to(self, base: Path) -> Folder:
+            return Folder(str(base / self.name))
+
+    watch = WatchTrigger(upstream=Folder("feed"), id="$.id").relative_to(tmp_path)
+    assert watch.shared_stream_key() == str(tmp_path / "feed")
+    assert watch.envelope.id == JsonPath.parse("$.id")
