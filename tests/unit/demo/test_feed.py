@@ -8,6 +8,7 @@ from threading import Event
 
 import msgspec
 import pytest
+from watchfiles import watch
 
 from flights_kit import few_plan
 from headrace.demo import feed
@@ -122,3 +123,25 @@ def test_the_process_says_what_is_wrong(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "cannot be written" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_feed_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "headrace.demo.feed_main", "--home", str(tmp_path), "--seed", "7", "--seconds", "2"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        wait_for(process, tmp_path / "feed", files=3)
+        process.send_signal(signal.SIGKILL)
+    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "feed").glob("*.jsonl")}
+    assert subprocess.run(command, stdout=subprocess.DEVNULL, timeout=60, check=False).returncode == 0
+    manifest = Manifest.load(tmp_path)
+    assert manifest is not None
+    assert len(written) < len(there(tmp_path)) == manifest.files
+    assert all(path.stat().st_mtime_ns == changed for path, changed in written.items())
+    assert sum(data.count(b"\n") for data in there(tmp_path).values()) == manifest.lines
+
+
+def wait_for(process: subprocess.Popen[bytes], folder: Path, *, files: int) -> None:
+    """Return when there are as many files, told of each by the kernel."""
+    folder.mkdir(exist_ok=True)
+    for _ in watch(folder, debounce=10, step=1, rust_timeout=100, yield_on_timeout=True):
+        if process.poll() is not None or len(list(folder.glob("*.jsonl"))) >= files:
+            return
