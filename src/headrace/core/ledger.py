@@ -280,19 +280,21 @@ class Ledger:
             self._failed(reader.queue.popleft())
 
     def _close(self, binding: Binding) -> None:
-        self._forget(binding)
+        """End a binding of which all is confirmed."""
+        reader = binding.reader
+        del reader.unconfirmed[binding]
+        if self._leaving and not reader.unconfirmed:
+            self._leaving.pop(reader, None)
         if binding.rejected:
             self._rejected(binding.entry)
         else:
             self._acked(binding.entry)
 
     def _forget(self, binding: Binding) -> None:
-        reader = binding.reader
-        del reader.unconfirmed[binding]
+        """Give up on what of a binding is not confirmed."""
+        del binding.reader.unconfirmed[binding]
         for seq in binding.seqs:
             del self._bindings[seq]
-        if not reader.unconfirmed:
-            self._leaving.pop(reader, None)
 
     def _confirm_claim(self, claim: Claim) -> None:
         entry = claim.entry
@@ -303,8 +305,12 @@ class Ledger:
         self._answered(entry, claim.weight)
 
     def _acked(self, entry: Entry) -> None:
+        # The way of nearly every answer: `_answered`, written out.
         entry.acked += 1
-        self._answered(entry, 1)
+        entry.pending -= 1
+        if not entry.pending:
+            del self._unresolved[entry]
+            self._resolve(entry)
 
     def _rejected(self, entry: Entry) -> None:
         entry.rejected += 1

@@ -148,6 +148,14 @@ def _key(value: Any) -> Hashable:
 
 def _at(value: Any, path: _Path) -> list[Hashable]:
     """The keys of the plain values at `path`, through any arrays on the way."""
+    node = value
+    for name in path:
+        if type(node) is not dict or name not in node:
+            break
+        node = node[name]
+    else:
+        if not isinstance(node, list | dict):
+            return [_key(node)]
     nodes = [value]
     for name in path:
         inside = _spread(nodes)

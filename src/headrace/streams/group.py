@@ -8,7 +8,7 @@ only the pump goes on, until what is resolved has been advanced; then the produc
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from typing import Any
 
 import structlog
@@ -110,10 +110,11 @@ class Group:
             mailbox.close(StreamEnded(f"Trigger {trigger_id} has left the shared stream {self.name}."))
             self._changed()
 
-    def confirm(self, seqs: Iterable[int]) -> None:
-        """Record that these are durable."""
-        self.ledger.confirm(seqs)
-        self._changed()
+    def confirm(self, seq: int) -> None:
+        """Record that this is durable."""
+        self.ledger.confirm((seq,))
+        if self.ledger.ready:
+            self._pump.wake()
 
     def end(self, error: Exception | None) -> None:
         """Evict the stream and tell its subscribers, at once; None: it was stopped, and the sink is not told. Once only."""
@@ -234,18 +235,19 @@ class Group:
         if position is None and isinstance(raw, RawEvent):
             position = raw.position
         if self.watches:
-            wanted = self.watches.wants(raw, lane_name(lane), position)
+            lane_text = lane_name(lane)
+            wanted = self.watches.wants(raw, lane_text, position)
             weights = [len(self.watches)] if wanted.malformed is not None else [len(ids) for _, ids in wanted.groups]
             bystanders = len(self.watches) - sum(weights)
         else:
-            wanted, weights, bystanders = None, [], 0
+            lane_text, wanted, weights, bystanders = "", None, [], 0
         first_seq, woken = ledger.publish(
             raw, payload, lane=lane, now=self._policy.clock(), position=position, bystanders=bystanders, claims=weights
         )
         for reader in woken:
             self.mailboxes[reader.trigger_id].wake()
         if wanted is not None:
-            self._hand_over(wanted, first_seq, lane_name(lane), position)
+            self._hand_over(wanted, first_seq, lane_text, position)
         if ledger.ready:
             self._pump.wake()
 
@@ -284,7 +286,7 @@ class Group:
     def _changed(self) -> None:
         if self.ledger.ready:
             self._pump.wake()
-        self._made_room()
+        self._room.set()
 
     def _made_room(self) -> None:
         self._room.set()

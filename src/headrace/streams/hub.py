@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping, Sequence
-from itertools import count, groupby
+from itertools import count
 from typing import Any, Final
 
 from headrace.core.obligation import Counts
@@ -96,14 +96,15 @@ class SharedStreamManager:
 
     def confirm_persisted(self, seqs: Iterable[int]) -> None:
         """Record that these are durable; those that are unknown, late or doubled change nothing."""
-        for number, of_one in groupby(seqs, key=_number):
-            group = self._running.get(number)
+        running = self._running
+        for seq in seqs:
+            group = running.get(seq >> SEQ_BITS)
             if group is not None:
-                group.confirm(of_one)
+                group.confirm(seq)
 
     def mark_rejected(self, seq: int) -> None:
         """Let `seq`, once it is confirmed, count as rejected: what is durable is a dead letter."""
-        group = self._running.get(_number(seq))
+        group = self._running.get(seq >> SEQ_BITS)
         if group is not None:
             group.ledger.mark_rejected(seq)
 
@@ -154,8 +155,3 @@ class SharedStreamManager:
     def _evict(self, group: Group) -> None:
         if self._groups.get(group.key) is group:
             del self._groups[group.key]
-
-
-def _number(seq: int) -> int:
-    """Which stream handed out `seq`."""
-    return seq >> SEQ_BITS

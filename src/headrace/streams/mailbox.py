@@ -83,9 +83,10 @@ class Mailbox:
         if self._waiter is not None:
             raise StreamError("Two tasks pull from the shared stream of one trigger at once.")
         while self._closed is None:
-            was_full = bool(ledger.full)
+            # Whoever makes something ready wakes the pump: what was ready before needs no second call.
+            was_full, was_ready = bool(ledger.full), bool(ledger.ready)
             entry = ledger.begin(reader)
-            if was_full or ledger.ready:
+            if was_full or (not was_ready and ledger.ready):
                 self._changed()
             if entry is not None:
                 return entry.raw
