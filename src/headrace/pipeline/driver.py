@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -49,8 +49,10 @@ GRACE: Final = 15.0
 _MICROS: Final = 1_000_000
 
 
-def run_pipeline(project: Project, options: PipelineOptions, stop: threading.Event) -> None:
+def run_pipeline(project: Project, options: PipelineOptions, stop: threading.Event, spark: SparkSession | None = None) -> None:
     """Run the project's pipelines until `stop` is set: the batch at hand is finished first. An api that is away is waited for.
+
+    A session is made, and stopped at the end, unless one is given.
 
     Raises:
         JavaError: No Java 17 or newer.
@@ -64,7 +66,12 @@ def run_pipeline(project: Project, options: PipelineOptions, stop: threading.Eve
             return
         with Heart(client, job.heartbeat, stop) as heart:
             try:
-                _run(project, options, client, stop)
+                with (
+                    nullcontext(spark)
+                    if spark
+                    else open_session(project.name, master=options.master, work=options.home / "spark") as session
+                ):
+                    _run(session, project, options, client, stop)
                 if heart.failure is not None:
                     raise heart.failure
             except (HeadraceError, PySparkException) as error:
@@ -73,18 +80,15 @@ def run_pipeline(project: Project, options: PipelineOptions, stop: threading.Eve
             _complete(client, CompleteJob(state="succeeded"))
 
 
-def _run(project: Project, options: PipelineOptions, client: PipelineClient, stop: threading.Event) -> None:
-    with (
-        open_session(project.name, master=options.master, work=options.home / "spark") as spark,
-        Courier(client, options.scope) as courier,
-    ):
-        query_id = _query_id(options.checkpoint)
+def _run(spark: SparkSession, project: Project, options: PipelineOptions, client: PipelineClient, stop: threading.Event) -> None:
+    query_id = _query_id(options.checkpoint)
+    with Courier(client, options.scope) as courier:
         outputs = Outputs(TableSink(options.tables, query_id), PayloadSchemas(options.state / "payloads"), courier)
         runner = BatchRunner(project.pipelines.values(), options.scope, query_id, outputs, stop)
         listener = CommitListener(courier, runner.held)
         spark.streams.addListener(listener)
-        query = start_query(spark, options, client.token, runner)
         try:
+            query = start_query(spark, options, client.token, runner)
             _watch(query, stop)
             _wind_down(query, listener)
             _check(query, runner, stop)

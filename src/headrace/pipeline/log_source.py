@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import structlog
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -109,9 +108,8 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = max(start["seq"], min(head, start["seq"] + most))
             if end == start["seq"] and not self._tick_is_due(start, now):
                 return start
-        except ApiUnavailable as error:
-            structlog.get_logger(__name__).debug("api away while planning a batch", error=str(error))
-            return start
+        except ApiUnavailable:
+            return start  # asked again at the next trigger; the driver's heartbeat says that the api is away
         return {"seq": end, "wall": now, "clock": start["clock"] + max(0, min(now - start["wall"], MAX_STEP))}
 
     def partitions(self, start: Offset, end: Offset) -> list[LogPartition]:
