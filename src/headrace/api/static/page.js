@@ -6,15 +6,14 @@ const byId = (id) => document.getElementById(id);
 const count = new Intl.NumberFormat();
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 const day = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
+const oldDay = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", year: "numeric" });
 
 let skew = 0; // milliseconds: the api's clock minus this browser's
 const now = () => Date.now() + skew;
 
 // ---- words for numbers and times
 
-function number(value) {
-  return value === null || value === undefined ? "–" : count.format(value);
-}
+const number = (value) => (value === null || value === undefined ? "–" : count.format(value));
 
 function duration(seconds) {
   if (seconds < 0) return "–";
@@ -28,18 +27,19 @@ function duration(seconds) {
 
 function ago(iso) {
   const seconds = Math.floor((now() - Date.parse(iso)) / 1000);
+  if (seconds < -5) return `in ${duration(-seconds).replace(/\.\d s$/, " s")}`;
   return seconds < 2 ? "just now" : `${duration(seconds).replace(/\.\d s$/, " s")} ago`;
 }
 
 function local(iso) {
   const moment = new Date(iso);
-  const today = new Date(now()).toDateString() === moment.toDateString();
-  return today ? clock.format(moment) : `${day.format(moment)} ${clock.format(moment)}`;
+  const today = new Date(now());
+  if (today.toDateString() === moment.toDateString()) return clock.format(moment);
+  return `${(today.getFullYear() === moment.getFullYear() ? day : oldDay).format(moment)} ${clock.format(moment)}`;
 }
 
-function plural(n, one, many = `${one}s`) {
-  return `${count.format(n)} ${n === 1 ? one : many}`;
-}
+const few = (names) => (names.length > 3 ? `${names[0]} and ${names.length - 1} more` : names.join(", "));
+const plural = (n, one, many = `${one}s`) => `${count.format(n)} ${n === 1 ? one : many}`;
 
 // ---- elements
 
@@ -53,10 +53,7 @@ function element(tag, className, ...children) {
 function timeElement(iso) {
   const relative = element("span", "ago", ago(iso));
   relative.dataset.since = iso;
-  const made = element("time", "", local(iso), relative);
-  made.dateTime = iso;
-  made.title = iso;
-  return made;
+  return Object.assign(element("time", "", local(iso), relative), { dateTime: iso, title: iso });
 }
 
 // ---- cells: what a cell shows as plain data (compared to decide on a redraw), and how to make it
@@ -70,15 +67,11 @@ const time = (iso, className = "fit") => cell(className, iso, () => [iso ? timeE
 const badge = (word, level, className = "fit") => cell(className, [word, level], () => [element("span", `badge ${level}`, word)]);
 const long = (value) => cell("", value, () => [value ? withTitle(element("div", "clamp", value), value) : ""]);
 
-function withTitle(node, title) {
-  node.title = title;
-  return node;
-}
+const withTitle = (node, title) => Object.assign(node, { title });
 
 function opens(label, open, className = "n", look = "") {
   return cell(className, label, () => {
-    const button = element("button", look, label);
-    button.type = "button";
+    const button = Object.assign(element("button", look, label), { type: "button" });
     button.addEventListener("click", open);
     return [button];
   });
@@ -99,6 +92,11 @@ function draw(row, cells, labels) {
   });
 }
 
+function greet(row) {
+  row.classList.add("new");
+  row.addEventListener("animationend", () => row.classList.remove("new"), { once: true });
+}
+
 // Puts `items` into `parent` in their order, keeping the child that already stands for an item's key.
 function arrange(parent, items, keyOf, make, update) {
   const kept = new Map([...parent.children].map((child) => [child.itemKey, child]));
@@ -109,7 +107,7 @@ function arrange(parent, items, keyOf, make, update) {
     if (!child) {
       child = make();
       child.itemKey = key;
-      if (!first) child.classList.add("new");
+      if (!first) greet(child);
     }
     kept.delete(key);
     update(child, item);
@@ -139,8 +137,7 @@ const levelOf = (state) => Object.keys(LEVELS).find((level) => LEVELS[level].inc
 
 function findings(status) {
   const found = [];
-  const bad = (words, where) => found.push({ level: "bad", words, where });
-  const warn = (words, where) => found.push({ level: "warn", words, where });
+  const [bad, warn] = ["bad", "warn"].map((level) => (words, where) => found.push({ level, words, where }));
   const running = (kind) => status.jobs.some((job) => job.kind === kind && job.state === "running");
   if (status.triggers.length && !running("triggerer")) bad("No triggerer is running, so nothing is read: start one with headrace triggerer.", "processes");
   if (status.pipelines.length && !running("pipeline")) warn("No pipeline process is running, so events wait in the log: start one with headrace pipeline.", "processes");
@@ -209,20 +206,14 @@ function streamCard() {
   return card;
 }
 
-function columnHead(name, className) {
-  const th = element("th", className, name);
-  th.scope = "col";
-  return th;
-}
+const columnHead = (name, className) => Object.assign(element("th", className, name), { scope: "col" });
 
 const lagOf = (lane) => (lane.end === null ? null : Math.max(0, lane.end - (lane.advanced ?? 0)));
 
 function progress(lane) {
   return cell("", [lane.advanced, lane.end], () => {
     if (lane.end === null) return ["–"];
-    const made = element("progress", "");
-    made.max = lane.end || 1;
-    made.value = lane.end ? (lane.advanced ?? 0) : 1;
+    const made = Object.assign(element("progress", ""), { max: lane.end || 1, value: lane.end ? (lane.advanced ?? 0) : 1 });
     made.setAttribute("aria-label", `lane ${lane.lane} done`);
     return [made];
   });
@@ -255,9 +246,8 @@ function drawStreams(status, jobs) {
   arrange(byId("stream-cards"), status.streams, (stream) => stream.stream, streamCard, (card, stream) => drawStream(card, stream, jobs));
 }
 
-function took(run) {
-  return run.finished ? duration((Date.parse(run.finished) - Date.parse(run.started)) / 1000) : `${duration(Math.floor((now() - Date.parse(run.started)) / 1000))} so far`;
-}
+const between = (from, to) => (to - Date.parse(from)) / 1000;
+const took = (run) => (run.finished ? duration(between(run.started, Date.parse(run.finished))) : `${duration(Math.floor(between(run.started, now())))} so far`);
 
 function runError(run) {
   if (!run.error) return text("", "");
@@ -275,7 +265,7 @@ function drawTables(status, jobs) {
   table("runs", status.runs, (run) => run.run_id, (run) => [time(run.started), text(run.pipeline), badge(run.state, run.state === "running" ? "" : levelOf(run.state)), num(run.events), num(run.rows),
     plain(took(run)), num(run.batch), num(run.attempt), runError(run)], { labels: 1, total: status.totals.runs });
   table("events", status.recent, (event) => event.seq, (event) => [opens(number(event.seq), () => openEvent(event.seq)), time(event.received), mono(event.type), mono(event.subject), mono(event.id),
-    follows(event), text(event.triggers.join(", "))], { total: status.events.total });
+    follows(event), text(few(event.triggers))], { total: status.events.total });
   table("processes", status.jobs, (job) => job.id, (job) => [num(job.id), text(job.kind, "fit"), badge(job.state, levelOf(job.state)), text(job.hostname), plain(String(job.pid)), time(job.started), time(job.last_heartbeat)]);
 }
 
@@ -297,7 +287,7 @@ async function drawDeadLetters(total) {
     if (!answer.ok) throw new Error(`the api answered ${answer.status}`);
     const { dead_letters: letters } = await answer.json();
     table("dead-letters", letters, (letter) => letter.id, (letter) => [opens(letter.reason, () => openLetter(letter.id), "", "clamp"), badge(letter.kind.replace("_", " "), "warn"), time(letter.received),
-      mono([letter.stream, letter.lane, letter.position].filter((part) => part !== null).join(" / ")), text(letter.triggers.join(", "))], { total });
+      mono([letter.stream, letter.lane, letter.position].filter((part) => part !== null).join(" / ")), text(few(letter.triggers))], { total });
   } catch {
     lettersShown = null; // asked again with the next status
   }
@@ -316,8 +306,7 @@ function indent(json) { // works on the text alone, so that no number is rounded
   });
 }
 
-const moment = (iso) => element("span", "", timeElement(iso), element("span", "muted", `  ${iso}`));
-
+const moment = (iso) => element("span", "", timeElement(iso), element("span", "muted", ` · ${iso}`));
 function show(title, facts, texts) {
   byId("detail-h").textContent = title;
   const known = Object.entries(facts).filter(([, value]) => value !== null && value !== "");
@@ -360,8 +349,7 @@ function linkState(state, words) {
   byId("link").textContent = words;
   document.body.classList.toggle("stale", state === "lost");
   byId("lost").hidden = state !== "lost";
-  if (state === "lost" && heard) byId("lost-since").replaceChildren(timeElement(new Date(heard + skew).toISOString()));
-  if (state === "lost" && !heard) byId("lost-since").textContent = "before this page was opened";
+  if (state === "lost") byId("lost-since").replaceChildren(heard ? timeElement(new Date(heard + skew).toISOString()) : "before this page was opened");
 }
 
 function alive(moment) {
