@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
 from headrace.core.outcome import AdvanceOutcome
-from headrace.errors import AckTimeout, StreamEnded, SubscriberOverflow
+from headrace.errors import AckTimeout, SubscriberOverflow
 from headrace.streams.hub import SharedStreamManager
-from headrace.triggers.base import BaseEventTrigger
-from headrace.triggers.event import SKIP, Handled, Reject, TriggerEvent
-from headrace.triggers.producer import SharedStreamProducer
-from headrace.triggers.reject import reject_shared_stream_event
-from stream_kit import KEY, Feed, Reads, Runner, other_tasks, reads, settle, until
+from stream_kit import KEY, Feed, Runner, other_tasks, reads, settle, until
 
 
 def seqs(runner: Runner) -> list[int]:
@@ -168,178 +162,6 @@ async def test_the_poll_pauses_at_max_outstanding() -> None:
     await until(lambda: len(runner.events) == 5)
     await settle()
     assert feed.read == 5
-    await runner.leave()
-
-
-async def test_lanes_advance_in_order_and_do_not_wait_for_one_another() -> None:
-    hub, feed = SharedStreamManager(), Feed([("x", 1), ("y", 2), ("x", 3), ("y", 4)])
-    feed.hold["x"] = asyncio.Event()
-    runner = Runner(hub, 1, reads(feed)())
-    await until(lambda: feed.of("y") == [2, 4])
-    feed.feed(("x", 5), ("y", 6))
-    await until(lambda: feed.of("y") == [2, 4, 6])
-    assert feed.of("x") == []
-    assert hub.statistics(KEY).outstanding == 3
-    feed.hold["x"].set()
-    await until(lambda: feed.of("x") == [1, 3, 5])
-    assert feed.overlap == 2
-    await runner.leave()
-
-
-async def test_advances_are_bounded() -> None:
-    hub, feed = SharedStreamManager(max_advances=2), Feed((lane, lane) for lane in range(9))
-    runner = Runner(hub, 1, reads(feed)())
-    await until(lambda: len(feed.advanced) == 9)
-    assert feed.overlap == 2
-    await runner.leave()
-
-
-async def test_an_advance_that_raises_is_tried_again() -> None:
-    hub, feed = SharedStreamManager(advance_backoff=(0.001, 0.001)), Feed(["a"])
-    feed.failures[None] = 2
-    runner = Runner(hub, 1, reads(feed)())
-    await until(lambda: feed.advanced)
-    assert not runner.task.done()
-    await runner.leave()
-
-
-async def test_an_advance_that_keeps_raising_ends_the_stream_while_other_lanes_finish() -> None:
-    hub, feed = SharedStreamManager(advance_backoff=(0.001,)), Feed([("x", 1), ("y", 2)])
-    feed.failures["x"] = 99
-    feed.hold["y"] = asyncio.Event()
-    runner = Runner(hub, 1, reads(feed)())
-    error = await runner.error()
-    assert isinstance(error, StreamEnded)
-    assert "could not be advanced" in str(error.__cause__)
-    assert not hub.keys()
-    assert not feed.closed
-    feed.hold["y"].set()
-    await until(lambda: feed.closed)
-    assert feed.of("y") == [2]
-    assert feed.failures["x"] == 97
-    await runner.leave()
-    assert not other_tasks()
-
-
-class Refuses(Reads):
-    """Rejects odd numbers in a way that `how` names."""
-
-    how = "here"
-
-    async def filter_shared_stream(self, stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
-        while True:
-            raw = await asyncio.wait_for(anext(stream), 60) if self.how == "wait_for" else await anext(stream)
-            if raw % 2 == 0:
-                yield TriggerEvent(raw)
-            elif self.how == "task":
-                await asyncio.create_task(self._refuse())
-            elif self.how == "thread":
-                await asyncio.to_thread(reject_shared_stream_event)
-            else:
-                reject_shared_stream_event("odd")
-
-    async def _refuse(self) -> None:
-        reject_shared_stream_event("odd")
-
-
-@pytest.mark.parametrize("how", ["here", "wait_for", "task", "thread"])
-async def test_a_filter_rejects_from_wherever_it_runs(how: str) -> None:
-    hub, feed = SharedStreamManager(), Feed(range(4))
-    runner = Runner(hub, 1, type("RefusesFeed", (Refuses,), {"feed": feed, "how": how})())
-    await until(lambda: len(feed.advanced) == 4)
-    assert feed.outcomes == [AdvanceOutcome(1, 0), AdvanceOutcome(0, 0, 1)] * 2
-    assert hub.statistics(KEY).rejected == 2
-    await runner.leave()
-
-
-async def test_a_reject_outside_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    hub, feed = SharedStreamManager(), Feed(["a"])
-    reject_shared_stream_event()
-    stream = hub.subscribe(trigger_id=1, trigger=reads(feed)(), key=KEY)
-    assert await anext(stream) == "a"
-    pulling = asyncio.create_task(_pull(stream))
-    await until(lambda: feed.advanced)
-    reject_shared_stream_event("too late")
-    pulling.cancel()
-    await hub.unsubscribe(1, KEY)
-    assert feed.outcomes == [AdvanceOutcome(1, 0)]
-    assert capsys.readouterr().out.count("Nothing to reject") == 2
-
-
-async def _pull(stream: AsyncIterator[Any]) -> Any:
-    return await anext(stream)
-
-
-async def test_what_is_yielded_after_a_reject_binds_to_nothing() -> None:
-    class Both(Reads):
-        async def filter_shared_stream(self, stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
-            async for raw in stream:
-                reject_shared_stream_event()
-                yield TriggerEvent(raw)
-
-    hub, feed = SharedStreamManager(), Feed(["a"])
-    runner = Runner(hub, 1, type("BothFeed", (Both,), {"feed": feed})())
-    await until(lambda: feed.advanced)
-    await until(lambda: runner.seqs == [None])
-    assert feed.outcomes == [AdvanceOutcome(0, 0, 1)]
-    await runner.leave()
-
-
-async def test_the_per_event_form() -> None:
-    class Handles(BaseEventTrigger):
-        feed = Feed([0, 1, 2, 3])
-
-        def serialize(self) -> tuple[str, dict[str, Any]]:
-            return "handles", {}
-
-        @classmethod
-        def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> SharedStreamProducer:
-            return cls.feed
-
-        async def handle(self, raw: int) -> Handled:
-            return (TriggerEvent(raw), [TriggerEvent("x"), TriggerEvent("y")], SKIP, Reject("three"))[raw]
-
-    hub, feed = SharedStreamManager(), Handles.feed
-    runner = Runner(hub, 1, Handles())
-    await until(lambda: len(feed.advanced) == 4)
-    assert runner.events == [0, "x", "y"]
-    assert feed.outcomes == [AdvanceOutcome(1, 0)] * 3 + [AdvanceOutcome(0, 0, 1)]
-    await runner.leave()
-
-
-async def test_statistics_say_how_far_each_lane_is_and_who_holds_it_up() -> None:
-    class Ends(Feed):
-        def get_lane_end(self, lane: object) -> int | None:
-            return 40 if lane == "x" else None
-
-    now = 100.0
-    hub = SharedStreamManager(clock=lambda: now)
-    feed = Ends([("x", 1), ("x", 2), ("y", 3)])
-    quick = Runner(hub, 1, reads(feed)(), confirm=False)
-    assert hub.statistics(KEY).state == "starting"
-    slow = hub.subscribe(trigger_id=7, trigger=reads(feed)(), key=KEY)
-    await until(lambda: len(quick.events) == 3)
-    now = 104.0
-    statistics = hub.statistics(KEY)
-    assert (statistics.state, statistics.read, statistics.outstanding, statistics.lanes_open) == ("polling", 3, 3, 2)
-    assert (statistics.oldest_unresolved, statistics.held_by) == (4.0, "trigger 7")
-    assert [(lane.lane, lane.read, lane.end, lane.outstanding) for lane in statistics.lanes] == [("x", 2, 40, 2), ("y", 3, None, 1)]
-    for _ in range(3):
-        await anext(slow)
-    assert hub.statistics(KEY).held_by == "the store"
-    hub.confirm_persisted(seqs(quick)[:1])
-    await until(lambda: feed.advanced == [1])
-    assert hub.statistics(KEY).lanes[0].advanced == 1
-    await hub.unsubscribe(7, KEY)
-    await quick.leave()
-
-
-async def test_thousands_of_short_lanes_leave_nothing_behind() -> None:
-    hub, feed = SharedStreamManager(), Feed((f"file-{number}", number) for number in range(3000))
-    runner = Runner(hub, 1, reads(feed)(lambda raw: raw % 10 == 0))
-    await until(lambda: len(feed.advanced) == 3000)
-    statistics = hub.statistics(KEY)
-    assert (statistics.lanes_open, statistics.outstanding, statistics.oldest_unresolved) == (0, 0, None)
     await runner.leave()
 
 

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from headrace.core.outcome import AdvanceOutcome
-from headrace.errors import StreamEnded, StreamError, UsageError
+from headrace.errors import StreamEnded, StreamError
 from headrace.streams.hub import SharedStreamManager
-from headrace.triggers.base import BaseEventTrigger
-from headrace.triggers.event import TriggerEvent
 from headrace.triggers.producer import SharedStreamProducer
 from stream_kit import KEY, STOP, Feed, Reads, Runner, other_tasks, reads, settle, until
 
@@ -259,70 +257,6 @@ async def test_a_lane_that_cannot_be_told_ends_the_stream(hub: SharedStreamManag
     error = await runner.error()
     assert isinstance(error, StreamEnded)
     assert isinstance(error.__cause__, TypeError)
-
-
-async def test_a_filter_may_be_cancelled_at_any_await(hub: SharedStreamManager) -> None:
-    feed = Feed()
-    stream = hub.subscribe(trigger_id=1, trigger=reads(feed)(), key=KEY)
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(anext(stream), 0.01)
-    feed.feed("a")
-    assert await anext(stream) == "a"
-    await hub.unsubscribe(1, KEY)
-    with pytest.raises(StreamEnded, match="left"):
-        await anext(stream)
-
-
-async def test_two_tasks_do_not_pull_from_one_subscription(hub: SharedStreamManager) -> None:
-    stream = hub.subscribe(trigger_id=1, trigger=reads(Feed())(), key=KEY)
-    first = asyncio.create_task(_next(stream))
-    await settle()
-    with pytest.raises(StreamError, match="Two tasks"):
-        await anext(stream)
-    first.cancel()
-
-
-async def _next(stream: AsyncIterator[Any]) -> Any:
-    return await anext(stream)
-
-
-async def test_the_fast_path_has_the_same_shape_and_no_acks(hub: SharedStreamManager) -> None:
-    closed = asyncio.Event()
-
-    class Plain(BaseEventTrigger):
-        def serialize(self) -> tuple[str, dict[str, Any]]:
-            return "plain", {}
-
-        @classmethod
-        async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncIterator[Any]:
-            try:
-                for number in range(300):
-                    yield number
-                await asyncio.Event().wait()
-            finally:
-                closed.set()
-
-        async def filter_shared_stream(self, stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
-            async for raw in stream:
-                yield TriggerEvent(raw)
-
-    trigger = Plain()
-    runners = [Runner(hub, number, trigger) for number in range(2)]
-    await until(lambda: all(len(runner.events) == 300 for runner in runners))
-    assert runners[0].events == list(range(300))
-    assert runners[0].seqs == [None] * 300
-    for runner in runners:
-        await runner.leave()
-    assert closed.is_set()
-    assert not other_tasks()
-
-
-def test_bounds_must_make_sense() -> None:
-    spill: Any = "spill"
-    with pytest.raises(UsageError, match="overflow"):
-        SharedStreamManager(overflow=spill)
-    with pytest.raises(UsageError, match="max_outstanding"):
-        SharedStreamManager(max_outstanding=0)
 
 
 async def test_statistics_of_a_key_never_seen(hub: SharedStreamManager) -> None:

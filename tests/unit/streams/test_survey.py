@@ -1,0 +1,46 @@
+"""What is said of a live stream."""
+
+from __future__ import annotations
+
+from headrace.streams.hub import SharedStreamManager
+from stream_kit import KEY, Feed, Runner, reads, until
+
+
+def seqs(runner: Runner) -> list[int]:
+    return [seq for seq in runner.seqs if seq is not None]
+
+
+async def test_statistics_say_how_far_each_lane_is_and_who_holds_it_up() -> None:
+    class Ends(Feed):
+        def get_lane_end(self, lane: object) -> int | None:
+            return 40 if lane == "x" else None
+
+    now = 100.0
+    hub = SharedStreamManager(clock=lambda: now)
+    feed = Ends([("x", 1), ("x", 2), ("y", 3)])
+    quick = Runner(hub, 1, reads(feed)(), confirm=False)
+    assert hub.statistics(KEY).state == "starting"
+    slow = hub.subscribe(trigger_id=7, trigger=reads(feed)(), key=KEY)
+    await until(lambda: len(quick.events) == 3)
+    now = 104.0
+    statistics = hub.statistics(KEY)
+    assert (statistics.state, statistics.read, statistics.outstanding, statistics.lanes_open) == ("polling", 3, 3, 2)
+    assert (statistics.oldest_unresolved, statistics.held_by) == (4.0, "trigger 7")
+    assert [(lane.lane, lane.read, lane.end, lane.outstanding) for lane in statistics.lanes] == [("x", 2, 40, 2), ("y", 3, None, 1)]
+    for _ in range(3):
+        await anext(slow)
+    assert hub.statistics(KEY).held_by == "the store"
+    hub.confirm_persisted(seqs(quick)[:1])
+    await until(lambda: feed.advanced == [1])
+    assert hub.statistics(KEY).lanes[0].advanced == 1
+    await hub.unsubscribe(7, KEY)
+    await quick.leave()
+
+
+async def test_thousands_of_short_lanes_leave_nothing_behind() -> None:
+    hub, feed = SharedStreamManager(), Feed((f"file-{number}", number) for number in range(3000))
+    runner = Runner(hub, 1, reads(feed)(lambda raw: raw % 10 == 0))
+    await until(lambda: len(feed.advanced) == 3000)
+    statistics = hub.statistics(KEY)
+    assert (statistics.lanes_open, statistics.outstanding, statistics.oldest_unresolved) == (0, 0, None)
+    await runner.leave()
