@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -34,7 +35,7 @@ def serve_api(settings: Settings, *, migrate: bool) -> None:
     from headrace.store import open_store
 
     _make_folder(settings.home)
-    with _listen(settings.host, settings.port) as listener, open_store(settings.database, migrate=migrate) as store:
+    with _listen(settings.host, settings.port) as listener, closing(open_store(settings.database, migrate=migrate)) as store:
         app = create_app(store, key=settings.key)
         config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=5, lifespan="on")
         uvicorn.Server(config).run(sockets=[listener])
@@ -100,6 +101,6 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         raise ResourceError(
-            f"The api cannot listen on {host}, port {port}: {error.strerror}.",
+            f"The api cannot listen on {host}, port {port}: {os.strerror(error.errno or 0)}.",
             hint="Stop what listens there, or choose another with --port.",
         ) from error

@@ -10,6 +10,7 @@ import typer
 
 from headrace.cli.console import out
 from headrace.cli.lifeline import hold_lifeline
+from headrace.cli.logging import set_up_logging
 from headrace.cli.options import Master, Port
 from headrace.settings import read_settings
 
@@ -41,6 +42,7 @@ def demo(
     from headrace.demo.job import DemoOptions, run_demo  # late: it loads Arrow and Matplotlib
 
     settings = read_settings(home=home.absolute(), port=port, master=master)
+    set_up_logging(settings, quiet=True)
     options = DemoOptions(period="year" if year else "january", seed=seed, fresh=fresh, hold=hold)
     raise typer.Exit(asyncio.run(run_demo(settings, options, out)))
 

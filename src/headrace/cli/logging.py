@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from headrace.settings import Settings
 
 
-def set_up_logging(settings: Settings) -> None:
-    """Send structlog and the standard library's logging to standard error."""
+def set_up_logging(settings: Settings, *, quiet: bool = False) -> None:
+    """Send structlog and the standard library's logging to standard error; `quiet`: warnings at the least, unless `--debug`."""
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
+    if quiet and not settings.debug:
+        level = max(level, logging.WARNING)
     colours = sys.stderr.isatty()
     structlog.configure(
         processors=[

@@ -60,7 +60,7 @@ def triggers(api_url: ApiUrl = None, json: AsJson = False) -> None:
         show_json(found)
         return
     show(
-        ["trigger", "state", "#fired", "#rejected", "stream", "!failure"],
+        ["trigger", "state", "#fired", "#rejected", "~stream", "!failure"],
         [(t.name, t.state, t.fired, t.rejected, t.stream, t.failure or "") for t in found.triggers],
         empty="No trigger is registered yet: start one with `headrace triggerer --project project.py`.",
     )
@@ -80,7 +80,7 @@ def events(
         show_json(found)
         return
     show(
-        ["#seq", "id", "follows", "subject", "received", "triggers"],
+        ["#seq", "id", "follows", "subject", "received", "~triggers"],
         [(e.seq, e.id, e.follows, e.subject, ago(e.received), ", ".join(e.triggers)) for e in found.events],
         empty="No such event is in the log.",
     )
@@ -122,7 +122,7 @@ def dead_letters(api_url: ApiUrl = None, json: AsJson = False) -> None:
         show_json(found)
         return
     show(
-        ["kind", "lane", "#position", "!reason", "received"],
+        ["kind", "~lane", "#position", "!reason", "received"],
         [(d.kind, d.lane, d.position, d.reason, ago(d.received)) for d in found.dead_letters],
         empty="No dead letters: everything read so far became an event or was not wanted.",
     )

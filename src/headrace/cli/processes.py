@@ -44,6 +44,7 @@ def standalone(
     settings = read_settings(
         project=project, home=home, host=host, port=port, database_url=database_url, master=master, lookback=lookback
     ).with_key()
+    set_up_logging(settings, quiet=True)
     asyncio.run(_standalone(settings))
 
 

@@ -16,10 +16,11 @@ Cell = str | int | float | None
 
 
 def show(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty: str) -> None:
-    """Print a table; names of columns that begin with '#' are numbers, and '!' means red."""
+    """Print a table. A column's name begins with '#' for numbers, '!' for trouble (red), '~' for what may be long; '!' and '~' wrap."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column.lstrip("#!"), justify="right" if column.startswith("#") else "left", overflow="fold")
+        long = column.startswith(("!", "~"))
+        table.add_column(column.lstrip("#!~"), justify="right" if column.startswith("#") else "left", overflow="fold", no_wrap=not long)
     for row in rows:
         table.add_row(*(_cell(column, value) for column, value in zip(columns, row, strict=True)))
     if table.row_count:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import sys
 from contextlib import AsyncExitStack
@@ -112,6 +113,6 @@ def _check_port(host: str, port: int) -> None:
             return
     except OSError as error:
         raise ResourceError(
-            f"Port {port} on {host} cannot be used: {error.strerror}.",
+            f"Port {port} on {host} cannot be used: {os.strerror(error.errno or 0)}.",
             hint=f"Stop what listens there, or choose another: {Path(sys.argv[0]).name} … --port 0",
         ) from error
