@@ -155,6 +155,28 @@ async def test_advancing_twice_changes_nothing(broker: Broker) -> None:
         assert [raw.data for raw, _ in await held.take(4)] == messages(4, start=6)
 
 
+async def test_what_failed_comes_again(broker: Broker) -> None:
+    broker.put("a", messages(10))
+    producer = broker.producer()
+    async with reading(producer) as held:
+        items = await held.take(10)
+        outcomes = [AdvanceOutcome(0, 1) if raw.data == b'{"n":4}' else ACKED for raw, _ in items]
+        await producer.advance([AdvanceItem(payload, outcome) for (_, payload), outcome in zip(items, outcomes, strict=True)][:7])
+        await held.advance(items[7:])
+    async with reading(broker.producer()) as held:
+        assert [raw.data for raw, _ in await held.take(1)] == messages(1, start=4)
+
+
+async def test_what_was_rejected_does_not_come_again(broker: Broker) -> None:
+    broker.put("a", messages(10))
+    producer = broker.producer()
+    async with reading(producer) as held:
+        items = await held.take(10)
+        await producer.advance([AdvanceItem(payload, AdvanceOutcome(0, 0, rejected=1)) for _, payload in items[:5]])
+    async with reading(broker.producer()) as held:
+        assert [raw.data for raw, _ in await held.take(1)] == messages(1, start=5)
+
+
 async def test_a_stream_that_is_stopped_may_still_be_advanced(broker: Broker) -> None:
     broker.put("a", messages(5))
     producer = broker.producer()

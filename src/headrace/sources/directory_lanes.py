@@ -30,7 +30,10 @@ class Found(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """One file on its way. Offsets in bytes: `read` up to here, `owed` is the end of the last line handed out, `advanced` what is done."""
+    """One file on its way. Offsets in bytes: `read` up to here, `owed` is the end of the last line handed out, `advanced` what is done.
+
+    `held`: a line failed, and what is done ends before it.
+    """
 
     name: str
     found: Found
@@ -40,6 +43,7 @@ class Lane:
     since: float
     state: State = "queued"
     final: bool = False
+    held: bool = False
 
     @property
     def size(self) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Hashable, Iterable, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -92,14 +93,22 @@ class DirectoryProducer(SharedStreamProducer):
             self._changed.set()
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
-        """Record durably that the lane is done to the end of the last line of `batch`; what was recorded before is not recorded again."""
-        last: Place = max((item.broker_payload for item in batch), key=lambda place: place.end)
-        lane = self._lanes.get(last.lane)
-        if lane is None or last.end <= lane.advanced:
+        """Record durably that the lane is done to the end of the last line of `batch`; what was recorded before is not recorded again.
+
+        A line that a subscriber failed on is not passed: the lane is held before it, and comes again from there at the next opening.
+        """
+        lane = self._lanes.get(batch[0].broker_payload.lane)
+        if lane is None or lane.held:
             return
-        await self._record([Entry(lane.name, lane.found.file, last.end)])
-        lane.advanced = max(lane.advanced, last.end)
-        if lane.state == "settling" and lane.advanced >= lane.owed:
+        done = list(takewhile(lambda item: not item.outcome.failed, batch))
+        end = max((item.broker_payload.end for item in done), default=0)
+        if end > lane.advanced:
+            await self._record([Entry(lane.name, lane.found.file, end)])
+            lane.advanced = max(lane.advanced, end)
+        if len(done) < len(batch):
+            lane.held = True
+            log.warning("line failed, to be read again", folder=str(self._path), place=batch[len(done)].broker_payload)
+        elif lane.state == "settling" and lane.advanced >= lane.owed:
             self._changed.set()
 
     def get_advance_lane(self, broker_payload: Place) -> Hashable:
