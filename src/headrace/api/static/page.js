@@ -22,7 +22,8 @@ function duration(seconds) {
   if (seconds < 60) return `${Math.round(seconds)} s`;
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${String(Math.floor(seconds % 60)).padStart(2, "0")} s`;
   if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ${String(Math.floor((seconds % 3600) / 60)).padStart(2, "0")} min`;
-  return `${Math.floor(seconds / 86400)} d ${Math.floor((seconds % 86400) / 3600)} h`;
+  if (seconds < 31557600) return `${Math.floor(seconds / 86400)} d ${Math.floor((seconds % 86400) / 3600)} h`;
+  return `${(seconds / 31557600).toFixed(1)} years`;
 }
 
 function ago(iso) {
@@ -130,7 +131,7 @@ function table(section, items, keyOf, cellsOf, { labels = 0, total = items.lengt
 
 const LEVELS = {
   good: ["running", "succeeded", "polling"],
-  warn: ["starting", "waiting", "ending", "stopped"],
+  warn: ["starting", "waiting", "ending", "ended", "stopped"],
   bad: ["failed", "silent", "lost"],
 };
 const levelOf = (state) => Object.keys(LEVELS).find((level) => LEVELS[level].includes(state)) ?? "";
@@ -160,7 +161,6 @@ function findings(status) {
 }
 
 const firstLine = (words) => (words ? words.trim().split("\n")[0] : null);
-
 function drawVerdict(status) {
   const found = findings(status);
   const bare = !status.jobs.length && !status.triggers.length && !status.head;
