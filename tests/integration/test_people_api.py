@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from headrace.api.app import create_app
 from headrace.api.live import Live, Speed
 from headrace.client.triggerer import TriggererClient
+from headrace.errors import StorageBusy
 from headrace.store import Store, browse, open_store
 from headrace.store.overview import Overview, overview
 from headrace.wire.events import Cursor
@@ -282,6 +283,17 @@ async def test_many_who_look_share_one_snapshot(store: Store) -> None:
     assert len(set(frames)) == 1
     for watcher in watchers:
         await watcher.aclose()
+
+
+class BrokenLive(Live):
+    """A status over a database that does not answer."""
+
+    def _read(self) -> Overview:
+        raise StorageBusy("The database does not answer.")
+
+
+async def test_a_database_that_does_not_answer_ends_the_stream_in_peace(store: Store) -> None:
+    assert [frame async for frame in BrokenLive(store).frames()] == []
 
 
 async def test_closing_ends_every_stream(store: Store) -> None:

@@ -14,6 +14,9 @@ from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from typing import NamedTuple
 
+import structlog
+
+from headrace.errors import ResourceError
 from headrace.store import Store
 from headrace.store.overview import Overview, overview
 from headrace.store.times import moment
@@ -25,6 +28,8 @@ IDLE = 1.0
 BEAT = 5.0
 SPEED_OVER = 10.0
 VERSION = version("headrace")
+
+log = structlog.get_logger(__name__)
 
 
 class Speed:
@@ -74,7 +79,11 @@ class Live:
         spoke = 0.0
         with self._waking():
             while not self._closing.is_set():
-                shown = await self._fresh(self._clock() - TICK)
+                try:
+                    shown = await self._fresh(self._clock() - TICK)
+                except ResourceError as error:
+                    log.warning("the status cannot be read", error=str(error), hint=error.hint)
+                    return  # whoever follows comes back by himself
                 if shown.content != seen:
                     yield f"event: status\ndata: {shown.status.model_dump_json()}\n\n".encode()
                     seen, spoke = shown.content, self._clock()
