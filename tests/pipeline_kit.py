@@ -17,8 +17,10 @@ import uvicorn
 from headrace.api.app import create_app
 from headrace.pipeline.options import PipelineOptions
 from headrace.store import Store, open_store
+from headrace.store.browse import last_runs
 from headrace.store.jobs import Liveness
 from headrace.wire.events import EventItem
+from headrace.wire.runs import RunReport
 from store_kit import Holder, holder
 
 KEY = "a-deployment-key-for-tests-0123456789"
@@ -38,7 +40,7 @@ class Api:
         return f"http://127.0.0.1:{self.port}"
 
     def options(self, home: Path, **other: Any) -> PipelineOptions:
-        given = {"api_url": self.url, "key": KEY, "home": home, "tables": home / "tables", "scope": "flights"}
+        given: dict[str, Any] = {"api_url": self.url, "key": KEY, "home": home, "tables": home / "tables", "scope": "flights"}
         return PipelineOptions(**(given | other))
 
     def triggers(self, *names: str) -> dict[str, int]:
@@ -55,8 +57,15 @@ class Api:
         for start in range(0, len(items), 1000):
             feeder.append(*items[start : start + 1000])
 
-    def rows(self, query: Callable[[Store], Any]) -> Any:
-        return query(self.store)
+    def take_over(self) -> None:
+        """Let the feeders of an api that is gone feed this one."""
+        for feeder in self.feeders.values():
+            feeder.store = self.store
+
+    def runs(self) -> list[RunReport]:
+        """Return the last report of each run."""
+        with self.store.reading() as connection:
+            return last_runs(connection, limit=1_000)
 
 
 @contextmanager

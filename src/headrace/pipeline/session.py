@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -79,6 +80,7 @@ def open_session(app: str, *, master: str, work: Path) -> Iterator[SparkSession]
     work.mkdir(parents=True, exist_ok=True)
     os.environ["JAVA_HOME"] = str(find_java(work))
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)  # it would tell of a failed batch a second time, at length
     builder = SparkSession.Builder().appName(app).master(master)
     for name, value in _configuration(master, work).items():
         builder = builder.config(name, value)
@@ -101,8 +103,8 @@ def cores_of(master: str) -> int:
 
 def _configuration(master: str, work: Path) -> dict[str, str]:
     cores = str(cores_of(master))
-    logging = work / "log4j2.properties"
-    logging.write_text(_LOGGING.format(log=work / "spark.log"))
+    log4j = work / "log4j2.properties"
+    log4j.write_text(_LOGGING.format(log=work / "spark.log"))
     return {
         **_CONF,
         # Fixed in the checkpoint with the first batch. At Spark's default of 200 a batch takes 20 seconds.
@@ -112,5 +114,5 @@ def _configuration(master: str, work: Path) -> dict[str, str]:
         "spark.sql.streaming.checkpointFileManagerClass": _LOCAL_CHECKPOINTS,
         "spark.local.dir": str(work / "scratch"),
         "spark.sql.warehouse.dir": str(work / "warehouse"),
-        "spark.driver.extraJavaOptions": " ".join([*_JVM, f"-Dlog4j2.configurationFile={logging.absolute().as_uri()}"]),
+        "spark.driver.extraJavaOptions": " ".join([*_JVM, f"-Dlog4j2.configurationFile={log4j.absolute().as_uri()}"]),
     }

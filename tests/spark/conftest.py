@@ -1,0 +1,31 @@
+"""One Spark session for the whole run: starting one costs more than most tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headrace.pipeline.session import open_session
+from pipeline_kit import Api, running_api
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    with open_session("tests", master="local[2]", work=tmp_path_factory.mktemp("spark")) as session:
+        yield session
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def api(home: Path) -> Iterator[Api]:
+    with running_api(home) as running:
+        yield running

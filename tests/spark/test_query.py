@@ -1,0 +1,260 @@
+"""The real streaming query, from the real api's log to Parquet."""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from headrace.errors import PipelineError, ResourceError
+from headrace.pipeline.driver import run_pipeline
+from headrace.pipeline.schemas import PIPELINE_COLUMNS
+from headrace.project import Project
+from headrace.wire.events import EventItem
+from pipeline_kit import Api, leg, running_api
+from pipeline_run import commit_again, files, running, table
+
+pytestmark = pytest.mark.spark
+
+
+def ordered_project() -> Project:
+    project = Project("flights")
+
+    @project.pipeline(on="legs.*", table="legs")
+    def legs(events: DataFrame) -> DataFrame:
+        return events.select("position", "mark", "seq", "id", "follows", "payload.n")
+
+    return project
+
+
+def chains(count: int, length: int, *firings: int) -> list[EventItem]:
+    return [
+        leg(f"{chain}-{link}", *firings, follows=f"{chain}-{link - 1}" if link else None, n=link)
+        for chain in range(count)
+        for link in range(length)
+    ]
+
+
+def in_order(rows: list[dict[str, object]]) -> bool:
+    place = {row["id"]: row["position"] for row in rows}
+    return all(row["follows"] is None or place[row["follows"]] < row["position"] for row in rows)  # type: ignore[operator]
+
+
+def test_shuffled_and_duplicated_events_are_handled_once_and_in_order(api: Api, home: Path, spark: SparkSession) -> None:
+    ids = api.triggers("legs.a", "legs.b")
+    feed = chains(40, 10, *ids.values())
+    feed += random.Random(1).sample(feed, 50)
+    random.Random(2).shuffle(feed)
+    options = api.options(home, max_rows=100)
+    with running(ordered_project(), options, spark) as run:
+        api.feed(feed)
+        run.until_committed(api, 400)
+    rows = table(options, "legs")
+    assert [row["position"] for row in rows] == list(range(1, 401))
+    assert {row["seq"] for row in rows} == set(range(1, 401))
+    assert {row["mark"] for row in rows} == {None}
+    assert in_order(rows)
+    cursor = api.store.scopes.cursor("flights")
+    assert (cursor.ordered, cursor.waiting, cursor.lost, cursor.late, cursor.cycles) == (400, 0, 0, 0, 0)
+    assert sum(report.rows or 0 for report in api.runs()) == 400
+    assert {report.state for report in api.runs()} == {"succeeded"}
+    assert sorted(seq for report in api.runs() for first, last in report.seqs for seq in range(first, last + 1)) == list(range(1, 401))
+    assert spark.read.parquet(str(options.tables / "legs")).count() == 400
+
+
+def test_a_leader_that_does_not_come_is_given_up_and_its_followers_go_on(api: Api, home: Path, spark: SparkSession) -> None:
+    trigger = api.triggers("legs.a")["legs.a"]
+    options = api.options(home, lookback=1.0)
+    with running(ordered_project(), options, spark) as run:
+        api.feed([leg("c", trigger, follows="b", n=3), leg("b", trigger, follows="a", n=2)])
+        run.until_told(api, lambda cursor: cursor.ordered == 2)
+        api.feed([leg("a", trigger, n=1)])
+        run.until_committed(api, 3)
+    assert [(row["id"], row["mark"]) for row in table(options, "legs")] == [("b", "lost"), ("c", None), ("a", "late")]
+    cursor = api.store.scopes.cursor("flights")
+    assert (cursor.waiting, cursor.lost, cursor.late) == (0, 1, 1)
+
+
+def test_what_waits_survives_a_restart(api: Api, home: Path, spark: SparkSession) -> None:
+    trigger = api.triggers("legs.a")["legs.a"]
+    options = api.options(home)
+    with running(ordered_project(), options, spark) as run:
+        api.feed([leg("b", trigger, follows="a", n=2), leg("x", trigger, n=0)])
+        run.until_committed(api, 2)
+    assert api.store.scopes.cursor("flights").waiting == 1
+    with running(ordered_project(), options, spark) as run:
+        api.feed([leg("a", trigger, n=1)])
+        run.until_committed(api, 3)
+    assert [row["id"] for row in table(options, "legs")] == ["x", "a", "b"]
+
+
+def test_a_batch_that_runs_again_changes_nothing(api: Api, home: Path, spark: SparkSession) -> None:
+    trigger = api.triggers("legs.a")["legs.a"]
+    options = api.options(home)
+    calls: list[int] = []
+    project = ordered_project()
+
+    @project.pipeline(on="legs.*", table="counted", payload="n long")
+    def counted(events: DataFrame) -> DataFrame:
+        calls.append(1)
+        return events.agg(fn.sum("payload.n").alias("n"))
+
+    with running(project, options, spark) as run:
+        api.feed([leg("b", trigger, follows="a", n=2), leg("x", trigger, n=0)])
+        run.until_committed(api, 2)
+        api.feed([leg("a", trigger, n=1)])
+        run.until_committed(api, 3)
+    before, reports, called = [table(options, name) for name in ("legs", "counted")], api.runs(), len(calls)
+    assert [row["id"] for row in before[0]] == ["x", "a", "b"]
+
+    batch = commit_again(options)
+    # The crash came between the two pipelines: one table has the batch, the other has not.
+    (lost,) = [path for path in files(options, "counted") if f"-{batch:09d}-" in path.name]
+    lost.unlink()
+    with running(project, options, spark) as run:
+        api.feed([leg("y", trigger, n=5)])
+        run.until_committed(api, 4)
+    assert table(options, "legs")[:3] == before[0]
+    assert table(options, "counted")[:-1] == before[1]
+    assert [row["position"] for row in table(options, "legs")] == [1, 2, 3, 4]
+    assert len(calls) == called + 2
+    told = {report.run_id: (report.state, report.rows, report.seqs) for report in api.runs()}
+    assert all(told[report.run_id] == (report.state, report.rows, report.seqs) for report in reports)
+
+
+def test_each_pipeline_gets_the_events_of_its_triggers(api: Api, home: Path, spark: SparkSession) -> None:
+    ids = api.triggers("legs.a", "legs.b", "other.c")
+    options = api.options(home)
+    project = ordered_project()
+    got: list[str] = []
+    columns: list[str] = []
+
+    @project.pipeline(on="legs.b")
+    def only_b(events: DataFrame) -> None:
+        columns.extend(events.columns)
+        got.extend(row.id for row in events.collect())
+
+    @project.pipeline(on="nothing.*", table="never")
+    def never(events: DataFrame) -> DataFrame:
+        raise AssertionError("it has no events")
+
+    with running(project, options, spark) as run:
+        api.feed(
+            [
+                leg("1", ids["legs.a"], n=1),
+                leg("2", ids["legs.b"], n=1, follows="3"),
+                leg("3", ids["other.c"], n=1),
+                leg("4", ids["legs.a"], ids["legs.b"], n=1),
+            ]
+        )
+        run.until_committed(api, 4)
+    assert got == ["2", "4"]
+    assert [row["id"] for row in table(options, "legs")] == ["1", "2", "4"]
+    assert tuple(columns) == PIPELINE_COLUMNS
+    assert not files(options, "never")
+
+
+def test_an_api_that_goes_away_and_comes_back_is_waited_for(home: Path, spark: SparkSession) -> None:
+    with running_api(home) as first:
+        trigger = first.triggers("legs.a")["legs.a"]
+        options, port = first.options(home), first.port
+        run_context = running(ordered_project(), options, spark)
+        run = run_context.__enter__()
+        first.feed([leg("a", trigger, n=1)])
+        run.until_committed(first, 1)
+    with running_api(home, port) as second:
+        second.feeders.update(first.feeders)
+        second.take_over()
+        second.feed([leg("b", trigger, n=1)])
+        run.until_committed(second, 2)
+        run_context.__exit__(None, None, None)
+    assert [row["id"] for row in table(options, "legs")] == ["a", "b"]
+
+
+def test_a_pipeline_that_raises_is_tried_again_then_stops_the_query_and_loses_nothing(api: Api, home: Path, spark: SparkSession) -> None:
+    trigger = api.triggers("legs.a")["legs.a"]
+    options = api.options(home)
+    project = ordered_project()
+    broken = threading.Event()
+    broken.set()
+
+    @project.pipeline(on="legs.*", table="sums", payload="n long")
+    def sums(events: DataFrame) -> DataFrame:
+        if broken.is_set():
+            return events.select("payload.nonsense")
+        return events.select("payload.n")
+
+    with running(project, options, spark) as run:
+        api.feed([leg("a", trigger, n=1)])
+        failure = run.until_failed()
+    assert isinstance(failure, PipelineError)
+    assert "The pipeline 'sums' failed: [FIELD_NOT_FOUND]" in str(failure)
+    assert 'return events.select("payload.nonsense")' in str(failure)
+    assert "test_query.py" in str(failure)
+    assert "SQLSTATE" not in str(failure)
+    failed = [report for report in api.runs() if report.pipeline == "sums"]
+    assert sorted((report.attempt, report.state) for report in failed) == [(1, "failed"), (2, "failed"), (3, "failed")]
+    assert "nonsense" in (failed[0].error or "")
+    assert not files(options, "sums")
+
+    broken.clear()
+    with running(project, options, spark) as run:
+        run.until_committed(api, 1)
+    assert table(options, "sums") == [{"n": 1}]
+    assert [row["id"] for row in table(options, "legs")] == ["a"]
+
+
+def test_a_function_that_fails_in_a_worker_shows_its_own_line(api: Api, home: Path, spark: SparkSession) -> None:
+    trigger = api.triggers("legs.a")["legs.a"]
+    project = Project("flights")
+
+    @project.pipeline(on="legs.*", table="sums", payload="n long")
+    def sums(events: DataFrame) -> DataFrame:
+        inverse = fn.udf(lambda n: 1 // (n - 1), "long")
+        return events.select(inverse("payload.n").alias("n"))
+
+    with running(project, api.options(home), spark) as run:
+        api.feed([leg("a", trigger, n=1)])
+        failure = str(run.until_failed())
+    assert "The pipeline 'sums' failed: ZeroDivisionError: " in failure
+    assert "lambda n: 1 // (n - 1)" in failure
+    assert len(failure.splitlines()) == 2
+
+
+def test_one_process_at_a_time_runs_a_scope(api: Api, home: Path, spark: SparkSession) -> None:
+    options = api.options(home)
+    trigger = api.triggers("legs.a")["legs.a"]
+    with running(ordered_project(), options, spark) as run:
+        api.feed([leg("a", trigger, n=1)])
+        run.until_committed(api, 1)
+        with pytest.raises(ResourceError, match="Another process runs the scope 'flights'"):
+            run_pipeline(ordered_project(), options, threading.Event(), spark)
+
+
+def test_payload_fields_are_learned_and_widened(api: Api, home: Path, spark: SparkSession) -> None:
+    trigger = api.triggers("legs.a")["legs.a"]
+    options = api.options(home)
+    project = Project("flights")
+    seen: list[str] = []
+
+    @project.pipeline(on="legs.*")
+    def look(events: DataFrame) -> None:
+        seen.append(events.select("payload.*").schema.simpleString())
+
+    with running(project, options, spark) as run:
+        api.feed([leg("a", trigger, n=1, gate=None)])
+        run.until_committed(api, 1)
+        api.feed([leg("b", trigger, n=1.5, gate={"name": "A1"})])
+        run.until_committed(api, 2)
+    with running(project, options, spark) as run:
+        api.feed([leg("c", trigger, more=[1])])
+        run.until_committed(api, 3)
+    assert seen == [
+        "struct<gate:string,leg:string,n:bigint>",
+        "struct<gate:struct<name:string>,leg:string,n:double>",
+        "struct<gate:struct<name:string>,leg:string,n:double,more:array<bigint>>",
+    ]
