@@ -32,13 +32,14 @@ def serve_api(settings: Settings, *, migrate: bool) -> None:
     import uvicorn
 
     from headrace.api.app import create_app
+    from headrace.api.server import Server
     from headrace.store import open_store
 
     _make_folder(settings.home)
     with _listen(settings.host, settings.port) as listener, closing(open_store(settings.database, migrate=migrate)) as store:
         app = create_app(store, key=settings.key)
         config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=5, lifespan="on")
-        uvicorn.Server(config).run(sockets=[listener])
+        Server(app, config).run(sockets=[listener])
 
 
 async def run_triggerer(settings: Settings) -> None:
@@ -56,10 +57,13 @@ async def run_triggerer(settings: Settings) -> None:
 def run_pipelines(settings: Settings) -> None:
     """Run the project's pipelines until SIGINT or SIGTERM."""
     from headrace.pipeline.driver import PipelineOptions, run_pipeline
+    from headrace.pipeline.java import find_java
 
     project = read_project(settings)
     project.declaration()
-    _make_folder(settings.home)
+    work = settings.home.absolute() / "spark"
+    _make_folder(work)
+    find_java(work)  # before anything is waited for: without Java there is nothing to wait for
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Hashable
-from itertools import count
+from uuid import uuid4
 
 import msgspec
 import structlog
@@ -11,7 +11,7 @@ import structlog
 from headrace.core.envelope import Sealed
 from headrace.engine.outbox import Outbox, Pending
 from headrace.engine.sealer import event_item
-from headrace.streams.hub import SharedStreamManager
+from headrace.streams.hub import Origin, SharedStreamManager
 from headrace.triggers.base import BaseEventTrigger, BaseTrigger, stream_name
 from headrace.triggers.event import TriggerEvent
 from headrace.wire.events import DeadLetterItem
@@ -27,7 +27,8 @@ class Firing:
         self._hub = hub
         self._outbox = outbox
         self.key: Hashable | None = trigger.shared_stream_key() if isinstance(trigger, BaseEventTrigger) else None
-        self._numbers = count()
+        self._origin: Origin | None = None
+        self._index = 0
         self._events: AsyncIterator[TriggerEvent] | None = None
         self._log = structlog.get_logger(__name__).bind(trigger=workload.name)
 
@@ -60,9 +61,9 @@ class Firing:
     def _pending(self, event: TriggerEvent) -> Pending:
         """Return the item to store. An event that cannot be JSON fails by itself, never the trigger."""
         seq = None if self.key is None else self._hub.bind_pending_event(trigger_id=self._workload.trigger_id, key=self.key)
+        origin = None if self.key is None else self._hub.origin(trigger_id=self._workload.trigger_id, key=self.key)
         stream = f"trigger:{self._workload.name}" if self.key is None else stream_name(self.key)
-        number = next(self._numbers)
-        name = event.id or f"{self._workload.name}/{self._workload.epoch}/{number}"
+        name = event.id or self._name(origin)
         sealed = Sealed(
             id=name,
             source=event.source or f"headrace:{stream}",
@@ -74,7 +75,8 @@ class Firing:
         trigger_ids = [self._workload.trigger_id]
         try:
             payload = msgspec.json.encode(event.payload).decode()
-            return Pending(event_item(sealed, payload, trigger_ids, stream=stream), seq)
+            lane, position = origin or (None, None)
+            return Pending(event_item(sealed, payload, trigger_ids, stream=stream, lane=lane, position=position), seq)
         except (TypeError, ValueError) as error:
             self._log.error("event cannot be stored, kept as a dead letter", id=name, error=str(error))
             if seq is not None:
@@ -89,3 +91,11 @@ class Firing:
                 triggers=trigger_ids,
             )
             return Pending(letter, seq)
+
+    def _name(self, origin: Origin | None) -> str:
+        """Return an id for an event that has none: the same again when the same raw event is delivered again, where it has a position."""
+        if origin is None or origin.position is None:
+            return f"{self._workload.name}/{uuid4().hex}"
+        self._index = self._index + 1 if origin == self._origin else 0
+        self._origin = origin
+        return f"{self._workload.name}/{origin.lane}/{origin.position}/{self._index}"

@@ -108,7 +108,7 @@ def _configuration(master: str, work: Path) -> dict[str, str]:
     return {
         **_CONF,
         # Fixed in the checkpoint with the first batch. At Spark's default of 200 a batch takes 20 seconds.
-        "spark.sql.shuffle.partitions": cores,
+        "spark.sql.shuffle.partitions": os.environ.get("XP", cores),
         "spark.default.parallelism": cores,
         # Does not fork a child process for each file, as the default does where Hadoop's native library is missing.
         "spark.sql.streaming.checkpointFileManagerClass": _LOCAL_CHECKPOINTS,

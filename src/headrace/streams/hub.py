@@ -15,8 +15,8 @@ from typing import Any, Final
 from headrace.core.obligation import Counts
 from headrace.errors import StreamError
 from headrace.streams.fastpath import FastPath
-from headrace.streams.group import Group
-from headrace.streams.matched import Malformed, Matched, WatchSink
+from headrace.streams.group import Group, lane_name
+from headrace.streams.matched import Malformed, Matched, Origin, WatchSink
 from headrace.streams.policy import Overflow, StreamPolicy
 from headrace.streams.statistics import StreamStatistics
 from headrace.streams.survey import survey
@@ -24,7 +24,7 @@ from headrace.streams.watches import WatchSet
 from headrace.triggers.base import BaseEventTrigger, has_acks, stream_name
 from headrace.triggers.watch import WatchTrigger
 
-__all__ = ["Malformed", "Matched", "SharedStreamManager", "StreamStatistics", "WatchSink"]
+__all__ = ["Malformed", "Matched", "Origin", "SharedStreamManager", "StreamStatistics", "WatchSink"]
 
 SEQ_BITS: Final = 40
 """A seq is the number of its stream and, in so many bits, a count within it."""
@@ -93,6 +93,13 @@ class SharedStreamManager:
         group = self._groups.get(key)
         mailbox = None if group is None else group.mailboxes.get(trigger_id)
         return None if mailbox is None else mailbox.bind()
+
+    def origin(self, *, trigger_id: int, key: Hashable) -> Origin | None:
+        """Return the place of the raw event the filter is at; None: it is at none."""
+        group = self._groups.get(key)
+        mailbox = None if group is None else group.mailboxes.get(trigger_id)
+        entry = None if mailbox is None else mailbox.reader.open
+        return None if entry is None else Origin(lane_name(entry.lane.key), entry.position)
 
     def confirm_persisted(self, seqs: Iterable[int]) -> None:
         """Record that these are durable; those that are unknown, late or doubled change nothing."""

@@ -8,6 +8,13 @@ from headrace.core.envelope import Envelope
 from headrace.triggers.raw import RawEvent
 
 
+class Origin(NamedTuple):
+    """The place of a raw event in its stream; `position` is None where the upstream has none."""
+
+    lane: str
+    position: int | None
+
+
 class Matched(NamedTuple):
     """One raw event that watches with one envelope want, owed until `confirm_persisted([seq])`.
 
