@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from headrace.wire.backlog import SpillItem
 from headrace.wire.model import Timestamp, Wire
 
 ItemStatus = Literal["stored", "duplicate", "fenced", "invalid"]
@@ -45,18 +46,20 @@ class DeadLetterItem(Wire):
 
 
 class EventBatch(Wire):
-    """Events and dead letters, stored in one commit. `epochs` gives, for each trigger named, the epoch of the sender's lease."""
+    """Events, dead letters and spills, stored in one commit. `epochs` gives, for each trigger named, the epoch of the sender's lease."""
 
     epochs: dict[int, int]
     events: list[EventItem] = []
     dead_letters: list[DeadLetterItem] = []
+    spills: list[SpillItem] = []
 
 
 class BatchStored(Wire):
-    """One status for each event and each dead letter, in the order they were sent."""
+    """One status for each event, each dead letter and each spill, in the order they were sent."""
 
     events: list[ItemStatus]
     dead_letters: list[ItemStatus]
+    spills: list[ItemStatus] = []
 
 
 class Cursor(Wire):

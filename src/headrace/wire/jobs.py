@@ -49,10 +49,11 @@ class Heartbeat(Wire):
 
 
 class HeartbeatAnswer(Wire):
-    """What the api wants of the job, and the leases that it still holds."""
+    """What the api wants of the job, the leases it still holds, and how much is kept in its triggers' backlogs."""
 
     wanted: Wanted
     leases: list[Lease]
+    backlogs: dict[int, int] = {}
 
 
 class CompleteJob(Wire):

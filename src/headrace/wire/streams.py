@@ -6,12 +6,13 @@ from headrace.wire.model import Wire
 
 
 class LaneReport(Wire):
-    """One lane: the last position read, the last position advanced, and the end of the lane where the upstream knows it."""
+    """One lane: the last position read and the last advanced; where the upstream knows them, its end and what the upstream has committed."""
 
     lane: str
     read: int | None = None
     advanced: int | None = None
     end: int | None = None
+    committed: int | None = None
     outstanding: int = 0
 
 

@@ -73,6 +73,7 @@ class RunTrigger(Wire):
     queue: str
     epoch: int
     log_name: str
+    backlog: int = 0
 
 
 class Workloads(Wire):

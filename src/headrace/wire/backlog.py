@@ -1,0 +1,54 @@
+"""The backlog: raw events kept durably for a trigger that could not take them. Spilled in the event batch; drained and settled here."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from headrace.wire.model import Wire
+
+Answer = Literal["fired", "filtered", "rejected", "dead_lettered"]
+"""How a trigger answered a raw event in the end."""
+
+
+class SpillItem(Wire):
+    """One raw event to keep for these triggers. Kept once for each (trigger, stream, lane, position), however often it is sent."""
+
+    stream: str
+    lane: str
+    position: int | None = None
+    raw: str
+    triggers: list[int] = Field(min_length=1)
+
+
+class BacklogItem(Wire):
+    """One kept raw event; `number` rises in the order of keeping, which within a lane is the order of positions."""
+
+    number: int
+    stream: str
+    lane: str
+    position: int | None
+    raw: str
+    attempts: int = 0
+
+
+class BacklogPage(Wire):
+    """GET /execution/triggers/{id}/backlog?after=&limit=: the oldest first; `depth` is how many are kept in all."""
+
+    items: list[BacklogItem]
+    depth: int
+
+
+class Settled(Wire):
+    """How one kept raw event was answered."""
+
+    number: int
+    answer: Answer
+
+
+class SettleBacklog(Wire):
+    """POST /execution/triggers/{id}/backlog/settle: these are answered and go; one that is gone already changes nothing."""
+
+    epoch: int
+    settled: list[Settled]
