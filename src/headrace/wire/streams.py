@@ -6,7 +6,7 @@ from headrace.wire.model import Wire
 
 
 class LaneReport(Wire):
-    """One lane: the last position read and the last advanced; where the upstream knows them, its end and what the upstream has committed."""
+    """One lane: the last position read and the last advanced; its end and what the upstream has committed, where that is known."""
 
     lane: str
     read: int | None = None
