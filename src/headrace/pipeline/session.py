@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from headrace.pipeline.java import find_java
 
-HEAP: Final = "700m"
+HEAP: Final = "640m"
 
 _JVM: Final = (
     # One compiler tier and one collector thread: starts in half the time and stays small.
@@ -79,6 +79,7 @@ def open_session(app: str, *, master: str, work: Path) -> Iterator[SparkSession]
     """
     work.mkdir(parents=True, exist_ok=True)
     os.environ["JAVA_HOME"] = str(find_java(work))
+    os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # with an arena for each thread the JVM grows by hundreds of megabytes
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)  # it would tell of a failed batch a second time, at length
     builder = SparkSession.Builder().appName(app).master(master)
@@ -108,7 +109,7 @@ def _configuration(master: str, work: Path) -> dict[str, str]:
     return {
         **_CONF,
         # Fixed in the checkpoint with the first batch. At Spark's default of 200 a batch takes 20 seconds.
-        "spark.sql.shuffle.partitions": os.environ.get("XP", cores),
+        "spark.sql.shuffle.partitions": cores,
         "spark.default.parallelism": cores,
         # Does not fork a child process for each file, as the default does where Hadoop's native library is missing.
         "spark.sql.streaming.checkpointFileManagerClass": _LOCAL_CHECKPOINTS,
