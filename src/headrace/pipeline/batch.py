@@ -80,7 +80,8 @@ class BatchRunner:
                     self._run(part, events, batch)
             finally:
                 events.unpersist()
-            self._out.courier.flush(self._stop.is_set)
+            if not self._out.courier.flush(self._stop.is_set):
+                raise Stopping("The pipeline was stopped before the api heard of its runs; the batch comes again, its tables stay.")
         self.held[batch] = held
         seconds = round(time.perf_counter() - started, 3)
         self._log.info("batch handled", batch=batch, released=held.released, waiting=held.waiting, pipelines=len(slices), seconds=seconds)

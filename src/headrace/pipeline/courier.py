@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
@@ -17,6 +18,9 @@ from headrace.wire.runs import RunReport
 
 _MOST_RUNS: Final = 200
 _LONGEST_PAUSE: Final = 5.0
+
+LAST_WORDS: Final = 5.0
+"""Seconds for which a process that is to end still tries to be heard."""
 
 
 class Courier:
@@ -39,8 +43,8 @@ class Courier:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        """Send what is left, for a few seconds."""
-        self.flush(lambda: False, patience=5.0)
+        """Send what is left, for LAST_WORDS seconds."""
+        self.flush(lambda: True)
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -59,15 +63,17 @@ class Courier:
             self._cursor = cursor
             self._changed.notify_all()
 
-    def flush(self, given_up: Callable[[], bool], patience: float = 3600.0) -> bool:
-        """Wait until all was sent; False if `given_up` said so, or after `patience` seconds."""
+    def flush(self, hurry: Callable[[], bool]) -> bool:
+        """Wait until all was sent; False if it was not within LAST_WORDS seconds from when `hurry` first said so."""
+        deadline: float | None = None
         with self._changed:
-            return self._changed.wait_for(lambda: given_up() or self._idle(), patience) and self._idle()
-
-    def wake(self) -> None:
-        """Let those who wait in `flush` ask `given_up` again."""
-        with self._changed:
-            self._changed.notify_all()
+            while not self._idle():
+                if deadline is None and hurry():
+                    deadline = time.monotonic() + LAST_WORDS
+                if deadline is not None and time.monotonic() >= deadline:
+                    return False
+                self._changed.wait(0.1)
+        return True
 
     def _idle(self) -> bool:
         return not self._busy and not self._runs and self._cursor is None

@@ -1,0 +1,86 @@
+"""What the driver tells the real api; it needs no session."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from headrace.client.pipeline import PipelineClient
+from headrace.pipeline.courier import Courier
+from headrace.pipeline.heart import Heart
+from headrace.store.tables import jobs
+from headrace.wire.events import Cursor
+from headrace.wire.jobs import CompleteJob, RegisterJob
+from headrace.wire.runs import RunReport, RunState
+from pipeline_kit import KEY, Api, running_api, until
+
+
+def registered(api: Api) -> PipelineClient:
+    client = PipelineClient(api.url, key=KEY)
+    client.register(RegisterJob(registration_id="the-pipeline", kind="pipeline", hostname="here", pid=1, project="flights"))
+    return client
+
+
+def run(number: int, state: RunState = "succeeded") -> RunReport:
+    return RunReport(run_id=f"run-{number}", pipeline="legs", scope="flights", batch=number, state=state, started=datetime.now(UTC))
+
+
+def test_reports_and_the_last_cursor_reach_the_api(api: Api) -> None:
+    with registered(api) as client, Courier(client, "flights") as courier:
+        courier.report(run(1, "running"))
+        courier.report(run(1))
+        for number in range(300):
+            courier.report(run(number + 2))
+            courier.commit(Cursor(cursor=number, batch=number))
+        assert courier.flush(lambda: False)
+        assert api.store.scopes.cursor("flights").cursor == 299
+        assert {report.state for report in api.runs()} == {"succeeded"}
+        assert len(api.runs()) == 301
+
+
+def test_an_api_that_is_away_gets_its_reports_when_it_is_back(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.pipeline.courier.LAST_WORDS", 0.2)
+    with running_api(home) as first:
+        client, port = registered(first), first.port
+    with client, Courier(client, "flights") as courier:
+        courier.report(run(1))
+        assert not courier.flush(lambda: True)
+        with running_api(home, port) as second:
+            assert courier.flush(lambda: False)
+            assert [report.run_id for report in second.runs()] == ["run-1"]
+
+
+def test_what_the_api_refuses_is_dropped(api: Api) -> None:
+    with registered(api) as client, Courier(client, "flights") as courier:
+        client.complete(CompleteJob(state="succeeded"))
+        courier.report(run(1))
+        assert courier.flush(lambda: False)
+    assert api.runs() == []
+
+
+def test_a_heart_stops_the_process_when_its_job_is_no_more(api: Api) -> None:
+    stop = threading.Event()
+    with registered(api) as client, Heart(client, 0.01, stop) as heart:
+        client.complete(CompleteJob(state="failed", reason="given up on"))
+        until(stop.is_set, "the heart saw it")
+    assert heart.failure is not None
+
+
+def test_a_heart_beats_on_while_the_api_is_away(home: Path) -> None:
+    stop = threading.Event()
+    with running_api(home) as first:
+        client, port = registered(first), first.port
+    with client, Heart(client, 0.01, stop) as heart, running_api(home, port) as second:
+        opened = second.store.now()
+
+        def beaten() -> bool:
+            with second.store.reading() as connection:
+                return bool(connection.execute(select(jobs.c.heartbeat)).scalar_one() > opened)
+
+        until(beaten, "a heartbeat after the api came back")
+    assert heart.failure is None
+    assert not stop.is_set()

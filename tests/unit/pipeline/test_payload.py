@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from headrace.pipeline.payload import merged, widest
+
+
+def struct(**fields: DataType) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in fields.items()])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        (LongType(), LongType(), LongType()),
+        (LongType(), DoubleType(), DoubleType()),
+        (LongType(), DecimalType(20, 0), DoubleType()),
+        (NullType(), LongType(), LongType()),
+        (BooleanType(), LongType(), StringType()),
+        (struct(a=LongType()), StringType(), StringType()),
+        (ArrayType(LongType()), ArrayType(DoubleType()), ArrayType(DoubleType())),
+        (ArrayType(NullType()), ArrayType(struct(a=LongType())), ArrayType(struct(a=LongType()))),
+        (struct(a=LongType()), struct(b=NullType(), a=DoubleType()), struct(a=DoubleType(), b=NullType())),
+    ],
+)
+def test_the_widest_of_two_types(one: DataType, other: DataType, both: DataType) -> None:
+    assert widest(one, other) == both
+    if not isinstance(both, StructType):
+        assert widest(other, one) == both
+
+
+def test_fields_keep_their_place_and_new_ones_come_last() -> None:
+    assert merged(struct(b=LongType(), a=NullType()), struct(c=LongType(), a=StringType())).names == ["b", "a", "c"]
