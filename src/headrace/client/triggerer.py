@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import quote
@@ -10,6 +11,8 @@ import httpx
 
 from headrace.client.answers import TIMEOUT_SECONDS, bearer, checked, options, reached, understood
 from headrace.errors import ApiRefused
+from headrace.wire.backlog import BacklogPage, SettleBacklog
+from headrace.wire.custody import LaneMarks, Receipts
 from headrace.wire.events import BatchStored, EventBatch
 from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
 from headrace.wire.model import Wire
@@ -75,8 +78,25 @@ class TriggererClient:
         return (await self._ask("POST", "/execution/triggers/workloads", asked, Workloads)).workloads
 
     async def store(self, batch: EventBatch) -> BatchStored:
-        """Store events and dead letters in one durable commit."""
+        """Store events, dead letters and spills in one durable commit."""
         return await self._ask("POST", "/execution/triggers/events", batch, BatchStored)
+
+    async def backlog(self, trigger_id: int, after: int, limit: int) -> BacklogPage:
+        """Return what is kept for a trigger with number > `after`, at most `limit`, the oldest first."""
+        params = {"after": after, "limit": limit}
+        return await self._ask("GET", f"/execution/triggers/{trigger_id}/backlog", None, BacklogPage, params=params)
+
+    async def settle(self, trigger_id: int, settled: SettleBacklog) -> None:
+        """Record how kept raw events were answered; they go, and an unknown number changes nothing."""
+        await self._send("POST", f"/execution/triggers/{trigger_id}/backlog/settle", settled)
+
+    async def receipts(self, receipts: Receipts) -> None:
+        """Record stretches of lanes that are about to be advanced, in one durable commit."""
+        await self._send("POST", "/execution/streams/receipts", receipts)
+
+    async def marks(self, stream: str) -> LaneMarks:
+        """Return how far the custody of each lane of a stream is recorded."""
+        return await self._ask("GET", "/execution/streams/marks", None, LaneMarks, params={"stream": stream})
 
     async def failure(self, trigger_id: int, failure: TriggerFailure) -> None:
         """Record why a trigger failed."""
@@ -92,14 +112,25 @@ class TriggererClient:
             raise ApiRefused("This process has not registered a job yet.", problem="unauthorized")
         return self._job
 
-    async def _ask(self, method: str, path: str, body: Wire, answer: type[M], *, token: str | None = None) -> M:
-        response = await self._send(method, path, body, token=token)
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        body: Wire | None,
+        answer: type[M],
+        *,
+        params: Mapping[str, int | str] | None = None,
+        token: str | None = None,
+    ) -> M:
+        response = await self._send(method, path, body, params=params, token=token)
         with understood(self._url):
             return answer.model_validate_json(response.content)
 
-    async def _send(self, method: str, path: str, body: Wire, *, token: str | None = None) -> httpx.Response:
+    async def _send(
+        self, method: str, path: str, body: Wire | None, *, params: Mapping[str, int | str] | None = None, token: str | None = None
+    ) -> httpx.Response:
         headers = JSON | bearer(self._registered.token if token is None else token)
-        content = body.model_dump_json().encode()
+        content = None if body is None else body.model_dump_json().encode()
         with reached(self._url):
-            response = await self._http.request(method, path, content=content, headers=headers)
+            response = await self._http.request(method, path, content=content, params=params, headers=headers)
         return checked(response)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from headrace.wire.backlog import BacklogPage, SettleBacklog
+from headrace.wire.custody import LaneMarks, Receipts
 from headrace.wire.events import BatchStored, EventBatch
 from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
 from headrace.wire.triggers import DeclareProject, ProjectDeclared, RunTrigger, TriggerFailure, TriggersLoaded
@@ -40,7 +42,26 @@ class TriggererControl(Protocol):
         ...
 
     async def store(self, batch: EventBatch) -> BatchStored:
-        """Store events and dead letters in one durable commit."""
+        """Store events, dead letters and spills in one durable commit."""
+        ...
+
+    async def backlog(self, trigger_id: int, after: int, limit: int) -> BacklogPage:
+        """Return what is kept for a trigger with number > `after`, at most `limit`, the oldest first.
+
+        An empty page is the end: numbers only rise, so whatever is kept later has a higher number than any page ever had.
+        """
+        ...
+
+    async def settle(self, trigger_id: int, settled: SettleBacklog) -> None:
+        """Record how kept raw events were answered; they go. What they led to must be durable before; an unknown number changes nothing."""
+        ...
+
+    async def receipts(self, receipts: Receipts) -> None:
+        """Record stretches of lanes that are about to be advanced, in one durable commit; a stretch that is recorded is left as it is."""
+        ...
+
+    async def marks(self, stream: str) -> LaneMarks:
+        """Return how far the custody of each lane of a stream is recorded; a lane that is not named has none."""
         ...
 
     async def failure(self, trigger_id: int, failure: TriggerFailure) -> None:

@@ -14,10 +14,17 @@ class LaneReport(Wire):
     end: int | None = None
     committed: int | None = None
     outstanding: int = 0
+    error: str | None = None
 
 
 class StreamReport(Wire):
-    """One shared stream: counts since the job started, and the lanes that are open (at most 100, the furthest behind first)."""
+    """One shared stream: counts since the job started, and the lanes that are open (at most 100, the furthest behind first).
+
+    `spilled` counts raw events that went into a backlog; `advances` and `advance_errors` the calls of advance that succeeded and that
+    failed or hung, `advance_seconds` the time of those that succeeded; `ack_seconds` is the sum over the resolved raw events, `resolved`,
+    of the time from publishing to the last answer; `in_flight` is how many lanes are being advanced now. `error` of a lane is why its
+    last advance failed, until one succeeds.
+    """
 
     stream: str
     state: str
@@ -27,6 +34,13 @@ class StreamReport(Wire):
     rejected: int = 0
     filtered: int = 0
     failed: int = 0
+    spilled: int = 0
+    resolved: int = 0
+    ack_seconds: float = 0.0
+    advances: int = 0
+    advance_errors: int = 0
+    advance_seconds: float = 0.0
+    in_flight: int = 0
     lanes_open: int = 0
     lanes: list[LaneReport] = []
     oldest_unresolved: float | None = None
