@@ -52,8 +52,11 @@ class Triggerer:
         while not stop.is_set():
             try:
                 await self._one_job(job, stop)
-            except* Fenced as fenced:
-                self._log.warning("this job is over, beginning a new one", reason=str(fenced.exceptions[0]))
+            except ExceptionGroup as group:
+                fault = _first(group)
+                if not isinstance(fault, Fenced):
+                    raise fault from group
+                self._log.warning("this job is over, beginning a new one", reason=str(fault))
                 job = job.model_copy(update={"registration_id": self._next_registration(), "replaces": job.registration_id})
 
     async def _one_job(self, job: RegisterJob, stop: asyncio.Event) -> None:
@@ -142,6 +145,13 @@ class _Failures:
             await self._api.failure(trigger_id, failure)
         except ApiError as trouble:  # if it is that this job is over, the heartbeat learns it too and ends the job
             self._log.warning("failure not recorded", trigger=trigger_id, error=str(trouble))
+
+
+def _first(error: Exception) -> Exception:
+    """Return the first exception in nested groups: what went wrong before the rest was cancelled."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _heartbeat(runner: Runner) -> Heartbeat:
