@@ -49,7 +49,9 @@ class Scope:
 
     def batch(self, clock: float, *blocks: list[tuple[str, str | None]]) -> pd.DataFrame:
         rows = [[self.row(*event) for event in block] for block in blocks]
-        packed: list[tuple[object, bytes | None]] = [(block[0]["seq"], pack(pa.Table.from_pylist(block, schema=LOG_SCHEMA))) for block in rows]
+        packed: list[tuple[object, bytes | None]] = [
+            (block[0]["seq"], pack(pa.Table.from_pylist(block, schema=LOG_SCHEMA))) for block in rows
+        ]
         packed = [*reversed(packed), (len(self.seqs) + 1, None)]
         frame = pd.DataFrame({"shard": 0, "first": [first for first, _ in packed], "clock": int(clock * SECOND)})
         frame["block"] = [block for _, block in packed]
