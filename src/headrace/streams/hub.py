@@ -14,17 +14,34 @@ from typing import Any, Final
 
 from headrace.core.obligation import Counts
 from headrace.errors import StreamError
+from headrace.streams.backlog import Answer, Backlog, BacklogEntry
 from headrace.streams.fastpath import FastPath
 from headrace.streams.group import Group, lane_name
-from headrace.streams.matched import Malformed, Matched, Origin, WatchSink
+from headrace.streams.matched import Malformed, Matched, Origin, Poisoned, Refused, Spilled, StreamSink, WatchSink
 from headrace.streams.policy import Overflow, StreamPolicy
+from headrace.streams.recorder import Recorder
 from headrace.streams.statistics import StreamStatistics
 from headrace.streams.survey import survey
 from headrace.streams.watches import WatchSet
 from headrace.triggers.base import BaseEventTrigger, has_acks, stream_name
 from headrace.triggers.watch import WatchTrigger
 
-__all__ = ["Malformed", "Matched", "Origin", "SharedStreamManager", "StreamStatistics", "WatchSink"]
+__all__ = [
+    "Answer",
+    "Backlog",
+    "BacklogEntry",
+    "Malformed",
+    "Matched",
+    "Origin",
+    "Poisoned",
+    "Recorder",
+    "Refused",
+    "SharedStreamManager",
+    "Spilled",
+    "StreamSink",
+    "StreamStatistics",
+    "WatchSink",
+]
 
 SEQ_BITS: Final = 40
 """A seq is the number of its stream and, in so many bits, a count within it."""
@@ -48,6 +65,8 @@ class SharedStreamManager:
         overflow: Overflow = "block",
         clock: Callable[[], float] = time.monotonic,
         sink: WatchSink | None = None,
+        recorder: Recorder | None = None,
+        max_attempts: int = 5,
         advance_backoff: Sequence[float] = (0.1, 0.5, 2.0),
         max_advances: int = 16,
     ) -> None:
@@ -55,16 +74,52 @@ class SharedStreamManager:
             max_subscriber_queue, max_outstanding, ack_timeout, overflow, clock, tuple(advance_backoff), max_advances
         )
         self._sink = sink
+        self._recorder = recorder
+        self._max_attempts = max_attempts
         self._groups: dict[Hashable, Group] = {}
         self._running: dict[int, Group] = {}
         self._counts: dict[Hashable, Counts] = {}
         self._numbers = count(1)
 
-    def subscribe(self, *, trigger_id: int, trigger: BaseEventTrigger, key: Hashable) -> AsyncIterator[Any]:
-        """Return the raw events of the stream, from now on, for `trigger.filter_shared_stream`. Raises `StreamError`.
+    def register(self, *, trigger_ids: Iterable[int], key: Hashable) -> None:
+        """Let these triggers owe an answer to each raw event of the stream from now on, whether their filters run just now or not.
 
-        The iterator raises `StreamEnded`, `AckTimeout` or `SubscriberOverflow`; in any case `unsubscribe` must follow.
+        Call it for all triggers of a stream that are written in Python, before the first `subscribe` or `watch` of it. What one of them
+        cannot take is spilled. It holds across streams of the key that end and begin again, until `unregister`. Doubled changes nothing.
         """
+        raise NotImplementedError
+
+    async def unregister(self, *, trigger_ids: Iterable[int], key: Hashable) -> None:
+        """Let triggers that are removed for good leave: what they owe is owed no more, and others go on.
+
+        When nobody is left, the stream is stopped, and what was owed is left to redelivery. To hand a stream over, `stop` it first.
+        """
+        raise NotImplementedError
+
+    async def stop(self, key: Hashable) -> None:
+        """Stop one stream and forget who is registered and declared: what is resolved is advanced, the rest is left to redelivery."""
+        raise NotImplementedError
+
+    def fault(self, *, trigger_id: int, key: Hashable, error: Exception) -> int:
+        """Let a subscriber leave whose filter raised: what it is at stays owed, and it gets it again first when it subscribes again.
+
+        Instead of `unsubscribe`. Returns how often it has failed on this raw event now; 0: it was at none. After `max_attempts` times the
+        sink gets it as `Poisoned`, and the trigger goes on with the next.
+        """
+        raise NotImplementedError
+
+    def drain(self, *, trigger_id: int, key: Hashable) -> None:
+        """Let a subscriber look into its backlog before it goes on: something was put there (a redriven dead letter)."""
+        raise NotImplementedError
+
+    def subscribe(self, *, trigger_id: int, trigger: BaseEventTrigger, key: Hashable, backlog: Backlog | None = None) -> AsyncIterator[Any]:
+        """Return the raw events of the stream for `trigger.filter_shared_stream`. Raises `StreamError`.
+
+        With a `backlog` (the trigger is registered, or is so from now on): first what is kept there, then live, without gap or repeat; else
+        from now on. The iterator raises `StreamEnded`, `AckTimeout` or `SubscriberOverflow`; `unsubscribe` or `fault` must follow.
+        """
+        if backlog is not None:
+            raise NotImplementedError
         return self._group(trigger, key).subscribe(trigger_id)
 
     def watch(self, *, triggers: Mapping[int, WatchTrigger], key: str) -> None:

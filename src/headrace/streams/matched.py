@@ -1,8 +1,9 @@
-"""What a hub hands to its sink: what declared watches make of the raw events of a shared stream."""
+"""What a hub hands to its sink: what declared watches make of raw events, and what readers cannot take, refuse, or fail on."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from headrace.core.envelope import Envelope
 from headrace.triggers.raw import RawEvent
@@ -43,6 +44,50 @@ class Malformed(NamedTuple):
     trigger_ids: tuple[int, ...]
 
 
+class Spilled(NamedTuple):
+    """One raw event that these registered triggers cannot take now: to be kept in the backlog of each.
+
+    It is owed until `confirm_persisted([seq])`. `raw` is text that `BacklogEntry.raw` gives back as it is. They come in the order of each lane.
+    """
+
+    seq: int
+    key: str
+    lane: str
+    position: int | None
+    raw: str
+    trigger_ids: tuple[int, ...]
+
+
+class Poisoned(NamedTuple):
+    """One raw event that a trigger failed on `attempts` times: to be kept as a dead letter, owed until `confirm_persisted([seq])`.
+
+    `times` says when it failed (UTC), at most the last 20; `traceback` is the last failure's, a list of lines. `reason` is one sentence.
+    """
+
+    seq: int
+    key: str
+    lane: str
+    position: int | None
+    raw: str
+    trigger_id: int
+    attempts: int
+    times: tuple[datetime, ...]
+    traceback: tuple[str, ...]
+    reason: str
+
+
+class Refused(NamedTuple):
+    """One raw event that a trigger refused for good: to be kept as a dead letter, owed until `confirm_persisted([seq])`."""
+
+    seq: int
+    key: str
+    lane: str
+    position: int | None
+    raw: str
+    trigger_id: int
+    reason: str | None
+
+
 class WatchSink(Protocol):
     """Takes what declared watches make. The methods return at once and do not raise; they may call back into the hub."""
 
@@ -56,4 +101,28 @@ class WatchSink(Protocol):
 
     def ended(self, key: str, trigger_ids: tuple[int, ...], error: Exception) -> None:
         """The stream ended, and with it the watching of these triggers; what is owed of it is not waited for any more."""
+        ...
+
+
+@runtime_checkable
+class StreamSink(WatchSink, Protocol):
+    """A sink that also keeps what registered triggers cannot take: with it a hub spills. Its methods, too, return at once."""
+
+    def spilled(self, spilled: Spilled) -> None:
+        """Keep the raw event in the backlog of each trigger in time, in the order of these calls, then confirm its seq."""
+        ...
+
+    def poisoned(self, poisoned: Poisoned) -> None:
+        """Keep the dead letter (kind `failed`) in time, then confirm its seq."""
+        ...
+
+    def refused(self, refused: Refused) -> None:
+        """Keep the dead letter (kind `rejected`) in time, then confirm its seq."""
+        ...
+
+    def failed(self, key: str, trigger_id: int, error: Exception) -> None:
+        """A subscriber was failed (`AckTimeout`, `SubscriberOverflow`): cancel its filter, which may hang, and subscribe it again.
+
+        What it owed is spilled. It needs neither `fault` nor `unsubscribe`; both change nothing then, until it has subscribed again.
+        """
         ...

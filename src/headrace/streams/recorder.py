@@ -1,0 +1,20 @@
+"""Where a stream's receipts are recorded before the broker is advanced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from headrace.core.custody import Receipt
+
+
+class Recorder(Protocol):
+    """The ledger of custody. The calls try again by themselves while the store is away; what they raise counts as a failed advance."""
+
+    async def marks(self, stream: str) -> Mapping[str, int]:
+        """Return, for each lane of the stream, the last position recorded; asked once when a stream opens, before its first raw event."""
+        ...
+
+    async def record(self, receipt: Receipt) -> None:
+        """Record the receipt durably before returning; several lanes record at once, one receipt after the other within a lane."""
+        ...
