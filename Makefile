@@ -4,7 +4,7 @@ BIN := .venv/bin
 SEEDS ?= 20
 KILLS ?= 10
 
-.PHONY: help demo demo-year test check docs soak lock clean setup-run setup-dev
+.PHONY: help demo demo-year test check docs soak bench-streams lock clean setup-run setup-dev
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,6 +30,15 @@ docs: setup-dev ## serve the documentation on loopback
 
 soak: setup-dev ## the demo over SEEDS seeds, then with each process killed once at a random moment in each of KILLS runs
 	@$(BIN)/python scripts/soak.py --seeds $(SEEDS) --kills $(KILLS)
+
+bench-streams: setup-dev .venv-bench/.set-up ## shared streams against Airflow's, as JSON; BENCH="--long" for the long memory run
+	@$(BIN)/python -m bench.streams $(BENCH)
+
+.venv-bench/.set-up: requirements/bench-airflow.lock | setup-dev
+	@echo "· Making an environment for Airflow in .venv-bench …" >&2
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-bench
+	@$(BIN)/uv pip sync --quiet --require-hashes --python .venv-bench/bin/python $<
+	@touch $@
 
 lock: setup-dev ## pin again what pyproject.toml asks for
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml requirements/build.in --extra server --extra spark --extra demo --group dev -o requirements/dev.lock

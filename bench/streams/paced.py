@@ -1,0 +1,136 @@
+"""An upstream in memory that gives raw events at a steady rate and notes when each was due, stored and advanced."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from time import perf_counter
+from typing import Any, ClassVar, NamedTuple
+
+from headrace.core.outcome import AdvanceItem
+from headrace.triggers.base import BaseEventTrigger
+from headrace.triggers.event import TriggerEvent
+from headrace.triggers.producer import SharedStreamProducer
+from headrace.triggers.raw import RawEvent
+from headrace.triggers.upstream import Upstream
+
+LANES = 8
+
+
+class Place(NamedTuple):
+    """The payload of a raw event: its lane, its position there, and its number among all."""
+
+    lane: str
+    position: int
+    number: int
+
+
+class Times:
+    """When each raw event of a run was due, stored and advanced; the runs of this process by their name."""
+
+    runs: ClassVar[dict[str, Times]] = {}
+
+    def __init__(self, name: str, total: int) -> None:
+        self.due = [0.0] * total
+        self.stored: dict[int, float] = {}
+        self.advanced: dict[int, float] = {}
+        self.all_stored = asyncio.Event()
+        self.all_advanced = asyncio.Event()
+        Times.runs[name] = self
+
+    def note_stored(self, number: int, now: float) -> None:
+        """Note the first time that a raw event was durable."""
+        self.stored.setdefault(number, now)
+        if len(self.stored) == len(self.due):
+            self.all_stored.set()
+
+    def note_advanced(self, number: int, now: float) -> None:
+        """Note the first time that the broker was told."""
+        self.advanced.setdefault(number, now)
+        if len(self.advanced) == len(self.due):
+            self.all_advanced.set()
+
+
+class Paced(Upstream):
+    """`rate` raw events a second until there were `total`, in several lanes."""
+
+    event_type = "bench.paced"
+
+    def __init__(self, run: str, rate: int, total: int) -> None:
+        self._run, self._rate, self._total = run, rate, total
+
+    def stream_key(self) -> str:
+        return f"paced:{self._run}"
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return f"{__name__}.Paced", {"run": self._run, "rate": self._rate, "total": self._total}
+
+    def producer(self) -> SharedStreamProducer:
+        return _Producer(Times.runs[self._run], self._rate, self._total)
+
+
+class _Producer(SharedStreamProducer):
+    def __init__(self, times: Times, rate: int, total: int) -> None:
+        self._times, self._rate, self._total = times, rate, total
+
+    async def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
+        begun = perf_counter()
+        for number in range(self._total):
+            # What counts is when it was due: an upstream held back by a pause of the poll must not hide the wait.
+            due = self._times.due[number] = begun + number / self._rate
+            ahead = due - perf_counter()
+            if ahead > 0:
+                await asyncio.sleep(ahead)
+            lane, position = str(number % LANES), number // LANES
+            yield RawEvent(_text(number), lane, position), Place(lane, position, number)
+        await asyncio.Event().wait()
+
+    def get_advance_lane(self, broker_payload: Place) -> str:
+        return broker_payload.lane
+
+    def get_position(self, broker_payload: Place) -> int:
+        return broker_payload.position
+
+    async def advance(self, batch: Sequence[AdvanceItem]) -> None:
+        now = perf_counter()
+        for item in batch:
+            self._times.note_advanced(item.broker_payload.number, now)
+
+
+class _PacedTrigger(BaseEventTrigger):
+    def __init__(self, run: str, rate: int, total: int) -> None:
+        super().__init__()
+        self._upstream = Paced(run, rate, total)
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return f"{__name__}.{type(self).__name__}", self._upstream.serialize()[1]
+
+    def shared_stream_key(self) -> str:
+        return self._upstream.stream_key()
+
+    @classmethod
+    def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> SharedStreamProducer:
+        return Paced(**kwargs).producer()
+
+
+class Handled(_PacedTrigger):
+    """Fires on every raw event, in Python."""
+
+    async def handle(self, raw: RawEvent) -> TriggerEvent:
+        return TriggerEvent(raw.value, id=raw.value["id"])
+
+
+class Stuck(_PacedTrigger):
+    """Never gets past its first raw event."""
+
+    async def handle(self, raw: RawEvent) -> TriggerEvent:
+        await asyncio.Event().wait()
+        return TriggerEvent(raw.value)
+
+
+def _text(number: int) -> bytes:
+    return b'{"id":"flight-%d","number":%d,"carrier":"UA","origin":"EWR","dest":"IAH","dep_delay":2,"pad":"%s"}' % (
+        number,
+        number,
+        b"x" * 80,
+    )
