@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from headrace.core.outcome import AdvanceItem, AdvanceOutcome
     from headrace.project import Project, load_project
     from headrace.sources.directory import Directory
+    from headrace.sources.memory import Memory
+    from headrace.sources.queue import Queue
+    from headrace.sources.queue_writer import QueueWriter
     from headrace.streams.hub import SharedStreamManager
     from headrace.triggers.base import BaseEventTrigger, BaseTrigger
     from headrace.triggers.event import SKIP, Reject, TriggerEvent
@@ -29,7 +32,10 @@ __all__ = [
     "BaseEventTrigger",
     "BaseTrigger",
     "Directory",
+    "Memory",
     "Project",
+    "Queue",
+    "QueueWriter",
     "RawEvent",
     "Reject",
     "SharedStreamManager",
@@ -47,7 +53,10 @@ _HOMES = {
     "BaseEventTrigger": "triggers.base",
     "BaseTrigger": "triggers.base",
     "Directory": "sources.directory",
+    "Memory": "sources.memory",
     "Project": "project",
+    "Queue": "sources.queue",
+    "QueueWriter": "sources.queue_writer",
     "RawEvent": "triggers.raw",
     "Reject": "triggers.event",
     "SKIP": "triggers.event",

@@ -9,6 +9,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from headrace.errors import UpstreamError
 from headrace.sources.directory_journal import Entry, Identity, Journal
 from headrace.sources.directory_lanes import Found, Lane
@@ -60,20 +62,20 @@ class Folder:
 
     def end(self, lanes: list[Lane]) -> None:
         """Record that the lanes are done, then move their files to `done`. A crash in between is repaired at the next opening."""
-        ended = [Entry(lane.name, lane.found.file, lane.read, lane.found.identity) for lane in lanes]
+        ended = [Entry(lane.name, lane.found.file, lane.read, lane.found.identity, last=lane.committed) for lane in lanes]
         try:
             self.journal.append(ended)
             for lane in lanes:
                 # Somebody may have been faster, and have taken the file away.
                 with suppress(FileNotFoundError):
                     (self.path / lane.found.file).replace(self.path / DONE_FOLDER / lane.name)
-            self.journal.append([Entry(one.lane, one.file, one.at, one.ended, moved=True) for one in ended], durable=False)
+            self.journal.append([msgspec.structs.replace(one, moved=True) for one in ended], durable=False)
         except OSError as error:
             raise _refused(self.path, error) from error
 
     def forget(self, entries: Iterable[Entry]) -> None:
         """Record that the files of these lanes are gone: whatever comes under their names is something else."""
-        self.journal.append([Entry(entry.lane, entry.file, entry.at, NO_FILE, moved=True) for entry in entries])
+        self.journal.append([msgspec.structs.replace(entry, ended=NO_FILE, moved=True) for entry in entries])
 
     def close(self) -> None:
         """Let the next process have the folder."""

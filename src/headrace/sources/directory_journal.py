@@ -22,13 +22,17 @@ class Identity(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The last word on one lane: everything before byte `at` is done; `ended` once all is, `moved` once the file is out of the way."""
+    """The last word on one lane: everything before byte `at` is done; `ended` once all is, `moved` once the file is out of the way.
+
+    `last` is where the last line that is done starts, if one is.
+    """
 
     lane: str
     file: str
     at: int
     ended: Identity | None = None
     moved: bool = False
+    last: int | None = None
 
 
 class Journal:

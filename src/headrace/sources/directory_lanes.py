@@ -32,7 +32,8 @@ class Found(NamedTuple):
 class Lane:
     """One file on its way. Offsets in bytes: `read` up to here, `owed` is the end of the last line handed out, `advanced` what is done.
 
-    `held`: a line failed, and what is done ends before it.
+    `held`: a line failed, and what is done ends before it. `last` and `committed` say where the last line handed out, and the last one
+    that is done, start.
     """
 
     name: str
@@ -44,11 +45,18 @@ class Lane:
     state: State = "queued"
     final: bool = False
     held: bool = False
+    last: int | None = None
+    committed: int | None = None
 
     @property
     def size(self) -> int:
         """The size of the file, when it was last looked at."""
         return self.found.identity.size
+
+    @property
+    def end(self) -> int | None:
+        """Where the lane's last line starts, once the file has been read to its end; until then its size, which is behind that."""
+        return self.last if self.state == "settling" else self.size
 
     def settled(self, now: float) -> bool:
         """Tell whether the file has been read to its end, and has kept its size since then, long enough."""
@@ -139,10 +147,10 @@ class Lanes:
         """Open a lane for a file that is new here, or known from before the last stop."""
         entry = self._resume.pop(one.file, None)
         if entry is not None and entry.ended == one.identity:
-            look.ended.append(Lane(entry.lane, one, entry.at, entry.at, entry.at, now))
+            look.ended.append(_resumed(entry, one, now))
             return
         if entry is not None and entry.ended is None and entry.at <= one.identity.size:
-            lane = Lane(entry.lane, one, entry.at, entry.at, entry.at, now)
+            lane = _resumed(entry, one, now)
         else:
             lane = Lane(self._new_name(one.file), one, 0, 0, 0, now)
         self._open[lane.name] = self._by_file[one.file] = lane
@@ -164,3 +172,7 @@ class Lanes:
             name = f"{file}~{number}"
         self._names.add(name)
         return name
+
+
+def _resumed(entry: Entry, found: Found, now: float) -> Lane:
+    return Lane(entry.lane, found, entry.at, entry.at, entry.at, now, last=entry.last, committed=entry.last)

@@ -85,7 +85,7 @@ class DirectoryProducer(SharedStreamProducer):
                 while not at_end:
                     lines, read, at_end = await self._chunk(lane, reader)
                     for line in lines:
-                        lane.owed = line.end
+                        lane.owed, lane.last = line.end, line.start
                         kind = LongLine if line.too_long else RawEvent
                         yield kind(line.data, lane.name, line.start), Place(lane.name, line.start, line.end)
             if lane.state == "reading":
@@ -101,10 +101,10 @@ class DirectoryProducer(SharedStreamProducer):
         if lane is None or lane.held:
             return
         done = list(takewhile(lambda item: not item.outcome.failed, batch))
-        end = max((item.broker_payload.end for item in done), default=0)
-        if end > lane.advanced:
-            await self._record([Entry(lane.name, lane.found.file, end)])
-            lane.advanced = max(lane.advanced, end)
+        if done and (furthest := max(item.broker_payload for item in done)).end > lane.advanced:
+            await self._record([Entry(lane.name, lane.found.file, furthest.end, last=furthest.start)])
+            if furthest.end > lane.advanced:
+                lane.advanced, lane.committed = furthest.end, furthest.start
         if len(done) < len(batch):
             lane.held = True
             log.warning("line failed, to be read again", folder=str(self._path), place=batch[len(done)].broker_payload)
@@ -120,9 +120,14 @@ class DirectoryProducer(SharedStreamProducer):
         return broker_payload.start
 
     def get_lane_end(self, lane: Hashable) -> int | None:
-        """Return the size of the lane's file; None once it is done."""
+        """Return where the lane's last line starts (the file's size, as long as its end has not been read); None once it is done."""
         found = self._lanes.get(str(lane))
-        return None if found is None else found.size
+        return None if found is None else found.end
+
+    def get_committed(self, lane: Hashable) -> int | None:
+        """Return where the last line that the journal has as done starts; None before the first, and once the file is done."""
+        found = self._lanes.get(str(lane))
+        return None if found is None else found.committed
 
     async def aclose(self) -> None:
         """Stop watching and let the next process have the folder."""
@@ -189,7 +194,7 @@ class DirectoryProducer(SharedStreamProducer):
             found = await asyncio.to_thread(folder.found)
             look = self._lanes.look(found, loop.time())
             self._work.set()
-            gone = [Entry(lane.name, lane.found.file, lane.advanced) for lane in look.gone]
+            gone = [Entry(lane.name, lane.found.file, lane.advanced, last=lane.committed) for lane in look.gone]
             if first:
                 gone += self._lanes.forget_missing()
                 first = False

@@ -38,7 +38,12 @@ class SharedStreamProducer(ABC):
         return None
 
     def get_lane_end(self, lane: Hashable) -> int | None:
-        """Return the position at which the lane ends just now, to tell how far behind the reading is; None: unknown."""
+        """Return the position of the lane's last raw event just now, to tell how far behind the reading is; None: unknown, or done."""
+        del lane
+        return None
+
+    def get_committed(self, lane: Hashable) -> int | None:
+        """Return the position of the last raw event up to which the upstream itself has the lane as done; None: unknown, or none yet."""
         del lane
         return None
 

@@ -20,4 +20,5 @@ async def test_a_producer_needs_a_stream_and_an_advance_and_no_more() -> None:
     assert producer.get_advance_lane("a") == producer.get_advance_lane("b")
     assert producer.get_position("a") is None
     assert producer.get_lane_end("lane") is None
+    assert producer.get_committed("lane") is None
     await producer.aclose()

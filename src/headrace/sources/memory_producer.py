@@ -1,0 +1,67 @@
+"""Reading a queue in memory as a shared stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Hashable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from headrace.core.outcome import AdvanceItem
+from headrace.sources.memory_store import MemoryStore
+from headrace.sources.message import Message
+from headrace.triggers.producer import SharedStreamProducer
+
+FETCH_OF_A_LANE: Final = 256
+
+
+class MemoryProducer(SharedStreamProducer):
+    """The producer of a `Memory`: yields `Message`s. One that failed comes again, before those after it, at the next opening."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._news = asyncio.Event()
+
+    async def open_stream(self) -> AsyncIterator[tuple[Message, Message]]:
+        """Take the queue over and yield its messages for ever; raises `UpstreamError` when another producer has it."""
+        loop = asyncio.get_running_loop()
+
+        def wake() -> None:
+            # A loop that is closed has nobody left to wake.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._news.set)
+
+        self._store.take_over(self, wake)
+        while True:
+            self._news.clear()
+            messages = self._store.fetch(FETCH_OF_A_LANE)
+            for message in messages:
+                yield message, message
+            if not messages:
+                await self._news.wait()
+
+    async def advance(self, batch: Sequence[AdvanceItem]) -> None:
+        """Forget the batch; what was rejected is kept as a dead letter, what failed stays."""
+        self._store.commit(self, batch)
+
+    def get_advance_lane(self, broker_payload: Message) -> Hashable:
+        """Return the message's lane."""
+        return broker_payload.lane
+
+    def get_position(self, broker_payload: Message) -> int:
+        """Return the message's number in its lane, counted from 1."""
+        return broker_payload.position
+
+    def get_lane_end(self, lane: Hashable) -> int | None:
+        """Return the position of the lane's last message."""
+        found = self._store.lanes.get(str(lane))
+        return None if found is None else found.last
+
+    def get_committed(self, lane: Hashable) -> int | None:
+        """Return the position before the lane's oldest message that is left; None before the first is gone."""
+        found = self._store.lanes.get(str(lane))
+        return None if found is None else found.committed
+
+    async def aclose(self) -> None:
+        """Let another producer have the queue."""
+        self._store.let_go(self)

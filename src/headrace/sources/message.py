@@ -1,0 +1,105 @@
+"""Messages of the upstreams that Headrace has in the box, on their way in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from headrace.errors import UpstreamError, UsageError
+from headrace.triggers.raw import RawEvent
+
+LONGEST_MESSAGE: Final = 1024 * 1024
+Key = str | Callable[[Any], str | None] | None
+LaneNames = int | Sequence[str] | None
+"""How many lanes keys are spread over, or the lanes' names; None: as it is, one for a new queue."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Message(RawEvent):
+    """A raw event with the `key` of its sender, and `delivery`: how many times it has been read by now, counted from 1."""
+
+    __slots__ = ("delivery", "key")
+
+    def __init__(self, data: bytes, lane: str, position: int, key: str | None, delivery: int) -> None:
+        super().__init__(data, lane, position)
+        self.key = key
+        self.delivery = delivery
+
+
+class Sent(NamedTuple):
+    """Where a message went, as its reader will see it."""
+
+    lane: str
+    position: int
+
+
+class Draft(NamedTuple):
+    """A message on its way in: its JSON text, and the lane or the key that its sender gave."""
+
+    data: bytes
+    lane: str | None
+    key: str | None
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """The lanes that keys are spread over; `named`: no others may be sent to."""
+
+    names: tuple[str, ...]
+    named: bool = False
+
+    @classmethod
+    def of(cls, lanes: int | Sequence[str]) -> Layout:
+        """Return the layout that a user describes; raises `UpstreamError` when there is none such."""
+        if isinstance(lanes, int):
+            names, named = tuple(str(number) for number in range(lanes)), False
+        else:
+            names, named = tuple(lanes), True
+        if not names or isinstance(lanes, str) or not all(map(is_lane, names)) or len(set(names)) < len(names):
+            raise UpstreamError(
+                f"A queue cannot have the lanes {lanes!r}.", hint="Give a number from 1 on, or a list of names, all different, without '@'."
+            )
+        return cls(names, named)
+
+    def choose(self, draft: Draft, turn: count[int]) -> str:
+        """Return the lane for a message: the one it names, else by its key, else the one whose `turn` it is. Raises `UsageError`."""
+        if draft.lane is not None:
+            if self.named and draft.lane not in self.names:
+                raise UsageError(f"There is no lane {draft.lane!r} in this queue.", hint=f"It has: {', '.join(self.names)}.")
+            return draft.lane
+        number = next(turn) if draft.key is None else crc32(draft.key.encode())
+        return self.names[number % len(self.names)]
+
+
+def is_lane(name: str) -> bool:
+    """Tell whether that can be the name of a lane."""
+    return bool(name) and "@" not in name
+
+
+def draft(value: Any, lane: str | None, key: str | None) -> Draft:
+    """Return the message for a JSON value, or for a `msgspec.Raw` of JSON text; raises `UsageError` when it cannot be one."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise UsageError("Bytes are not a JSON value.", hint="Send the value itself; JSON text that is ready goes in as msgspec.Raw(text).")
+    if lane is not None and not is_lane(lane):
+        raise UsageError(f"{lane!r} cannot be the name of a lane.", hint="A name is some text without '@'.")
+    try:
+        data = _encode(value)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise UsageError(f"This cannot be sent, as it is no JSON value: {error}.") from error
+    if len(data) > LONGEST_MESSAGE:
+        raise UsageError(
+            f"A message of {len(data)} bytes is too long: at most {LONGEST_MESSAGE}.",
+            hint="Keep what is large elsewhere, send where it is.",
+        )
+    return Draft(data, lane, key)
+
+
+def drafts(values: Iterable[Any], lane: str | None, key: Key) -> list[Draft]:
+    """Return the messages for several values; `key` may be a function of the value."""
+    if callable(key):
+        return [draft(value, lane, key(value)) for value in values]
+    return [draft(value, lane, key) for value in values]

@@ -1,0 +1,205 @@
+"""The file of a queue: one SQLite database in WAL mode. Blocking: call it in a thread.
+
+A message's `place` is its lane's id and its position in one integer, so that a lane is one stretch of the table. Positions of a lane are
+1, 2, 3, … without a gap and never come twice. A lane's full name ends in `@` and the queue's birthmark: a queue that was deleted and
+made anew is another one, and nothing of it is taken for what the old one had.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from fcntl import LOCK_EX, LOCK_UN, flock
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+import structlog
+
+from headrace.errors import HeadraceError, StorageBusy, StorageFull, UpstreamError
+from headrace.sources.message import LaneNames, Layout
+
+APPLICATION: Final = 0x48525155
+VERSION: Final = 1
+BUSY_SECONDS: Final = 20.0
+LANE_BITS: Final = 40
+LAST_IN_LANE: Final = (1 << LANE_BITS) - 1
+
+SCHEMA: Final = f"""
+PRAGMA application_id = {APPLICATION};
+PRAGMA user_version = {VERSION};
+CREATE TABLE queue (
+    one INTEGER PRIMARY KEY CHECK (one = 1), birthmark TEXT NOT NULL, lanes TEXT NOT NULL, epoch INTEGER NOT NULL, expires REAL NOT NULL);
+CREATE TABLE lane (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, last INTEGER NOT NULL DEFAULT 0, delivered INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE message (
+    place INTEGER PRIMARY KEY, data BLOB NOT NULL, key TEXT, sent INTEGER NOT NULL, deliveries INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE dead_letter (
+    place INTEGER PRIMARY KEY, data BLOB NOT NULL, key TEXT, sent INTEGER NOT NULL, deliveries INTEGER NOT NULL, rejected INTEGER NOT NULL);
+"""
+
+log = structlog.get_logger(__name__)
+
+
+def place_of(lane_id: int, position: int) -> int:
+    """Return the place of the message at `position` of the lane."""
+    return lane_id << LANE_BITS | position
+
+
+def lane_name(name: str, birthmark: str) -> str:
+    """Return the full name of a lane."""
+    return f"{name}@{birthmark}"
+
+
+class QueueFile:
+    """The queue at `path`, made if it is not there and `create`; `lanes` change how keys are spread from now on.
+
+    Raises `UpstreamError` when it cannot be opened.
+    """
+
+    def __init__(self, path: Path, *, lanes: LaneNames = None, create: bool = True) -> None:
+        layout = None if lanes is None else Layout.of(lanes)
+        if create and not path.exists():
+            _create(path, layout or Layout.of(1))
+        elif not path.exists():
+            raise UpstreamError(f"There is no queue at {path}.", hint="Is the path right? `headrace send` makes one.")
+        self.path = path
+        with plain(path):
+            status = path.stat()
+            self._file = (status.st_dev, status.st_ino)
+            self._turn = _open_turn(path)
+            try:
+                self.connection = connect(path)
+            except sqlite3.Error:
+                os.close(self._turn)
+                raise
+            try:
+                self._recognise()
+                self.birthmark: str = self.connection.execute("SELECT birthmark FROM queue").fetchone()[0]
+                if layout is not None:
+                    self._lay_out(layout)
+            except (sqlite3.Error, HeadraceError):
+                self.close()
+                raise
+
+    def layout(self) -> Layout:
+        """Return how keys are spread over lanes just now."""
+        return msgspec.json.decode(self.connection.execute("SELECT lanes FROM queue").fetchone()[0], type=Layout)
+
+    def still_there(self) -> None:
+        """Raise `UpstreamError` when another file, or none, has taken the place of the one that is open."""
+        with suppress(FileNotFoundError):
+            status = self.path.stat()
+            if (status.st_dev, status.st_ino) == self._file:
+                return
+        raise UpstreamError(f"The queue {self.path} was moved or deleted while it was open.", hint="Open it again.")
+
+    @contextmanager
+    def writing(self, using: sqlite3.Connection | None = None) -> Iterator[sqlite3.Connection]:
+        """Hold the one write lock; what is done in the block is durable when it has ended, or undone if it raised.
+
+        Writers first queue up at a lock of the kernel: SQLite itself lets them try again and again with growing pauses.
+        """
+        flock(self._turn, LOCK_EX)
+        try:
+            with plain(self.path), using or self.connection as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                yield connection
+        finally:
+            flock(self._turn, LOCK_UN)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.connection.close()
+        os.close(self._turn)
+
+    def _recognise(self) -> None:
+        application = self.connection.execute("PRAGMA application_id").fetchone()[0]
+        version = self.connection.execute("PRAGMA user_version").fetchone()[0]
+        if application != APPLICATION:
+            raise UpstreamError(f"{self.path} is a database, but not a queue of Headrace.", hint="Give a path of its own to the queue.")
+        if version != VERSION:
+            raise UpstreamError(
+                f"The queue {self.path} has version {version}; this Headrace knows {VERSION}.", hint="Is there a newer Headrace?"
+            )
+
+    def _lay_out(self, layout: Layout) -> None:
+        if self.layout() == layout:
+            return
+        with self.writing() as connection:
+            connection.execute("UPDATE queue SET lanes = ?", (msgspec.json.encode(layout).decode(),))
+            waiting = connection.execute("SELECT EXISTS (SELECT 1 FROM message)").fetchone()[0]
+        if waiting:
+            log.warning("lanes of a queue changed while messages wait in it", path=str(self.path), lanes=layout.names)
+
+
+def connect(path: Path, *, synchronous: str = "FULL") -> sqlite3.Connection:
+    """Return a connection to the database at `path`, which must be there."""
+    connection = sqlite3.connect(
+        f"file:{quote(str(path.absolute()))}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+    )
+    try:
+        connection.execute(f"PRAGMA synchronous = {synchronous}")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+@contextmanager
+def plain(path: Path) -> Iterator[None]:
+    """Turn what SQLite says into an error for people."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise StorageBusy(
+                f"The queue {path} is in use by another program and does not answer.", hint="Does something hold a transaction open in it?"
+            ) from error
+        if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY):
+            raise StorageFull(
+                f"The queue {path} takes no more: {error}.", hint="Is the disk full? May you write to the file and its folder?"
+            ) from error
+        if code == sqlite3.SQLITE_NOTADB:
+            raise UpstreamError(f"{path} is a file, but not a queue.", hint="Give a path of its own to the queue.") from error
+        raise UpstreamError(f"The queue {path} cannot be used: {error}.", hint="Is it a file you may read and write?") from error
+
+
+def _open_turn(path: Path) -> int:
+    """Return a descriptor of the file at which writers queue up. Raises `UpstreamError`."""
+    try:
+        return os.open(path.with_name(path.name + "-turn"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise UpstreamError(
+            f"The queue {path} cannot be used: {error.strerror or error}.", hint="You must be able to write to its folder."
+        ) from error
+
+
+def _create(path: Path, layout: Layout) -> None:
+    """Make the queue under another name, then link it to its own: it is there as a whole or not at all, whoever else makes it too."""
+    if not path.parent.is_dir():
+        raise UpstreamError(f"The folder {path.parent} does not exist.", hint="Create it, or correct the path of the queue.")
+    part = path.with_name(f".{path.name}-{secrets.token_hex(4)}.part")
+    try:
+        with plain(path), closing(sqlite3.connect(part, isolation_level=None)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.executescript(f"BEGIN; {SCHEMA} COMMIT;")
+            connection.execute("INSERT INTO queue VALUES (1, ?, ?, 0, 0)", (secrets.token_hex(3), msgspec.json.encode(layout).decode()))
+        with suppress(FileExistsError):
+            os.link(part, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise UpstreamError(
+            f"The queue {path} cannot be made: {error.strerror or error}.", hint="Its folder must be one you may write to."
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,143 @@
+"""Reading a queue as a shared stream: all of SQLite in one thread of its own, told of news by the senders."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import structlog
+
+from headrace.core.outcome import AdvanceItem
+from headrace.errors import HeadraceError, ResourceError, StreamEnded
+from headrace.sources.group_commit import GroupCommit
+from headrace.sources.message import LaneNames
+from headrace.sources.queue_reader import LEASE_SECONDS, QueueMessage, QueueReader
+from headrace.sources.queue_wake import Bell
+from headrace.triggers.producer import SharedStreamProducer
+
+SAFETY: Final = 2.0
+R = TypeVar("R")
+
+log = structlog.get_logger(__name__)
+
+
+class QueueProducer(SharedStreamProducer):
+    """The producer of a `Queue`: yields `QueueMessage`s; `advance` deletes, with one commit for all lanes that wait to be advanced.
+
+    A message that failed stays in the queue and comes again, before those after it, when the queue is opened next.
+    """
+
+    def __init__(self, path: Path, lanes: LaneNames) -> None:
+        self._path = path
+        self._lanes = lanes
+        self._thread: ThreadPoolExecutor | None = None
+        self._opening: asyncio.Future[QueueReader] | None = None
+        self._reader: QueueReader | None = None
+        self._renewing: asyncio.Task[None] | None = None
+        self._lost: HeadraceError | None = None
+        self._news = asyncio.Event()
+        self._advances: GroupCommit[Sequence[AdvanceItem], None] = GroupCommit(self._commit)
+
+    async def open_stream(self) -> AsyncIterator[tuple[QueueMessage, QueueMessage]]:
+        """Take the queue over and yield its messages for ever; raises `UpstreamError` when that cannot be."""
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="headrace queue")
+        self._opening = asyncio.get_running_loop().run_in_executor(self._thread, QueueReader, self._path, self._lanes)
+        # Shielded, so that a queue that is taken while we are cancelled is known to `aclose`, and given back.
+        reader = self._reader = await asyncio.shield(self._opening)
+        self._renewing = asyncio.create_task(self._renew(reader), name="headrace queue lease")
+        bell = self._listen()
+        try:
+            while True:
+                self._news.clear()
+                if bell is not None:
+                    bell.silence()
+                if self._lost is not None:
+                    raise self._lost
+                messages = await self._in_thread(reader.fetch)
+                for message in messages:
+                    yield message, message
+                if not messages:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(SAFETY):
+                            await self._news.wait()
+        finally:
+            if bell is not None:
+                asyncio.get_running_loop().remove_reader(bell.descriptor)
+                bell.close()
+
+    async def advance(self, batch: Sequence[AdvanceItem]) -> None:
+        """Delete the batch, together with what other lanes wait for; what was rejected is kept as a dead letter, what failed stays."""
+        await self._advances.submit(batch)
+
+    def get_advance_lane(self, broker_payload: QueueMessage) -> Hashable:
+        """Return the message's lane."""
+        return broker_payload.lane
+
+    def get_position(self, broker_payload: QueueMessage) -> int:
+        """Return the message's number in its lane, counted from 1."""
+        return broker_payload.position
+
+    def get_lane_end(self, lane: Hashable) -> int | None:
+        """Return the position of the lane's last message, as of the last look."""
+        state = None if self._reader is None else self._reader.lanes.get(str(lane))
+        return None if state is None else state.last
+
+    def get_committed(self, lane: Hashable) -> int | None:
+        """Return the position before the lane's oldest message that is still in the queue; None before the first is gone."""
+        state = None if self._reader is None else self._reader.lanes.get(str(lane))
+        return None if state is None else state.committed
+
+    async def aclose(self) -> None:
+        """Let the next process have the queue."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.gather(self._renewing, return_exceptions=True)
+        await self._advances.aclose()
+        opening, self._opening, self._reader = self._opening, None, None
+        if opening is not None and self._thread is not None:
+            with suppress(HeadraceError):
+                reader = await opening
+                await asyncio.get_running_loop().run_in_executor(self._thread, reader.close)
+            self._thread.shutdown(wait=False)
+
+    async def _commit(self, batches: list[Sequence[AdvanceItem]]) -> list[None]:
+        reader = self._reader
+        if reader is None:
+            raise StreamEnded(f"The reading of {self._path} has ended.")
+        await self._in_thread(lambda: reader.commit(batches))
+        return [None] * len(batches)
+
+    async def _renew(self, reader: QueueReader) -> None:
+        """Keep the lease while the stream is open; one that is lost ends the stream."""
+        while True:
+            await asyncio.sleep(LEASE_SECONDS / 3)
+            try:
+                await self._in_thread(reader.renew)
+            except ResourceError as error:
+                log.warning("lease of a queue not renewed yet", path=str(self._path), error=str(error))
+            except HeadraceError as error:
+                self._lost = error
+                self._news.set()
+                return
+
+    def _listen(self) -> Bell | None:
+        """Begin to be told of news; where that cannot be, the look every `SAFETY` seconds must do."""
+        try:
+            bell = Bell(self._path)
+        except OSError as error:
+            log.warning("queue without wake-ups", path=str(self._path), error=str(error), looking_every_seconds=SAFETY)
+            return None
+        asyncio.get_running_loop().add_reader(bell.descriptor, self._rung, bell)
+        return bell
+
+    def _rung(self, bell: Bell) -> None:
+        bell.silence()
+        self._news.set()
+
+    async def _in_thread(self, call: Callable[[], R]) -> R:
+        thread: Any = self._thread
+        return await asyncio.get_running_loop().run_in_executor(thread, call)

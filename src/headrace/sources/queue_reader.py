@@ -1,0 +1,238 @@
+"""The one reader of a queue: takes the queue over, fetches, commits. Blocking: all calls from one thread.
+
+Who reads is said by an epoch in the queue, which every new reader raises: what an older one still tries is refused. A reader is
+alive while its lease runs, and dead at once when its process is: the kernel then drops the lock on the file named for its epoch.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import groupby
+from pathlib import Path
+from time import time, time_ns
+from typing import Final, NamedTuple
+
+from headrace.core.outcome import AdvanceItem
+from headrace.errors import HeadraceError, StreamEnded, UpstreamError
+from headrace.sources.folder_lock import FolderLock
+from headrace.sources.message import LaneNames, Message
+from headrace.sources.queue_file import LANE_BITS, LAST_IN_LANE, QueueFile, connect, lane_name, place_of, plain
+
+LEASE_SECONDS: Final = 30.0
+FETCH_MESSAGES: Final = 1024
+FETCH_BYTES: Final = 4 * 1024 * 1024
+LEAST_OF_A_LANE: Final = 32
+
+LaneRow = tuple[int, str, int]
+
+
+class QueueMessage(Message):
+    """A message of a queue; `place` is its lane and position in one integer."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, data: bytes, lane: str, place: int, key: str | None, delivery: int) -> None:
+        super().__init__(data, lane, place & LAST_IN_LANE, key, delivery)
+        self.place = place
+
+
+class LaneState(NamedTuple):
+    """How far a lane goes, and how far it is done (None: not at all)."""
+
+    last: int
+    committed: int | None
+
+
+class QueueReader:
+    """Takes over the queue at `path`; `lanes` is what its messages sum up to. Raises `UpstreamError` while somebody else reads it."""
+
+    def __init__(self, path: Path, lanes: LaneNames = None) -> None:
+        self.lanes: dict[str, LaneState] = {}
+        self._read: dict[int, int] = {}
+        self._turn = 0
+        self._epoch = 0
+        self._lock: FolderLock | None = None
+        self._file = QueueFile(path, lanes=lanes)
+        try:
+            # What was fetched is noted without a sync: after a crash of the machine, a delivery may be missing in the count.
+            with plain(path):
+                self._notes = connect(path, synchronous="NORMAL")
+            try:
+                self._take_over()
+            except (HeadraceError, sqlite3.Error):
+                self._notes.close()
+                raise
+        except (HeadraceError, sqlite3.Error):
+            self._release()
+            self._file.close()
+            raise
+
+    def fetch(self) -> list[QueueMessage]:
+        """Return the next messages, lane by lane, each lane from where it was; none when all have been fetched.
+
+        Raises `StreamEnded` when another reader has taken over.
+        """
+        self._file.still_there()
+        with plain(self._file.path):
+            rows: list[LaneRow] = self._file.connection.execute("SELECT id, name, last FROM lane ORDER BY id").fetchall()
+            news = [row for row in rows if place_of(row[0], row[2]) > self._read.get(row[0], 0)]
+            if not news:
+                return []
+            self._look(news)
+            limit = max(LEAST_OF_A_LANE, FETCH_MESSAGES // len(news))
+            messages: list[QueueMessage] = []
+            room = FETCH_BYTES
+            # Those after the lane that came last have their turn first, so that none is passed over for ever.
+            for id, name, last in sorted(news, key=lambda row: (row[0] <= self._turn, row[0])):
+                if len(messages) >= FETCH_MESSAGES or room <= 0:
+                    break
+                self._turn = id
+                room -= self._fetch_lane(id, lane_name(name, self._file.birthmark), last, limit, room, messages)
+            self._note(messages)
+        return messages
+
+    def commit(self, batches: Iterable[Sequence[AdvanceItem]]) -> None:
+        """In one commit, delete what was answered, keep what was rejected as dead letters, and leave what failed for the next reader.
+
+        Raises `StreamEnded` when another reader has taken over.
+        """
+        batches = list(batches)
+        with self._file.writing() as connection:
+            self._fence(connection)
+            for batch in batches:
+                for run in _runs(batch):
+                    _finish(connection, run)
+            committed = {batch[0].broker_payload.lane: _committed(connection, batch[0].broker_payload.place) for batch in batches}
+        for lane, position in committed.items():
+            known = self.lanes.get(lane)
+            self.lanes[lane] = LaneState(max(known.last if known else 0, position or 0), position)
+
+    def renew(self) -> None:
+        """Let the lease run on; raises `StreamEnded` when another reader has taken over."""
+        with self._file.writing(self._notes) as connection:
+            self._fence(connection)
+            connection.execute("UPDATE queue SET expires = ?", (time() + LEASE_SECONDS,))
+
+    def close(self) -> None:
+        """Let the next reader have the queue."""
+        with suppress(HeadraceError), self._file.writing(self._notes) as connection:
+            connection.execute("UPDATE queue SET expires = 0 WHERE epoch = ?", (self._epoch,))
+        self._notes.close()
+        self._file.close()
+        self._release()
+
+    def _take_over(self) -> None:
+        path = self._file.path
+        with self._file.writing() as connection:
+            epoch, expires = connection.execute("SELECT epoch, expires FROM queue").fetchone()
+            if expires > time() and not _is_dead(path, epoch):
+                raise UpstreamError(
+                    f"Another process is reading the queue {path}.",
+                    hint="One process at a time reads a queue; stop the other one, or wait for it to end.",
+                )
+            self._epoch = epoch + 1
+            self._lock = _locked(path, self._epoch)
+            for id, delivered in connection.execute("SELECT id, delivered FROM lane WHERE delivered > 0").fetchall():
+                stretch = place_of(id, 0), place_of(id, delivered)
+                connection.execute("UPDATE message SET deliveries = deliveries + 1 WHERE place BETWEEN ? AND ?", stretch)
+            connection.execute("UPDATE lane SET delivered = 0")
+            connection.execute("UPDATE queue SET epoch = ?, expires = ?", (self._epoch, time() + LEASE_SECONDS))
+            _lock_path(path, epoch).unlink(missing_ok=True)
+            self._look(connection.execute("SELECT id, name, last FROM lane").fetchall())
+
+    def _look(self, rows: Iterable[LaneRow]) -> None:
+        """Note how far the lanes go; one that is new here is read from the oldest message it has."""
+        for id, name, last in rows:
+            full = lane_name(name, self._file.birthmark)
+            known = self.lanes.get(full)
+            if known is None:
+                self._read[id] = place_of(id, 0)
+            self.lanes[full] = LaneState(last, known.committed if known else _committed(self._file.connection, place_of(id, last)))
+
+    def _fetch_lane(self, id: int, name: str, last: int, limit: int, room: int, into: list[QueueMessage]) -> int:
+        """Add the lane's next messages to `into`, and return how many bytes they have: a little more than `room` at most."""
+        found = self._file.connection.execute(
+            "SELECT place, data, key, deliveries FROM message WHERE place > ? AND place <= ? ORDER BY place LIMIT ?",
+            (self._read[id], place_of(id, last), limit),
+        )
+        size = count = 0
+        for place, data, key, deliveries in found:
+            into.append(QueueMessage(data, name, place, key, deliveries + 1))
+            self._read[id] = place
+            count += 1
+            size += len(data)
+            if size >= room:
+                found.close()
+                return size
+        if count < limit:
+            self._read[id] = place_of(id, last)
+        return size
+
+    def _note(self, messages: Iterable[QueueMessage]) -> None:
+        reached = {message.place >> LANE_BITS: message.position for message in messages}
+        with self._file.writing(self._notes) as connection:
+            self._fence(connection)
+            connection.executemany("UPDATE lane SET delivered = ? WHERE id = ?", [(position, id) for id, position in reached.items()])
+
+    def _fence(self, connection: sqlite3.Connection) -> None:
+        if connection.execute("SELECT epoch FROM queue").fetchone()[0] != self._epoch:
+            raise StreamEnded(f"Another reader has taken over the queue {self._file.path}.")
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            _lock_path(self._file.path, self._epoch).unlink(missing_ok=True)
+            self._lock.release()
+            self._lock = None
+
+
+def _lock_path(path: Path, epoch: int) -> Path:
+    return path.with_name(f"{path.name}-reader-{epoch}")
+
+
+def _locked(path: Path, epoch: int) -> FolderLock | None:
+    """Return the lock of the reader with that epoch, taken; None when somebody has it. Raises `UpstreamError`."""
+    lock = FolderLock(_lock_path(path, epoch))
+    try:
+        return lock if lock.try_acquire() else None
+    except OSError as error:
+        raise UpstreamError(
+            f"The queue {path} cannot be locked: {error.strerror or error}.", hint="Its folder must be one you may write to."
+        ) from error
+
+
+def _is_dead(path: Path, epoch: int) -> bool:
+    """Tell whether the process of the reader with that epoch has ended without saying so."""
+    lock = _locked(path, epoch)
+    if lock is not None:
+        lock.release()
+    return lock is not None
+
+
+def _runs(batch: Sequence[AdvanceItem]) -> Iterator[list[AdvanceItem]]:
+    """Cut the batch at what failed, and leave that out."""
+    for failed, run in groupby(batch, key=lambda item: item.outcome.failed > 0):
+        if not failed:
+            yield list(run)
+
+
+def _finish(connection: sqlite3.Connection, run: Sequence[AdvanceItem]) -> None:
+    now = time_ns() // 1000
+    rejected = [(now, item.broker_payload.place) for item in run if item.outcome.rejected]
+    connection.executemany(
+        "INSERT OR IGNORE INTO dead_letter (place, data, key, sent, deliveries, rejected)"
+        " SELECT place, data, key, sent, deliveries + 1, ? FROM message WHERE place = ?",
+        rejected,
+    )
+    connection.execute("DELETE FROM message WHERE place BETWEEN ? AND ?", (run[0].broker_payload.place, run[-1].broker_payload.place))
+
+
+def _committed(connection: sqlite3.Connection, place: int) -> int | None:
+    """Return the position of the lane of `place` up to which nothing is left to do; None when its first message is still there."""
+    id = place >> LANE_BITS
+    oldest, last = connection.execute(
+        "SELECT (SELECT min(place) FROM message WHERE place BETWEEN ? AND ?), (SELECT last FROM lane WHERE id = ?)",
+        (place_of(id, 0), place_of(id, LAST_IN_LANE), id),
+    ).fetchone()
+    return int(last if oldest is None else (oldest & LAST_IN_LANE) - 1) or None
