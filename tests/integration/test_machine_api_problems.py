@@ -149,4 +149,4 @@ def test_the_machine_api_describes_itself(api: Api) -> None:
     described = httpx.get(api.url + "/api/openapi.json", trust_env=False).json()
     assert described["info"]["version"] == API_VERSION
     body = described["paths"]["/execution/triggers/events"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    assert set(body["properties"]) == {"epochs", "events", "dead_letters"}
+    assert set(body["properties"]) == {"epochs", "events", "dead_letters", "spills"}

@@ -70,7 +70,7 @@ async def test_the_status_tells_what_the_machine_api_was_told(scene: Scene, http
 
     assert (status.head, status.events.total, status.dead_letters) == (2, 2, 1)
     wanted = {"read": 9, "advanced": 7, "fired": 3, "stored": 2, "waiting": 4, "ordered": 1, "lost": 2, "late": 1, "cycles": 1}
-    assert status.totals.model_dump() == wanted | {"runs": 3, "rows": 35, "dead_letters": 1}
+    assert status.totals.model_dump() == wanted | {"runs": 3, "rows": 35, "dead_letters": 1, "backlog": 0}
     triggers = {trigger.name: trigger for trigger in status.triggers}
     assert (triggers["legs.united"].fired, triggers["legs.late"].fired, triggers["legs.united"].rejected) == (2, 1, 1)
     assert (triggers["legs.delta"].state, triggers["legs.delta"].failure) == ("failed", "ConnectionError: no route")
@@ -242,7 +242,7 @@ async def test_metrics_are_prometheus_with_few_labels(scene: Scene, http: httpx.
     assert samples["headrace_pipeline_rows_total", (("pipeline", "knock_on_delay"),)] == 30
     assert samples["headrace_jobs", (("kind", "triggerer"),)] == 1
     labels = {label for _, pairs in samples for label, _ in pairs}
-    assert labels == {"stream", "trigger", "scope", "pipeline", "kind", "version"}
+    assert labels == {"stream", "trigger", "scope", "pipeline", "kind", "version", "state"}
     assert all(name.startswith("headrace_") for name, _ in samples)
 
 

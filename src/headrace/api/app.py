@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
+import headrace.api.letters
 import headrace.api.pages
 import headrace.api.people
 from headrace.api import problems
 from headrace.api.auth import Tokens
 from headrace.api.limits import MOST_BODY, BodyLimit
 from headrace.api.live import Live
-from headrace.api.machine import jobs, log, projects, scopes, triggers
+from headrace.api.machine import backlog, jobs, log, projects, scopes, streams, triggers
 from headrace.api.versions import VersionCheck
 from headrace.store import Store
 from headrace.wire.model import API_VERSION
@@ -23,9 +24,10 @@ def create_app(store: Store, *, key: str, most_body: int = MOST_BODY) -> FastAPI
     app.state.live = live = Live(store)
     app.state.tokens = Tokens(key, store.instance)
     problems.install(app)
-    for machine in (jobs, projects, triggers, log, scopes):
+    for machine in (jobs, projects, triggers, backlog, streams, log, scopes):
         app.include_router(machine.router)
     app.include_router(headrace.api.people.router_for(store, live))
+    app.include_router(headrace.api.letters.router_for(store))
     app.include_router(headrace.api.pages.router_for(store))
     app.add_middleware(BodyLimit, most=most_body)
     app.add_middleware(VersionCheck)

@@ -31,12 +31,22 @@ STREAM = (
     Shape("stream_rejected", "rejected", True, "Raw events that a trigger rejected."),
     Shape("stream_filtered", "filtered", True, "Raw events that no trigger wanted."),
     Shape("stream_failed", "failed", True, "Raw events that a trigger did not answer."),
+    Shape("stream_spilled", "spilled", True, "Raw events that went into a backlog."),
+    Shape("stream_resolved", "resolved", True, "Raw events that every trigger has answered."),
+    Shape("stream_ack_seconds", "ack_seconds", True, "Time from reading to the last answer, summed over the raw events resolved."),
+    Shape("stream_advances", "advances", True, "Calls of advance that succeeded."),
+    Shape("stream_advance_errors", "advance_errors", True, "Calls of advance that failed or took too long."),
+    Shape("stream_advance_seconds", "advance_seconds", True, "Time taken by the calls of advance that succeeded."),
+    Shape("stream_advances_in_flight", "in_flight", False, "Lanes that are being advanced."),
+    Shape("stream_lag", "lag", False, "How far the lanes are behind their ends, in the upstream's own positions, where it tells them."),
     Shape("stream_outstanding", "outstanding", False, "Raw events that are not resolved."),
     Shape("stream_oldest_unresolved_seconds", "oldest_unresolved", False, "Age of the oldest raw event that is not resolved."),
 )
 TRIGGER = (
     Shape("trigger_fired", "fired", True, "Times the trigger fired on an event."),
     Shape("trigger_rejected", "rejected", True, "Raw events of the trigger that became dead letters."),
+    Shape("trigger_spilled", "spilled", True, "Raw events that went into the trigger's backlog."),
+    Shape("backlog_depth", "backlog", False, "Raw events in the trigger's backlog."),
 )
 SCOPE = (
     Shape("scope_cursor", "cursor", False, "The seq up to which the scope has committed."),
@@ -72,7 +82,7 @@ class _StatusCollector(Collector):
         status = self._status
         yield _info(status.version)
         yield CounterMetricFamily("headrace_events_stored", "Events in the log.", value=status.events.total)
-        yield GaugeMetricFamily("headrace_dead_letters", "Dead letters.", value=status.dead_letters)
+        yield _letters(status)
         yield _jobs(status)
         yield from _family("stream", STREAM, [(item.stream, item) for item in status.streams])
         yield from _family("trigger", TRIGGER, [(item.name, item) for item in status.triggers])
@@ -83,6 +93,13 @@ class _StatusCollector(Collector):
 def _info(version: str) -> Metric:
     family = GaugeMetricFamily("headrace_build_info", "The api's version.", labels=["version"])
     family.add_metric([version], 1)
+    return family
+
+
+def _letters(status: Status) -> Metric:
+    family = GaugeMetricFamily("headrace_dead_letters", "Dead letters.", labels=["state"])
+    for state, value in status.letters.items():
+        family.add_metric([state], value)
     return family
 
 

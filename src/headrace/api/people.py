@@ -12,7 +12,7 @@ from headrace.api.metrics import CONTENT_TYPE, exposition
 from headrace.api.problems import Refusal
 from headrace.errors import ResourceError
 from headrace.store import Store
-from headrace.store.browse import dead_letter_detail, dead_letter_page, event_detail, event_page, last_runs
+from headrace.store.browse import event_detail, event_page, last_runs
 from headrace.store.overview import schema_revision, stream_list, trigger_list
 from headrace.wire import status as wire
 
@@ -79,12 +79,6 @@ def _add_lists(router: APIRouter, store: Store) -> None:
         with store.reading() as connection:
             return wire.RunList(runs=last_runs(connection, limit=limit, pipeline=pipeline))
 
-    @router.get("/api/v1/dead-letters")
-    def dead_letters(before: str | None = None, limit: Limit = 100) -> wire.DeadLetterPage:
-        """Return dead letters, the newest first; `before` is the id of the last one already seen."""
-        with store.reading() as connection:
-            return dead_letter_page(connection, before=before, limit=limit)
-
 
 def _add_details(router: APIRouter, store: Store) -> None:
     @router.get("/api/v1/events/{seq}")
@@ -94,15 +88,6 @@ def _add_details(router: APIRouter, store: Store) -> None:
             found = event_detail(connection, seq) if 0 <= seq <= SEQ_RANGE else None
         if found is None:
             raise Refusal(404, "not-found", f"No event has the seq {seq}.")
-        return found
-
-    @router.get("/api/v1/dead-letters/{id:path}")
-    def dead_letter(id: str) -> wire.DeadLetterDetail:
-        """Return one dead letter with the text that came."""
-        with store.reading() as connection:
-            found = dead_letter_detail(connection, id)
-        if found is None:
-            raise Refusal(404, "not-found", f"No dead letter has the id {id}.")
         return found
 
 

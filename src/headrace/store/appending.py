@@ -1,4 +1,4 @@
-"""Appending to the log: batches of events and dead letters in, a contiguous `seq` and one status for each item out.
+"""Appending to the log: batches of events, dead letters and spills in, a contiguous `seq` and one status for each item out.
 
 The law, under the writer's transaction:
 - an item counts only where every trigger it names is held by the sender at the epoch it says; otherwise it is fenced and leaves nothing;
@@ -20,9 +20,11 @@ from sqlalchemy import Connection, bindparam, select, update
 from headrace.core.identity import EventKey, event_key
 from headrace.errors import Fenced
 from headrace.store.database import BulkInsert
-from headrace.store.tables import dead_letters, events, firings, jobs, meta, triggers
+from headrace.store.letters import Letters
+from headrace.store.spilling import Spills
+from headrace.store.tables import events, firings, jobs, meta, triggers
 from headrace.store.times import micros
-from headrace.wire.events import BatchStored, DeadLetterItem, EventBatch, EventItem, ItemStatus
+from headrace.wire.events import BatchStored, EventBatch, EventItem, ItemStatus
 
 NO_LEADER = -1
 HEAD = "head"
@@ -31,14 +33,12 @@ INT64 = range(-(2**63), 2**63)
 
 _events = BulkInsert(events)
 _firings = BulkInsert(firings)
-_dead_letters = BulkInsert(dead_letters)
 _json = msgspec.json.Decoder(msgspec.Raw)
 
 _running = select(jobs.c.id).where(jobs.c.state == "running", jobs.c.id.in_(bindparam("ids", expanding=True)))
 _leases = select(triggers.c.id, triggers.c.job_id, triggers.c.epoch).where(triggers.c.id.in_(bindparam("ids", expanding=True)))
 _known = select(events.c.key, events.c.seq).where(events.c.key.in_(bindparam("keys", expanding=True)))
 _fired = select(firings.c.seq, firings.c.trigger_id).where(firings.c.seq.in_(bindparam("seqs", expanding=True)))
-_letters = select(dead_letters.c.id).where(dead_letters.c.id.in_(bindparam("ids", expanding=True)))
 _head = select(meta.c.value).where(meta.c.name == HEAD)
 _move_head = update(meta).where(meta.c.name == HEAD).values(value=bindparam("head"))
 _count_fired = (
@@ -46,7 +46,6 @@ _count_fired = (
     .where(triggers.c.id == bindparam("trigger"))
     .values(fired=triggers.c.fired + bindparam("times"), last_fired=bindparam("now"), state="running")
 )
-_count_rejected = update(triggers).where(triggers.c.id == bindparam("trigger")).values(rejected=triggers.c.rejected + bindparam("times"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,8 @@ def append(connection: Connection, batches: Sequence[Prepared], now: int) -> lis
     allowed = _allowed(connection, batches)
     head = connection.execute(_head).scalar_one()
     log = _Append(head, now, _lookup(connection, batches))
-    letters = _Letters(connection, batches, now)
+    letters = Letters(connection, [item for prepared in batches for item in prepared.batch.dead_letters], now)
+    spills = Spills(connection, [item for prepared in batches for item in prepared.batch.spills], now)
     answers: list[BatchStored | Fenced] = []
     for prepared, mine in zip(batches, allowed, strict=True):
         if mine is None:
@@ -112,9 +112,16 @@ def append(connection: Connection, batches: Sequence[Prepared], now: int) -> lis
                 statuses.append(log.add(item, key, leader))
             else:
                 statuses.append("fenced")
-        answers.append(BatchStored.model_construct(events=statuses, dead_letters=letters.add(prepared.batch.dead_letters, mine)))
+        answers.append(
+            BatchStored.model_construct(
+                events=statuses,
+                dead_letters=letters.add(prepared.batch.dead_letters, mine),
+                spills=spills.add(prepared.batch.spills, mine),
+            )
+        )
     _write(connection, log, head)
     letters.write(connection)
+    spills.write(connection)
     return answers
 
 
@@ -187,50 +194,3 @@ def _write(connection: Connection, log: _Append, head: int) -> None:
     times = Counter(trigger for _, trigger in fired)
     if times:
         connection.execute(_count_fired, [{"trigger": trigger, "times": n, "now": log.now} for trigger, n in times.items()])
-
-
-class _Letters:
-    """The dead letters of one transaction, each kept once."""
-
-    def __init__(self, connection: Connection, batches: Sequence[Prepared], now: int) -> None:
-        ids = list({item.id for prepared in batches for item in prepared.batch.dead_letters})
-        self._now = now
-        self._known: set[str] = set()
-        for start in range(0, len(ids), MOST_PARAMETERS):
-            self._known.update(connection.execute(_letters, {"ids": ids[start : start + MOST_PARAMETERS]}).scalars())
-        self._rows: list[tuple[object, ...]] = []
-        self._times: Counter[int] = Counter()
-
-    def add(self, items: Sequence[DeadLetterItem], mine: set[int]) -> list[ItemStatus]:
-        return [self._add(item, mine) for item in items]
-
-    def write(self, connection: Connection) -> None:
-        _dead_letters(connection, self._rows)
-        if self._times:
-            connection.execute(_count_rejected, [{"trigger": trigger, "times": n} for trigger, n in self._times.items()])
-
-    def _add(self, item: DeadLetterItem, mine: set[int]) -> ItemStatus:
-        if not mine.issuperset(item.triggers):
-            return "fenced"
-        if "\0" in item.id or item.attempts not in INT64 or (item.position is not None and item.position not in INT64):
-            return "invalid"
-        if item.id in self._known:
-            return "duplicate"
-        self._known.add(item.id)
-        self._times.update(item.triggers)
-        self._rows.append(
-            (
-                item.id,
-                item.kind,
-                item.reason,
-                item.stream,
-                item.lane,
-                item.position,
-                item.raw,
-                msgspec.json.encode(item.triggers).decode(),
-                item.attempts,
-                msgspec.json.encode(item.traceback).decode(),
-                self._now,
-            )
-        )
-        return "stored"

@@ -19,7 +19,9 @@ STRETCH = 100_000
 """How many events a filtered page looks through at most."""
 
 _SUMMARY = [events.c[name] for name in ("seq", "type", "subject", "id", "source", "follows", "leader_seq", "occurred", "received")]
-_LETTER = [dead_letters.c[name] for name in ("id", "kind", "reason", "stream", "lane", "position", "triggers", "attempts", "received")]
+_LETTER = [
+    dead_letters.c[name] for name in ("id", "kind", "reason", "stream", "lane", "position", "triggers", "attempts", "received", "state")
+]
 
 Found = Row[*tuple[Any, ...]]
 
@@ -123,10 +125,12 @@ def _run(row: Found, *, with_seqs: bool) -> RunReport:
     )
 
 
-def dead_letter_page(connection: Connection, *, before: str | None, limit: int) -> DeadLetterPage:
-    """Return the newest dead letters, or those older than the one with the id `before`."""
+def dead_letter_page(connection: Connection, *, before: str | None, limit: int, state: str | None = None) -> DeadLetterPage:
+    """Return the newest dead letters, or those older than the one with the id `before`; only those in `state` where it is given."""
     order = tuple_(dead_letters.c.received, dead_letters.c.id)
     query = select(*_LETTER).order_by(dead_letters.c.received.desc(), dead_letters.c.id.desc()).limit(limit + 1)
+    if state is not None:
+        query = query.where(dead_letters.c.state == state)
     if before is not None:
         last = select(dead_letters.c.received, dead_letters.c.id).where(dead_letters.c.id == before)
         query = query.where(order < last.scalar_subquery())

@@ -76,7 +76,7 @@ class Jobs:
         touch(connection, job_id, self._database.now())
         reports.keep(connection, job_id, beat.streams, self._database.now())
         self.sweep(connection)
-        return HeartbeatAnswer(wanted=wanted, leases=leases.held(connection, job_id))
+        return HeartbeatAnswer(wanted=wanted, leases=leases.held(connection, job_id), backlogs=leases.backlogs(connection, job_id))
 
 
 @dataclass(frozen=True, slots=True)

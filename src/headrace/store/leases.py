@@ -29,6 +29,12 @@ def held(connection: Connection, job_id: int) -> list[Lease]:
     return [Lease(trigger_id=row.id, epoch=row.epoch) for row in rows]
 
 
+def backlogs(connection: Connection, job_id: int) -> dict[int, int]:
+    """Return how much is kept for each of the job's triggers for which anything is."""
+    kept = (triggers.c.job_id == job_id, triggers.c.backlog > 0)
+    return {row.id: row.backlog for row in connection.execute(select(triggers.c.id, triggers.c.backlog).where(*kept))}
+
+
 def revoked(connection: Connection, job_id: int) -> list[int]:
     """Return the triggers that were taken from the job and that it must let go."""
     mine = (triggers.c.revoked_job_id == job_id, triggers.c.job_id.is_distinct_from(job_id))

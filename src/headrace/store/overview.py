@@ -12,11 +12,13 @@ from sqlalchemy import Connection, case, column, func, inspect, or_, select, tab
 from headrace.errors import ResourceError
 from headrace.store.browse import Found, head, last_runs, newest_events
 from headrace.store.jobs import Liveness
+from headrace.store.reports import COUNTS, SECONDS
 from headrace.store.schema import REVISION_TABLE
-from headrace.store.tables import dead_letters, jobs, pipelines, runs, scopes, stream_reports, triggers
+from headrace.store.tables import backlog, dead_letters, jobs, pipelines, runs, scopes, spills, stream_reports, triggers
 from headrace.store.times import moment
+from headrace.wire.dead_letters import DeadLetterState
 from headrace.wire.runs import RunReport
-from headrace.wire.status import EventSummary, JobStatus, PipelineStatus, ScopeStatus, StreamStatus, Totals, TriggerStatus
+from headrace.wire.status import BacklogStatus, EventSummary, JobStatus, PipelineStatus, ScopeStatus, StreamStatus, Totals, TriggerStatus
 from headrace.wire.streams import StreamReport
 
 JOBS_SHOWN = 20
@@ -34,6 +36,8 @@ class Overview(NamedTuple):
     jobs: list[JobStatus]
     triggers: list[TriggerStatus]
     streams: list[StreamStatus]
+    backlogs: list[BacklogStatus]
+    letters: dict[DeadLetterState, int]
     scopes: list[ScopeStatus]
     pipelines: list[PipelineStatus]
     runs: list[RunReport]
@@ -44,13 +48,16 @@ def overview(connection: Connection, now: int) -> Overview:
     """Return what the database knows at one moment; `now` is in microseconds."""
     top = head(connection)
     per_pipeline = run_totals(connection)
+    letters = dead_letter_counts(connection)
     return Overview(
         now=now,
         head=top,
-        totals=_totals(connection, top, per_pipeline),
+        totals=_totals(connection, top, per_pipeline, letters),
         jobs=job_list(connection, now),
         triggers=trigger_list(connection),
         streams=stream_list(connection),
+        backlogs=backlog_list(connection),
+        letters=letters,
         scopes=scope_list(connection, top),
         pipelines=pipeline_list(connection, per_pipeline),
         runs=last_runs(connection, limit=LATEST, with_seqs=False),
@@ -95,8 +102,12 @@ def run_totals(connection: Connection) -> dict[tuple[str, str], RunTotals]:
     return {(row[0], row[1]): RunTotals(int(row[2]), int(row[3]), int(row[4]), int(row[5]), row[6]) for row in connection.execute(sums)}
 
 
-def _totals(connection: Connection, top: int, per_pipeline: dict[tuple[str, str], RunTotals]) -> Totals:
-    fired = connection.execute(select(func.coalesce(func.sum(triggers.c.fired), 0))).scalar_one()
+def _totals(
+    connection: Connection, top: int, per_pipeline: dict[tuple[str, str], RunTotals], letters: dict[DeadLetterState, int]
+) -> Totals:
+    fired, kept = connection.execute(
+        select(func.coalesce(func.sum(triggers.c.fired), 0), func.coalesce(func.sum(triggers.c.backlog), 0))
+    ).one()
     read, advanced = connection.execute(
         select(func.coalesce(func.sum(stream_reports.c.read), 0), func.coalesce(func.sum(stream_reports.c.advanced), 0))
     ).one()
@@ -110,13 +121,42 @@ def _totals(connection: Connection, top: int, per_pipeline: dict[tuple[str, str]
         **{name: int(value) for name, value in zip(names, ordering, strict=True)},
         runs=sum(sums.runs for sums in per_pipeline.values()),
         rows=sum(sums.rows for sums in per_pipeline.values()),
-        dead_letters=dead_letter_count(connection),
+        dead_letters=letters["open"] + letters["redriven"],
+        backlog=int(kept),
     )
 
 
-def dead_letter_count(connection: Connection) -> int:
-    """Return how many dead letters there are."""
-    return int(connection.execute(select(func.count()).select_from(dead_letters)).scalar_one())
+def dead_letter_counts(connection: Connection) -> dict[DeadLetterState, int]:
+    """Return how many dead letters there are in each state."""
+    found = connection.execute(select(dead_letters.c.state, func.count()).group_by(dead_letters.c.state))
+    counts: dict[DeadLetterState, int] = {"open": 0, "redriven": 0, "discarded": 0}
+    counts.update({row[0]: int(row[1]) for row in found})
+    return counts
+
+
+def backlog_list(connection: Connection) -> list[BacklogStatus]:
+    """Return the triggers for which something is kept, those for which the most is first."""
+    oldest = (
+        select(spills.c.received)
+        .join(backlog, backlog.c.spill_id == spills.c.id)
+        .where(backlog.c.trigger_id == triggers.c.id, backlog.c.answer.is_(None))
+        .order_by(backlog.c.number)
+        .limit(1)
+        .correlate(triggers)
+        .scalar_subquery()
+    )
+    columns = (triggers.c.id, triggers.c.name, triggers.c.stream, triggers.c.backlog, oldest.label("oldest"))
+    found = connection.execute(select(*columns).where(triggers.c.backlog > 0).order_by(triggers.c.backlog.desc(), triggers.c.id))
+    return [
+        BacklogStatus(
+            trigger_id=row.id,
+            trigger=row.name,
+            stream=row.stream,
+            depth=row.backlog,
+            oldest=None if row.oldest is None else moment(row.oldest),
+        )
+        for row in found
+    ]
 
 
 def job_list(connection: Connection, now: int) -> list[JobStatus]:
@@ -176,9 +216,12 @@ def stream_list(connection: Connection) -> list[StreamStatus]:
 def _stream(reports: list[Found], names: dict[int, str]) -> StreamStatus:
     last = reports[-1]
     report = _naming(StreamReport.model_validate_json(last.report), names)
-    sums = {name: sum(getattr(row, name) for row in reports) for name in ("read", "advanced", "rejected", "filtered", "failed")}
-    gone = {} if last.job_state == "running" else {"state": "stopped", "outstanding": 0, "oldest_unresolved": None, "held_by": None}
-    return StreamStatus(**{**report.model_dump(), **sums, **gone, "job_id": last.job_id})
+    sums = {name: sum(getattr(row, name) for row in reports) for name in COUNTS + SECONDS if name != "outstanding"}
+    over = {"state": "stopped", "outstanding": 0, "in_flight": 0, "oldest_unresolved": None, "held_by": None}
+    gone = {} if last.job_state == "running" else over
+    behind = [max(0, lane.end - (lane.advanced or 0)) for lane in report.lanes if lane.end is not None]
+    lag = sum(behind) if behind else None
+    return StreamStatus(**{**report.model_dump(), **sums, **gone, "job_id": last.job_id, "lag": lag})
 
 
 def _naming(report: StreamReport, names: dict[int, str]) -> StreamReport:

@@ -9,7 +9,8 @@ from sqlalchemy import Connection, delete, insert, tuple_
 from headrace.store.tables import stream_reports
 from headrace.wire.streams import StreamReport
 
-COUNTS = ("read", "advanced", "outstanding", "rejected", "filtered", "failed")
+COUNTS = ("read", "advanced", "outstanding", "rejected", "filtered", "failed", "spilled", "resolved", "advances", "advance_errors")
+SECONDS = ("ack_seconds", "advance_seconds")
 
 
 def keep(connection: Connection, job_id: int, reports: Sequence[StreamReport], now: int) -> None:
@@ -23,7 +24,7 @@ def keep(connection: Connection, job_id: int, reports: Sequence[StreamReport], n
         insert(stream_reports),
         [
             {"job_id": job_id, "stream": stream, "state": report.state, "report": report.model_dump_json(), "updated": now}
-            | {name: getattr(report, name) for name in COUNTS}
+            | {name: getattr(report, name) for name in COUNTS + SECONDS}
             for stream, report in newest.items()
         ],
     )

@@ -9,10 +9,13 @@ from contextlib import contextmanager
 from sqlalchemy import Connection, insert, select, update
 
 from headrace.store.appending import HEAD
+from headrace.store.backlog import Backlog
+from headrace.store.custody import Custody
 from headrace.store.database import Database, engines, parsed
 from headrace.store.jobs import Jobs, Liveness
 from headrace.store.log import Log
 from headrace.store.projects import Projects
+from headrace.store.redrive import DeadLetters
 from headrace.store.runs import Runs
 from headrace.store.schema import ensure_schema
 from headrace.store.scopes import Scopes
@@ -34,6 +37,9 @@ class Store:
         self.projects = Projects(database)
         self.triggers = Triggers(database, self.jobs)
         self.log = Log(database)
+        self.backlog = Backlog(database)
+        self.custody = Custody(database)
+        self.dead_letters = DeadLetters(database)
         self.runs = Runs(database)
         self.scopes = Scopes(database)
         self.instance = self._instance()

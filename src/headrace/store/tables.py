@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, LargeBinary, MetaData, Table, Text, UniqueConstraint
+from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, LargeBinary, MetaData, Table, Text, UniqueConstraint
 
 metadata = MetaData(
     naming_convention={
@@ -67,6 +67,8 @@ triggers = Table(
     Column("epoch", BigInteger, nullable=False),
     Column("revoked_job_id", BigInteger),
     Column("declared", BigInteger, nullable=False),
+    Column("backlog", BigInteger, nullable=False, server_default="0"),  # how many raw events are kept for it now
+    Column("spilled", BigInteger, nullable=False, server_default="0"),  # how many ever were
     UniqueConstraint("project", "name"),
     Index(None, "job_id"),
 )
@@ -128,7 +130,108 @@ dead_letters = Table(
     Column("attempts", BigInteger, nullable=False),
     Column("traceback", Text, nullable=False),
     Column("received", BigInteger, nullable=False),
+    Column("state", Text, nullable=False, server_default="open"),  # open | redriven | discarded
+    Column("acted", BigInteger),
     Index(None, "received"),
+    Index(None, "state"),
+    Index(None, "stream", "lane", "position"),
+)
+
+dead_letter_actions = Table(
+    "dead_letter_actions",
+    metadata,
+    Column("id", Number, primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("action", Text, nullable=False),  # redrive | discard
+    Column("asked", Text, nullable=False),
+    Column("count", BigInteger, nullable=False),
+)
+
+# What is kept for triggers that could not take it. One raw text serves all triggers that it is kept for, and goes with the last of them.
+spills = Table(
+    "spills",
+    metadata,
+    Column("id", Number, primary_key=True, autoincrement=False),
+    Column("raw", Text, nullable=False),
+    Column("refs", BigInteger, nullable=False),
+    Column("received", BigInteger, nullable=False),
+)
+
+# One row for each (trigger, raw event). A row that has an `answer` is settled and waits only for the receipt of its stretch of the lane,
+# so that a redelivery is known for one; `counted` says that the receipt has come and counts it as spilled.
+backlog = Table(
+    "backlog",
+    metadata,
+    Column("number", Number, primary_key=True, autoincrement=False),
+    Column("trigger_id", BigInteger, nullable=False),
+    Column("lane_id", BigInteger, nullable=False),
+    Column("key", LargeBinary, nullable=False),
+    Column("position", BigInteger),
+    Column("spill_id", BigInteger),
+    Column("letter_id", Text),
+    Column("counted", Boolean, nullable=False),
+    Column("answer", Text),
+    Index(None, "trigger_id", "number"),
+    Index(None, "lane_id", "key", "trigger_id", unique=True),
+)
+
+lanes = Table(
+    "lanes",
+    metadata,
+    Column("id", Number, primary_key=True),
+    Column("stream", Text, nullable=False),
+    Column("lane", Text, nullable=False),
+    Column("after", BigInteger),
+    Column("last", BigInteger),
+    Column("read", BigInteger, nullable=False),
+    UniqueConstraint("stream", "lane"),
+)
+
+# A set of triggers that owe an answer together. A stream has few of them, so that a lane costs one row however many triggers read it.
+crews = Table(
+    "crews",
+    metadata,
+    Column("id", Number, primary_key=True),
+    Column("triggers", Text, nullable=False, unique=True),
+)
+
+crew_reads = Table(
+    "crew_reads",
+    metadata,
+    Column("lane_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("crew_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("read", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+# Only of those triggers that did more than filter.
+custody = Table(
+    "custody",
+    metadata,
+    Column("lane_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("trigger_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("fired", BigInteger, nullable=False),
+    Column("rejected", BigInteger, nullable=False),
+    Column("spilled", BigInteger, nullable=False),
+    Column("dead_lettered", BigInteger, nullable=False),
+    Column("failed", BigInteger, nullable=False),
+    Column("settled_fired", BigInteger, nullable=False),
+    Column("settled_filtered", BigInteger, nullable=False),
+    Column("settled_rejected", BigInteger, nullable=False),
+    Column("settled_dead_lettered", BigInteger, nullable=False),
+    Column("redriven", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+custody_problems = Table(
+    "custody_problems",
+    metadata,
+    Column("id", Number, primary_key=True),
+    Column("lane_id", BigInteger, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("recorded", BigInteger),
+    Column("problem", Text, nullable=False),
 )
 
 runs = Table(
@@ -180,4 +283,10 @@ stream_reports = Table(
     Column("failed", BigInteger, nullable=False),
     Column("report", Text, nullable=False),
     Column("updated", BigInteger, nullable=False),
+    Column("spilled", BigInteger, nullable=False, server_default="0"),
+    Column("resolved", BigInteger, nullable=False, server_default="0"),
+    Column("ack_seconds", Float, nullable=False, server_default="0"),
+    Column("advances", BigInteger, nullable=False, server_default="0"),
+    Column("advance_errors", BigInteger, nullable=False, server_default="0"),
+    Column("advance_seconds", Float, nullable=False, server_default="0"),
 )

@@ -61,6 +61,7 @@ def _workload(row: Row[tuple[object, ...]], job_id: int) -> RunTrigger:
         queue=row.queue,
         epoch=row.epoch,
         log_name=f"trigger-{row.id}-job-{job_id}.log",
+        backlog=row.backlog,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.wire.dead_letters import DeadLetterState
 from headrace.wire.events import DeadLetterKind
 from headrace.wire.model import Timestamp, Wire
 from headrace.wire.runs import RunReport
@@ -28,7 +29,10 @@ class JobStatus(Wire):
 
 
 class TriggerStatus(Wire):
-    """One registered trigger, whether a job holds it, and why it failed if it did."""
+    """One registered trigger, whether a job holds it, and why it failed if it did.
+
+    `backlog` is how many raw events are kept for it now, `spilled` how many ever were.
+    """
 
     id: int
     name: str
@@ -38,16 +42,32 @@ class TriggerStatus(Wire):
     rejected: int
     job_id: int | None
     failure: str | None
+    backlog: int = 0
+    spilled: int = 0
 
 
 class StreamStatus(StreamReport):
-    """One shared stream as its job last reported it; the counts include those of earlier jobs."""
+    """One shared stream as its job last reported it; the counts include those of earlier jobs.
+
+    `lag` is how far the reported lanes are behind their ends, in the upstream's own positions; None where it tells no end.
+    """
 
     job_id: int
+    lag: int | None = None
+
+
+class BacklogStatus(Wire):
+    """What is kept for one trigger that could not take it: how many raw events, and since when the oldest of them waits."""
+
+    trigger_id: int
+    trigger: str
+    stream: str | None
+    depth: int
+    oldest: Timestamp | None
 
 
 class Totals(Wire):
-    """The headline numbers: counts since the database was made, except `waiting`, which is now."""
+    """The headline numbers: counts since the database was made, except `waiting`, `backlog` and `dead_letters`, which are now."""
 
     read: int = 0
     fired: int = 0
@@ -61,6 +81,7 @@ class Totals(Wire):
     runs: int = 0
     rows: int = 0
     dead_letters: int = 0
+    backlog: int = 0
 
 
 class ScopeStatus(Wire):
@@ -128,6 +149,7 @@ class DeadLetterSummary(Wire):
     triggers: list[str]
     attempts: int
     received: Timestamp
+    state: DeadLetterState = "open"
 
 
 class DeadLetterDetail(DeadLetterSummary):
@@ -183,16 +205,18 @@ class Health(Wire):
 
 
 class Status(Wire):
-    """All that the page shows, at one moment."""
+    """All that the page shows, at one moment. `dead_letters` are those that are open or redriven: `letters` counts all by state."""
 
     version: str
     now: Timestamp
     head: int
     events: EventCount
     dead_letters: int
+    letters: dict[DeadLetterState, int] = {}
     jobs: list[JobStatus]
     triggers: list[TriggerStatus]
     streams: list[StreamStatus]
+    backlogs: list[BacklogStatus] = []
     totals: Totals
     scopes: list[ScopeStatus]
     pipelines: list[PipelineStatus]

@@ -1,0 +1,161 @@
+"""The audit: do the books of every stream balance, and does the upstream agree? Read at one moment, in a few grouped queries.
+
+For each trigger, of what it was owed:  read = fired + filtered + rejected + dead-lettered + failed + pending,
+where `pending` is counted in the backlog itself, and must be what the books say was spilled (or redriven) and is not settled.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Row, func, select
+
+from headrace.store.custody import ANSWERS, SETTLED
+from headrace.store.tables import backlog, crew_reads, crews, custody, custody_problems, lanes, stream_reports, triggers
+from headrace.store.times import moment
+from headrace.wire.custody import Audit, LaneAudit, StreamAudit, TriggerAudit
+from headrace.wire.streams import LaneReport, StreamReport
+
+MOST_PROBLEMS = 1_000
+COLUMNS = (*ANSWERS, *SETTLED, "redriven")
+
+Found = Row[*tuple[Any, ...]]
+
+
+def audit(connection: Connection, now: int, stream: str | None = None) -> Audit:
+    """Return the books of every stream, or of one; `now` is in microseconds."""
+    sums = _lanes(connection, stream)
+    by_trigger = _triggers(connection, stream)
+    problems = _problems(connection, stream)
+    for name in problems:
+        sums.setdefault(name, (0, 0))
+    streams = [
+        StreamAudit(stream=name, read=read, lanes=count, triggers=by_trigger.get(name, []), problems=problems.get(name, []))
+        for name, (read, count) in sorted(sums.items())
+    ]
+    clean = not any(one.problems or not all(trigger.balanced for trigger in one.triggers) for one in streams)
+    return Audit(at=moment(now), clean=clean, streams=streams)
+
+
+def _lanes(connection: Connection, stream: str | None) -> dict[str, tuple[int, int]]:
+    """Return, for each stream, how many raw events it read and from how many lanes."""
+    query = select(lanes.c.stream, func.sum(lanes.c.read), func.count()).where(lanes.c.last.is_not(None)).group_by(lanes.c.stream)
+    if stream is not None:
+        query = query.where(lanes.c.stream == stream)
+    return {row[0]: (int(row[1]), int(row[2])) for row in connection.execute(query)}
+
+
+def _triggers(connection: Connection, stream: str | None) -> dict[str, list[TriggerAudit]]:
+    owed = _owed(connection, stream)
+    counts = _counts(connection, stream)
+    pending = _pending(connection, stream)
+    names = {row.id: row.name for row in connection.execute(select(triggers.c.id, triggers.c.name))}
+    found: dict[str, list[TriggerAudit]] = defaultdict(list)
+    for place in owed.keys() | counts.keys() | pending.keys():
+        name, trigger = place
+        found[name].append(_balance(names.get(trigger, f"trigger {trigger}"), owed[place], counts.get(place, Counter()), pending[place]))
+    return {name: sorted(books, key=lambda one: one.trigger) for name, books in found.items()}
+
+
+def _balance(trigger: str, read: int, books: Counter[str], pending: int) -> TriggerAudit:
+    first = sum(books[name] for name in ANSWERS)
+    settled = sum(books[name] for name in SETTLED)
+    spilled = books["spilled"] + books["redriven"]
+    dead_lettered = books["dead_lettered"] + books["settled_dead_lettered"]
+    rejected = books["rejected"] + books["settled_rejected"]
+    # a redriven letter is answered anew: it leaves the count of what it was before
+    from_letters = min(books["redriven"], dead_lettered)
+    return TriggerAudit(
+        trigger=trigger,
+        read=read,
+        fired=books["fired"] + books["settled_fired"],
+        filtered=max(0, read - first) + books["settled_filtered"],
+        rejected=rejected - (books["redriven"] - from_letters),
+        dead_lettered=dead_lettered - from_letters,
+        failed=books["failed"],
+        spilled=spilled,
+        settled=settled,
+        pending=pending,
+        balanced=first <= read and spilled - settled == pending,
+    )
+
+
+def _owed(connection: Connection, stream: str | None) -> Counter[tuple[str, int]]:
+    query = (
+        select(lanes.c.stream, crews.c.triggers, func.sum(crew_reads.c.read).label("read"))
+        .join(crew_reads, crew_reads.c.lane_id == lanes.c.id)
+        .join(crews, crews.c.id == crew_reads.c.crew_id)
+        .group_by(lanes.c.stream, crews.c.id)
+    )
+    if stream is not None:
+        query = query.where(lanes.c.stream == stream)
+    owed: Counter[tuple[str, int]] = Counter()
+    for row in connection.execute(query):
+        for trigger in msgspec.json.decode(row.triggers, type=list[int]):
+            owed[row.stream, trigger] += int(row.read)
+    return owed
+
+
+def _counts(connection: Connection, stream: str | None) -> dict[tuple[str, int], Counter[str]]:
+    sums = [func.sum(custody.c[name]).label(name) for name in COLUMNS]
+    query = (
+        select(lanes.c.stream, custody.c.trigger_id, *sums)
+        .join(custody, custody.c.lane_id == lanes.c.id)
+        .group_by(lanes.c.stream, custody.c.trigger_id)
+    )
+    if stream is not None:
+        query = query.where(lanes.c.stream == stream)
+    return {(row.stream, row.trigger_id): Counter({name: int(getattr(row, name)) for name in COLUMNS}) for row in connection.execute(query)}
+
+
+def _pending(connection: Connection, stream: str | None) -> Counter[tuple[str, int]]:
+    """Return how much really is kept of what the books call spilled."""
+    query = (
+        select(lanes.c.stream, backlog.c.trigger_id, func.count())
+        .join(lanes, lanes.c.id == backlog.c.lane_id)
+        .where(backlog.c.counted.is_(True), backlog.c.answer.is_(None))
+        .group_by(lanes.c.stream, backlog.c.trigger_id)
+    )
+    if stream is not None:
+        query = query.where(lanes.c.stream == stream)
+    return Counter({(row[0], row[1]): int(row[2]) for row in connection.execute(query)})
+
+
+def _problems(connection: Connection, stream: str | None) -> dict[str, list[LaneAudit]]:
+    """Return what is wrong with the lanes of each stream: what the receipts told, the first first, then where the upstream is ahead."""
+    query = (
+        select(lanes.c.stream, lanes.c.lane, custody_problems.c.recorded, custody_problems.c.problem)
+        .join(lanes, lanes.c.id == custody_problems.c.lane_id)
+        .order_by(custody_problems.c.id)
+        .limit(MOST_PROBLEMS)
+    )
+    last = select(stream_reports.c.stream, stream_reports.c.report).order_by(stream_reports.c.updated)
+    if stream is not None:
+        query = query.where(lanes.c.stream == stream)
+        last = last.where(stream_reports.c.stream == stream)
+    found: dict[str, list[LaneAudit]] = defaultdict(list)
+    for row in connection.execute(query):
+        found[row.stream].append(LaneAudit(lane=row.lane, recorded=row.recorded, committed=None, problem=row.problem))
+    newest = {row.stream: row.report for row in connection.execute(last)}
+    for name, report in newest.items():
+        found[name] += _ahead(connection, name, StreamReport.model_validate_json(report).lanes)
+    return {name: problems for name, problems in found.items() if problems}
+
+
+def _ahead(connection: Connection, stream: str, reported: list[LaneReport]) -> list[LaneAudit]:
+    """Return the lanes that were advanced past what is recorded. Custody is recorded first, so an old report is never ahead of it."""
+    named = select(lanes.c.lane, lanes.c.last).where(lanes.c.stream == stream, lanes.c.lane.in_([lane.lane for lane in reported]))
+    recorded: dict[str, int | None] = {row.lane: row.last for row in connection.execute(named)}
+    found: list[LaneAudit] = []
+    for lane in reported:
+        last = recorded.get(lane.lane)
+        if lane.advanced is not None and (last is None or lane.advanced > last):
+            what = f"advanced up to {lane.advanced}, past what is recorded"
+        elif lane.committed is not None and last is not None and lane.committed > last:
+            what = f"the upstream has committed up to {lane.committed}, past what is recorded"
+        else:
+            continue
+        found.append(LaneAudit(lane=lane.lane, recorded=last, committed=lane.committed, problem=what))
+    return found

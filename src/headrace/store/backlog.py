@@ -1,0 +1,124 @@
+"""The backlog as its triggerer sees it: read in the order of keeping, and settled.
+
+The law: what is settled goes, and is never read again. A row whose stretch of the lane has no receipt yet leaves its answer behind (a
+row without a raw text) until the receipt comes: a redelivery of the same raw event is then known for one that is answered.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, delete, select, update
+
+from headrace.errors import Fenced
+from headrace.store import leases
+from headrace.store.database import Database
+from headrace.store.jobs import require_running
+from headrace.store.letters import Redriven, settle_redriven
+from headrace.store.tables import backlog, custody, lanes, spills, triggers
+from headrace.wire.backlog import Answer, BacklogItem, BacklogPage, SettleBacklog
+
+MOST_ITEMS = 2_000
+MOST_BYTES = 8 * 1024 * 1024
+MOST_NUMBERS = 10_000
+
+_COLUMNS = (backlog.c.number, lanes.c.stream, lanes.c.lane, backlog.c.position, spills.c.raw)
+_waiting = (
+    select(*_COLUMNS)
+    .join(lanes, lanes.c.id == backlog.c.lane_id)
+    .join(spills, spills.c.id == backlog.c.spill_id)
+    .where(backlog.c.trigger_id == bindparam("trigger"), backlog.c.number > bindparam("after"), backlog.c.answer.is_(None))
+    .order_by(backlog.c.number)
+)
+_named = (
+    select(backlog, lanes.c.last)
+    .join(lanes, lanes.c.id == backlog.c.lane_id)
+    .where(
+        backlog.c.trigger_id == bindparam("trigger"),
+        backlog.c.number.in_(bindparam("numbers", expanding=True)),
+        backlog.c.answer.is_(None),
+    )
+)
+_remove = delete(backlog).where(backlog.c.number == bindparam("n"))
+_leave_answer = update(backlog).where(backlog.c.number == bindparam("n")).values(answer=bindparam("given"), spill_id=None)
+_unref = update(spills).where(spills.c.id == bindparam("spill")).values(refs=spills.c.refs - bindparam("times"))
+_drop_spill = delete(spills).where(spills.c.id == bindparam("spill"), spills.c.refs <= 0)
+
+Found = Row[*tuple[Any, ...]]
+
+
+class Backlog:
+    """The backlogs of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def page(self, job_id: int, trigger_id: int, *, after: int, limit: int) -> BacklogPage:
+        """Return what is kept for a trigger that the job holds, with number > `after`; fewer than `limit` where the texts are large.
+
+        A page is empty only when nothing is left.
+        """
+        with self._database.reading() as connection:
+            require_running(connection, job_id)
+            held = select(triggers.c.job_id, triggers.c.backlog).where(triggers.c.id == trigger_id)
+            row = connection.execute(held).one_or_none()
+            if row is None or row.job_id != job_id:
+                raise Fenced(f"Job {job_id} does not hold trigger {trigger_id}.", status=409, problem="fenced")
+            items: list[BacklogItem] = []
+            size = 0
+            with connection.execute(_waiting.limit(min(limit, MOST_ITEMS)), {"trigger": trigger_id, "after": after}) as found:
+                for kept in found:
+                    size += len(kept.raw)
+                    if items and size > MOST_BYTES:
+                        break
+                    items.append(BacklogItem(**kept._asdict()))
+        return BacklogPage(items=items, depth=row.backlog)
+
+    def settle(self, job_id: int, trigger_id: int, settled: SettleBacklog) -> None:
+        """Record how kept raw events were answered; one that is gone already changes nothing."""
+        self._database.write(lambda connection: _settle(connection, job_id, trigger_id, settled, self._database.now()))
+
+
+def _settle(connection: Connection, job_id: int, trigger_id: int, settled: SettleBacklog, now: int) -> None:
+    require_running(connection, job_id)
+    leases.require_lease(connection, job_id, trigger_id, settled.epoch)
+    answers: dict[int, Answer] = {one.number: one.answer for one in settled.settled}
+    rows: list[Found] = []
+    numbers = list(answers)
+    for start in range(0, len(numbers), MOST_NUMBERS):
+        rows += connection.execute(_named, {"trigger": trigger_id, "numbers": numbers[start : start + MOST_NUMBERS]})
+    if not rows:
+        return
+    early = [row for row in rows if _before_its_receipt(row)]
+    gone = [row for row in rows if not _before_its_receipt(row)]
+    if early:
+        connection.execute(_leave_answer, [{"n": row.number, "given": answers[row.number]} for row in early])
+    if gone:
+        connection.execute(_remove, [{"n": row.number} for row in gone])
+    release(connection, rows)
+    connection.execute(update(triggers).where(triggers.c.id == trigger_id).values(backlog=triggers.c.backlog - len(rows)))
+    count_settled(connection, [(row.lane_id, trigger_id, answers[row.number]) for row in gone if row.counted])
+    redriven = [Redriven(row.letter_id, trigger_id, answers[row.number]) for row in gone if row.letter_id is not None]
+    settle_redriven(connection, redriven, now)
+
+
+def _before_its_receipt(row: Found) -> bool:
+    """Whether the receipt of the row's stretch is still to come."""
+    return row.letter_id is None and row.position is not None and not row.counted and (row.last is None or row.position > row.last)
+
+
+def release(connection: Connection, rows: Sequence[Found]) -> None:
+    """Drop the raw texts that nobody wants any more, now that `rows` do not."""
+    refs = Counter(row.spill_id for row in rows)
+    connection.execute(_unref, [{"spill": spill, "times": n} for spill, n in refs.items()])
+    connection.execute(_drop_spill, [{"spill": spill} for spill in refs])
+
+
+def count_settled(connection: Connection, answered: Sequence[tuple[int, int, Answer]]) -> None:
+    """Count (lane, trigger, answer) in the custody, where each of them is on the books as spilled or redriven."""
+    for (lane, trigger, answer), n in Counter(answered).items():
+        column = custody.c[f"settled_{answer}"]
+        place = (custody.c.lane_id == lane, custody.c.trigger_id == trigger)
+        connection.execute(update(custody).where(*place).values({column: column + n}))

@@ -1,0 +1,212 @@
+"""The ledger of custody: what became of every stretch of every lane, recorded before the upstream is advanced.
+
+The law, under the writer's transaction:
+- a lane's stretches meet: each begins where the one before ended. One that ends within what is recorded is a redelivery and changes
+  nothing; one that leaves a gap is counted, and the gap is kept as a problem; one that overlaps cannot be split, so it is kept as a
+  problem and not counted;
+- adjacent stretches become one: a lane keeps where it began, how far it has come and how many it read; each crew (the set of triggers
+  that owed an answer) how many it was owed; each trigger that did more than filter its answers;
+- what a receipt calls spilled is in the backlog, or was settled there: anything else is a problem.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Row, bindparam, insert, select, update
+from sqlalchemy.dialects.sqlite import insert as upsert
+
+from headrace.errors import Fenced
+from headrace.store.backlog import count_settled
+from headrace.store.database import Database
+from headrace.store.jobs import require_running
+from headrace.store.lanes import Lane, lanes_of
+from headrace.store.spilling import place_key
+from headrace.store.tables import backlog, crew_reads, crews, custody, custody_problems, lanes, triggers
+from headrace.wire.backlog import Answer
+from headrace.wire.custody import Answers, LaneMark, LaneMarks, Receipt, Receipts
+
+ANSWERS = ("fired", "rejected", "spilled", "dead_lettered", "failed")
+SETTLED = ("settled_fired", "settled_filtered", "settled_rejected", "settled_dead_lettered")
+NONE = dict.fromkeys((*ANSWERS, *SETTLED, "redriven"), 0)
+BEFORE_ALL = b"p"  # sorts before the key of every position
+
+_holders = select(triggers.c.id, triggers.c.job_id, triggers.c.epoch).where(triggers.c.id.in_(bindparam("ids", expanding=True)))
+_crew = select(crews.c.id, crews.c.triggers).where(crews.c.triggers.in_(bindparam("sets", expanding=True)))
+_any_kept = select(backlog.c.number).limit(1)
+_stretch = (
+    select(backlog.c.number, backlog.c.trigger_id, backlog.c.answer)
+    .where(
+        backlog.c.lane_id == bindparam("lane"),
+        backlog.c.key > bindparam("low"),
+        backlog.c.key <= bindparam("high"),
+        backlog.c.counted.is_(False),
+    )
+    .order_by(backlog.c.number)
+)
+_count = update(backlog).where(backlog.c.number == bindparam("n")).values(counted=True)
+_forget = backlog.delete().where(backlog.c.number == bindparam("n"))
+_move = update(lanes).where(lanes.c.id == bindparam("lane_id")).values(after=bindparam("a"), last=bindparam("l"), read=bindparam("r"))
+_new_reads = upsert(crew_reads)
+_add_reads = _new_reads.on_conflict_do_update(
+    index_elements=["lane_id", "crew_id"], set_={"read": crew_reads.c.read + _new_reads.excluded.read}
+)
+_new_answers = upsert(custody)
+_add_answers = _new_answers.on_conflict_do_update(
+    index_elements=["lane_id", "trigger_id"], set_={name: custody.c[name] + _new_answers.excluded[name] for name in ANSWERS}
+)
+
+Found = Row[*tuple[Any, ...]]
+
+
+class Custody:
+    """The ledger of custody of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def record(self, job_id: int, receipts: Receipts) -> None:
+        """Record stretches that are about to be advanced, in one durable commit.
+
+        Raises:
+            Fenced: The job has ended, or another holds a trigger that had to answer.
+        """
+        self.record_later(job_id, receipts).result()
+
+    def record_later(self, job_id: int, receipts: Receipts) -> Future[None]:
+        """Queue receipts; the future is done once they are durable, together with what waits beside them."""
+        return self._database.submit(lambda connection: _record(connection, job_id, receipts, self._database.now()))
+
+    def marks(self, job_id: int, stream: str) -> LaneMarks:
+        """Return how far each lane of the stream is recorded."""
+        with self._database.reading() as connection:
+            require_running(connection, job_id)
+            found = connection.execute(select(lanes.c.lane, lanes.c.last).where(lanes.c.stream == stream, lanes.c.last.is_not(None)))
+            return LaneMarks.model_construct(marks=[LaneMark.model_construct(lane=row.lane, last=row.last) for row in found])
+
+
+def _record(connection: Connection, job_id: int, receipts: Receipts, now: int) -> None:
+    require_running(connection, job_id)
+    _require_stream(connection, job_id, receipts)
+    books = _Books(connection, receipts.receipts, now)
+    for receipt in receipts.receipts:
+        books.add(receipt)
+    books.write()
+
+
+def _require_stream(connection: Connection, job_id: int, receipts: Receipts) -> None:
+    """Refuse an old owner. A trigger that nobody holds now, because it changed or went, is no obstacle: its answers were true."""
+    named = {trigger for receipt in receipts.receipts for trigger in receipt.owed}
+    for row in connection.execute(_holders, {"ids": list(named)}):
+        newer = row.epoch > receipts.epochs.get(row.id, row.epoch)
+        if row.job_id != job_id and (row.job_id is not None or newer):
+            raise Fenced(f"Job {job_id} no longer holds trigger {row.id}.", status=409, problem="fenced")
+
+
+@dataclass(slots=True)
+class _Books:
+    """What one transaction adds."""
+
+    connection: Connection
+    receipts: Sequence[Receipt]
+    now: int
+    moved: dict[int, Lane] = field(default_factory=dict)
+    reads: Counter[tuple[int, int]] = field(default_factory=Counter)
+    answers: dict[tuple[int, int], Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    problems: list[dict[str, object]] = field(default_factory=list)
+    settled: list[tuple[int, int, Answer]] = field(default_factory=list)
+    _lanes: dict[tuple[str, str], Lane] = field(init=False)
+    _crews: dict[str, int] = field(init=False)
+    _kept: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._lanes = lanes_of(self.connection, ((receipt.stream, receipt.lane) for receipt in self.receipts))
+        self._crews = _crews(self.connection, {_crew_text(receipt.owed) for receipt in self.receipts})
+        self._kept = self.connection.execute(_any_kept).first() is not None
+
+    def add(self, receipt: Receipt) -> None:
+        lane = self._lanes[receipt.stream, receipt.lane]
+        recorded = lane.last
+        if recorded is not None and receipt.last <= recorded:
+            return
+        self.moved[lane.id] = lane
+        lane.last = receipt.last
+        begins = receipt.after
+        if recorded is None:
+            lane.after = begins
+        elif begins is None or begins < recorded:
+            since = "the lane's beginning" if begins is None else str(begins)
+            self._problem(lane, recorded, f"the stretch after {since} up to {receipt.last} overlaps what is recorded up to {recorded}")
+            self._reconcile(lane, recorded, receipt.last, ())
+            return
+        elif begins > recorded:
+            self._problem(lane, recorded, f"nothing is recorded after {recorded} up to {begins}")
+        lane.read += receipt.read
+        self.reads[lane.id, self._crews[_crew_text(receipt.owed)]] += receipt.read
+        for answer in receipt.answers:
+            self.answers[lane.id, answer.trigger_id].update({name: getattr(answer, name) for name in ANSWERS})
+        self._reconcile(lane, recorded, receipt.last, receipt.answers)
+
+    def write(self) -> None:
+        connection = self.connection
+        if self.moved:
+            connection.execute(_move, [{"lane_id": one.id, "a": one.after, "l": one.last, "r": one.read} for one in self.moved.values()])
+        if self.reads:
+            connection.execute(_add_reads, [{"lane_id": lane, "crew_id": crew, "read": n} for (lane, crew), n in self.reads.items()])
+        if self.answers:
+            keys = self.answers.items()
+            connection.execute(
+                _add_answers, [{**NONE, **counts, "lane_id": lane, "trigger_id": trigger} for (lane, trigger), counts in keys]
+            )
+        count_settled(connection, self.settled)
+        if self.problems:
+            connection.execute(insert(custody_problems), self.problems)
+
+    def _reconcile(self, lane: Lane, recorded: int | None, last: int, answers: Sequence[Answers]) -> None:
+        """Find in the backlog what the receipt calls spilled: what waits is counted from now on, what was settled early is counted now.
+
+        What is there beyond that was answered again after a redelivery, and that answer is the one on the books.
+        """
+        spilled = {answer.trigger_id: answer.spilled for answer in answers if answer.spilled}
+        found: dict[int, list[Found]] = defaultdict(list)
+        if self._kept:
+            low = BEFORE_ALL if recorded is None else place_key(recorded)
+            for row in self.connection.execute(_stretch, {"lane": lane.id, "low": low, "high": place_key(last)}):
+                found[row.trigger_id].append(row)
+        for trigger, rows in found.items():
+            rows.sort(key=lambda row: row.answer is not None)
+            wanted = spilled.get(trigger, 0)
+            waiting = [{"n": row.number} for row in rows[:wanted] if row.answer is None]
+            if waiting:
+                self.connection.execute(_count, waiting)
+            self.settled += [(lane.id, trigger, row.answer) for row in rows[:wanted] if row.answer is not None]
+            answered = [{"n": row.number} for row in rows if row.answer is not None]
+            if answered:
+                self.connection.execute(_forget, answered)
+        for trigger, wanted in spilled.items():
+            missing = wanted - len(found.get(trigger, ()))
+            if missing > 0:
+                what = f"{missing} of {wanted} raw events that trigger {trigger} spilled up to {last} are not in its backlog"
+                self._problem(lane, recorded, what)
+
+    def _problem(self, lane: Lane, recorded: int | None, problem: str) -> None:
+        self.problems.append({"lane_id": lane.id, "at": self.now, "recorded": recorded, "problem": problem})
+
+
+def _crew_text(owed: Sequence[int]) -> str:
+    return msgspec.json.encode(sorted(set(owed))).decode()
+
+
+def _crews(connection: Connection, sets: set[str]) -> dict[str, int]:
+    """Return the crews by their triggers, making those that are new."""
+    found = {row.triggers: row.id for row in connection.execute(_crew, {"sets": list(sets)})}
+    new = [text for text in sets if text not in found]
+    if new:
+        connection.execute(insert(crews), [{"triggers": text} for text in new])
+        found |= {row.triggers: row.id for row in connection.execute(_crew, {"sets": new})}
+    return found
