@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import inspect
 import json
 import os
@@ -10,8 +9,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -25,7 +24,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.client.pipeline import PipelineClient
-from headrace.errors import ApiError, ApiUnavailable, HeadraceError, PipelineError, ResourceError
+from headrace.errors import ApiError, ApiUnavailable, HeadraceError, PipelineError
 from headrace.pipeline.batch import BatchRunner, Outputs, Stopping
 from headrace.pipeline.courier import Courier
 from headrace.pipeline.cursor import CommitListener
@@ -35,6 +34,7 @@ from headrace.pipeline.log_source import FORMAT, MAX_STEP, LogSource
 from headrace.pipeline.options import PipelineOptions
 from headrace.pipeline.ordering import order
 from headrace.pipeline.payload import PayloadSchemas
+from headrace.pipeline.scope_lock import scope_lock
 from headrace.pipeline.session import open_session
 from headrace.pipeline.sink import TableSink
 from headrace.project import Project
@@ -60,7 +60,7 @@ def run_pipeline(project: Project, options: PipelineOptions, stop: threading.Eve
         ApiError: The api refuses this process.
     """
     _ship(project)
-    with PipelineClient(options.api_url, key=options.key) as client, _alone(options):
+    with PipelineClient(options.api_url, key=options.key) as client, scope_lock(options, stop):
         job = _register(client, project.name, stop)
         if job is None:
             return
@@ -81,6 +81,7 @@ def run_pipeline(project: Project, options: PipelineOptions, stop: threading.Eve
 
 
 def _run(spark: SparkSession, project: Project, options: PipelineOptions, client: PipelineClient, stop: threading.Event) -> None:
+    spark.conf.set("spark.headrace.tables", str(options.tables))  # for pipelines that look at what earlier batches wrote
     query_id = _query_id(options.checkpoint)
     with Courier(client, options.scope) as courier:
         outputs = Outputs(TableSink(options.tables, query_id), PayloadSchemas(options.state / "payloads"), courier)
@@ -187,20 +188,6 @@ def _token_file(options: PipelineOptions, token: str) -> Path:
     path.touch(mode=0o600)
     path.write_text(token)
     return path.absolute()
-
-
-@contextmanager
-def _alone(options: PipelineOptions) -> Iterator[None]:
-    """Keep a second process off the scope."""
-    options.state.mkdir(parents=True, exist_ok=True)
-    with (options.state / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ResourceError(
-                f"Another process runs the scope {options.scope!r} from {options.home}.", hint="Stop it, or choose another --home."
-            ) from error
-        yield
 
 
 def _ship(project: Project) -> None:

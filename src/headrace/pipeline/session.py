@@ -11,8 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from headrace.errors import PipelineError
+from headrace.pipeline.failures import summary
 from headrace.pipeline.java import find_java
 
 HEAP: Final = "640m"
@@ -85,11 +89,20 @@ def open_session(app: str, *, master: str, work: Path) -> Iterator[SparkSession]
     builder = SparkSession.Builder().appName(app).master(master)
     for name, value in _configuration(master, work).items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = _started(builder, work)
     try:
         yield spark
     finally:
         spark.stop()
+
+
+def _started(builder: SparkSession.Builder, work: Path) -> SparkSession:
+    try:
+        return builder.getOrCreate()
+    except (PySparkException, Py4JError, OSError) as error:
+        raise PipelineError(
+            f"Spark does not start: {summary(error)}", hint=f"See {work / 'spark.log'}. Is there enough memory, and does the master exist?"
+        ) from error
 
 
 def cores_of(master: str) -> int:
