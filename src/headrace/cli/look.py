@@ -1,4 +1,4 @@
-"""`headrace status`, `triggers`, `events`, `runs`, `dead-letters`, `logs`, `version`: looking, changing nothing."""
+"""`headrace status`, `triggers`, `events`, `runs`, `logs`, `version`: looking, changing nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace.client.people import PeopleClient
 from headrace.errors import UsageError
 from headrace.settings import read_settings
 from headrace.wire.model import API_VERSION
-from headrace.wire.status import DeadLetterPage, EventPage, RunList, Status, TriggerList
+from headrace.wire.status import EventPage, RunList, Status, TriggerList
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -32,7 +32,6 @@ def add_to(app: typer.Typer) -> None:
     app.command("triggers", rich_help_panel=panel)(triggers)
     app.command("events", rich_help_panel=panel, epilog="Example: [bold]headrace events -n 50 --subject N14228[/bold]")(events)
     app.command("runs", rich_help_panel=panel)(runs)
-    app.command("dead-letters", rich_help_panel=panel)(dead_letters)
     app.command("logs", rich_help_panel=panel, epilog="Example: [bold]headrace logs triggerer -f[/bold]")(logs)
     app.command("version", rich_help_panel=panel)(version)
 
@@ -60,8 +59,8 @@ def triggers(api_url: ApiUrl = None, json: AsJson = False) -> None:
         show_json(found)
         return
     show(
-        ["trigger", "state", "#fired", "#rejected", "~stream", "!failure"],
-        [(t.name, t.state, t.fired, t.rejected, t.stream, t.failure or "") for t in found.triggers],
+        ["trigger", "state", "#fired", "#rejected", "#backlog", "~stream", "!failure"],
+        [(t.name, t.state, t.fired, t.rejected, t.backlog, t.stream, t.failure or "") for t in found.triggers],
         empty="No trigger is registered yet: start one with `headrace triggerer --project project.py`.",
     )
 
@@ -111,20 +110,6 @@ def runs(api_url: ApiUrl = None, limit: Limit = 20, json: AsJson = False) -> Non
         ["pipeline", "state", "#batch", "#attempt", "#events", "#rows", "#took", "started", "!error"],
         rows,
         empty="No pipeline has run yet: one runs when there are events for it.",
-    )
-
-
-def dead_letters(api_url: ApiUrl = None, json: AsJson = False) -> None:
-    """List what was given up on: where it came from, and why."""
-    with _client(api_url) as client:
-        found = _read(DeadLetterPage, client.dead_letters())
-    if json:
-        show_json(found)
-        return
-    show(
-        ["kind", "~lane", "#position", "!reason", "received"],
-        [(d.kind, d.lane, d.position, d.reason, ago(d.received)) for d in found.dead_letters],
-        empty="No dead letters: everything read so far became an event or was not wanted.",
     )
 
 

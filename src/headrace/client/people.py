@@ -1,14 +1,16 @@
-"""The people's API as the command line calls it: read-only, as the JSON that it is."""
+"""The people's API as the command line calls it, as the JSON that it is; what changes something needs the deployment key."""
 
 from __future__ import annotations
 
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote
 
 import httpx
 import msgspec
 
-from headrace.client.answers import TIMEOUT_SECONDS, checked, options, reached, understood
+from headrace.client.answers import TIMEOUT_SECONDS, bearer, checked, options, reached, understood
+from headrace.wire.dead_letters import ActOnDeadLetters, DeadLetterActionKind
 
 
 class PeopleClient:
@@ -56,9 +58,29 @@ class PeopleClient:
         """Return the last runs of the pipelines."""
         return self._get("/api/v1/runs")
 
-    def dead_letters(self, *, limit: int | None = None, before: str | None = None) -> Any:
+    def dead_letters(self, *, limit: int | None = None, before: str | None = None, state: str | None = None) -> Any:
         """Return dead letters, the newest first, and why each was given up on; `before` is where the last page ended."""
-        return self._get("/api/v1/dead-letters", limit=limit, before=before)
+        return self._get("/api/v1/dead-letters", limit=limit, before=before, state=state)
+
+    def dead_letter(self, id: str) -> Any:
+        """Return one dead letter with the text that came and its traceback."""
+        return self._get(f"/api/v1/dead-letters/{quote(id, safe='')}")
+
+    def dead_letter_actions(self, *, limit: int | None = None) -> Any:
+        """Return who redrove or discarded what, the newest first."""
+        return self._get("/api/v1/dead-letter-actions", limit=limit)
+
+    def act(self, action: DeadLetterActionKind, asked: ActOnDeadLetters, *, key: str) -> Any:
+        """Redrive or discard dead letters; return how many, and which were left."""
+        headers = {"Content-Type": "application/json"} | bearer(key)
+        with reached(self._url):
+            response = self._http.post(f"/api/v1/dead-letters/{action}", content=asked.model_dump_json(), headers=headers)
+        with understood(self._url):
+            return msgspec.json.decode(checked(response).content)
+
+    def audit(self, stream: str | None = None) -> Any:
+        """Return the ledger of custody of every stream, or of one, and whether it balances."""
+        return self._get("/api/v1/audit", stream=stream)
 
     def healthy(self) -> bool:
         """Whether an api answers that it can read its database."""
