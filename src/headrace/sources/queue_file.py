@@ -67,22 +67,24 @@ class QueueFile:
             _create(path, layout or Layout.of(1))
         elif not path.exists():
             raise UpstreamError(f"There is no queue at {path}.", hint="Is the path right? `headrace send` makes one.")
+        if path.is_dir():
+            raise UpstreamError(f"{path} is a folder, not a queue.", hint="Give the path of a file; it is made if it is not there.")
         self.path = path
         with plain(path):
             status = path.stat()
             self._file = (status.st_dev, status.st_ino)
-            self._turn = _open_turn(path)
-            try:
-                self.connection = connect(path)
-            except sqlite3.Error:
-                os.close(self._turn)
-                raise
+            self.connection = connect(path)
             try:
                 self._recognise()
                 self.birthmark: str = self.connection.execute("SELECT birthmark FROM queue").fetchone()[0]
-                if layout is not None:
-                    self._lay_out(layout)
+                self._turn = _open_turn(path)
             except (sqlite3.Error, HeadraceError):
+                self.connection.close()
+                raise
+        if layout is not None:
+            try:
+                self._lay_out(layout)
+            except HeadraceError:
                 self.close()
                 raise
 
@@ -128,8 +130,9 @@ class QueueFile:
             )
 
     def _lay_out(self, layout: Layout) -> None:
-        if self.layout() == layout:
-            return
+        with plain(self.path):
+            if self.layout() == layout:
+                return
         with self.writing() as connection:
             connection.execute("UPDATE queue SET lanes = ?", (msgspec.json.encode(layout).decode(),))
             waiting = connection.execute("SELECT EXISTS (SELECT 1 FROM message)").fetchone()[0]
