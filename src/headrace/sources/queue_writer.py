@@ -18,6 +18,8 @@ from headrace.sources.message import Draft, Key, LaneNames, Layout, Sent, draft,
 from headrace.sources.queue_file import LAST_IN_LANE, QueueFile, lane_name, place_of
 from headrace.sources.queue_wake import ring
 
+Answer = list[Sent] | UsageError
+
 
 class QueueWriter:
     """Sends messages to the queue at `path`, which is made if it is not there. A context manager, with `with` or `async with`.
@@ -33,7 +35,7 @@ class QueueWriter:
         self._file: QueueFile | None = None
         self._ids: dict[str, int] = {}
         self._turn = count()
-        self._group: GroupCommit[list[Draft], list[Sent]] = GroupCommit(self._append_together)
+        self._group: GroupCommit[list[Draft], Answer] = GroupCommit(self._append_together)
 
     def __enter__(self) -> Self:
         with self._lock:
@@ -55,59 +57,76 @@ class QueueWriter:
 
     def send(self, value: Any, *, lane: str | None = None, key: str | None = None) -> Sent:
         """Send one JSON value (or a `msgspec.Raw` of JSON text); raises `UsageError` when it is none, too long, or the lane unknown."""
-        return self._append([[draft(value, lane, key)]])[0][0]
+        return _sent(self._append([[draft(value, lane, key)]])[0])[0]
 
     def send_many(self, values: Iterable[Any], *, lane: str | None = None, key: Key = None) -> int:
         """Send the values in one commit, all or none, and return how many; `key` may be a function of the value."""
-        return len(self._append([drafts(values, lane, key)])[0])
+        return len(_sent(self._append([drafts(values, lane, key)])[0]))
 
     async def asend(self, value: Any, *, lane: str | None = None, key: str | None = None) -> Sent:
         """Send one value without blocking the loop; sends that are waiting at the same time share a commit."""
-        return (await self._group.submit([draft(value, lane, key)]))[0]
+        return _sent(await self._group.submit([draft(value, lane, key)]))[0]
 
     async def asend_many(self, values: Iterable[Any], *, lane: str | None = None, key: Key = None) -> int:
         """Send the values, all or none, without blocking the loop, and return how many."""
-        return len(await self._group.submit(drafts(values, lane, key)))
+        return len(_sent(await self._group.submit(drafts(values, lane, key))))
 
-    async def _append_together(self, several: list[list[Draft]]) -> list[list[Sent]]:
+    async def _append_together(self, several: list[list[Draft]]) -> list[Answer]:
         return await asyncio.to_thread(self._append, several)
 
-    def _append(self, several: list[list[Draft]]) -> list[list[Sent]]:
+    def _append(self, several: list[list[Draft]]) -> list[Answer]:
+        """Write several groups of messages in one commit; a group that names a lane there is none of is left out, and gets the error."""
         with self._lock:
             if self._file is None:
                 raise UsageError(f"The writer of {self._path} is not open.", hint="Use it as `with QueueWriter(path) as queue:`.")
             self._file.still_there()
-            # Lanes that this writer makes here are not known to it before they are durable.
+            # Lanes that are made here are not known to this writer before they are durable.
             ids = dict(self._ids)
             with self._file.writing() as connection:
                 layout = self._file.layout()
-                sent = self._insert(connection, layout, several, ids)
+                chosen = [self._choose(layout, group) for group in several]
+                answers = self._insert(connection, several, chosen, ids)
             self._ids = ids
-            birthmark = self._file.birthmark
         ring(self._path)
-        return [[Sent(lane_name(name, birthmark), position) for name, position in places] for places in sent]
+        return answers
+
+    def _choose(self, layout: Layout, group: list[Draft]) -> list[str] | UsageError:
+        try:
+            return [layout.choose(one, self._turn) for one in group]
+        except UsageError as error:
+            return error
 
     def _insert(
-        self, connection: sqlite3.Connection, layout: Layout, several: list[list[Draft]], ids: dict[str, int]
-    ) -> list[list[tuple[str, int]]]:
+        self, connection: sqlite3.Connection, several: list[list[Draft]], chosen: list[list[str] | UsageError], ids: dict[str, int]
+    ) -> list[Answer]:
         now = time_ns() // 1000
         lasts: dict[str, int] = {}
         rows: list[tuple[int, bytes, str | None, int]] = []
-        places: list[list[tuple[str, int]]] = []
-        for group in several:
-            places.append([])
-            for one in group:
-                name = layout.choose(one, self._turn)
+        answers: list[Answer] = []
+        birthmark = "" if self._file is None else self._file.birthmark
+        for group, names in zip(several, chosen, strict=True):
+            if isinstance(names, UsageError):
+                answers.append(names)
+                continue
+            sent: list[Sent] = []
+            for one, name in zip(group, names, strict=True):
                 if name not in lasts:
                     ids[name], lasts[name] = _lane(connection, name, ids.get(name))
                 position = lasts[name] = lasts[name] + 1
                 rows.append((place_of(ids[name], position), one.data, one.key, now))
-                places[-1].append((name, position))
+                sent.append(Sent(lane_name(name, birthmark), position))
+            answers.append(sent)
         if max(lasts.values(), default=0) > LAST_IN_LANE:
             raise UpstreamError(f"A lane of {self._path} is used up.", hint="Begin another queue.")
         connection.executemany("INSERT INTO message (place, data, key, sent) VALUES (?, ?, ?, ?)", rows)
         connection.executemany("UPDATE lane SET last = ? WHERE id = ?", [(last, ids[name]) for name, last in lasts.items()])
-        return places
+        return answers
+
+
+def _sent(answer: Answer) -> list[Sent]:
+    if isinstance(answer, UsageError):
+        raise answer
+    return answer
 
 
 def _lane(connection: sqlite3.Connection, name: str, known: int | None) -> tuple[int, int]:
