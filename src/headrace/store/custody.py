@@ -148,7 +148,13 @@ class _Books:
             self._problem(lane, recorded, f"nothing is recorded after {recorded} up to {begins}")
         lane.read += receipt.read
         self.reads[lane.id, self._crews[_crew_text(receipt.owed)]] += receipt.read
+        owed = set(receipt.owed)
         for answer in receipt.answers:
+            given = sum(getattr(answer, name) for name in ANSWERS)
+            if answer.trigger_id not in owed or given > receipt.read:
+                entitled = receipt.read if answer.trigger_id in owed else 0
+                what = f"trigger {answer.trigger_id} answered {given} raw events up to {receipt.last}, and owed {entitled}"
+                self._problem(lane, recorded, what)
             self.answers[lane.id, answer.trigger_id].update({name: getattr(answer, name) for name in ANSWERS})
         self._reconcile(lane, recorded, receipt.last, receipt.answers)
 
