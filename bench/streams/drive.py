@@ -13,6 +13,8 @@ from bench.streams.case import Case
 from bench.streams.feed import Feed
 
 KEY: Final = "bench"
+LONGEST: Final = 300.0
+"""Seconds after which a load is given up."""
 
 
 class Trigger(Protocol):
@@ -98,13 +100,16 @@ async def drive(side: Side, case: Case) -> Took:
             want = -1 if case.acks else case.deliveries // case.subscribers
             tasks.append(asyncio.create_task(_consume(hub, number, stream, want, left, feed)))
     try:
-        async with asyncio.timeout(600):
-            await feed.done.wait()
+        done = asyncio.create_task(feed.done.wait())
+        tasks.append(done)
+        # A subscriber only returns when its stream has ended, so that the clock would never stop.
+        await asyncio.wait(tasks, timeout=LONGEST, return_when=asyncio.FIRST_COMPLETED)
+        if not done.done():
+            raise SystemExit(f"The stream of the benchmark ended or stood still: {case.name}.")
     finally:
         for task in tasks:
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await asyncio.wait(tasks)
         await hub.stop_all()
     return Took(case.events, feed.seconds, feed.cpu, feed.resident)
 

@@ -94,10 +94,10 @@ class ConfirmAtOnce:
         self.hub.confirm_persisted((matched.seq,))
 
     def malformed(self, malformed: Malformed) -> None:
-        raise AssertionError(malformed.reason)
+        raise SystemExit(malformed.reason)
 
     def ended(self, key: str, trigger_ids: tuple[int, ...], error: Exception) -> None:
-        raise AssertionError(key, trigger_ids) from error
+        raise SystemExit(f"The stream {key} of {len(trigger_ids)} watches ended: {error}") from error
 
 
 class Headrace:
