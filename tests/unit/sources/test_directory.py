@@ -234,6 +234,33 @@ async def test_a_stream_that_is_cancelled_while_it_opens_gives_the_folder_back(f
         await held.take(1)
 
 
+async def test_a_file_that_is_caught_up_shows_no_lag_before_and_after_a_restart(feed: Path) -> None:
+    put(feed / "a.jsonl", b"1\n22\n333\n44")
+    async with reading(Directory(feed).producer()) as held:
+        items = await held.take(3)
+        assert (held.producer.get_committed("a.jsonl"), held.producer.get_lane_end("a.jsonl")) == (None, 5)
+        await held.advance(items)
+        assert (held.producer.get_committed("a.jsonl"), held.producer.get_lane_end("a.jsonl")) == (5, 5)
+    with (feed / "a.jsonl").open("ab") as file:
+        file.write(b"4\n")
+    async with reading(Directory(feed).producer()) as held:
+        items = await held.take(1)
+        assert (items[0][0].position, held.producer.get_committed("a.jsonl"), held.producer.get_lane_end("a.jsonl")) == (9, 5, 9)
+        await held.advance(items)
+        await until_there(feed / "done" / "a.jsonl")
+        assert held.producer.get_committed("a.jsonl") is None
+    assert journal_of(feed)[-1].last == 9
+
+
+async def test_a_journal_of_an_earlier_version_is_read_on(feed: Path) -> None:
+    put(feed / "a.jsonl", b"1\n2\n")
+    (feed / ".headrace").mkdir()
+    (feed / ".headrace" / "progress.jsonl").write_bytes(b'{"lane":"a.jsonl","file":"a.jsonl","at":2}\n')
+    async with reading(Directory(feed).producer()) as held:
+        assert [raw.data for raw, _ in await held.take(1)] == [b"2"]
+        assert held.producer.get_committed("a.jsonl") is None
+
+
 READER = """
 import asyncio, sys
 from headrace.core.outcome import AdvanceItem, AdvanceOutcome
