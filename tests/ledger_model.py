@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from headrace.core.obligation import Reader
 from headrace.core.outcome import AdvanceOutcome
 
 
 @dataclass
 class Duty:
-    """One reader's or one claim's obligation to one entry. `state`: queued, open, waiting, acked, rejected, failed."""
+    """One reader's or one claim's obligation to one entry.
 
-    who: object
-    weight: int
+    `state`: queued, held, open, waiting (for the confirmation of `seqs`), done. `kind` is how it ends: filtered, fired, rejected, spilled,
+    dead_lettered, failed, dropped.
+    """
+
+    who: Reader | None
+    ids: tuple[int, ...]
     state: str
+    kind: str = "filtered"
     seqs: set[int] = field(default_factory=set)
-    marked: bool = False
-    done: bool = False
+
+    @property
+    def done(self) -> bool:
+        return self.state == "done"
 
 
 @dataclass
 class Row:
-    number: int
+    number: object
     lane: str
     published: float
-    bystanders: int
+    bystanders: int = 0
+    owed: tuple[int, ...] = ()
+    kept: int | None = None
     duties: list[Duty] = field(default_factory=list)
     derived: bool = False
     taken: bool = False
@@ -34,97 +45,166 @@ class Row:
     def resolved(self) -> bool:
         return all(duty.done for duty in self.duties)
 
+    def total(self, *kinds: str) -> int:
+        return sum(len(duty.ids) for duty in self.duties if duty.kind in kinds)
+
     @property
     def outcome(self) -> AdvanceOutcome:
-        def total(state: str) -> int:
-            return sum(duty.weight for duty in self.duties if duty.state == state)
+        return AdvanceOutcome(
+            self.total("filtered", "fired") + self.bystanders,
+            self.total("failed"),
+            self.total("rejected", "dead_lettered"),
+            self.total("spilled"),
+        )
 
-        return AdvanceOutcome(total("acked") + self.bystanders, total("failed"), total("rejected"))
+    @property
+    def answers(self) -> list[tuple[str, int]]:
+        """How the triggers answered that did more than filter."""
+        return sorted((duty.kind, one) for duty in self.duties if duty.kind not in ("filtered", "dropped") for one in duty.ids)
 
 
 class Model:
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         self.rows: list[Row] = []
-        self.live: list[object] = []
+        self.mode: dict[Reader, str] = {}  # those who owe what is published: away, collecting, live
+        self.place: dict[Reader, tuple[Row, Duty]] = {}  # what a reader is at, answered or not
+        self.begun: dict[Reader, float] = {}
+        self.declared: tuple[int, ...] = ()
+        self.settled: list[tuple[int, int, str]] = []
 
-    def publish(self, lane: str, now: float, claims: list[tuple[int, int]], bystanders: int) -> None:
-        row = Row(len(self.rows), lane, now, bystanders)
-        row.duties = [Duty(who, 1, "queued") for who in self.live]
-        for seq, weight in claims:
-            row.duties.append(Duty("claim", weight, "waiting", {seq}))
+    def publish(self, number: int, lane: str, now: float, claims: list[tuple[int, tuple[int, ...]]], spill: int | None) -> None:
+        row = Row(number, lane, now, len(self.declared) - sum(len(ids) for _, ids in claims))
+        row.owed = tuple(sorted((*self.declared, *(who.trigger_id for who in self.mode))))
+        for who, mode in self.mode.items():
+            duty = Duty(who, (who.trigger_id,), "queued")
+            if mode == "away":
+                assert spill is not None
+                duty.state, duty.kind, duty.seqs = "waiting", "spilled", {spill}
+            row.duties.append(duty)
+        for seq, ids in claims:
+            row.duties.append(Duty(None, ids, "waiting", "fired", {seq}))
             row.derived = True
         self.rows.append(row)
 
-    def duties(self, who: object) -> list[tuple[Row, Duty]]:
+    def duties(self, who: Reader) -> list[tuple[Row, Duty]]:
         return [(row, duty) for row in self.rows for duty in row.duties if duty.who is who]
 
-    def at(self, who: object) -> tuple[Row, Duty] | None:
-        return next(((row, duty) for row, duty in self.duties(who) if duty.state == "open"), None)
+    def at(self, who: Reader) -> tuple[Row, Duty] | None:
+        """What it is at and has not answered."""
+        place = self.place.get(who)
+        return place if place is not None and place[1].state == "open" else None
 
-    def begin(self, who: object) -> int | None:
+    def begin(self, who: Reader, now: float) -> object:
         self.end(who)
-        for row, duty in self.duties(who):
-            if duty.state == "queued":
-                duty.state = "open"
-                return row.number
+        live = self.mode.get(who) == "live"
+        for state in ("held", "queued") if live else ("held",):
+            for row, duty in self.duties(who):
+                if duty.state == state:
+                    duty.state = "open"
+                    self.place[who], self.begun[who] = (row, duty), now
+                    return row.number
         return None
 
-    def end(self, who: object) -> None:
+    def begin_kept(self, who: Reader, kept: int, now: float) -> None:
+        row = Row(f"kept {kept}", "kept", now, kept=kept, duties=[Duty(who, (who.trigger_id,), "open")])
+        self.rows.append(row)
+        self.place[who], self.begun[who] = (row, row.duties[0]), now
+
+    def end(self, who: Reader) -> None:
         at = self.at(who)
+        self.place.pop(who, None)
         if at is not None:
             at[1].state = "waiting"
-            self._settle(at[1])
+            self._settle(*at)
 
-    def bind(self, who: object, seq: int) -> None:
+    def bind(self, who: Reader, seq: int) -> None:
         at = self.at(who)
         assert at is not None
         at[1].seqs.add(seq)
         at[0].derived = True
+        if at[1].kind == "filtered":
+            at[1].kind = "fired"
 
     def confirm(self, seq: int) -> None:
         for row in self.rows:
             for duty in row.duties:
-                if seq in duty.seqs and not duty.done:
+                if seq in duty.seqs:
                     duty.seqs.discard(seq)
-                    self._settle(duty)
+                    self._settle(row, duty)
 
     def mark(self, seq: int) -> None:
         for row in self.rows:
             for duty in row.duties:
-                if seq in duty.seqs:
-                    duty.marked = True
+                if seq in duty.seqs and duty.kind != "rejected":
+                    duty.kind = "dead_lettered"
 
-    def reject(self, who: object) -> bool:
+    def reject(self, who: Reader) -> bool:
         at = self.at(who)
+        if at is not None:
+            self._finish(*at, "rejected")
+        return at is not None
+
+    def dead_letter(self, who: Reader, seq: int, kind: str) -> None:
+        at = self.at(who)
+        assert at is not None
+        at[1].state, at[1].kind, at[1].seqs = "waiting", kind, {seq}
+
+    def put_back(self, who: Reader) -> object:
+        at = self.at(who)
+        self.place.pop(who, None)
         if at is None:
-            return False
-        self._finish(at[1], "rejected")
-        return True
+            return None
+        row, duty = at
+        if row.kept is not None:
+            self.rows.remove(row)
+        else:
+            duty.state, duty.kind, duty.seqs = "held", "filtered", set()
+        return row.number
 
-    def leave(self, who: object) -> None:
-        self.live = [other for other in self.live if other is not who]
+    def spill(self, readers: Sequence[Reader], *, open_too: bool) -> list[tuple[object, list[Reader]]]:
+        """Return what is spilled, and by whom; the seqs are told by `spilled`."""
+        for who in readers:
+            if open_too:
+                self.put_back(who)
+            self.mode[who] = "away"
+        spilled = []
+        for row in self.rows:
+            who_spills = [duty.who for duty in row.duties if duty.who in readers and duty.state in ("queued", "held")]
+            if who_spills:
+                spilled.append((row.number, [who for who in readers if who in who_spills]))
+        return spilled
+
+    def spilled(self, number: object, readers: Sequence[Reader], seq: int) -> None:
+        row = next(row for row in self.rows if row.number == number)
+        for duty in row.duties:
+            if duty.who is not None and duty.who in readers:
+                duty.state, duty.kind, duty.seqs = "waiting", "spilled", {seq}
+
+    def leave(self, who: Reader) -> None:
+        self.mode.pop(who, None)
         self.end(who)
-        for _, duty in self.duties(who):
+        for row, duty in self.duties(who):
             if duty.state == "queued":
-                self._finish(duty, "failed")
+                self._finish(row, duty, "failed")
 
-    def fail(self, who: object) -> None:
-        self.live = [other for other in self.live if other is not who]
-        for _, duty in self.duties(who):
-            if not duty.done:
-                self._finish(duty, "failed")
+    def fail(self, who: Reader) -> None:
+        self._end_all(who, "failed")
 
-    def overdue(self, now: float) -> set[object]:
-        return {who for row, who in self._owing() if row.published + self.timeout <= now}
+    def drop(self, who: Reader) -> None:
+        self._end_all(who, "dropped")
+        self.rows = [row for row in self.rows if row.kept is None or row.duties[0].kind != "dropped"]
+
+    def overdue(self, now: float) -> set[Reader]:
+        return {who for who, due in self._due() if due <= now}
 
     def deadline(self) -> float | None:
-        return min((row.published + self.timeout for row, _ in self._owing()), default=None)
+        return min((due for _, due in self._due()), default=None)
 
     def ready(self) -> dict[str, list[Row]]:
         """For each lane that is not busy, its resolved beginning."""
         found: dict[str, list[Row]] = {}
-        for lane in {row.lane for row in self.rows}:
+        for lane in {row.lane for row in self.rows if row.kept is None}:
             rows = [row for row in self.rows if row.lane == lane and not row.advanced]
             if any(row.taken for row in rows):
                 continue
@@ -137,14 +217,28 @@ class Model:
                 found[lane] = beginning
         return found
 
-    def _owing(self) -> list[tuple[Row, object]]:
-        return [(row, duty.who) for row in self.rows for duty in row.duties if duty.who != "claim" and not duty.done]
+    def _end_all(self, who: Reader, kind: str) -> None:
+        self.mode.pop(who, None)
+        self.place.pop(who, None)
+        for row, duty in self.duties(who):
+            if not duty.done:
+                self._finish(row, duty, kind)
 
-    def _settle(self, duty: Duty) -> None:
+    def _due(self) -> Iterable[tuple[Reader, float]]:
+        for row in self.rows:
+            for duty in row.duties:
+                who = duty.who
+                if who is not None and not duty.done and (not who.registered or duty.state in ("queued", "held")):
+                    yield who, row.published + self.timeout
+        for who in self.place:
+            if who.registered:
+                yield who, self.begun[who] + self.timeout
+
+    def _settle(self, row: Row, duty: Duty) -> None:
         if duty.state == "waiting" and not duty.seqs:
-            self._finish(duty, "rejected" if duty.marked else "acked")
+            self._finish(row, duty, duty.kind)
 
-    @staticmethod
-    def _finish(duty: Duty, state: str) -> None:
-        duty.state, duty.done = state, True
-        duty.seqs = set()
+    def _finish(self, row: Row, duty: Duty, kind: str) -> None:
+        duty.state, duty.kind, duty.seqs = "done", kind, set()
+        if row.kept is not None and duty.who is not None and kind != "dropped":
+            self.settled.append((duty.who.trigger_id, row.kept, kind))

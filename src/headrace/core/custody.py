@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from headrace.core.obligation import Entry
+
+Kind: TypeAlias = Literal["fired", "rejected", "spilled", "dead_lettered", "failed"]
+"""How a trigger answered a raw event; one that is not named filtered it."""
+
+Answer: TypeAlias = Literal["fired", "filtered", "rejected", "dead_lettered"]
+"""How a trigger answered a raw event of its backlog, in the end."""
+
+_KINDS: Final[tuple[Kind, ...]] = ("fired", "rejected", "spilled", "dead_lettered", "failed")
 
 
 class Answers(NamedTuple):
@@ -30,3 +43,46 @@ class Receipt(NamedTuple):
     read: int
     owed: tuple[int, ...]
     answers: tuple[Answers, ...]
+
+
+class Custody:
+    """Makes the receipts of one stream; knows how far each lane is recorded, so that nothing is counted twice."""
+
+    def __init__(self, stream: str, marks: Mapping[str, int]) -> None:
+        self._stream = stream
+        self._marks = dict(marks)
+
+    def receipts(self, lane: str, entries: Iterable[Entry]) -> list[Receipt]:
+        """Return what is to be recorded for these entries of one lane, in order: one receipt for each stretch owed by the same triggers.
+
+        Entries without a position, and those that are recorded already (they were redelivered), are left out.
+        """
+        after = self._marks.get(lane)
+        made: list[Receipt] = []
+        for owed, stretch in groupby(self._new(after, entries), lambda entry: entry.owed):
+            run = list(stretch)
+            last = run[-1].position or 0
+            made.append(Receipt(self._stream, lane, after, last, len(run), owed, _summed(run)))
+            after = last
+        return made
+
+    def recorded(self, receipt: Receipt) -> None:
+        """Remember that this is durable."""
+        self._marks[receipt.lane] = receipt.last
+
+    @staticmethod
+    def _new(mark: int | None, entries: Iterable[Entry]) -> Iterable[Entry]:
+        for entry in entries:
+            if entry.position is not None and (mark is None or entry.position > mark):
+                mark = entry.position
+                yield entry
+
+
+def _summed(entries: Sequence[Entry]) -> tuple[Answers, ...]:
+    totals: dict[int, dict[Kind, int]] = {}
+    for entry in entries:
+        for kind, who in entry.answers or ():
+            for trigger_id in who:
+                counts = totals.setdefault(trigger_id, {})
+                counts[kind] = counts.get(kind, 0) + 1
+    return tuple(Answers(trigger_id, *(counts.get(kind, 0) for kind in _KINDS)) for trigger_id, counts in sorted(totals.items()))

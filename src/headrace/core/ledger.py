@@ -1,18 +1,28 @@
 """The ledger: every obligation of one shared stream, in one place, without a clock or a loop.
 
 An *entry* is one raw event on the books. Who owes an answer to it is fixed when it is published: every *reader* that has joined (a
-subscriber with a filter), and every *claim* (declared triggers, counted in bulk, whose events or dead letter must be stored).
+subscriber with a filter) or is registered, and every *claim* (declared triggers, counted in bulk: something of theirs must be stored).
 
     reader:  queued ──begin──► open ──end──► acked, or waiting for the confirmation of what was bound, then acked
-                                 └──reject──► rejected
+                                 ├──reject──► rejected
+                                 └──dead_letter──► a claim, of a dead letter
              leave: what is open ends, what is queued fails.        fail, or overdue and then fail: all it owes fails.
-    claim:   owed ──confirm──► acked (or rejected, where it was marked so)
+    claim:   owed ──confirm──► acked (or rejected, spilled, as its kind says)
+
+A *registered* reader never fails. It owes its answers whether it runs or not, and what it cannot take becomes a claim, of a spill:
+
+    away ──catch_up──► collecting ──go_live──► live          spill, from anywhere: what it has not begun (and, with `open_too`, what it
+      ▲                    │                    │            is at) is spilled, and it is away: all that follows is spilled too
+      └──────spill─────────┴────────────────────┘            put_back: it comes back to what it is at before anything else
+
+Only who is live reads its queue, in which is nothing older than what was spilled. Before that it reads its backlog: `begin_kept` puts one
+kept raw event on the books, which is answered as any other; the answer is found in `settling`.
 
 An entry is resolved when nobody owes anything. A lane is a queue of entries; `take_ready` gives out the resolved beginning of a lane, and
 nothing more of this lane until `advanced` takes the batch off the books. A lane without entries is forgotten.
 
 Late, unknown and doubled confirmations change nothing. No operation is linear in what is outstanding: `publish` costs what its readers and
-claims are, `fail` and `leave` what the reader still owes; `overdue` and `deadline` look once at each reader.
+claims are, `fail`, `leave`, `spill` and `drop` what the reader still owes; `overdue` and `deadline` look once at each reader.
 """
 
 from __future__ import annotations
@@ -21,58 +31,68 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import Any, Literal
 
-from headrace.core.obligation import Binding, Claim, Counts, Entry, Lane, Reader
+from headrace.core.custody import Answer, Kind
+from headrace.core.obligation import Batch, Binding, Claim, Counts, Entry, Kept, Lane, Published, Reader, Spill
 from headrace.core.outcome import AdvanceItem, AdvanceOutcome
 
 _outcome = lru_cache(4096)(AdvanceOutcome)
 
 
-class Published(NamedTuple):
-    """What `publish` did: claim `i` has the seq `first_seq + i`, and these readers, until now idle, have something to read."""
-
-    first_seq: int
-    woken: Sequence[Reader]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Batch:
-    """The resolved beginning of one lane, to be advanced in one call."""
-
-    lane: Lane
-    items: list[AdvanceItem]
-    position: int | None
-
-
 @dataclass(slots=True)
 class Ledger:
-    """The books of one shared stream. `queue_limit`: readers with so many entries queued are in `full`. Seqs count up from `next_seq`."""
+    """The books of one shared stream. `queue_limit`: readers with so many entries queued are in `full`. Seqs count up from `next_seq`.
+
+    `keeps_custody`: entries remember who answered how. `now` is the time of the last change, where the caller sets it. `drainable` are
+    readers of whose claims the last was just confirmed, `settling` those with answers to their backlog: the caller takes them out.
+    """
 
     queue_limit: int
     ack_timeout: float
     next_seq: int = 0
     counts: Counts = field(default_factory=Counts)
+    keeps_custody: bool = False
+    now: float = 0.0
     outstanding: int = 0
     ready: deque[Lane] = field(default_factory=deque)
     full: set[Reader] = field(default_factory=set)
     lanes: dict[Hashable, Lane] = field(default_factory=dict)
+    drainable: list[Reader] = field(default_factory=list)
+    settling: dict[Reader, None] = field(default_factory=dict)
     _readers: dict[Reader, None] = field(default_factory=dict)
+    _away: dict[Reader, None] = field(default_factory=dict)
     _leaving: dict[Reader, None] = field(default_factory=dict)
     _claims: dict[int, Claim] = field(default_factory=dict)
     _bindings: dict[int, Binding] = field(default_factory=dict)
     _unresolved: dict[Entry, None] = field(default_factory=dict)
+    _declared: tuple[int, ...] = ()
+    _owed: tuple[int, ...] = ()
 
     @property
     def has_readers(self) -> bool:
-        """Whether the next raw event has a reader."""
+        """Whether the next raw event has a reader that is not away."""
         return bool(self._readers)
 
     def join(self, trigger_id: int) -> Reader:
         """Return a new reader, which owes an answer to all that is published from now on."""
         reader = Reader(trigger_id)
         self._readers[reader] = None
+        self._count_owed()
         return reader
+
+    def register(self, trigger_id: int) -> Reader:
+        """Return a new registered reader, which is away."""
+        reader = Reader(trigger_id, registered=True)
+        self._away[reader] = None
+        self._count_owed()
+        return reader
+
+    def declare(self, trigger_ids: tuple[int, ...]) -> None:
+        """Say who the declared triggers are, from now on: they are bystanders of what no claim of theirs is for."""
+        self._declared = trigger_ids
+        self._count_owed()
 
     def publish(
         self,
@@ -82,58 +102,69 @@ class Ledger:
         lane: Hashable,
         now: float,
         position: int | None = None,
-        bystanders: int = 0,
-        claims: Sequence[int] = (),
+        claims: Sequence[tuple[int, ...]] = (),
     ) -> Published:
-        """Put a raw event on the books: owed by every reader, and by one claim for each weight in `claims`.
+        """Put a raw event on the books: owed by every reader, and by the declared triggers of each of `claims` together.
 
-        `bystanders` are the declared triggers that do not want it; they count as acked.
+        The declared triggers that are in none of them do not want it; they count as acked.
         """
         books = self.lanes.get(lane)
         if books is None:
             books = self.lanes[lane] = Lane(lane)
-        entry = Entry(raw, payload, books, position, now)
+        counts = self.counts
+        self.now = now
+        entry = Entry(raw, payload, books, position, now, counts.read)
         books.entries.append(entry)
         books.read = position
         self.outstanding += 1
-        self.counts.read += 1
-        entry.acked = bystanders
-        entry.pending = len(self._readers) + sum(claims)
+        counts.read += 1
+        if self.keeps_custody:
+            entry.owed, entry.answers = self._owed, []
         first_seq = self.next_seq
+        weight = 0
         if claims:
             entry.derived = True
-            for seq, weight in enumerate(claims, first_seq):
-                self._claims[seq] = Claim(entry, weight)
+            for seq, who in enumerate(claims, first_seq):
+                self._claims[seq] = Claim(entry, who, "fired")
+                weight += len(who)
             self.next_seq += len(claims)
-        if entry.pending:
-            self._unresolved[entry] = None
-        else:
+        entry.acked = len(self._declared) - weight
+        entry.pending = weight + len(self._readers) + len(self._away)
+        if not entry.pending:
             self._resolve(entry)
-        return Published(first_seq, self._deliver(entry) if self._readers else ())
-
-    def _deliver(self, entry: Entry) -> list[Reader]:
-        woken = []
-        limit = self.queue_limit
-        for reader in self._readers:
-            queue = reader.queue
-            queue.append(entry)
-            if reader.idle:
-                reader.idle = False
-                woken.append(reader)
-            if len(queue) >= limit:
-                self.full.add(reader)
-        return woken
+            return Published(first_seq, (), None)
+        self._unresolved[entry] = None
+        woken = self._deliver(entry) if self._readers else ()
+        return Published(first_seq, woken, self._spill(entry, tuple(self._away)) if self._away else None)
 
     def begin(self, reader: Reader) -> Entry | None:
-        """Let the reader go on to its next entry, which ends the one it is at; None: nothing waits, and it is idle."""
+        """Let the reader go on to its next entry, which ends the one it is at; None: nothing waits, and it is idle.
+
+        One that is not live gets only what it is to come back to.
+        """
         if reader.open is not None:
             self.end(reader)
-        if not reader.queue:
-            reader.idle = reader in self._readers
+        if reader.held is not None:
+            reader.open, reader.held = reader.held, None
+        elif reader.live and reader.queue:
+            if self.full:
+                self.full.discard(reader)
+            reader.open = reader.queue.popleft()
+        else:
+            reader.idle = reader.live and reader in self._readers
             return None
-        if self.full:
-            self.full.discard(reader)
-        reader.open = entry = reader.queue.popleft()
+        reader.begun = self.now
+        reader.settled = False
+        return reader.open
+
+    def begin_kept(
+        self, reader: Reader, number: int, raw: Any, text: str, lane: str, *, position: int | None = None, attempts: int = 0
+    ) -> Entry:
+        """Let the reader, which is at nothing, go on to a kept raw event of its backlog."""
+        entry = reader.open = Kept(reader, number, raw, text, lane, position=position, attempts=attempts, now=self.now)
+        self._unresolved[entry] = None
+        reader.unsettled[number] = None
+        reader.begun = self.now
         reader.settled = False
         return entry
 
@@ -171,7 +202,7 @@ class Ledger:
         for seq in seqs:
             claim = self._claims.pop(seq, None)
             if claim is not None:
-                self._confirm_claim(claim)
+                self._confirm_claim(seq, claim)
                 continue
             binding = self._bindings.pop(seq, None)
             if binding is not None:
@@ -180,52 +211,122 @@ class Ledger:
                     self._close(binding)
 
     def mark_rejected(self, seq: int) -> None:
-        """Let what `seq` stands for, once it is confirmed, count as rejected."""
-        owed = self._claims.get(seq) or self._bindings.get(seq)
-        if owed is not None:
-            owed.rejected = True
+        """Let what `seq` stands for, once it is confirmed, count as rejected: what is durable is a dead letter."""
+        claim = self._claims.get(seq)
+        if claim is not None:
+            if claim.kind != "rejected":
+                claim.kind = "dead_lettered"
+        elif (binding := self._bindings.get(seq)) is not None:
+            binding.rejected = True
 
     def reject(self, reader: Reader) -> bool:
         """Answer what the reader is at with a refusal, at once; False: it is at nothing that is open."""
-        entry = reader.open
-        if entry is None or reader.settled:
+        entry = self._settle_open(reader)
+        if entry is None:
             return False
-        reader.settled = True
-        if reader.binding is not None:
-            self._forget(reader.binding)
-            reader.binding = None
-        self._rejected(entry)
+        self._rejected(entry, "rejected", reader)
         return True
+
+    def dead_letter(self, reader: Reader, kind: Literal["rejected", "dead_lettered"]) -> int | None:
+        """Answer what the reader is at with a dead letter, owed until the seq is confirmed; None: it is at nothing that is open."""
+        entry = self._settle_open(reader)
+        if entry is None:
+            return None
+        seq = self.next_seq
+        self.next_seq = seq + 1
+        self._claims[seq] = reader.claims[seq] = Claim(entry, reader.who, kind, (reader,))
+        return seq
+
+    def put_back(self, reader: Reader) -> Entry | None:
+        """Let the reader be at nothing, and come back first to what it was at; None: there is nothing that is open.
+
+        A kept raw event leaves the books: it is in the backlog still.
+        """
+        entry = self._settle_open(reader)
+        reader.open = None
+        reader.idle = False
+        if isinstance(entry, Kept):
+            self._drop_kept(entry)
+        elif entry is not None:
+            reader.held = entry
+        return entry
+
+    def spill(self, readers: Iterable[Reader], *, open_too: bool) -> list[Spill]:
+        """Let registered readers be away; return what they have not begun, in the order of publication, and what they are at if `open_too`.
+
+        A kept raw event that one of them is at leaves the books then: it is in the backlog still.
+        """
+        owing: dict[Entry, list[Reader]] = {}
+        for reader in readers:
+            if open_too:
+                self.put_back(reader)
+            for entry in self._not_begun(reader):
+                owing.setdefault(entry, []).append(reader)
+            self._readers.pop(reader, None)
+            self.full.discard(reader)
+            self._away[reader] = None
+            reader.live = reader.idle = False
+        return [self._spill(entry, tuple(owing[entry])) for entry in sorted(owing, key=attrgetter("order"))]
+
+    def settled(self, reader: Reader, numbers: Iterable[int]) -> None:
+        """Record that these are gone from the reader's backlog."""
+        for number in numbers:
+            reader.unsettled.pop(number, None)
+
+    def look_back(self, reader: Reader) -> None:
+        """Let a live reader read its backlog again before it goes on."""
+        reader.live = reader.idle = False
+
+    def catch_up(self, reader: Reader) -> None:
+        """Let a reader that is away collect what is published from now on."""
+        if reader in self._away:
+            del self._away[reader]
+            self._readers[reader] = None
+
+    def go_live(self, reader: Reader) -> None:
+        """Let a reader that collects read what it collected: its backlog is empty, and all its spills are confirmed."""
+        reader.live = reader in self._readers
 
     def leave(self, reader: Reader) -> None:
         """Let the reader go: what it is at ends, what it never read fails, what it derived may still be confirmed."""
         self._remove(reader)
         self.end(reader)
-        self._fail_queue(reader)
+        for entry in self._not_begun(reader):
+            self._failed(entry, reader)
         if reader.unconfirmed:
             self._leaving[reader] = None
 
     def fail(self, reader: Reader) -> None:
         """Fail all that the reader owes, and let it go."""
         self._remove(reader)
-        self._leaving.pop(reader, None)
-        failed = [binding.entry for binding in reader.unconfirmed]
-        if reader.open is not None and not reader.settled and reader.binding is None:
-            failed.append(reader.open)
-        for binding in tuple(reader.unconfirmed):
-            self._forget(binding)
-        reader.open = reader.binding = None
-        for entry in failed:
-            self._failed(entry)
-        self._fail_queue(reader)
+        for entry in self._all_owed(reader):
+            self._failed(entry, reader)
+
+    def drop(self, reader: Reader) -> None:
+        """Let a registered reader go; what it owes is owed no more."""
+        self._remove(reader)
+        owed = self._all_owed(reader)
+        for seq, claim in tuple(reader.claims.items()):
+            owed.append(claim.entry)
+            claim.readers = tuple(other for other in claim.readers if other is not reader)
+            claim.who = tuple(other.trigger_id for other in claim.readers)
+            if not claim.readers:
+                del self._claims[seq]
+        reader.claims.clear()
+        self.settling.pop(reader, None)
+        for entry in owed:
+            if isinstance(entry, Kept):
+                self._drop_kept(entry)
+            else:
+                self._answered(entry, 1)
 
     def overdue(self, now: float) -> list[Reader]:
         """Return the readers, also those that have left, that owe an answer for longer than the ack timeout."""
-        return [reader for reader, oldest in self._oldest() if oldest.published + self.ack_timeout <= now]
+        return [reader for reader, due in self._due() if due <= now]
 
     def deadline(self) -> float | None:
         """Return when the next reader is overdue; None: no reader owes anything."""
-        return min((oldest.published + self.ack_timeout for _, oldest in self._oldest()), default=None)
+        return min((due for _, due in self._due()), default=None)
 
     def oldest_unresolved(self) -> Entry | None:
         """Return the oldest entry that someone owes an answer to."""
@@ -233,7 +334,7 @@ class Ledger:
 
     def readers_before(self, entry: Entry) -> list[Reader]:
         """Return the readers that are at `entry` or have not come to it; linear in what waits for them."""
-        return [reader for reader in self._readers if reader.has_not_ended(entry)]
+        return [reader for readers in (self._readers, self._away) for reader in readers if reader.has_not_ended(entry)]
 
     def take_ready(self) -> Batch | None:
         """Return the resolved beginning of a lane, which is then busy until `advanced`; None: no lane has one."""
@@ -242,14 +343,17 @@ class Ledger:
         lane = self.ready.popleft()
         entries = lane.entries
         items: list[AdvanceItem] = []
+        taken: list[Entry] = []
         position = None
         while entries and not entries[0].pending:
             entry = entries.popleft()
             position = entry.position
-            items.append(AdvanceItem(entry.payload, _outcome(entry.acked, entry.failed, entry.rejected)))
+            items.append(AdvanceItem(entry.payload, _outcome(entry.acked, entry.failed, entry.rejected, entry.spilled)))
+            if self.keeps_custody:
+                taken.append(entry)
         lane.busy = True
         lane.in_flight = len(items)
-        return Batch(lane, items, position)
+        return Batch(lane, items, position, taken)
 
     def advanced(self, batch: Batch) -> None:
         """Take an advanced batch off the books; its lane may go on, and is forgotten where nothing of it is left."""
@@ -264,31 +368,101 @@ class Ledger:
         elif not lane.entries[0].pending:
             self.ready.append(lane)
 
-    def _oldest(self) -> Iterator[tuple[Reader, Entry]]:
-        for readers in (self._readers, self._leaving):
+    def _count_owed(self) -> None:
+        readers = (reader.trigger_id for readers in (self._readers, self._away) for reader in readers)
+        self._owed = tuple(sorted((*self._declared, *readers)))
+
+    def _due(self) -> Iterator[tuple[Reader, float]]:
+        for readers in (self._readers, self._away, self._leaving):
             for reader in readers:
-                oldest = reader.oldest()
-                if oldest is not None:
-                    yield reader, oldest
+                due = reader.due(self.ack_timeout)
+                if due is not None:
+                    yield reader, due
+
+    def _deliver(self, entry: Entry) -> list[Reader]:
+        woken = []
+        limit = self.queue_limit
+        for reader in self._readers:
+            queue = reader.queue
+            queue.append(entry)
+            if reader.idle:
+                reader.idle = False
+                woken.append(reader)
+            if len(queue) >= limit:
+                self.full.add(reader)
+        return woken
+
+    def _spill(self, entry: Entry, readers: tuple[Reader, ...]) -> Spill:
+        seq = self.next_seq
+        self.next_seq = seq + 1
+        claim = self._claims[seq] = Claim(entry, tuple([reader.trigger_id for reader in readers]), "spilled", readers)
+        for reader in readers:
+            reader.spilled += 1
+            reader.claims[seq] = claim
+        return Spill(seq, entry, readers)
 
     def _remove(self, reader: Reader) -> None:
         self._readers.pop(reader, None)
+        self._away.pop(reader, None)
+        self._leaving.pop(reader, None)
         self.full.discard(reader)
+        self._count_owed()
 
-    def _fail_queue(self, reader: Reader) -> None:
-        while reader.queue:
-            self._failed(reader.queue.popleft())
+    @staticmethod
+    def _not_begun(reader: Reader) -> list[Entry]:
+        """Take from the reader all that it has not begun."""
+        waiting = [*reader.queue] if reader.held is None else [reader.held, *reader.queue]
+        reader.held = None
+        reader.queue.clear()
+        return waiting
+
+    def _all_owed(self, reader: Reader) -> list[Entry]:
+        """Take from the reader all that it owes, but for its claims."""
+        owed = [binding.entry for binding in reader.unconfirmed if binding is not reader.binding]
+        entry = self._settle_open(reader)
+        reader.open = None
+        for binding in tuple(reader.unconfirmed):
+            self._forget(binding)
+        if entry is not None:
+            owed.append(entry)
+        return owed + self._not_begun(reader)
+
+    def _settle_open(self, reader: Reader) -> Entry | None:
+        """Take from the reader what it is at and has not answered, with all that was bound to it."""
+        entry = reader.open
+        if entry is None or reader.settled:
+            return None
+        reader.settled = True
+        if reader.binding is not None:
+            self._forget(reader.binding)
+            reader.binding = None
+        return entry
+
+    def _drop_kept(self, entry: Kept) -> None:
+        del self._unresolved[entry]
+        entry.reader.unsettled.pop(entry.number, None)
+
+    def _settle(self, entry: Kept) -> None:
+        """Put the answer to a kept raw event where the caller finds it."""
+        answer: Answer = "filtered"
+        for kind, _ in entry.answers or ():
+            if kind == "fired" or kind == "rejected" or kind == "dead_lettered":
+                answer = kind
+        entry.reader.answers.append((entry.number, answer))
+        self.settling[entry.reader] = None
 
     def _close(self, binding: Binding) -> None:
         """End a binding of which all is confirmed."""
-        reader = binding.reader
+        reader, entry = binding.reader, binding.entry
         del reader.unconfirmed[binding]
         if self._leaving and not reader.unconfirmed:
             self._leaving.pop(reader, None)
         if binding.rejected:
-            self._rejected(binding.entry)
-        else:
-            self._acked(binding.entry)
+            self._rejected(entry, "dead_lettered", reader)
+            return
+        if entry.answers is not None:
+            entry.answers.append(("fired", reader.who))
+        self._acked(entry)
 
     def _forget(self, binding: Binding) -> None:
         """Give up on what of a binding is not confirmed."""
@@ -296,13 +470,21 @@ class Ledger:
         for seq in binding.seqs:
             del self._bindings[seq]
 
-    def _confirm_claim(self, claim: Claim) -> None:
-        entry = claim.entry
-        if claim.rejected:
-            entry.rejected += claim.weight
+    def _confirm_claim(self, seq: int, claim: Claim) -> None:
+        entry, kind, weight = claim.entry, claim.kind, len(claim.who)
+        if entry.answers is not None:
+            entry.answers.append((kind, claim.who))
+        if kind == "fired":
+            entry.acked += weight
+        elif kind == "spilled":
+            entry.spilled += weight
         else:
-            entry.acked += claim.weight
-        self._answered(entry, claim.weight)
+            entry.rejected += weight
+        for reader in claim.readers:
+            del reader.claims[seq]
+            if not reader.claims:
+                self.drainable.append(reader)
+        self._answered(entry, weight)
 
     def _acked(self, entry: Entry) -> None:
         # The way of nearly every answer: `_answered`, written out.
@@ -312,11 +494,15 @@ class Ledger:
             del self._unresolved[entry]
             self._resolve(entry)
 
-    def _rejected(self, entry: Entry) -> None:
+    def _rejected(self, entry: Entry, kind: Kind, reader: Reader) -> None:
+        if entry.answers is not None:
+            entry.answers.append((kind, reader.who))
         entry.rejected += 1
         self._answered(entry, 1)
 
-    def _failed(self, entry: Entry) -> None:
+    def _failed(self, entry: Entry, reader: Reader) -> None:
+        if entry.answers is not None:
+            entry.answers.append(("failed", reader.who))
         entry.failed += 1
         self._answered(entry, 1)
 
@@ -327,10 +513,18 @@ class Ledger:
             self._resolve(entry)
 
     def _resolve(self, entry: Entry) -> None:
+        if isinstance(entry, Kept):
+            self._settle(entry)
+            return
         counts = self.counts
-        counts.filtered += not (entry.derived or entry.rejected or entry.failed)
-        counts.rejected += entry.rejected > 0
-        counts.failed += entry.failed > 0
+        counts.resolved += 1
+        counts.ack_seconds += self.now - entry.published
+        if entry.rejected or entry.failed or entry.spilled:
+            counts.rejected += entry.rejected > 0
+            counts.failed += entry.failed > 0
+            counts.spilled += entry.spilled > 0
+        elif not entry.derived:
+            counts.filtered += 1
         lane = entry.lane
         if lane.entries[0] is entry and not lane.busy:
             self.ready.append(lane)

@@ -3,30 +3,73 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
+
+from headrace.core.custody import Answer, Kind
+from headrace.core.outcome import AdvanceItem
 
 
 class Entry:
-    """One raw event on the books, with how many obligations are open and how the others ended."""
+    """One raw event on the books, with how many obligations are open and how the others ended.
 
-    __slots__ = ("acked", "derived", "failed", "lane", "payload", "pending", "position", "published", "raw", "rejected")
+    `order` rises in the order of publication. `owed` are the triggers that had to answer it, `answers` how those did that made something
+    of it; None: nobody keeps custody.
+    """
 
-    def __init__(self, raw: Any, payload: Any, lane: Lane, position: int | None, published: float) -> None:
+    __slots__ = (
+        "acked",
+        "answers",
+        "derived",
+        "failed",
+        "lane",
+        "order",
+        "owed",
+        "payload",
+        "pending",
+        "position",
+        "published",
+        "raw",
+        "rejected",
+        "spilled",
+    )
+    kept: ClassVar[bool] = False
+
+    def __init__(self, raw: Any, payload: Any, lane: Lane, position: int | None, published: float, order: int) -> None:
         self.raw = raw
         self.payload = payload
         self.lane = lane
         self.position = position
         self.published = published
-        self.pending = self.acked = self.rejected = self.failed = 0
+        self.order = order
+        self.pending = self.acked = self.rejected = self.failed = self.spilled = 0
         self.derived = False
+        self.answers: list[tuple[Kind, tuple[int, ...]]] | None = None
+        self.owed: tuple[int, ...] = ()
+
+
+class Kept(Entry):
+    """One raw event from the backlog of one reader, in no lane's books; `payload` is its text."""
+
+    __slots__ = ("attempts", "number", "reader")
+    kept = True
+
+    def __init__(
+        self, reader: Reader, number: int, raw: Any, text: str, lane: str, *, position: int | None, attempts: int, now: float
+    ) -> None:
+        super().__init__(raw, text, Lane(lane), position, now, -1)
+        self.reader = reader
+        self.number = number
+        self.attempts = attempts
+        self.pending = 1
+        self.answers = []
 
 
 class Lane:
-    """One open lane: its entries in the order of publication, and how far it has been read and advanced."""
+    """One open lane: its entries in the order of publication, and how far it has been read and advanced. `error`: of its last advance."""
 
-    __slots__ = ("advanced", "busy", "entries", "in_flight", "key", "read")
+    __slots__ = ("advanced", "busy", "entries", "error", "in_flight", "key", "read")
 
     def __init__(self, key: Hashable) -> None:
         self.key = key
@@ -35,6 +78,7 @@ class Lane:
         self.in_flight = 0
         self.read: int | None = None
         self.advanced: int | None = None
+        self.error: str | None = None
 
     @property
     def outstanding(self) -> int:
@@ -56,18 +100,69 @@ class Binding:
 
 
 class Reader:
-    """One subscriber: what waits for it, what it is at, and what it derived that is not yet confirmed. `idle`: it found nothing to read."""
+    """One subscriber: what waits for it, what it is at, and what it derived that is not yet confirmed. `idle`: it found nothing to read.
 
-    __slots__ = ("binding", "idle", "open", "queue", "settled", "trigger_id", "unconfirmed")
+    A `registered` one owes its answers whether it runs or not: what it cannot take is spilled. It is `live` when it has read its backlog:
+    only then does it read its queue, in which is nothing older than what is in the backlog. `held` is what it comes back to first; `begun`
+    when it went on to what it is at; `claims` are its spills and dead letters that are not yet confirmed, `spilled` counts its spills;
+    `unsettled` are the numbers of the backlog that it has read; `answers` are to be settled there.
+    """
 
-    def __init__(self, trigger_id: int) -> None:
+    __slots__ = (
+        "answers",
+        "begun",
+        "binding",
+        "claims",
+        "held",
+        "idle",
+        "live",
+        "open",
+        "queue",
+        "registered",
+        "settled",
+        "spilled",
+        "trigger_id",
+        "unconfirmed",
+        "unsettled",
+        "who",
+    )
+
+    def __init__(self, trigger_id: int, *, registered: bool = False) -> None:
         self.trigger_id = trigger_id
+        self.who = (trigger_id,)
+        self.registered = registered
+        self.live = not registered
         self.queue: deque[Entry] = deque()
+        self.held: Entry | None = None
         self.open: Entry | None = None
+        self.begun = 0.0
         self.settled = False
         self.binding: Binding | None = None
         self.unconfirmed: dict[Binding, None] = {}
         self.idle = False
+        self.spilled = 0
+        self.claims: dict[int, Claim] = {}
+        self.unsettled: dict[int, None] = {}
+        self.answers: list[tuple[int, Answer]] = []
+
+    def due(self, timeout: float) -> float | None:
+        """Return when the reader is overdue; None: it owes nothing that anyone waits for.
+
+        A registered one is timed from when it went on to what it is at; what only waits for the store is not its fault.
+        """
+        if not self.registered:
+            oldest = self.oldest()
+            return None if oldest is None else oldest.published + timeout
+        waits = self.held or (self.queue[0] if self.queue else None)
+        due = None if waits is None else waits.published + timeout
+        if self.open is None:
+            return due
+        begun = self.begun + timeout
+        return begun if due is None else min(begun, due)
+
+    def is_stuck(self, timeout: float, now: float) -> bool:
+        """Whether it is at the same raw event for longer than `timeout`."""
+        return self.open is not None and self.begun + timeout <= now
 
     def oldest(self) -> Entry | None:
         """Return the oldest entry that the reader owes an answer to."""
@@ -79,24 +174,61 @@ class Reader:
 
     def has_not_ended(self, entry: Entry) -> bool:
         """Whether the reader is at `entry` or has not come to it; linear in what waits for it."""
-        return (entry is self.open and not self.settled) or entry in self.queue
+        return (entry is self.open and not self.settled) or entry is self.held or entry in self.queue
 
 
 @dataclass(slots=True)
 class Claim:
-    """What declared triggers, `weight` of them, owe: one thing to store."""
+    """What the triggers `who` owe together: one thing to store, and what kind of answer it is. `readers`: theirs, where they have any."""
 
     entry: Entry
-    weight: int
-    rejected: bool = False
+    who: tuple[int, ...]
+    kind: Kind
+    readers: tuple[Reader, ...] = ()
 
 
 @dataclass(slots=True)
 class Counts:
-    """Raw events: published, advanced, and resolved with nothing derived, with a rejection, with a failure."""
+    """Raw events: published, advanced, and resolved with nothing derived, with a rejection, a failure, a spill; and how long it took.
+
+    `ack_seconds` is the sum over the `resolved` ones of the time from publishing to the last answer; `advances` and `advance_errors` are
+    calls that succeeded and that did not, `advance_seconds` the time of those that did.
+    """
 
     read: int = 0
     advanced: int = 0
     filtered: int = 0
     rejected: int = 0
     failed: int = 0
+    spilled: int = 0
+    resolved: int = 0
+    ack_seconds: float = 0.0
+    advances: int = 0
+    advance_errors: int = 0
+    advance_seconds: float = 0.0
+
+
+class Spill(NamedTuple):
+    """An entry to be kept for these readers, who owe it until `seq` is confirmed."""
+
+    seq: int
+    entry: Entry
+    readers: tuple[Reader, ...]
+
+
+class Published(NamedTuple):
+    """What `publish` did: claim `i` has the seq `first_seq + i`, these readers, idle until now, have something to read; `spill`."""
+
+    first_seq: int
+    woken: Sequence[Reader]
+    spill: Spill | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """The resolved beginning of one lane, to be advanced in one call. `entries`: the same, where custody is kept."""
+
+    lane: Lane
+    items: list[AdvanceItem]
+    position: int | None
+    entries: Sequence[Entry] = ()

@@ -21,8 +21,8 @@ class AdvanceOutcome:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nobody failed, nobody rejected, and at least one acked."""
-        return not self.failed and not self.rejected and self.acked > 0
+        """Whether nobody failed, nobody rejected, and at least one acked, or has it in its backlog."""
+        return not self.failed and not self.rejected and self.acked + self.spilled > 0
 
 
 class AdvanceItem(NamedTuple):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
-Answer: TypeAlias = Literal["fired", "filtered", "rejected", "dead_lettered"]
-"""How a trigger answered a kept raw event in the end."""
+from headrace.core.custody import Answer
+
+__all__ = ["Answer", "Backlog", "BacklogEntry"]
 
 
 class BacklogEntry(NamedTuple):

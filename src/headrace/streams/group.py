@@ -9,17 +9,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
+from headrace.core.custody import Custody
 from headrace.core.ledger import Ledger
 from headrace.core.obligation import Counts, Reader
 from headrace.errors import AckTimeout, StreamEnded, StreamError, SubscriberOverflow
-from headrace.streams.mailbox import Mailbox
-from headrace.streams.matched import Malformed, Matched, WatchSink
+from headrace.streams.backlog import Backlog
+from headrace.streams.drain import Drain
+from headrace.streams.mailbox import Mailbox, Ties
+from headrace.streams.matched import Malformed, Matched, StreamSink, WatchSink
 from headrace.streams.policy import StreamPolicy
 from headrace.streams.pump import Pump
+from headrace.streams.recorder import Recorder
+from headrace.streams.registered import Registered
+from headrace.streams.settler import Settler
+from headrace.streams.trouble import Trouble, lane_name
 from headrace.streams.watches import Wanted, WatchSet
 from headrace.triggers.base import stream_name
 from headrace.triggers.producer import SharedStreamProducer
@@ -34,6 +41,14 @@ LONGEST_SLEEP = 86_400.0
 """Seconds; where there is no ack timeout there is nothing to wake up for."""
 
 
+class Around(NamedTuple):
+    """What a hub's streams have in common."""
+
+    policy: StreamPolicy
+    sink: WatchSink | None
+    recorder: Recorder | None
+
+
 class Group:
     """The tasks of one shared stream, around its ledger. `on_end` evicts it."""
 
@@ -41,27 +56,34 @@ class Group:
         self,
         key: Hashable,
         make_producer: Callable[[], SharedStreamProducer],
+        around: Around,
         *,
         acks: bool,
-        policy: StreamPolicy,
         counts: Counts,
         first_seq: int,
-        sink: WatchSink | None,
         on_end: Callable[[Group], None],
     ) -> None:
+        policy, sink, recorder = around
         self.key = key
         self.name = stream_name(key)
         self.acks = acks
         self.producer: SharedStreamProducer | None = None
         timeout = policy.ack_timeout if acks else float("inf")
-        self.ledger = Ledger(policy.max_subscriber_queue, timeout, first_seq, counts)
+        self._recorder = recorder if acks else None
+        self.ledger = Ledger(policy.max_subscriber_queue, timeout, first_seq, counts, self._recorder is not None)
         self.mailboxes: dict[int, Mailbox] = {}
         self.watches = WatchSet({})
+        self._registered: Registered | None = None
+        if acks and isinstance(sink, StreamSink):
+            self._registered = Registered(self.name, self.ledger, sink, max_attempts=policy.max_attempts)
         self._make_producer = make_producer
         self._policy = policy
         self._sink = sink
         self._on_end = on_end
-        self._pump = Pump(self.ledger, policy, give_up=self._give_up, made_room=self._made_room)
+        self._pump = Pump(self.ledger, policy, recorder=self._recorder, give_up=self._give_up, made_room=self._made_room)
+        self._backlogs: dict[int, Backlog] = {}
+        self._settler = Settler(self.ledger, policy, lambda reader: self._backlogs.get(reader.trigger_id))
+        self._ties = Ties(self.ledger, policy.clock, self._changed, self._refuse, acks)
         self._room = asyncio.Event()
         self._ended = False
         self._polling: asyncio.Task[None] | None = None
@@ -81,15 +103,35 @@ class Group:
             return "ending"
         return "starting" if self.producer is None else "polling"
 
-    def is_empty(self) -> bool:
-        """Whether nobody is left, subscribed or declared."""
-        return not self.mailboxes and not self.watches
+    @property
+    def in_flight(self) -> int:
+        """How many lanes are being advanced."""
+        return self._pump.in_flight
 
-    def subscribe(self, trigger_id: int) -> Mailbox:
-        """Return the stream of a new subscriber. Raises `StreamError` where the trigger is here already."""
-        if trigger_id in self.mailboxes or trigger_id in self.watches:
-            raise StreamError(f"Trigger {trigger_id} is subscribed to the shared stream {self.name} already.")
-        mailbox = self.mailboxes[trigger_id] = Mailbox(self.ledger, trigger_id, acks=self.acks, changed=self._changed)
+    def is_empty(self) -> bool:
+        """Whether nobody is left: subscribed, registered or declared."""
+        return not self.mailboxes and not self.watches and not self._registered
+
+    def register(self, trigger_id: int, trouble: Trouble) -> None:
+        """Register a trigger. Raises `StreamError` where it is subscribed or declared already."""
+        if self._registered is None or trigger_id in self._registered:
+            return
+        self._must_be_new(trigger_id)
+        self._registered.add(trigger_id, trouble)
+
+    def subscribe(self, trigger_id: int, backlog: Backlog | None) -> Mailbox:
+        """Return the stream of a new subscriber. Raises `StreamError` where the trigger is here already, or is to have a backlog."""
+        self._must_be_new(trigger_id)
+        drain = None
+        if self._registered is None or trigger_id not in self._registered:
+            reader = self.ledger.join(trigger_id)
+        elif backlog is None:
+            raise StreamError(f"Trigger {trigger_id} is registered at the shared stream {self.name}: it subscribes with its backlog.")
+        else:
+            reader = self._registered.reader(trigger_id)
+            self._backlogs[trigger_id] = backlog
+            drain = Drain(backlog, self.ledger, reader)
+        mailbox = self.mailboxes[trigger_id] = Mailbox(reader, self._ties, drain)
         return mailbox
 
     def watch(self, watches: WatchSet) -> None:
@@ -97,24 +139,61 @@ class Group:
         if not self.acks:
             raise StreamError(f"The shared stream {self.name} has no acks, so that nothing can be declared on it.")
         for trigger_id in watches.trigger_ids:
-            if trigger_id in self.mailboxes:
+            if trigger_id in self.mailboxes or (self._registered is not None and trigger_id in self._registered):
                 raise StreamError(f"Trigger {trigger_id} is subscribed to the shared stream {self.name} already.")
         self.watches = watches
+        self.ledger.declare(watches.trigger_ids)
 
     def leave(self, trigger_id: int) -> None:
-        """Let a trigger leave; one that is not here changes nothing."""
-        self.watches.discard(trigger_id)
-        mailbox = self.mailboxes.pop(trigger_id, None)
-        if mailbox is not None:
+        """Let a trigger leave; one that is not here changes nothing. A registered one is away then, and all it owes is spilled."""
+        if trigger_id in self.watches:
+            self.watches.discard(trigger_id)
+            self.ledger.declare(self.watches.trigger_ids)
+        mailbox = self._detached(trigger_id)
+        if mailbox is None:
+            return
+        if self._registered is None or trigger_id not in self._registered:
             self.ledger.leave(mailbox.reader)
-            mailbox.close(StreamEnded(f"Trigger {trigger_id} has left the shared stream {self.name}."))
+        else:
+            self._registered.spill((mailbox.reader,), open_too=True)
+        self._changed()
+
+    def drop(self, trigger_id: int) -> None:
+        """Let a registered trigger leave for good; what it owes is owed no more."""
+        self._detached(trigger_id)
+        if self._registered is not None and trigger_id in self._registered:
+            self._registered.drop(trigger_id)
+            self._backlogs.pop(trigger_id, None)
             self._changed()
 
-    def confirm(self, seq: int) -> None:
-        """Record that this is durable."""
-        self.ledger.confirm((seq,))
-        if self.ledger.ready:
+    def fault(self, trigger_id: int, error: Exception) -> int:
+        """Let a subscriber leave whose filter raised; return how often it has failed on what it was at, 0: at nothing."""
+        if self._registered is None or trigger_id not in self._registered:
+            self.leave(trigger_id)
+            return 0
+        mailbox = self._detached(trigger_id)
+        attempts = 0 if mailbox is None else self._registered.fault(mailbox.reader, error)
+        self._changed()
+        return attempts
+
+    def look_back(self, trigger_id: int) -> None:
+        """Let a subscriber look into its backlog before it goes on."""
+        mailbox = self.mailboxes.get(trigger_id)
+        if mailbox is not None and mailbox.reader.registered:
+            self.ledger.look_back(mailbox.reader)
+            mailbox.wake()
+
+    def confirmed(self) -> None:
+        """Let those go on who waited for what the ledger was just told to be durable."""
+        ledger = self.ledger
+        if ledger.ready:
             self._pump.wake()
+        if ledger.settling:
+            self._settler.wake()
+        while ledger.drainable:
+            mailbox = self.mailboxes.get(ledger.drainable.pop().trigger_id)
+            if mailbox is not None:
+                mailbox.wake()
 
     def end(self, error: Exception | None) -> None:
         """Evict the stream and tell its subscribers, at once; None: it was stopped, and the sink is not told. Once only."""
@@ -135,6 +214,16 @@ class Group:
         """End the stream; return when what is resolved has been advanced and the producer is closed."""
         self.end(None)
         await asyncio.wait({self._running})
+
+    def _must_be_new(self, trigger_id: int) -> None:
+        if trigger_id in self.mailboxes or trigger_id in self.watches:
+            raise StreamError(f"Trigger {trigger_id} is subscribed to the shared stream {self.name} already.")
+
+    def _detached(self, trigger_id: int) -> Mailbox | None:
+        mailbox = self.mailboxes.pop(trigger_id, None)
+        if mailbox is not None:
+            mailbox.close(StreamEnded(f"Trigger {trigger_id} has left the shared stream {self.name}."))
+        return mailbox
 
     async def _run(self) -> None:
         # Also where tasks start eagerly, those who subscribe in the same synchronous stretch get the first raw event.
@@ -157,6 +246,7 @@ class Group:
             async with asyncio.TaskGroup() as tasks:
                 self._timing = tasks.create_task(self._guarded(self._time()), name="headrace timer")
                 tasks.create_task(self._guarded(self._pump.run(self.producer)), name="headrace pump")
+                tasks.create_task(self._guarded(self._settler.run()), name="headrace settler")
                 self._polling = tasks.create_task(self._poll(self.producer), name="headrace poll")
                 self._polling.add_done_callback(self._finish)
         except ExceptionGroup:
@@ -166,6 +256,7 @@ class Group:
         """Let the other tasks return, now that `polling` is done."""
         del polling
         self._pump.finish()
+        self._settler.finish()
         if self._timing is not None:
             self._timing.cancel()
 
@@ -181,13 +272,16 @@ class Group:
         if close is None:
             return
         try:
-            await close()
+            async with asyncio.timeout(self._policy.close_timeout):
+                await close()
         except Exception:
             log.exception("Does not close", what=what, stream=self.name)
 
     async def _poll(self, producer: SharedStreamProducer) -> None:
         stream = None
         try:
+            if self._recorder is not None:
+                self._pump.custody = Custody(self.name, await self._recorder.marks(self.name))
             stream = producer.open_stream()
             stretch = 0
             async for raw, payload in stream:
@@ -212,16 +306,23 @@ class Group:
             await self._closed("upstream", getattr(stream, "aclose", None))
 
     async def _overflow(self) -> None:
-        """Fail those whose queue is full although they had a chance to read."""
+        """Give those whose queue is full a chance to read; spill what the others have, or fail them."""
         await asyncio.sleep(0)
-        for reader in tuple(self.ledger.full):
-            limit = self._policy.max_subscriber_queue
-            self._fail(reader, SubscriberOverflow(f"Trigger {reader.trigger_id} fell {limit} raw events behind {self.name}."))
+        full = tuple(self.ledger.full)
+        if self._policy.overflow == "fail":
+            for reader in full:
+                limit = self._policy.max_subscriber_queue
+                self._fail(reader, SubscriberOverflow(f"Trigger {reader.trigger_id} fell {limit} raw events behind {self.name}."))
+        elif self._policy.overflow == "spill" and self._registered is not None:
+            self._registered.spill([reader for reader in full if reader.registered], open_too=False)
 
     def _has_room(self) -> bool:
-        if self.ledger.full and self._policy.overflow == "block":
+        if self.ledger.full and self._policy.overflow != "fail" and self._is_blocked():
             return False
         return self.ledger.outstanding < self._policy.max_outstanding
+
+    def _is_blocked(self) -> bool:
+        return self._policy.overflow == "block" or any(not reader.registered for reader in self.ledger.full)
 
     async def _wait_for_room(self) -> None:
         while not self._has_room():
@@ -237,15 +338,14 @@ class Group:
         if self.watches:
             lane_text = lane_name(lane)
             wanted = self.watches.wants(raw, lane_text, position)
-            weights = [len(self.watches)] if wanted.malformed is not None else [len(ids) for _, ids in wanted.groups]
-            bystanders = len(self.watches) - sum(weights)
+            claims = [self.watches.trigger_ids] if wanted.malformed is not None else [ids for _, ids in wanted.groups]
         else:
-            lane_text, wanted, weights, bystanders = "", None, [], 0
-        first_seq, woken = ledger.publish(
-            raw, payload, lane=lane, now=self._policy.clock(), position=position, bystanders=bystanders, claims=weights
-        )
+            lane_text, wanted, claims = "", None, []
+        first_seq, woken, spill = ledger.publish(raw, payload, lane=lane, now=self._policy.clock(), position=position, claims=claims)
         for reader in woken:
             self.mailboxes[reader.trigger_id].wake()
+        if spill is not None and self._registered is not None:
+            self._registered.hand_over(spill)
         if wanted is not None:
             self._hand_over(wanted, first_seq, lane_text, position)
         if ledger.ready:
@@ -268,32 +368,47 @@ class Group:
             deadline = self.ledger.deadline()
             delay = timeout if deadline is None else deadline - clock()
             await asyncio.sleep(max(0.0, min(delay, LONGEST_SLEEP)))
-            for reader in self.ledger.overdue(clock()):
-                self._fail(reader, AckTimeout(f"Trigger {reader.trigger_id} did not answer {self.name} within {timeout:g} seconds."))
+            now = self.ledger.now = clock()
+            slow: list[Reader] = []
+            for reader in self.ledger.overdue(now):
+                if reader.registered and not self._hangs(reader, now):
+                    slow.append(reader)
+                else:
+                    self._fail(reader, AckTimeout(f"Trigger {reader.trigger_id} did not answer {self.name} within {timeout:g} seconds."))
+            if slow and self._registered is not None:
+                self._registered.spill(slow, open_too=False)
+
+    def _hangs(self, reader: Reader, now: float) -> bool:
+        """Whether a registered reader is at one raw event for too long, or runs and has never asked for one."""
+        mailbox = self.mailboxes.get(reader.trigger_id)
+        return reader.is_stuck(self.ledger.ack_timeout, now) or (mailbox is not None and reader.open is None and not mailbox.is_pulling)
 
     def _fail(self, reader: Reader, error: StreamError) -> None:
         log.warning("Subscriber failed", stream=self.name, trigger_id=reader.trigger_id, reason=str(error))
-        self.ledger.fail(reader)
         mailbox = self.mailboxes.get(reader.trigger_id)
-        if mailbox is not None and mailbox.reader is reader:
-            mailbox.close(error)
+        if reader.registered and self._registered is not None:
+            if mailbox is not None:
+                del self.mailboxes[reader.trigger_id]
+                mailbox.close(error)
+            self._registered.fail(reader, error)
+        else:
+            self.ledger.fail(reader)
+            if mailbox is not None and mailbox.reader is reader:
+                mailbox.close(error)
         self._changed()
+
+    def _refuse(self, reader: Reader, reason: str | None) -> bool:
+        if reader.registered and self._registered is not None:
+            return self._registered.refuse(reader, reason)
+        return self.ledger.reject(reader)
 
     def _give_up(self, error: Exception) -> None:
         log.error("Shared stream ended", stream=self.name, reason=str(error))
         self.end(error)
 
     def _changed(self) -> None:
-        if self.ledger.ready:
-            self._pump.wake()
+        self.confirmed()
         self._room.set()
 
     def _made_room(self) -> None:
         self._room.set()
-
-
-def lane_name(lane: Hashable) -> str:
-    """Return the text of a lane; the one lane of a producer that has no lanes is `default`."""
-    if isinstance(lane, str):
-        return lane
-    return "default" if lane is None else str(lane)

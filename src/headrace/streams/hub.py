@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping
 from itertools import count
 from typing import Any, Final
 
 from headrace.core.obligation import Counts
-from headrace.errors import StreamError
+from headrace.errors import StreamError, UsageError
 from headrace.streams.backlog import Answer, Backlog, BacklogEntry
 from headrace.streams.fastpath import FastPath
-from headrace.streams.group import Group, lane_name
+from headrace.streams.group import Around, Group
 from headrace.streams.matched import Malformed, Matched, Origin, Poisoned, Refused, Spilled, StreamSink, WatchSink
 from headrace.streams.policy import Overflow, StreamPolicy
 from headrace.streams.recorder import Recorder
 from headrace.streams.statistics import StreamStatistics
 from headrace.streams.survey import survey
+from headrace.streams.trouble import Trouble, lane_name
 from headrace.streams.watches import WatchSet
 from headrace.triggers.base import BaseEventTrigger, has_acks, stream_name
 from headrace.triggers.watch import WatchTrigger
@@ -50,10 +51,14 @@ SEQ_BITS: Final = 40
 class SharedStreamManager:
     """Gives every shared stream key one poll, however many triggers read it. Belongs to one event loop.
 
-    `max_subscriber_queue`: raw events that may wait for one subscriber; when it is full, `overflow` says whether the poll pauses or the
-    subscriber fails. `max_outstanding`: raw events of one stream that are not advanced; at the bound the poll pauses.
-    `ack_timeout`: seconds in which a subscriber must answer. `advance_backoff`: seconds to wait before each further try of an advance that
-    raised; after the last the stream ends. `max_advances`: lanes advanced at once. `sink`: takes what declared watches make.
+    `max_subscriber_queue`: raw events that may wait for one subscriber; when it is full, `overflow` says whether what waits is spilled (the
+    default with a `StreamSink`; those who are not registered block), the poll pauses, or the subscriber fails.
+    `max_outstanding`: raw events of one stream that are not advanced; at the bound the poll pauses. `ack_timeout`: seconds in which a
+    subscriber must answer. `sink`: takes what declared watches make, and, being a `StreamSink`, what registered triggers cannot take.
+    `recorder`: keeps custody. `max_attempts`: failures of one trigger on one raw event before that is a dead letter.
+    `advance_timeout`: seconds in which an advance must return; one that fails is tried `advance_attempts` times, with pauses between the
+    two seconds of `advance_backoff`, with jitter, then the stream ends. `max_advances`: lanes advanced at once. `close_timeout`: seconds
+    that anything may still take when a stream stops.
     """
 
     def __init__(
@@ -62,55 +67,102 @@ class SharedStreamManager:
         max_subscriber_queue: int = 1024,
         max_outstanding: int = 8192,
         ack_timeout: float = 300.0,
-        overflow: Overflow = "block",
+        overflow: Overflow | None = None,
         clock: Callable[[], float] = time.monotonic,
         sink: WatchSink | None = None,
         recorder: Recorder | None = None,
         max_attempts: int = 5,
-        advance_backoff: Sequence[float] = (0.1, 0.5, 2.0),
+        advance_backoff: tuple[float, float] = (0.1, 5.0),
+        advance_attempts: int = 8,
+        advance_timeout: float = 60.0,
+        close_timeout: float = 30.0,
         max_advances: int = 16,
     ) -> None:
-        self._policy = StreamPolicy(
-            max_subscriber_queue, max_outstanding, ack_timeout, overflow, clock, tuple(advance_backoff), max_advances
+        can_spill = isinstance(sink, StreamSink)
+        if overflow == "spill" and not can_spill:
+            raise UsageError("Nothing can be spilled without a sink that takes it.", hint="Give the hub a StreamSink.")
+        policy = StreamPolicy(
+            max_subscriber_queue=max_subscriber_queue,
+            max_outstanding=max_outstanding,
+            ack_timeout=ack_timeout,
+            overflow=overflow or ("spill" if can_spill else "block"),
+            clock=clock,
+            max_attempts=max_attempts,
+            advance_backoff=advance_backoff,
+            advance_attempts=advance_attempts,
+            advance_timeout=advance_timeout,
+            close_timeout=close_timeout,
+            max_advances=max_advances,
         )
-        self._sink = sink
-        self._recorder = recorder
-        self._max_attempts = max_attempts
+        self._around = Around(policy, sink, recorder)
         self._groups: dict[Hashable, Group] = {}
         self._running: dict[int, Group] = {}
         self._counts: dict[Hashable, Counts] = {}
+        self._registered: dict[Hashable, dict[int, Trouble]] = {}
         self._numbers = count(1)
 
     def register(self, *, trigger_ids: Iterable[int], key: Hashable) -> None:
         """Let these triggers owe an answer to each raw event of the stream from now on, whether their filters run just now or not.
 
         Call it for all triggers of a stream that are written in Python, before the first `subscribe` or `watch` of it. What one of them
-        cannot take is spilled. It holds across streams of the key that end and begin again, until `unregister`. Doubled changes nothing.
+        cannot take is spilled. It holds across streams of the key that end and begin again, until `unregister`. Doubled changes nothing;
+        so does a stream without acks. Raises `StreamError` without a `StreamSink`, or where a trigger subscribed without it.
         """
-        raise NotImplementedError
+        if not isinstance(self._around.sink, StreamSink):
+            raise StreamError("Registered triggers need a sink that takes what they cannot take.")
+        registered = self._registered.setdefault(key, {})
+        group = self._groups.get(key)
+        for trigger_id in trigger_ids:
+            trouble = registered.setdefault(trigger_id, Trouble())
+            if group is not None:
+                group.register(trigger_id, trouble)
 
     async def unregister(self, *, trigger_ids: Iterable[int], key: Hashable) -> None:
         """Let triggers that are removed for good leave: what they owe is owed no more, and others go on.
 
         When nobody is left, the stream is stopped, and what was owed is left to redelivery. To hand a stream over, `stop` it first.
         """
-        raise NotImplementedError
+        gone = set(trigger_ids)
+        registered = self._registered.get(key, {})
+        for trigger_id in gone & registered.keys():
+            del registered[trigger_id]
+        if not registered:
+            self._registered.pop(key, None)
+        group = self._groups.get(key)
+        if group is None:
+            return
+        if registered or group.watches or not gone.issuperset(group.mailboxes):
+            for trigger_id in gone:
+                group.drop(trigger_id)
+        else:
+            await group.stop()
 
     async def stop(self, key: Hashable) -> None:
         """Stop one stream and forget who is registered and declared: what is resolved is advanced, the rest is left to redelivery."""
-        raise NotImplementedError
+        self._registered.pop(key, None)
+        group = self._groups.get(key)
+        if group is not None:
+            await group.stop()
 
     def fault(self, *, trigger_id: int, key: Hashable, error: Exception) -> int:
         """Let a subscriber leave whose filter raised: what it is at stays owed, and it gets it again first when it subscribes again.
 
         Instead of `unsubscribe`. Returns how often it has failed on this raw event now; 0: it was at none. After `max_attempts` times the
-        sink gets it as `Poisoned`, and the trigger goes on with the next.
+        sink gets it as `Poisoned`, and the trigger goes on with the next. One that is not registered just leaves.
         """
-        raise NotImplementedError
+        group = self._groups.get(key)
+        if group is None:
+            return 0
+        attempts = group.fault(trigger_id, error)
+        if group.is_empty():
+            group.end(None)
+        return attempts
 
     def drain(self, *, trigger_id: int, key: Hashable) -> None:
         """Let a subscriber look into its backlog before it goes on: something was put there (a redriven dead letter)."""
-        raise NotImplementedError
+        group = self._groups.get(key)
+        if group is not None:
+            group.look_back(trigger_id)
 
     def subscribe(self, *, trigger_id: int, trigger: BaseEventTrigger, key: Hashable, backlog: Backlog | None = None) -> AsyncIterator[Any]:
         """Return the raw events of the stream for `trigger.filter_shared_stream`. Raises `StreamError`.
@@ -119,8 +171,8 @@ class SharedStreamManager:
         from now on. The iterator raises `StreamEnded`, `AckTimeout` or `SubscriberOverflow`; `unsubscribe` or `fault` must follow.
         """
         if backlog is not None:
-            raise NotImplementedError
-        return self._group(trigger, key).subscribe(trigger_id)
+            self.register(trigger_ids=(trigger_id,), key=key)
+        return self._group(trigger, key).subscribe(trigger_id, backlog)
 
     def watch(self, *, triggers: Mapping[int, WatchTrigger], key: str) -> None:
         """Make `triggers` the declared watches of the stream, in the place of those it had. Raises `StreamError`.
@@ -129,13 +181,16 @@ class SharedStreamManager:
         """
         if not triggers:
             raise StreamError(f"There is no watch to declare on the shared stream {key}.")
-        if self._sink is None:
+        if self._around.sink is None:
             raise StreamError("Declared watches need a sink.")
         watches = WatchSet(triggers)
         self._group(next(iter(triggers.values())), key).watch(watches)
 
     async def unsubscribe(self, trigger_id: int, key: Hashable) -> None:
-        """Let a trigger leave, subscribed or declared; when the last one has left, the stream is stopped."""
+        """Let a trigger leave, subscribed or declared; when the last one has left, the stream is stopped.
+
+        One that is registered stays so: all it owes is spilled, and so is all that comes until it subscribes again.
+        """
         group = self._groups.get(key)
         if group is None:
             return
@@ -159,10 +214,20 @@ class SharedStreamManager:
     def confirm_persisted(self, seqs: Iterable[int]) -> None:
         """Record that these are durable; those that are unknown, late or doubled change nothing."""
         running = self._running
+        touched: Group | None = None
+        number = -1
         for seq in seqs:
-            group = running.get(seq >> SEQ_BITS)
-            if group is not None:
-                group.confirm(seq)
+            if seq >> SEQ_BITS != number:
+                if touched is not None:
+                    touched.confirmed()
+                number = seq >> SEQ_BITS
+                touched = running.get(number)
+                if touched is not None:
+                    touched.ledger.now = self._around.policy.clock()
+            if touched is not None:
+                touched.ledger.confirm((seq,))
+        if touched is not None:
+            touched.confirmed()
 
     def mark_rejected(self, seq: int) -> None:
         """Let `seq`, once it is confirmed, count as rejected: what is durable is a dead letter."""
@@ -189,7 +254,7 @@ class SharedStreamManager:
         group = self._groups.get(key)
         if group is None:
             return StreamStatistics.of(stream_name(key), "ended", self._counts.get(key, Counts()))
-        return survey(group, self._policy.clock())
+        return survey(group, self._around.policy.clock())
 
     def _group(self, trigger: BaseEventTrigger, key: Hashable) -> Group:
         """The live stream of the key, or a new one, which starts when the running code next waits."""
@@ -204,13 +269,14 @@ class SharedStreamManager:
             group = self._groups[key] = self._running[number] = Group(
                 key,
                 (lambda: kind.create_shared_stream_producer(kwargs)) if acks else (lambda: FastPath(kind, kwargs)),
+                self._around,
                 acks=acks,
-                policy=self._policy,
                 counts=self._counts.setdefault(key, Counts()),
                 first_seq=number << SEQ_BITS,
-                sink=self._sink,
                 on_end=self._evict,
             )
+            for trigger_id, trouble in self._registered.get(key, {}).items():
+                group.register(trigger_id, trouble)
             group.task.add_done_callback(lambda _: self._running.pop(number))
         return group
 

@@ -4,31 +4,46 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
 from headrace.core.ledger import Ledger
 from headrace.core.obligation import Reader
 from headrace.errors import StreamError
+from headrace.streams.drain import Drain
 from headrace.triggers.reject import current_stream
 
 log = structlog.get_logger(__name__)
 
 
+class Ties(NamedTuple):
+    """What ties a mailbox to its stream.
+
+    `changed` is called when a raw event may have been resolved, or a full queue is no longer full; `refuse` rejects what a reader is at;
+    `acks`: there is a broker to advance.
+    """
+
+    ledger: Ledger
+    clock: Callable[[], float]
+    changed: Callable[[], None]
+    refuse: Callable[[Reader, str | None], bool]
+    acks: bool
+
+
 class Mailbox:
     """An async iterator of raw events for one filter. To pull the next is to be done with the one before.
 
-    The queue itself is on the ledger's books; here is the waiting. `changed` is called when a raw event may have been resolved, or a full
-    queue is no longer full. After `close` the filter gets the error, from any await it is in.
+    The queue itself is on the ledger's books; here is the waiting. With a `drain` the backlog comes first. After `close` the filter gets
+    the error, from any await it is in.
     """
 
-    def __init__(self, ledger: Ledger, trigger_id: int, *, acks: bool, changed: Callable[[], None]) -> None:
-        self.trigger_id = trigger_id
-        self._ledger = ledger
-        self._reader: Reader = ledger.join(trigger_id)
-        self._acks = acks
-        self._changed = changed
+    def __init__(self, reader: Reader, ties: Ties, drain: Drain | None = None) -> None:
+        self.trigger_id = reader.trigger_id
+        self._ledger, self._clock, self._changed, self._refuse, self._acks = ties
+        self._reader = reader
+        self._drain = drain
+        self._pulling = False
         self._waiter: asyncio.Future[None] | None = None
         self._closed: Exception | None = None
 
@@ -36,6 +51,11 @@ class Mailbox:
     def reader(self) -> Reader:
         """The subscriber in the ledger."""
         return self._reader
+
+    @property
+    def is_pulling(self) -> bool:
+        """Whether the filter waits for the next raw event."""
+        return self._pulling
 
     @property
     def is_closed(self) -> bool:
@@ -64,11 +84,11 @@ class Mailbox:
 
     def bind(self) -> int | None:
         """Return the seq of the trigger event that the filter has just yielded; None: there is nothing to confirm."""
-        return self._ledger.bind(self._reader) if self._acks else None
+        return self._ledger.bind(self._reader) if self._acks and self._closed is None else None
 
     def refuse(self, reason: str | None) -> bool:
         """Reject the raw event that the filter is at, and say whether it is at one."""
-        if not self._acks or not self._ledger.reject(self._reader):
+        if not self._acks or self._closed is not None or not self._refuse(self._reader, reason):
             return False
         log.info("Raw event rejected", trigger_id=self.trigger_id, reason=reason)
         self._changed()
@@ -80,21 +100,35 @@ class Mailbox:
 
     async def _next(self) -> Any:
         ledger, reader = self._ledger, self._reader
-        if self._waiter is not None:
+        if self._pulling:
             raise StreamError("Two tasks pull from the shared stream of one trigger at once.")
         while self._closed is None:
             # Whoever makes something ready wakes the pump: what was ready before needs no second call.
             was_full, was_ready = bool(ledger.full), bool(ledger.ready)
+            ledger.now = self._clock()
             entry = ledger.begin(reader)
-            if was_full or (not was_ready and ledger.ready):
+            if entry is None and not reader.live and self._drain is not None:
+                entry = self._drain.begin()
+            if was_full or ledger.settling or (not was_ready and ledger.ready):
                 self._changed()
             if entry is not None:
                 return entry.raw
-            self._waiter = asyncio.get_running_loop().create_future()
+            self._pulling = True
             try:
-                await self._waiter
+                await self._wait()
             finally:
-                self._waiter = None
-        ledger.end(reader)
-        self._changed()
+                self._pulling = False
         raise self._closed
+
+    async def _wait(self) -> None:
+        """Return when there may be something to begin with."""
+        drain = self._drain
+        if drain is not None and not self._reader.live:
+            page = await drain.fetch()
+            if self._closed is not None or drain.take(page):
+                return
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None

@@ -47,7 +47,8 @@ class Malformed(NamedTuple):
 class Spilled(NamedTuple):
     """One raw event that these registered triggers cannot take now: to be kept in the backlog of each.
 
-    It is owed until `confirm_persisted([seq])`. `raw` is text that `BacklogEntry.raw` gives back as it is. They come in the order of each lane.
+    It is owed until `confirm_persisted([seq])`. `raw` is text that `BacklogEntry.raw` gives back as it is. They come in the order of
+    each lane.
     """
 
     seq: int

@@ -8,8 +8,8 @@ from typing import Literal, TypeAlias
 
 from headrace.errors import UsageError
 
-Overflow: TypeAlias = Literal["block", "fail"]
-"""What happens when a subscriber's queue is full: the poll pauses, or the subscriber fails."""
+Overflow: TypeAlias = Literal["spill", "block", "fail"]
+"""What happens when a subscriber's queue is full: what it holds is spilled, the poll pauses, or the subscriber fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +21,25 @@ class StreamPolicy:
     ack_timeout: float
     overflow: Overflow
     clock: Callable[[], float]
-    advance_backoff: tuple[float, ...]
+    max_attempts: int
+    advance_backoff: tuple[float, float]
+    advance_attempts: int
+    advance_timeout: float
+    close_timeout: float
     max_advances: int
 
     def __post_init__(self) -> None:
-        if self.overflow not in ("block", "fail"):
-            raise UsageError(f"There is no overflow {self.overflow!r}.", hint="It is 'block' or 'fail'.")
-        for name in ("max_subscriber_queue", "max_outstanding", "ack_timeout", "max_advances"):
+        if self.overflow not in ("spill", "block", "fail"):
+            raise UsageError(f"There is no overflow {self.overflow!r}.", hint="It is 'spill', 'block' or 'fail'.")
+        for name in (
+            "max_subscriber_queue",
+            "max_outstanding",
+            "ack_timeout",
+            "max_attempts",
+            "advance_attempts",
+            "advance_timeout",
+            "close_timeout",
+            "max_advances",
+        ):
             if getattr(self, name) <= 0:
                 raise UsageError(f"{name} must be more than 0.")

@@ -7,44 +7,62 @@ from collections.abc import Callable
 
 import structlog
 
-from headrace.core.ledger import Batch, Ledger
+from headrace.core.custody import Custody
+from headrace.core.ledger import Ledger
+from headrace.core.obligation import Batch
 from headrace.errors import StreamError
+from headrace.streams.patience import Patience
 from headrace.streams.policy import StreamPolicy
+from headrace.streams.recorder import Recorder
+from headrace.streams.trouble import lane_name
 from headrace.triggers.producer import SharedStreamProducer
 
 log = structlog.get_logger(__name__)
 
 
 class Pump:
-    """Gives the producer what the ledger has ready. A batch whose advance keeps failing is handed to `give_up`; its lane stands still then.
+    """Records the custody of what the ledger has ready, then gives it to the producer; a batch stays on the books until that succeeded.
 
-    `made_room` is called after each advance.
+    A batch whose advance keeps failing is handed to `give_up`; its lane stands still then. `made_room` is called after each advance.
     """
 
     def __init__(
-        self, ledger: Ledger, policy: StreamPolicy, *, give_up: Callable[[Exception], None], made_room: Callable[[], None]
+        self,
+        ledger: Ledger,
+        policy: StreamPolicy,
+        *,
+        recorder: Recorder | None,
+        give_up: Callable[[Exception], None],
+        made_room: Callable[[], None],
     ) -> None:
         self._ledger = ledger
         self._policy = policy
+        self._recorder = recorder
         self._give_up = give_up
         self._made_room = made_room
+        self._patience = Patience(policy.close_timeout)
         self._wake = asyncio.Event()
         self._in_flight = 0
-        self._finishing = False
+        self.custody: Custody | None = None
+
+    @property
+    def in_flight(self) -> int:
+        """How many lanes are being advanced."""
+        return self._in_flight
 
     def wake(self) -> None:
         """Let the pump look for what is ready."""
         self._wake.set()
 
     def finish(self) -> None:
-        """Let `run` return when nothing is ready and nothing in flight."""
-        self._finishing = True
+        """Let `run` return when nothing is ready and nothing in flight; what fails is not tried again."""
+        self._patience.end()
         self._wake.set()
 
     async def run(self, producer: SharedStreamProducer) -> None:
         """Advance until `finish`."""
         async with asyncio.TaskGroup() as advances:
-            while not (self._finishing and not self._in_flight and not self._ledger.ready):
+            while not (self._patience.ended and not self._in_flight and not self._ledger.ready):
                 await self._wake.wait()
                 self._wake.clear()
                 while self._in_flight < self._policy.max_advances and (batch := self._ledger.take_ready()) is not None:
@@ -52,27 +70,50 @@ class Pump:
                     advances.create_task(self._advance(producer, batch), name="headrace advance")
 
     async def _advance(self, producer: SharedStreamProducer, batch: Batch) -> None:
+        policy, lane = self._policy, batch.lane
+        recorded = False
         error: Exception | None = None
-        for delay in (0.0, *self._policy.advance_backoff):
-            if delay:
-                await asyncio.sleep(delay)
-            error = await self._try(producer, batch)
-            if error is None:
+        for attempt in range(policy.advance_attempts):
+            if attempt and not await self._patience.pause(*policy.advance_backoff, attempt):
+                break
+            try:
+                if not recorded:
+                    await self._record(batch)
+                    recorded = True
+                await self._once(producer, batch)
+            except Exception as failure:
+                self._ledger.counts.advance_errors += 1
+                error = _told(failure, policy.advance_timeout)
+                lane.error = f"{type(failure).__name__}: {error}"
+                log.warning("Advance failed", lane=lane_name(lane.key), batch=len(batch.items), attempt=attempt + 1, error=lane.error)
+            else:
+                error = lane.error = None
                 self._ledger.advanced(batch)
                 self._made_room()
                 break
         self._in_flight -= 1
         self._wake.set()
         if error is not None:
-            lane, attempts = batch.lane.key, len(self._policy.advance_backoff) + 1
-            failed = StreamError(f"Lane {lane!r} could not be advanced, {attempts} times in a row: {error}")
+            failed = StreamError(f"Lane {lane.key!r} could not be advanced, {attempt + 1} times in a row: {error}")
             failed.__cause__ = error
             self._give_up(failed)
 
-    async def _try(self, producer: SharedStreamProducer, batch: Batch) -> Exception | None:
-        try:
+    async def _record(self, batch: Batch) -> None:
+        if self._recorder is None or self.custody is None:
+            return
+        for receipt in self.custody.receipts(lane_name(batch.lane.key), batch.entries):
+            async with self._patience.timeout(None):
+                await self._recorder.record(receipt)
+            self.custody.recorded(receipt)
+
+    async def _once(self, producer: SharedStreamProducer, batch: Batch) -> None:
+        counts, clock = self._ledger.counts, self._policy.clock
+        begun = clock()
+        async with self._patience.timeout(self._policy.advance_timeout):
             await producer.advance(batch.items)
-        except Exception as error:
-            log.exception("Advance failed", lane=batch.lane.key, batch=len(batch.items))
-            return error
-        return None
+        counts.advances += 1
+        counts.advance_seconds += clock() - begun
+
+
+def _told(error: Exception, timeout: float) -> Exception:
+    return TimeoutError(f"it did not return within {timeout:g} seconds") if isinstance(error, TimeoutError) and not str(error) else error

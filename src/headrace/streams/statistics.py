@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from headrace.core.obligation import Counts
@@ -10,21 +10,29 @@ from headrace.core.obligation import Counts
 
 @dataclass(frozen=True, slots=True)
 class LaneStatistics:
-    """One open lane: the last position read and advanced, where it ends (None: unknown), and how many raw events are not advanced."""
+    """One open lane: the last position read and advanced, where it ends and what the upstream has as done (None: unknown).
+
+    `outstanding`: raw events that are not advanced. `error`: why the last advance failed, until one succeeds.
+    """
 
     lane: str
     read: int | None
     advanced: int | None
     end: int | None
+    committed: int | None
     outstanding: int
+    error: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class StreamStatistics:
     """One shared stream. The counts are of raw events, since the hub was made, also across a stream that ended and began again.
 
-    `filtered`: nobody made anything of it; `rejected`, `failed`: at least one subscriber did. `lanes`: at most 100, those furthest behind
-    first. `oldest_unresolved`: the age in seconds of the oldest raw event that someone still owes an answer, and `held_by` who.
+    `filtered`: nobody made anything of it; `rejected`, `failed`, `spilled`: at least one subscriber did. `ack_seconds` is the sum over the
+    `resolved` ones of the time from publishing to the last answer; `advances` and `advance_errors` count calls that succeeded and that
+    did not, `advance_seconds` is the time of those that did; `in_flight` is how many lanes are being advanced. `lanes`: at most 100, those
+    furthest behind first. `oldest_unresolved`: the age in seconds of the oldest raw event that someone still owes an answer, and `held_by`
+    who.
     """
 
     stream: str
@@ -35,6 +43,13 @@ class StreamStatistics:
     rejected: int = 0
     filtered: int = 0
     failed: int = 0
+    spilled: int = 0
+    resolved: int = 0
+    ack_seconds: float = 0.0
+    advances: int = 0
+    advance_errors: int = 0
+    advance_seconds: float = 0.0
+    in_flight: int = 0
     lanes_open: int = 0
     lanes: tuple[LaneStatistics, ...] = ()
     oldest_unresolved: float | None = None
@@ -43,6 +58,4 @@ class StreamStatistics:
     @classmethod
     def of(cls, stream: str, state: str, counts: Counts, **more: Any) -> StreamStatistics:
         """Return the statistics with these counts."""
-        return cls(
-            stream, state, counts.read, counts.advanced, rejected=counts.rejected, filtered=counts.filtered, failed=counts.failed, **more
-        )
+        return cls(stream, state, **asdict(counts), **more)

@@ -6,8 +6,9 @@ from heapq import nlargest
 from typing import Final
 
 from headrace.core.obligation import Entry, Lane
-from headrace.streams.group import Group, lane_name
+from headrace.streams.group import Group
 from headrace.streams.statistics import LaneStatistics, StreamStatistics
+from headrace.streams.trouble import lane_name
 
 MOST_LANES: Final = 100
 STORE: Final = "the store"
@@ -23,6 +24,7 @@ def survey(group: Group, now: float) -> StreamStatistics:
         group.state,
         ledger.counts,
         outstanding=ledger.outstanding,
+        in_flight=group.in_flight,
         lanes_open=len(ledger.lanes),
         lanes=tuple(nlargest(MOST_LANES, (_lane(group, lane) for lane in ledger.lanes.values()), key=_behind)),
         oldest_unresolved=None if oldest is None else max(0.0, now - oldest.published),
@@ -31,8 +33,10 @@ def survey(group: Group, now: float) -> StreamStatistics:
 
 
 def _lane(group: Group, lane: Lane) -> LaneStatistics:
-    end = None if group.producer is None else group.producer.get_lane_end(lane.key)
-    return LaneStatistics(lane_name(lane.key), lane.read, lane.advanced, end, lane.outstanding)
+    producer = group.producer
+    end = None if producer is None else producer.get_lane_end(lane.key)
+    committed = None if producer is None else producer.get_committed(lane.key)
+    return LaneStatistics(lane_name(lane.key), lane.read, lane.advanced, end, committed, lane.outstanding, lane.error)
 
 
 def _behind(lane: LaneStatistics) -> tuple[int, int]:

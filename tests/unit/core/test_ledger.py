@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import random
+from typing import Literal
 
 import pytest
 
-from headrace.core.ledger import Batch, Ledger
-from headrace.core.obligation import Reader
+from headrace.core.ledger import Ledger
+from headrace.core.obligation import Batch, Reader
 from headrace.core.outcome import AdvanceOutcome
 from ledger_model import Model, Row
 
@@ -161,7 +162,8 @@ def test_failing_a_reader_fails_what_it_is_at() -> None:
 
 def test_claims_are_counted_in_bulk_and_never_overdue() -> None:
     books = ledger(ack_timeout=1)
-    published = books.publish("raw", "p", lane=None, now=0, bystanders=90, claims=(7, 3))
+    books.declare(tuple(range(100)))
+    published = books.publish("raw", "p", lane=None, now=0, claims=(tuple(range(7)), (7, 8, 9)))
     assert published.first_seq == 0
     assert books.overdue(1000) == []
     books.mark_rejected(1)
@@ -187,7 +189,8 @@ def test_a_bound_seq_can_be_marked_rejected() -> None:
 
 def test_a_lane_advances_in_order_one_batch_at_a_time_and_others_do_not_wait() -> None:
     books = ledger()
-    seqs = [books.publish("raw", n, lane=n % 2, now=0, position=n, claims=(1,)).first_seq for n in range(6)]
+    books.declare((1,))
+    seqs = [books.publish("raw", n, lane=n % 2, now=0, position=n, claims=((1,),)).first_seq for n in range(6)]
     books.confirm(seqs[2:])
     assert books.take_ready() is None
     books.confirm([seqs[1]])
@@ -199,7 +202,7 @@ def test_a_lane_advances_in_order_one_batch_at_a_time_and_others_do_not_wait() -
     assert even is not None
     assert [item.broker_payload for item in even.items] == [0, 2, 4]
 
-    late = books.publish("raw", 7, lane=1, now=0, position=7, claims=(1,))
+    late = books.publish("raw", 7, lane=1, now=0, position=7, claims=((1,),))
     books.confirm([late.first_seq])
     assert books.take_ready() is None, "lane 1 is in flight"
     assert books.lanes[1].outstanding == 4
@@ -214,8 +217,9 @@ def test_a_lane_advances_in_order_one_batch_at_a_time_and_others_do_not_wait() -
 
 def test_an_advanced_lane_waits_for_what_is_not_resolved() -> None:
     books = ledger()
-    first = books.publish("raw", 0, lane=0, now=0, claims=(1,)).first_seq
-    second = books.publish("raw", 1, lane=0, now=0, claims=(1,)).first_seq
+    books.declare((1,))
+    first = books.publish("raw", 0, lane=0, now=0, claims=((1,),)).first_seq
+    second = books.publish("raw", 1, lane=0, now=0, claims=((1,),)).first_seq
     books.confirm([first])
     assert advance(books) == [(0, ACKED)]
     books.confirm([second])
@@ -269,43 +273,80 @@ class Interleaving:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.books = ledger(ack_timeout=20.0)
+        self.books = Ledger(5, 20.0, keeps_custody=True)
         self.model = Model(20.0)
         self.now = 0.0
         self.readers: list[Reader] = []
         self.seqs: list[int] = []
+        self.published = self.kept = 0
+        self.settled: list[tuple[int, int, str]] = []
         self.in_flight: list[tuple[Batch, list[Row]]] = []
 
     def step(self) -> None:
         self.now += self.random.choice((0.0, 0.5, 1.0))
-        steps = (self.join, self.publish, self.publish, self.begin, self.begin, self.bind, self.end, self.confirm, self.confirm)
-        rare = (self.reject, self.mark, self.leave, self.fail_overdue, self.fail_one)
-        self.random.choice((*steps, *steps, *rare, self.take, self.settle, self.settle))()
+        self.books.now = self.now
+        steps = (self.publish, self.publish, self.begin, self.begin, self.begin, self.bind, self.end, self.confirm, self.confirm)
+        rare = (self.join, self.register, self.declare, self.reject, self.dead_letter, self.mark, self.leave, self.drop, self.put_back)
+        drains = (self.spill, self.catch_up, self.go_live, self.look_back, self.begin_kept, self.begin_kept, self.begin_kept)
+        late = (self.fail_overdue, self.fail_one, self.take, self.settle, self.settle, self.settle_kept)
+        self.random.choice((*steps, *steps, *rare, *drains, *late))()
         self.check()
 
-    def reader(self) -> Reader | None:
-        return self.random.choice(self.readers) if self.readers else None
+    def reader(self, *, registered: bool | None = None) -> Reader | None:
+        """Some reader, also one that is gone."""
+        fitting = [one for one in self.readers if registered is None or (one.registered == registered)]
+        return self.random.choice(fitting) if fitting else None
+
+    def here(self) -> Reader | None:
+        """Some registered reader that is not gone."""
+        fitting = [one for one in self.model.mode if one.registered]
+        return self.random.choice(fitting) if fitting else None
 
     def join(self) -> None:
-        if len(self.model.live) < 4:
-            reader = self.books.join(len(self.readers))
+        if len(self.model.mode) < 5:
+            reader = self.books.join(100 + len(self.readers))
             self.readers.append(reader)
-            self.model.live.append(reader)
+            self.model.mode[reader] = "live"
+
+    def register(self) -> None:
+        if len(self.model.mode) < 5:
+            reader = self.books.register(100 + len(self.readers))
+            self.readers.append(reader)
+            self.model.mode[reader] = "away"
+
+    def declare(self) -> None:
+        self.model.declared = tuple(range(self.random.randrange(6)))
+        self.books.declare(self.model.declared)
 
     def publish(self) -> None:
-        lane, bystanders = self.random.choice("abc"), self.random.randrange(3)
-        weights = [self.random.randint(1, 3) for _ in range(self.random.choice((0, 0, 1, 2)))]
-        published = self.books.publish(
-            len(self.model.rows), len(self.model.rows), lane=lane, now=self.now, bystanders=bystanders, claims=weights
-        )
-        claims = list(enumerate(weights, published.first_seq))
-        self.seqs.extend(seq for seq, _ in claims)
-        self.model.publish(lane, self.now, claims, bystanders)
+        lane, number = self.random.choice("abc"), self.published
+        wanted = [one for one in self.model.declared if self.random.random() < 0.5]
+        middle = self.random.randint(0, len(wanted))
+        claims = [tuple(ids) for ids in (wanted[:middle], wanted[middle:]) if ids]
+        self.published += 1
+        first_seq, _, spill = self.books.publish(number, number, lane=lane, now=self.now, position=number, claims=claims)
+        away = [reader for reader, mode in self.model.mode.items() if mode == "away"]
+        assert set(() if spill is None else spill.readers) == set(away)
+        named = list(enumerate(claims, first_seq))
+        self.seqs.extend(seq for seq, _ in named)
+        if spill is not None:
+            self.seqs.append(spill.seq)
+        self.model.publish(number, lane, self.now, named, None if spill is None else spill.seq)
 
     def begin(self) -> None:
         if (reader := self.reader()) is not None:
             entry = self.books.begin(reader)
-            assert (None if entry is None else entry.raw) == self.model.begin(reader)
+            assert (None if entry is None else entry.raw) == self.model.begin(reader, self.now)
+
+    def begin_kept(self) -> None:
+        reader = self.here()
+        if reader is not None and self.model.mode[reader] != "live":
+            entry = self.books.begin(reader)
+            assert (None if entry is None else entry.raw) == self.model.begin(reader, self.now)
+            if entry is None:
+                self.kept += 1
+                self.books.begin_kept(reader, self.kept, f"kept {self.kept}", "text", "kept")
+                self.model.begin_kept(reader, self.kept, self.now)
 
     def bind(self) -> None:
         if (reader := self.reader()) is not None:
@@ -336,13 +377,61 @@ class Interleaving:
         if (reader := self.reader()) is not None:
             assert self.books.reject(reader) == self.model.reject(reader)
 
+    def dead_letter(self) -> None:
+        if (reader := self.here()) is not None:
+            kind: Literal["rejected", "dead_lettered"] = self.random.choice(("rejected", "dead_lettered"))
+            seq = self.books.dead_letter(reader, kind)
+            assert (seq is None) == (self.model.at(reader) is None)
+            if seq is not None:
+                self.seqs.append(seq)
+                self.model.dead_letter(reader, seq, kind)
+
+    def put_back(self) -> None:
+        if (reader := self.here()) is not None:
+            entry = self.books.put_back(reader)
+            assert (None if entry is None else entry.raw) == self.model.put_back(reader)
+
+    def spill(self) -> None:
+        here = [reader for reader in self.model.mode if reader.registered]
+        readers = self.random.sample(here, min(len(here), self.random.randint(1, 2)))
+        open_too = self.random.random() < 0.5
+        spills = self.books.spill(readers, open_too=open_too)
+        assert [(entry.raw, list(who)) for _, entry, who in spills] == self.model.spill(readers, open_too=open_too)
+        for seq, entry, who in spills:
+            self.seqs.append(seq)
+            self.model.spilled(entry.raw, who, seq)
+
+    def catch_up(self) -> None:
+        if (reader := self.here()) is not None:
+            self.books.catch_up(reader)
+            if self.model.mode[reader] == "away":
+                self.model.mode[reader] = "collecting"
+
+    def go_live(self) -> None:
+        if (reader := self.here()) is not None:
+            self.books.go_live(reader)
+            if self.model.mode[reader] == "collecting":
+                self.model.mode[reader] = "live"
+
+    def look_back(self) -> None:
+        if (reader := self.here()) is not None:
+            self.books.look_back(reader)
+            if self.model.mode[reader] == "live":
+                self.model.mode[reader] = "collecting"
+
     def leave(self) -> None:
-        if (reader := self.reader()) is not None:
+        if (reader := self.reader(registered=False)) is not None:
             self.books.leave(reader)
             self.model.leave(reader)
 
+    def drop(self) -> None:
+        if self.random.random() < 0.5 and (reader := self.here()) is not None:
+            self.settle_kept()
+            self.books.drop(reader)
+            self.model.drop(reader)
+
     def fail_one(self) -> None:
-        if self.random.random() < 0.3 and (reader := self.reader()) is not None:
+        if self.random.random() < 0.3 and (reader := self.reader(registered=False)) is not None:
             self.books.fail(reader)
             self.model.fail(reader)
 
@@ -350,13 +439,17 @@ class Interleaving:
         overdue = self.books.overdue(self.now)
         assert set(overdue) == self.model.overdue(self.now)
         for reader in overdue:
-            self.books.fail(reader)
-            self.model.fail(reader)
+            if not reader.registered:
+                self.books.fail(reader)
+                self.model.fail(reader)
 
     def take(self) -> None:
         while (batch := self.books.take_ready()) is not None:
             rows = self.model.ready()[str(batch.lane.key)]
             assert [tuple(item) for item in batch.items] == [(row.number, row.outcome) for row in rows]
+            for entry, row in zip(batch.entries, rows, strict=True):
+                assert entry.owed == row.owed
+                assert sorted((kind, one) for kind, who in entry.answers or () for one in who) == row.answers
             for row in rows:
                 row.taken = True
             self.in_flight.append((batch, rows))
@@ -368,47 +461,78 @@ class Interleaving:
             for row in rows:
                 row.taken, row.advanced = False, True
 
+    def settle_kept(self) -> None:
+        while self.books.settling:
+            reader, _ = self.books.settling.popitem()
+            numbers = [number for number, _ in reader.answers]
+            self.settled += [(reader.trigger_id, number, answer) for number, answer in reader.answers]
+            reader.answers.clear()
+            assert set(numbers) <= reader.unsettled.keys()
+            self.books.settled(reader, numbers)
+
     def check(self) -> None:
         books, model = self.books, self.model
+        rows = [row for row in model.rows if row.kept is None]
         assert {lane.key for lane in books.ready} == set(model.ready())
         assert len(books.ready) == len(model.ready())
         assert books.deadline() == model.deadline()
-        assert books.outstanding == sum(not row.advanced for row in model.rows)
-        assert set(books.lanes) == {row.lane for row in model.rows if not row.advanced}
+        assert books.outstanding == sum(not row.advanced for row in rows)
+        assert set(books.lanes) == {row.lane for row in rows if not row.advanced}
         oldest = books.oldest_unresolved()
         assert (None if oldest is None else oldest.raw) == next((row.number for row in model.rows if not row.resolved), None)
+        for reader in self.readers:
+            queued = sum(duty.state == "queued" for _, duty in model.duties(reader))
+            assert len(reader.queue) == queued
+            assert (reader in books.full) <= (queued >= books.queue_limit)
+            unconfirmed = {
+                seq for _, duty in model.duties(reader) if duty.kind in ("spilled", "dead_lettered", "rejected") for seq in duty.seqs
+            }
+            assert reader.claims.keys() <= unconfirmed
 
     def finish(self) -> None:
         """Whatever happened, when all leave and all is confirmed, everything advances, and the books are empty."""
+        for reader in [one for one in self.model.mode if one.registered]:
+            for seq, entry, who in self.books.spill([reader], open_too=True):
+                self.model.spill([reader], open_too=True)
+                self.model.spilled(entry.raw, who, seq)
+                self.seqs.append(seq)
+            self.model.put_back(reader)
         for reader in self.readers:
-            self.books.leave(reader)
-            self.model.leave(reader)
+            if not reader.registered:
+                self.books.leave(reader)
+                self.model.leave(reader)
         self.books.confirm(self.seqs)
         for seq in self.seqs:
             self.model.confirm(seq)
+        self.settle_kept()
+        assert sorted(self.settled) == sorted(self.model.settled)
+        for reader in [one for one in self.model.mode if one.registered]:
+            self.books.drop(reader)
+            self.model.drop(reader)
         while self.in_flight or self.books.ready:
             self.take()
             self.settle()
-        rows = self.model.rows
+        rows = [row for row in self.model.rows if row.kept is None]
         assert all(row.advanced for row in rows)
         counts = self.books.counts
-        assert counts.advanced == counts.read == len(rows)
+        assert counts.advanced == counts.read == counts.resolved == len(rows)
         assert counts.rejected == sum(row.outcome.rejected > 0 for row in rows)
         assert counts.failed == sum(row.outcome.failed > 0 for row in rows)
-        assert counts.filtered == sum(not (row.derived or row.outcome.rejected or row.outcome.failed) for row in rows)
+        assert counts.spilled == sum(row.outcome.spilled > 0 for row in rows)
+        told = [row.outcome.rejected or row.outcome.failed or row.outcome.spilled for row in rows]
+        assert counts.filtered == sum(not (row.derived or some) for row, some in zip(rows, told, strict=True))
         assert not self.books.lanes
         assert self.books.deadline() is None
-        assert not any(
-            getattr(self.books, name) for name in ("_readers", "_leaving", "_claims", "_bindings", "_unresolved", "ready", "full")
-        )
+        empty = ("_readers", "_away", "_leaving", "_claims", "_bindings", "_unresolved", "ready", "full", "settling")
+        assert [name for name in empty if getattr(self.books, name)] == []
 
 
-@pytest.mark.parametrize("first", range(0, 240, 40))
+@pytest.mark.parametrize("first", range(0, 400, 40))
 def test_any_interleaving_does_what_the_model_does(first: int) -> None:
     for seed in range(first, first + 40):
         life = Interleaving(seed)
         try:
-            for _ in range(120):
+            for _ in range(140):
                 life.step()
             life.finish()
         except Exception as error:

@@ -4,7 +4,7 @@ from headrace.core.obligation import Binding, Entry, Lane, Reader
 
 
 def entry(number: int, lane: Lane) -> Entry:
-    made = Entry(number, number, lane, number, float(number))
+    made = Entry(number, number, lane, number, float(number), number)
     lane.entries.append(made)
     return made
 

@@ -17,7 +17,7 @@ from stream_kit import KEY, STOP, Feed, Reads, Runner, other_tasks, reads, settl
 
 @pytest.fixture
 async def hub() -> AsyncIterator[SharedStreamManager]:
-    manager = SharedStreamManager(advance_backoff=())
+    manager = SharedStreamManager(advance_attempts=1)
     yield manager
     await manager.stop_all()
     assert not manager.keys()

@@ -11,8 +11,10 @@ from headrace.streams.hub import SharedStreamManager
 
 
 def test_bounds_must_make_sense() -> None:
-    spill: Any = "spill"
+    unknown: Any = "explode"
     with pytest.raises(UsageError, match="overflow"):
-        SharedStreamManager(overflow=spill)
+        SharedStreamManager(overflow=unknown)
+    with pytest.raises(UsageError, match="spilled without a sink"):
+        SharedStreamManager(overflow="spill")
     with pytest.raises(UsageError, match="max_outstanding"):
         SharedStreamManager(max_outstanding=0)

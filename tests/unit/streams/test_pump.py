@@ -42,7 +42,7 @@ async def test_an_advance_that_raises_is_tried_again() -> None:
 
 
 async def test_an_advance_that_keeps_raising_ends_the_stream_while_other_lanes_finish() -> None:
-    hub, feed = SharedStreamManager(advance_backoff=(0.001,)), Feed([("x", 1), ("y", 2)])
+    hub, feed = SharedStreamManager(advance_backoff=(0.001, 0.001), advance_attempts=2), Feed([("x", 1), ("y", 2)])
     feed.failures["x"] = 99
     feed.hold["y"] = asyncio.Event()
     runner = Runner(hub, 1, reads(feed)())

@@ -1,0 +1,60 @@
+"""One subscriber's way through its backlog, before it goes live."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from headrace.core.ledger import Ledger
+from headrace.core.obligation import Entry, Reader
+from headrace.streams.backlog import Backlog, BacklogEntry
+from headrace.streams.rawtext import from_text
+
+PAGE: Final = 500
+"""Kept raw events fetched at once."""
+
+
+class Drain:
+    """Reads the backlog, page by page, and lets the reader go live when there is none left.
+
+    A page that is not full lets the reader collect what is published from then on, so that it catches up however quick the stream is.
+    It goes live in the one step in which a page comes back empty, all its spills are confirmed, and none was made since the page was asked
+    for: whatever was spilled is read, and whatever was not is collected.
+    """
+
+    def __init__(self, backlog: Backlog, ledger: Ledger, reader: Reader) -> None:
+        self.backlog = backlog
+        self._ledger = ledger
+        self._reader = reader
+        self._page: deque[BacklogEntry] = deque()
+        self._spilled = 0
+        self._sure = False
+        ledger.catch_up(reader)
+
+    def begin(self) -> Entry | None:
+        """Let the reader, which is at nothing, go on to the next kept raw event; None: a page must be fetched."""
+        if not self._page:
+            return None
+        number, lane, position, raw, attempts = self._page.popleft()
+        return self._ledger.begin_kept(
+            self._reader, number, from_text(raw, lane, position), raw, lane, position=position, attempts=attempts
+        )
+
+    async def fetch(self) -> Sequence[BacklogEntry]:
+        """Return the next page, for `take`."""
+        reader = self._reader
+        self._spilled, self._sure = reader.spilled, not reader.claims
+        return await self.backlog.fetch(max(reader.unsettled, default=0), PAGE)
+
+    def take(self, page: Sequence[BacklogEntry]) -> bool:
+        """Go on to a page, or go live where there is none; False: what was spilled must first be confirmed."""
+        reader = self._reader
+        self._page.extend(entry for entry in page if entry.number not in reader.unsettled)
+        if len(page) < PAGE:
+            self._ledger.catch_up(reader)
+        if self._page:
+            return True
+        if not page and self._sure and reader.spilled == self._spilled:
+            self._ledger.go_live(reader)
+        return not reader.claims or bool(page)

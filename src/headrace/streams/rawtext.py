@@ -1,0 +1,52 @@
+"""Raw events as text, for a backlog, and back.
+
+The text of a `RawEvent` is its JSON. What else a producer yields, made of JSON values, is its JSON after a mark, so that it comes back as
+the value it was.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from headrace.errors import MalformedEvent
+from headrace.triggers.raw import RawEvent
+
+_VALUE: Final = "\x1e"  # begins a record of a JSON text sequence (RFC 7464), and no JSON text
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+def to_text(raw: Any) -> str:
+    """Return the text that gives `raw` back; what is not UTF-8 in it, or NUL, becomes U+FFFD. Raises `MalformedEvent`: it is not JSON."""
+    if isinstance(raw, RawEvent):
+        return readable(raw.data)
+    try:
+        text = _encode(raw)
+        same = _decode(text) == raw
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise MalformedEvent(f"{type(raw).__name__} cannot be kept in a backlog: {error}") from error
+    if not same:
+        raise MalformedEvent(f"{type(raw).__name__} cannot be kept in a backlog: it is not made of JSON values.")
+    return _VALUE + text.decode()
+
+
+def from_text(text: str, lane: str, position: int | None) -> Any:
+    """Return the raw event of a text."""
+    if text.startswith(_VALUE):
+        return _decode(text[1:])
+    return RawEvent(text.encode(), lane, position or 0)
+
+
+def shown(raw: Any) -> str:
+    """Return the text of `raw`; of what cannot be text, how it prints."""
+    try:
+        return to_text(raw)
+    except MalformedEvent:
+        return repr(raw)
+
+
+def readable(data: bytes) -> str:
+    """Return bytes as text that every store takes."""
+    return data.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -1,0 +1,46 @@
+"""What one trigger failed on last, and how often."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from headrace.core.obligation import Entry, Kept
+from headrace.streams.rawtext import shown
+
+MOST_TIMES: Final = 20
+
+
+class Trouble:
+    """Counts the failures of one trigger on one raw event, the same after it went through the backlog. Another raw event begins anew."""
+
+    def __init__(self) -> None:
+        self._at: tuple[str, int | None, str] | None = None
+        self._count = 0
+        self._times: tuple[datetime, ...] = ()
+
+    @property
+    def times(self) -> tuple[datetime, ...]:
+        """When it failed, the last ones."""
+        return self._times
+
+    def count(self, entry: Entry) -> int:
+        """Count one more failure on `entry`, and return how often it failed on it."""
+        at = (lane_name(entry.lane.key), entry.position, text_of(entry))
+        if at != self._at:
+            self._at, self._count, self._times = at, 0, ()
+        self._count += 1
+        self._times = (*self._times, datetime.now(UTC))[-MOST_TIMES:]
+        return self._count
+
+
+def text_of(entry: Entry) -> str:
+    """Return the raw event as text."""
+    return str(entry.payload) if isinstance(entry, Kept) else shown(entry.raw)
+
+
+def lane_name(lane: object) -> str:
+    """Return the text of a lane; the one lane of a producer that has no lanes is `default`."""
+    if isinstance(lane, str):
+        return lane
+    return "default" if lane is None else str(lane)
