@@ -1,0 +1,162 @@
+"""`headrace audit` and `headrace dead-letters` as they are typed, against a real api."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from custody_kit import answered, keep, positions, receipt, record, spill
+from headrace.cli.main import app
+from headrace.errors import ApiRefused, UsageError
+from headrace.wire.custody import Audit
+from headrace.wire.dead_letters import DeadLetterActions, DeadLettersActed
+from headrace.wire.status import DeadLetterDetail, DeadLetterPage
+from machine_kit import KEY, Api, serving
+from store_kit import Holder, holder, letter
+
+
+@pytest.fixture
+def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+    with serving(tmp_path) as running:
+        monkeypatch.setenv("HEADRACE_API_URL", running.url)
+        monkeypatch.setenv("HEADRACE_KEY", KEY)
+        monkeypatch.setenv("COLUMNS", "200")
+        yield running
+
+
+@pytest.fixture
+def owner(api: Api) -> Holder:
+    return holder(api.store, "first", "second")
+
+
+def headrace(*words: str) -> Result:
+    return CliRunner().invoke(app, list(words))
+
+
+def told(result: Result) -> str:
+    """Return what a command that went well said."""
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.stdout
+
+
+def test_nothing_recorded_is_clean(api: Api) -> None:
+    assert "Nothing is recorded yet" in told(headrace("audit"))
+
+
+def test_clean_books_exit_with_0_and_show_every_trigger(owner: Holder) -> None:
+    keep(owner, spill(3))
+    record(owner, receipt(None, 3, 1_234, answered(1, fired=7, spilled=1), answered(2, dead_lettered=2)))
+    said = told(headrace("audit"))
+    assert "folder: 1,234 read from 1 lane" in said
+    assert "Clean: everything that was read is accounted for." in said
+    assert [line.split() for line in said.splitlines() if line.startswith(("first", "second"))] == [
+        ["first", "1,234", "7", "1,226", "0", "0", "0", "1", "1", "0", "yes"],
+        ["second", "1,234", "0", "1,232", "0", "2", "0", "0", "0", "0", "yes"],
+    ]
+    books = Audit.model_validate_json(told(headrace("audit", "--stream", "folder", "--json")))
+    assert (books.clean, books.streams[0].read) == (True, 1_234)
+
+
+def test_a_gap_exits_with_1_and_is_named(owner: Holder) -> None:
+    record(owner, receipt(None, 3, 3), receipt(None, 1, 1, stream="other"))
+    record(owner, receipt(5, 9, 4), receipt(10, 11, 1))
+    result = headrace("audit")
+    assert result.exit_code == 1
+    assert result.stderr == "not clean: stream folder, lane a.jsonl: nothing is recorded after 3 up to 5.\n"
+    assert "nothing is recorded after 9 up to 10" in result.stdout
+    assert headrace("audit", "--json").exit_code == 1
+    assert Audit.model_validate_json(headrace("audit", "--json").stdout).clean is False
+    assert "Clean" in told(headrace("audit", "--stream", "other"))
+
+
+def test_a_backlog_that_lost_something_exits_with_1_and_is_named(api: Api, owner: Holder) -> None:
+    keep(owner, spill(1), spill(2))
+    record(owner, receipt(None, 2, 2, answered(1, spilled=2)))
+    api.store._database.write(lambda connection: connection.exec_driver_sql("DELETE FROM backlog WHERE position = 1").rowcount)
+    result = headrace("audit")
+    assert result.exit_code == 1
+    assert result.stderr == "not clean: stream folder, trigger first: 2 raw events should wait in its backlog, and 1 do.\n"
+
+
+def test_a_stream_that_there_is_not_is_a_mistake(owner: Holder) -> None:
+    result = headrace("audit", "--stream", "nowhere")
+    assert isinstance(result.exception, UsageError)
+    assert "nowhere" in str(result.exception)
+
+
+def test_dead_letters_alone_lists_them(owner: Holder) -> None:
+    assert "No dead letters" in told(headrace("dead-letters"))
+    owner.append(dead_letters=[letter("x", lane="a.jsonl", position=77, reason="not JSON"), letter("y")])
+    said = told(headrace("dead-letters"))
+    assert said == told(headrace("dead-letters", "list"))
+    assert "not JSON" in said
+    assert "77" in said
+    assert len(DeadLetterPage.model_validate_json(told(headrace("dead-letters", "--json"))).dead_letters) == 2
+    assert len(json.loads(told(headrace("dead-letters", "list", "-n", "1", "--json")))["dead_letters"]) == 1
+    assert "No dead letter is discarded." in told(headrace("dead-letters", "list", "--state", "discarded"))
+
+
+def test_options_before_a_command_are_not_ignored_in_silence(owner: Holder) -> None:
+    result = headrace("dead-letters", "--json", "list")
+    assert isinstance(result.exception, UsageError)
+    assert "behind the command" in str(result.exception)
+
+
+def test_one_is_shown_in_full(owner: Holder) -> None:
+    owner.append(dead_letters=[letter("a/b [red]", raw='{"half": [', traceback=["Traceback", "  line 7"])])
+    said = told(headrace("dead-letters", "show", "a/b [red]"))
+    assert "a/b [red]" in said
+    assert '{"half": [' in said
+    assert "  line 7" in said
+    assert DeadLetterDetail.model_validate_json(told(headrace("dead-letters", "show", "a/b [red]", "--json"))).raw == '{"half": ['
+    assert isinstance(headrace("dead-letters", "show", "none").exception, ApiRefused)
+
+
+def test_redrive_discard_and_history(api: Api, owner: Holder) -> None:
+    owner.append(dead_letters=[letter("x", position=1), letter("y", 2), letter("z")])
+    assert told(headrace("dead-letters", "redrive", "x")) == "1 redriven.\n"
+    assert positions(owner) == [1]
+    again = told(headrace("dead-letters", "redrive", "x"))
+    assert "0 redriven." in again
+    assert "it is redriven already" in again
+    assert told(headrace("dead-letters", "discard", "--all", "-n", "1")) == "1 discarded, 1 more fit: ask again.\n"
+    done = DeadLettersActed.model_validate_json(told(headrace("dead-letters", "discard", "--trigger", "first", "--json")))
+    assert done.count == 1
+    said = told(headrace("dead-letters", "history"))
+    assert [line.split()[-3] for line in said.splitlines() if "@" in line] == ["discard", "discard", "redrive", "redrive"]
+    actions = DeadLetterActions.model_validate_json(told(headrace("dead-letters", "history", "--json"))).actions
+    assert [(one.action, one.count) for one in actions] == [("discard", 1), ("discard", 1), ("redrive", 0), ("redrive", 1)]
+
+
+@pytest.mark.parametrize("words", [(), ("x", "--all"), ("x", "--kind", "failed")])
+@pytest.mark.parametrize("command", ["redrive", "discard"])
+def test_nothing_or_two_things_at_once_are_a_mistake(owner: Holder, command: str, words: tuple[str, ...]) -> None:
+    result = headrace("dead-letters", command, *words)
+    assert isinstance(result.exception, UsageError)
+    assert "--all" in (result.exception.hint or "")
+
+
+def test_without_the_deployment_key_nothing_is_changed(owner: Holder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    owner.append(dead_letters=[letter("x")])
+    monkeypatch.delenv("HEADRACE_KEY")
+    result = headrace("dead-letters", "redrive", "--all", "--home", str(tmp_path / "empty"))
+    assert isinstance(result.exception, UsageError)
+    assert "HEADRACE_KEY" in (result.exception.hint or "")
+    assert not (tmp_path / "empty").exists()
+    monkeypatch.setenv("HEADRACE_KEY", "another key")
+    assert isinstance(headrace("dead-letters", "redrive", "--all").exception, ApiRefused)
+    monkeypatch.delenv("HEADRACE_KEY")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "key").write_text(KEY)
+    assert told(headrace("dead-letters", "redrive", "--all", "--home", str(tmp_path / "home"))) == "1 redriven.\n"
+
+
+@pytest.mark.parametrize(
+    "words", [("audit",), ("dead-letters",), *(("dead-letters", c) for c in ("list", "show", "redrive", "discard", "history"))]
+)
+def test_help_has_an_example(words: tuple[str, ...]) -> None:
+    assert "Example: headrace " in told(headrace(*words, "--help"))

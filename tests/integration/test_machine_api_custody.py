@@ -1,0 +1,134 @@
+"""Backlog, receipts and marks over HTTP: the real client, a real server, a real database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from custody_kit import answered, receipt, spill
+from headrace.client.people import PeopleClient
+from headrace.client.triggerer import TriggererClient
+from headrace.errors import ApiRefused, Fenced
+from headrace.wire.backlog import SettleBacklog, Settled
+from headrace.wire.custody import Audit, Receipts
+from headrace.wire.dead_letters import ActOnDeadLetters, DeadLetterActions, DeadLettersActed
+from headrace.wire.events import EventBatch
+from headrace.wire.jobs import Heartbeat
+from headrace.wire.status import DeadLetterDetail, Status
+from machine_kit import KEY, Api, serving
+from store_kit import declaration, event, letter, registration
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    with serving(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(api: Api) -> AsyncIterator[TriggererClient]:
+    async with TriggererClient(api.url, key=KEY) as made:
+        await made.register(registration())
+        await made.declare("flights", declaration("first", "second"))
+        yield made
+
+
+async def epochs(client: TriggererClient) -> dict[int, int]:
+    return {lease.trigger_id: lease.epoch for lease in (await client.load(100, ["default"])).leases}
+
+
+async def test_a_raw_event_is_spilled_recorded_drained_and_accounted_for(client: TriggererClient, api: Api) -> None:
+    held = await epochs(client)
+    batch = EventBatch(epochs=held, events=[event("a", 2)], spills=[spill(1, 1, raw="ü"), spill(2, 1)])
+    stored = await client.store(batch)
+    assert (stored.events, stored.spills) == (["stored"], ["stored", "stored"])
+    assert (await client.store(batch)).spills == ["duplicate", "duplicate"]
+    stretch = Receipts(epochs=held, receipts=[receipt(None, 2, 2, answered(1, spilled=2), answered(2, fired=1))])
+    await client.receipts(stretch)
+    await client.receipts(stretch)
+    assert [(mark.lane, mark.last) for mark in (await client.marks("folder")).marks] == [("a.jsonl", 2)]
+    assert (await client.heartbeat(Heartbeat())).backlogs == {1: 2}
+    page = await client.backlog(1, 0, 1)
+    assert ([item.raw for item in page.items], page.depth) == (["ü"], 2)
+    rest = await client.backlog(1, page.items[-1].number, 100)
+    assert [item.position for item in rest.items] == [2]
+    settled = [Settled(number=item.number, answer="filtered") for item in (*page.items, *rest.items)]
+    for _ in range(2):
+        await client.settle(1, SettleBacklog(epoch=held[1], settled=settled))
+    assert (await client.backlog(1, 0, 100)).items == []
+    with PeopleClient(api.url) as people:
+        books = Audit.model_validate(await asyncio.to_thread(people.audit))
+        nothing = Audit.model_validate(await asyncio.to_thread(people.audit, "another"))
+    assert books.clean
+    assert [(one.trigger, one.read, one.fired, one.filtered, one.settled) for one in books.streams[0].triggers] == [
+        ("first", 2, 0, 2, 2),
+        ("second", 2, 1, 1, 0),
+    ]
+    assert nothing.streams == []
+
+
+async def test_a_stranger_s_backlog_and_receipts_are_fenced(client: TriggererClient, api: Api) -> None:
+    held = await epochs(client)
+    async with TriggererClient(api.url, key=KEY) as other:
+        await other.register(registration())
+        with pytest.raises(Fenced):
+            await other.backlog(1, 0, 10)
+        with pytest.raises(Fenced):
+            await other.settle(1, SettleBacklog(epoch=held[1], settled=[]))
+        with pytest.raises(Fenced):
+            await other.receipts(Receipts(epochs=held, receipts=[receipt(None, 1, 1)]))
+        assert (await other.marks("folder")).marks == []
+
+
+async def test_receipts_sent_side_by_side_are_all_recorded(client: TriggererClient, api: Api) -> None:
+    held = await epochs(client)
+    await asyncio.gather(
+        *(client.receipts(Receipts(epochs=held, receipts=[receipt(None, 9, 10, lane=f"{lane}", owed=(1,))])) for lane in range(40))
+    )
+    assert len((await client.marks("folder")).marks) == 40
+    with PeopleClient(api.url) as people:
+        books = Audit.model_validate(await asyncio.to_thread(people.audit))
+    assert (books.clean, books.streams[0].read, books.streams[0].lanes) == (True, 400, 40)
+
+
+async def test_an_empty_stretch_is_not_valid(client: TriggererClient, api: Api) -> None:
+    token = client._registered.token
+    body: dict[str, object] = {"epochs": {}, "receipts": [{"stream": "s", "lane": "l", "after": None, "last": 1, "read": 0, "owed": []}]}
+    answer = await asyncio.to_thread(api.ask, "POST", "/execution/streams/receipts", token=token, json=body)
+    assert answer.status_code == 422
+
+
+async def test_dead_letters_are_redriven_and_discarded_with_the_deployment_key_only(client: TriggererClient, api: Api) -> None:
+    held = await epochs(client)
+    await client.store(EventBatch(epochs=held, dead_letters=[letter("x/1", raw="once more"), letter("y")]))
+    asked = ActOnDeadLetters(ids=["x/1"], by="me")
+    with PeopleClient(api.url) as people:
+        for wrong in ("another key", client._registered.token):
+            with pytest.raises(ApiRefused) as refused:
+                people.act("redrive", asked, key=wrong)
+            assert refused.value.status == 401
+        assert DeadLettersActed.model_validate(people.act("redrive", asked, key=KEY)).count == 1
+        assert DeadLettersActed.model_validate(people.act("redrive", asked, key=KEY)).count == 0
+        assert DeadLettersActed.model_validate(people.act("discard", ActOnDeadLetters(kind="malformed"), key=KEY)).count == 1
+        assert DeadLetterDetail.model_validate(people.dead_letter("x/1")).state == "redriven"
+        status = Status.model_validate(people.status())
+        assert status.letters == {"open": 0, "redriven": 1, "discarded": 1}
+        assert (status.dead_letters, status.totals.backlog) == (1, 1)
+        assert [(one.trigger, one.depth) for one in status.backlogs] == [("first", 1)]
+        assert [one["id"] for one in people.dead_letters(state="discarded")["dead_letters"]] == ["y"]
+        done = DeadLetterActions.model_validate(people.dead_letter_actions()).actions
+        assert [(one.action, one.count, one.who) for one in done] == [("discard", 1, "unnamed"), ("redrive", 0, "me"), ("redrive", 1, "me")]
+        with pytest.raises(ApiRefused) as nothing:
+            people.act("redrive", ActOnDeadLetters(), key=KEY)
+        assert (nothing.value.status, nothing.value.problem) == (422, "invalid")
+        with pytest.raises(ApiRefused):
+            people.dead_letter("none")
+    page = await client.backlog(1, 0, 10)
+    assert [(item.lane, item.raw) for item in page.items] == [("", "once more")]
+    await client.settle(1, SettleBacklog(epoch=held[1], settled=[Settled(number=page.items[0].number, answer="fired")]))
+    assert (await client.heartbeat(Heartbeat())).backlogs == {}
+    with PeopleClient(api.url) as people:
+        assert [one["id"] for one in people.dead_letters()["dead_letters"]] == ["y"]

@@ -1,0 +1,95 @@
+"""From the first schema to custody and back, with data in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import inspect
+
+from custody_kit import answered, books, counts, keep, positions, receipt, record, settle, some, spill
+from headrace.errors import SchemaError
+from headrace.store import Store, open_store
+from headrace.store.browse import dead_letter_page
+from headrace.store.database import engines, parsed
+from headrace.store.overview import trigger_list
+from headrace.store.schema import alembic_config
+from headrace.store.tables import metadata
+from headrace.wire.jobs import Heartbeat
+from headrace.wire.streams import StreamReport
+from store_kit import Holder, TurnedClock, database_url, event, holder, letter
+
+
+def opened(folder: Path) -> Store:
+    return open_store(database_url("sqlite", folder), migrate=True, clock=TurnedClock())
+
+
+def move(folder: Path, revision: str) -> None:
+    readers, writer = engines(parsed(database_url("sqlite", folder)))
+    try:
+        with writer.begin() as connection:
+            down = revision < str(MigrationContext.configure(connection).get_current_revision())
+            (command.downgrade if down else command.upgrade)(alembic_config(connection), revision)
+    finally:
+        readers.dispose()
+        writer.dispose()
+
+
+def filled(folder: Path) -> Holder:
+    """A database of the first schema with an event, a dead letter and a stream's report in it; its store is closed."""
+    store = opened(folder)
+    owner = holder(store, "first")
+    owner.append(event("a"), dead_letters=[letter("x", lane="a.jsonl", position=3)])
+    store.jobs.heartbeat(owner.job_id, Heartbeat(streams=[StreamReport(stream="folder", state="polling", read=5)]))
+    store.close()
+    move(folder, "r0001")
+    return owner
+
+
+def test_a_database_of_the_first_schema_goes_on_with_what_it_has(tmp_path: Path) -> None:
+    owner = filled(tmp_path)
+    store = owner.store = opened(tmp_path)
+    with store.reading() as connection:
+        assert compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), metadata) == []
+        assert [one.state for one in dead_letter_page(connection, before=None, limit=9).dead_letters] == ["open"]
+        assert [(one.fired, one.rejected, one.backlog, one.spilled) for one in trigger_list(connection)] == [(1, 1, 0, 0)]
+    assert owner.append(event("a"), event("b")) == ["duplicate", "stored"]
+    assert keep(owner, spill(4)) == ["stored"]
+    record(owner, receipt(None, 4, 5, answered(1, fired=1, spilled=1, dead_lettered=1), owed=(1,)))
+    assert store.dead_letters.redrive(some("x")).count == 1
+    assert positions(owner) == [4, 3]
+    settle(owner)
+    assert counts(store) == {"read": 5, "fired": 3, "filtered": 2, "spilled": 2, "settled": 2}
+    store.close()
+
+
+def test_going_back_keeps_the_log_the_letters_and_the_counters(tmp_path: Path) -> None:
+    filled(tmp_path)
+    readers, writer = engines(parsed(database_url("sqlite", tmp_path)))
+    with readers.connect() as connection:
+        there = inspect(connection)
+        assert not {"backlog", "spills", "lanes", "custody", "crews", "crew_reads", "custody_problems"} & set(there.get_table_names())
+        assert "state" not in {column["name"] for column in there.get_columns("dead_letters")}
+        assert connection.exec_driver_sql("SELECT id FROM events").scalars().all() == ["a"]
+        assert connection.exec_driver_sql("SELECT id, position FROM dead_letters").all() == [("x", 3)]
+        assert connection.exec_driver_sql("SELECT read FROM stream_reports").scalars().all() == [5]
+        assert connection.exec_driver_sql("SELECT fired, rejected FROM triggers").all() == [(1, 1)]
+    readers.dispose()
+    writer.dispose()
+
+
+def test_going_back_is_refused_while_anything_waits(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    owner = holder(store, "first")
+    keep(owner, spill(1))
+    store.close()
+    with pytest.raises(SchemaError, match="1 raw events wait") as refused:
+        move(tmp_path, "r0001")
+    assert "until the backlogs are empty" in (refused.value.hint or "")
+    store = owner.store = opened(tmp_path)
+    assert positions(owner) == [1], "the refusal changed nothing"
+    assert books(store).clean
+    store.close()
