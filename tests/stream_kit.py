@@ -8,7 +8,8 @@ from itertools import count
 from typing import Any, ClassVar
 
 from headrace.core.outcome import AdvanceItem, AdvanceOutcome
-from headrace.streams.hub import Malformed, Matched, SharedStreamManager
+from headrace.errors import StreamEnded
+from headrace.streams.hub import Answer, BacklogEntry, Malformed, Matched, Poisoned, Refused, SharedStreamManager, Spilled
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import TriggerEvent
 from headrace.triggers.producer import SharedStreamProducer
@@ -219,3 +220,145 @@ def other_tasks() -> set[asyncio.Task[Any]]:
     """All tasks but the running one."""
     current = asyncio.current_task()
     return {task for task in asyncio.all_tasks() if task is not current}
+
+
+class Keeper(Sink):
+    """A sink that keeps backlogs and dead letters in memory, as the api would; without `auto` what it is given waits for `store`."""
+
+    def __init__(self, *, auto: bool = True) -> None:
+        super().__init__(auto=auto)
+        self.spills: list[Spilled] = []
+        self.letters: list[Poisoned | Refused] = []
+        self.failures: list[tuple[int, Exception]] = []
+        self.on_failed: Callable[[int], None] = lambda _: None
+        self.waiting: list[Matched | Malformed | Spilled | Poisoned | Refused] = []
+        self.backlogs: dict[int, Kept] = {}
+        self._seen: set[tuple[int, str, int | None, str]] = set()
+        self._numbers = count(1)
+
+    def backlog(self, trigger_id: int) -> Kept:
+        return self.backlogs.setdefault(trigger_id, Kept())
+
+    def matched(self, matched: Matched) -> None:
+        self.events.append(matched)
+        self._take(matched)
+
+    def malformed(self, malformed: Malformed) -> None:
+        self.dead.append(malformed)
+        self._take(malformed)
+
+    def spilled(self, spilled: Spilled) -> None:
+        self.spills.append(spilled)
+        self._take(spilled)
+
+    def poisoned(self, poisoned: Poisoned) -> None:
+        self.letters.append(poisoned)
+        self._take(poisoned)
+
+    def refused(self, refused: Refused) -> None:
+        self.letters.append(refused)
+        self._take(refused)
+
+    def failed(self, key: str, trigger_id: int, error: Exception) -> None:
+        self.failures.append((trigger_id, error))
+        self.on_failed(trigger_id)
+
+    def store(self, most: int = 1_000_000) -> None:
+        """Make the oldest of what waits durable, and say so."""
+        done, self.waiting = self.waiting[:most], self.waiting[most:]
+        for one in done:
+            if isinstance(one, Spilled):
+                for trigger_id in one.trigger_ids:
+                    self.keep(trigger_id, one.lane, one.position, one.raw)
+        if self.hub is not None:
+            self.hub.confirm_persisted([one.seq for one in done])
+
+    def keep(self, trigger_id: int, lane: str, position: int | None, raw: str, attempts: int = 0) -> None:
+        place = (trigger_id, lane, position, raw)
+        if place not in self._seen:
+            self._seen.add(place)
+            number = next(self._numbers)
+            self.backlog(trigger_id).entries[number] = BacklogEntry(number, lane, position, raw, attempts)
+
+    def _take(self, one: Matched | Malformed | Spilled | Poisoned | Refused) -> None:
+        self.waiting.append(one)
+        if self.auto:
+            self.store()
+
+
+class Kept:
+    """The backlog of one trigger, in memory. `gate`: fetches wait for it; `troubles`: so many settles fail first."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, BacklogEntry] = {}
+        self.answers: list[tuple[int, Answer]] = []
+        self.fetches = 0
+        self.troubles = 0
+        self.gate: asyncio.Event | None = None
+
+    async def fetch(self, after: int, limit: int) -> Sequence[BacklogEntry]:
+        self.fetches += 1
+        page = [entry for number, entry in self.entries.items() if number > after][:limit]
+        await asyncio.sleep(0)
+        if self.gate is not None:
+            await self.gate.wait()
+        return page
+
+    async def settle(self, settled: Sequence[tuple[int, Answer]]) -> None:
+        await asyncio.sleep(0)
+        if self.troubles:
+            self.troubles -= 1
+            raise ConnectionError("the api is away")
+        self.answers += settled
+        for number, _ in settled:
+            self.entries.pop(number, None)
+
+
+class Engine:
+    """Runs one registered trigger as the engine does, again after each fault; what it fires is bound, and confirmed at once."""
+
+    def __init__(self, hub: SharedStreamManager, keeper: Keeper, trigger_id: int, trigger: BaseEventTrigger) -> None:
+        self.hub, self.keeper, self.trigger_id, self.trigger = hub, keeper, trigger_id, trigger
+        self.events: list[Any] = []
+        self.faults: list[int] = []
+        self.seqs: list[int] = []
+        self.confirm = True
+        self.task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        stream = self.hub.subscribe(trigger_id=self.trigger_id, trigger=self.trigger, key=KEY, backlog=self.keeper.backlog(self.trigger_id))
+        self.task = asyncio.create_task(self._run(stream))
+
+    async def _run(self, stream: AsyncIterator[Any]) -> None:
+        while True:
+            try:
+                async for event in self.trigger.filter_shared_stream(stream):
+                    seq = self.hub.bind_pending_event(trigger_id=self.trigger_id, key=KEY)
+                    self.events.append(event.payload)
+                    if seq is not None:
+                        self.seqs.append(seq)
+                        if self.confirm:
+                            self.hub.confirm_persisted([seq])
+            except StreamEnded:
+                return
+            except Exception as error:
+                self.faults.append(self.hub.fault(trigger_id=self.trigger_id, key=KEY, error=error))
+            await asyncio.sleep(0)
+            stream = self.hub.subscribe(
+                trigger_id=self.trigger_id, trigger=self.trigger, key=KEY, backlog=self.keeper.backlog(self.trigger_id)
+            )
+
+    async def stop(self) -> None:
+        """Cancel the filter and unsubscribe."""
+        if self.task is not None:
+            self.task.cancel()
+            await asyncio.wait({self.task})
+            self.task = None
+        await self.hub.unsubscribe(self.trigger_id, KEY)
+
+    async def restart(self) -> None:
+        """What the engine does for one that was failed."""
+        if self.task is not None:
+            self.task.cancel()
+            await asyncio.wait({self.task})
+        self.start()
