@@ -15,9 +15,12 @@ import uvicorn
 
 from headrace.api.app import create_app
 from headrace.api.server import Server
+from headrace.client.people import PeopleClient
 from headrace.client.pipeline import PipelineClient
 from headrace.client.triggerer import TriggererClient
 from headrace.store import Store, open_store
+from headrace.wire.backlog import SettleBacklog, Settled, SpillItem
+from headrace.wire.dead_letters import ActOnDeadLetters
 from headrace.wire.events import Cursor, DeadLetterItem, EventBatch, EventItem
 from headrace.wire.jobs import Heartbeat, RegisterJob
 from headrace.wire.runs import RunReport
@@ -103,12 +106,19 @@ class Scene:
         )
 
     async def beat(
-        self, *, read: int, advanced: int, end: int | None = None, oldest: float | None = None, held_by: str | None = None
+        self,
+        *,
+        read: int,
+        advanced: int,
+        end: int | None = None,
+        oldest: float | None = None,
+        held_by: str | None = None,
+        error: str | None = None,
     ) -> None:
         """Report the stream as a triggerer does with its heartbeat."""
         lanes = [
             LaneReport(lane="2013-01-01.jsonl", read=81_204, advanced=81_204, end=81_204),
-            LaneReport(lane="2013-01-02.jsonl", read=60_871, advanced=52_310, end=end or 90_118, outstanding=read - advanced),
+            LaneReport(lane="2013-01-02.jsonl", read=60_871, advanced=52_310, end=end or 90_118, outstanding=read - advanced, error=error),
         ]
         report = StreamReport(
             stream=STREAM,
@@ -121,8 +131,35 @@ class Scene:
             lanes=lanes,
             oldest_unresolved=oldest,
             held_by=held_by,
+            spilled=3,
+            resolved=advanced,
+            ack_seconds=advanced / 4,
+            advances=8,
+            advance_errors=4 if error else 0,
+            advance_seconds=0.2,
+            in_flight=1,
         )
         await self.triggerer.heartbeat(Heartbeat(streams=[report]))
+
+    async def spill(self, count: int, *, watch: str) -> None:
+        """Keep so many raw events for a trigger."""
+        spills = [
+            SpillItem(stream=STREAM, lane="2013-01-02.jsonl", position=n, raw="{}", triggers=[self.triggers[watch]]) for n in range(count)
+        ]
+        answer = await self.triggerer.store(EventBatch(epochs=self.epochs, spills=spills))
+        assert answer.spills == ["stored"] * count
+
+    async def settle(self, *, watch: str) -> None:
+        """Answer all that is kept for a trigger."""
+        trigger = self.triggers[watch]
+        items = (await self.triggerer.backlog(trigger, 0, 100)).items
+        settled = [Settled(number=item.number, answer="filtered") for item in items]
+        await self.triggerer.settle(trigger, SettleBacklog(epoch=self.epochs[trigger], settled=settled))
+
+    async def discard_all(self) -> None:
+        """Discard every open dead letter."""
+        with PeopleClient(self.url) as people:
+            await asyncio.to_thread(people.act, "discard", ActOnDeadLetters(every=True), key=KEY)
 
     async def commit(self, cursor: Cursor, scope: str = PROJECT) -> None:
         """Commit the cursor of a scope."""

@@ -62,6 +62,32 @@ async def test_the_page_shows_what_happened_and_goes_on_by_itself(scene: Scene) 
         assert look.complaints == []
 
 
+async def test_what_waits_and_what_cannot_advance_is_shown_with_who_holds_it(scene: Scene) -> None:
+    await scene.spill(3, watch="legs.delta")
+    await scene.store(letters=[scene.letter(7, "not JSON")])
+    await scene.beat(
+        read=9, advanced=7, oldest=90.0, held_by=f"trigger {scene.triggers['legs.delta']}", error="TimeoutError: 60 s\nat line 7"
+    )
+    async with looking() as look:
+        page = look.page
+        await page.goto(scene.url)
+        row = page.locator("#backlog tbody tr")
+        await expect(row).to_have_count(1)
+        await expect(row).to_contain_text("legs.delta")
+        await expect(row.locator("td").nth(0)).to_have_text("3")
+        await expect(page.locator("#verdict-list")).to_contain_text("3 raw events wait in the backlog of legs.delta.")
+        await expect(page.locator("#verdict-list")).to_contain_text("cannot advance lane 2013-01-02.jsonl: TimeoutError: 60 s")
+        await expect(page.locator(".stream tbody")).to_contain_text("TimeoutError")
+        await expect(page.locator(".stream .facts")).to_contain_text("held by legs.delta")
+        await expect(page.locator(".stream .facts")).to_contain_text("Advance errors4")
+        await expect(page.locator("#dead-letters tbody tr")).to_contain_text("open")
+        await scene.discard_all()
+        await expect(page.locator("#dead-letters tbody tr")).to_contain_text("discarded")
+        await scene.settle(watch="legs.delta")
+        await expect(page.locator("#backlog .empty")).to_be_visible()
+        assert look.complaints == []
+
+
 async def test_data_is_shown_as_text_and_never_as_markup(scene: Scene) -> None:
     event = scene.leg(1, tail=SCRIPT, note="</script><script>").model_copy(update={"id": SCRIPT, "type": SCRIPT, "follows": SCRIPT + "2"})
     event = event.model_copy(update={"payload": '{"html": "<script>document.title=1</script>", "big": 12345678901234567890}'})
@@ -91,7 +117,7 @@ async def test_a_new_deployment_is_told_what_to_do_next(tmp_path: Path) -> None:
         async with looking(scheme="light") as look:
             await look.page.goto(url)
             await expect(look.page.locator("#verdict-line")).to_contain_text("Nothing is running yet")
-            await expect(look.page.locator(".empty:visible")).to_have_count(8)
+            await expect(look.page.locator(".empty:visible")).to_have_count(9)
             await expect(look.page.locator("#triggers .empty")).to_contain_text("headrace triggerer")
             assert await look.page.locator("main table:visible").count() == 0
             assert look.complaints == []

@@ -146,8 +146,11 @@ function findings(status) {
   for (const trigger of status.triggers) if (trigger.state === "failed") bad(`Trigger ${trigger.name} failed: ${trigger.failure ?? "no reason given"}`, "triggers");
   for (const stream of status.streams) {
     if (levelOf(stream.state) === "bad") bad(`Stream ${stream.stream} is ${stream.state}.`, "streams");
+    const stuck = stream.lanes.filter((lane) => lane.error);
+    if (stuck.length) bad(`Stream ${stream.stream} cannot advance ${stuck.length === 1 ? `lane ${stuck[0].lane}` : plural(stuck.length, "lane")}: ${firstLine(stuck[0].error)}`, "streams");
     if (stream.oldest_unresolved > 60) warn(`Stream ${stream.stream} has waited ${duration(stream.oldest_unresolved)} for ${stream.held_by ?? "an answer"}.`, "streams");
   }
+  for (const kept of status.backlogs) warn(`${plural(kept.depth, "raw event")} wait in the backlog of ${kept.trigger}.`, "backlog");
   const judged = new Set();
   for (const run of status.runs) {
     if (judged.has(run.pipeline) || run.state === "running") continue;
@@ -156,7 +159,7 @@ function findings(status) {
   }
   if (status.totals.lost) warn(`${plural(status.totals.lost, "follower")} went on without the leader: it did not come within the lookback.`, "ordering");
   if (status.totals.cycles) warn(`${plural(status.totals.cycles, "event")} in a cycle: they follow one another, so no order is right.`, "ordering");
-  if (status.dead_letters) warn(`${plural(status.dead_letters, "dead letter")}: raw events that could not become events.`, "dead-letters");
+  if (status.dead_letters) warn(`${plural(status.dead_letters, "dead letter")}: raw events that were given up on. Redrive or discard them with headrace dead-letters.`, "dead-letters");
   return found.sort((one, other) => (one.level === "bad" ? 0 : 1) - (other.level === "bad" ? 0 : 1));
 }
 
@@ -199,7 +202,7 @@ function drawHeadline(status) {
 function streamCard() {
   const card = element("article", "stream");
   const lanes = element("table", "", element("thead", "", element("tr", "",
-    ...["Lane", "Done"].map((name) => columnHead(name, "")), ...["Read to", "Advanced to", "End", "Lag", "Outstanding"].map((name) => columnHead(name, "n")))), element("tbody", ""));
+    ...["Lane", "Done"].map((name) => columnHead(name, "")), ...["Read to", "Advanced to", "End", "Lag", "Outstanding"].map((name) => columnHead(name, "n")), columnHead("Advance error", ""))), element("tbody", ""));
   const details = element("details", "", element("summary", ""), element("div", "lanes", lanes));
   details.open = true;
   card.append(element("div", "stream-top", element("h3", ""), element("span", "badge"), element("span", "muted")), element("dl", "facts"), details);
@@ -228,7 +231,8 @@ function drawStream(card, stream, jobs) {
   holder.textContent = `job ${stream.job_id}${job ? ` on ${job.hostname}` : ""}`;
   const waits = stream.oldest_unresolved === null ? "none" : `${duration(stream.oldest_unresolved)}${stream.held_by ? `, held by ${stream.held_by}` : ""}`;
   const facts = [["Read", number(stream.read)], ["Advanced", number(stream.advanced)], ["Outstanding", number(stream.outstanding)], ["Not wanted", number(stream.filtered)],
-    ["Rejected", number(stream.rejected), stream.rejected && "warm"], ["Failed", number(stream.failed), stream.failed && "hot"],
+    ["Rejected", number(stream.rejected), stream.rejected && "warm"], ["Failed", number(stream.failed), stream.failed && "hot"], ["Spilled", number(stream.spilled)],
+    ["Advance errors", number(stream.advance_errors), stream.advance_errors && "warm"], ["Mean advance", mean(stream.advance_seconds, stream.advances)], ["Mean answer", mean(stream.ack_seconds, stream.resolved)],
     ["Oldest unresolved", waits, stream.oldest_unresolved > 60 && "warm"]];
   card.querySelector(".facts").replaceChildren(...facts.map(([label, value, heat]) => element("div", "", element("dt", "", label), element("dd", heat || "", value))));
   const behind = stream.lanes.reduce((sum, lane) => sum + (lagOf(lane) ?? 0), 0);
@@ -236,7 +240,7 @@ function drawStream(card, stream, jobs) {
   card.querySelector("summary").textContent = `${plural(stream.lanes_open, "lane")}${more}${behind ? `, ${number(behind)} behind the end` : ""}`;
   card.querySelector("details").hidden = stream.lanes.length === 0;
   arrange(card.querySelector("tbody"), stream.lanes, (lane) => lane.lane, () => document.createElement("tr"), (row, lane) =>
-    draw(row, [mono(lane.lane), progress(lane), num(lane.read), num(lane.advanced), num(lane.end), num(lagOf(lane), "busy"), num(lane.outstanding)], 0));
+    draw(row, [mono(lane.lane), progress(lane), num(lane.read), num(lane.advanced), num(lane.end), num(lagOf(lane), "busy"), num(lane.outstanding), long(lane.error)], 0));
 }
 
 function drawStreams(status, jobs) {
@@ -246,6 +250,7 @@ function drawStreams(status, jobs) {
   arrange(byId("stream-cards"), status.streams, (stream) => stream.stream, streamCard, (card, stream) => drawStream(card, stream, jobs));
 }
 
+const mean = (seconds, times) => (times ? duration(seconds / times) : "–");
 const between = (from, to) => (to - Date.parse(from)) / 1000;
 const took = (run) => (run.finished ? duration(between(run.started, Date.parse(run.finished))) : `${duration(Math.floor(between(run.started, now())))} so far`);
 
@@ -258,6 +263,9 @@ function drawTables(status, jobs) {
   const holder = (id) => (id === null ? "nobody" : `job ${id}${jobs.has(id) ? ` on ${jobs.get(id).hostname}` : ""}`);
   table("triggers", status.triggers, (trigger) => trigger.id, (trigger) => [text(trigger.name), badge(trigger.state, levelOf(trigger.state)), num(trigger.fired), num(trigger.rejected, "warm"),
     mono(trigger.stream ?? "polls alone"), text(holder(trigger.job_id), "fit"), long(trigger.failure)]);
+  const known = new Map(status.triggers.map((trigger) => [trigger.id, trigger]));
+  table("backlog", status.backlogs, (kept) => kept.trigger_id, (kept) => [text(kept.trigger), num(kept.depth, "busy"), time(kept.oldest),
+    badge(known.get(kept.trigger_id)?.state ?? "removed", levelOf(known.get(kept.trigger_id)?.state ?? "removed")), num(known.get(kept.trigger_id)?.spilled ?? null), mono(kept.stream)]);
   table("ordering", status.scopes, (scope) => scope.scope, (scope) => [text(scope.scope), num(scope.cursor), num(scope.lag, "busy"), num(scope.waiting, "busy"), num(scope.ordered), num(scope.lost, "warm"),
     num(scope.late), num(scope.cycles, "warm"), num(scope.batch), time(scope.updated)]);
   table("pipelines", status.pipelines, (pipeline) => pipeline.name, (pipeline) => [text(pipeline.name), mono(pipeline.on.join(", ")), mono(pipeline.table), num(pipeline.runs), num(pipeline.failed, "hot"),
@@ -277,16 +285,18 @@ function follows(event) {
   });
 }
 
-let lettersShown = null; // how many dead letters there were when the list was last fetched
+let lettersShown = null; // how many dead letters there were in each state when the list was last fetched
 
-async function drawDeadLetters(total) {
-  if (lettersShown === total) return;
-  lettersShown = total;
+async function drawDeadLetters(counts) {
+  const seen = JSON.stringify(counts);
+  if (lettersShown === seen) return;
+  lettersShown = seen;
+  const total = Object.values(counts).reduce((sum, n) => sum + n, 0);
   try {
     const answer = await fetch("/api/v1/dead-letters?limit=20");
     if (!answer.ok) throw new Error(`the api answered ${answer.status}`);
     const { dead_letters: letters } = await answer.json();
-    table("dead-letters", letters, (letter) => letter.id, (letter) => [opens(letter.reason, () => openLetter(letter.id), "", "clamp"), badge(letter.kind.replace("_", " "), "warn"), time(letter.received),
+    table("dead-letters", letters, (letter) => letter.id, (letter) => [opens(letter.reason, () => openLetter(letter.id), "", "clamp"), badge(letter.state, letter.state === "open" ? "warn" : ""), plain(letter.kind.replace("_", " "), "fit"), num(letter.attempts), time(letter.received),
       mono([letter.stream, letter.lane, letter.position].filter((part) => part !== null).join(" / ")), text(few(letter.triggers))], { total });
   } catch {
     lettersShown = null; // asked again with the next status
@@ -331,7 +341,7 @@ const openEvent = (seq) => openFrom(`/api/v1/events/${seq}`, `Event ${number(seq
     Stream: event.stream, Lane: event.lane, Position: event.position, "Fired by": event.triggers.join(", "), Trace: event.trace }, { Payload: indent(event.payload) }]);
 
 const openLetter = (id) => openFrom(`/api/v1/dead-letters/${encodeURIComponent(id)}`, `Dead letter ${id}`, (letter) => [
-  { Kind: letter.kind.replace("_", " "), Reason: letter.reason, Received: moment(letter.received), Stream: letter.stream, Lane: letter.lane, Position: letter.position, Triggers: letter.triggers.join(", "), Attempts: letter.attempts },
+  { State: letter.state, Kind: letter.kind.replace("_", " "), Reason: letter.reason, Received: moment(letter.received), Stream: letter.stream, Lane: letter.lane, Position: letter.position, Triggers: letter.triggers.join(", "), Attempts: letter.attempts },
   { "What came": letter.raw, Traceback: letter.traceback.join("\n") }]);
 
 // ---- the connection
@@ -383,7 +393,7 @@ function drawStatus(status) {
   drawHeadline(status);
   drawStreams(status, jobs);
   drawTables(status, jobs);
-  drawDeadLetters(status.dead_letters);
+  drawDeadLetters(status.letters);
   document.body.classList.remove("loading");
 }
 
