@@ -11,8 +11,9 @@ import structlog
 from headrace.core.envelope import Sealed
 from headrace.engine.outbox import Outbox, Pending
 from headrace.engine.sealer import event_item
+from headrace.streams.backlog import Backlog
 from headrace.streams.hub import Origin, SharedStreamManager
-from headrace.triggers.base import BaseEventTrigger, BaseTrigger, stream_name
+from headrace.triggers.base import BaseEventTrigger, BaseTrigger, has_acks, stream_name
 from headrace.triggers.event import TriggerEvent
 from headrace.wire.events import DeadLetterItem
 from headrace.wire.triggers import RunTrigger
@@ -21,21 +22,28 @@ from headrace.wire.triggers import RunTrigger
 class Firing:
     """Runs one trigger. `subscribe` at once, then `run`; to start again after a failure, do both again."""
 
-    def __init__(self, workload: RunTrigger, trigger: BaseTrigger, hub: SharedStreamManager, outbox: Outbox) -> None:
+    def __init__(self, workload: RunTrigger, trigger: BaseTrigger, hub: SharedStreamManager, outbox: Outbox, backlog: Backlog) -> None:
         self._workload = workload
         self._trigger = trigger
         self._hub = hub
         self._outbox = outbox
+        self._backlog = backlog
         self.key: Hashable | None = trigger.shared_stream_key() if isinstance(trigger, BaseEventTrigger) else None
         self._origin: Origin | None = None
         self._index = 0
         self._events: AsyncIterator[TriggerEvent] | None = None
         self._log = structlog.get_logger(__name__).bind(trigger=workload.name)
 
+    @property
+    def trigger_id(self) -> int:
+        """The trigger's id."""
+        return self._workload.trigger_id
+
     def subscribe(self) -> None:
-        """Join the shared stream, synchronously; a trigger that polls alone begins in `run`."""
+        """Join the shared stream, synchronously, to begin with what is kept for it; a trigger that polls alone begins in `run`."""
         if isinstance(self._trigger, BaseEventTrigger) and self.key is not None:
-            raw = self._hub.subscribe(trigger_id=self._workload.trigger_id, trigger=self._trigger, key=self.key)
+            backlog = self._backlog if has_acks(type(self._trigger)) else None
+            raw = self._hub.subscribe(trigger_id=self.trigger_id, trigger=self._trigger, key=self.key, backlog=backlog)
             self._events = self._trigger.filter_shared_stream(raw)
         else:
             self._events = self._trigger.run()
@@ -43,25 +51,27 @@ class Firing:
     async def run(self) -> None:
         """Put whatever the trigger yields into the outbox, until it returns or raises."""
         if self._events is None:
-            self.subscribe()
-        events, self._events = self._events, None
-        try:
-            if events is not None:
-                async for event in events:
-                    self._outbox.put(self._pending(event))
-                    await self._outbox.room()
-        finally:
-            if self.key is not None:
-                await self._hub.unsubscribe(self._workload.trigger_id, self.key)
+            raise RuntimeError("subscribe comes before run")
+        async for event in self._events:
+            self._outbox.put(self._pending(event))
+            await self._outbox.room()
 
-    async def cleanup(self) -> None:
-        """Let the trigger release what it holds."""
+    def fault(self, error: Exception) -> None:
+        """Tell the stream that the trigger raised: what it is at comes again."""
+        if self.key is not None:
+            attempts = self._hub.fault(trigger_id=self.trigger_id, key=self.key, error=error)
+            self._log.warning("trigger raised", attempts=attempts, error=f"{type(error).__name__}: {error}")
+
+    async def leave(self) -> None:
+        """Leave the stream and let the trigger release what it holds."""
+        if self.key is not None:
+            await self._hub.unsubscribe(self.trigger_id, self.key)
         await self._trigger.cleanup()
 
     def _pending(self, event: TriggerEvent) -> Pending:
         """Return the item to store. An event that cannot be JSON fails by itself, never the trigger."""
-        seq = None if self.key is None else self._hub.bind_pending_event(trigger_id=self._workload.trigger_id, key=self.key)
-        origin = None if self.key is None else self._hub.origin(trigger_id=self._workload.trigger_id, key=self.key)
+        seq = None if self.key is None else self._hub.bind_pending_event(trigger_id=self.trigger_id, key=self.key)
+        origin = None if self.key is None else self._hub.origin(trigger_id=self.trigger_id, key=self.key)
         stream = f"trigger:{self._workload.name}" if self.key is None else stream_name(self.key)
         name = event.id or self._name(origin)
         sealed = Sealed(
@@ -72,7 +82,7 @@ class Firing:
             occurred=event.occurred,
             follows=event.follows,
         )
-        trigger_ids = [self._workload.trigger_id]
+        trigger_ids = [self.trigger_id]
         try:
             payload = msgspec.json.encode(event.payload).decode()
             lane, position = origin or (None, None)

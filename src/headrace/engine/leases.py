@@ -8,24 +8,21 @@ from headrace.wire.jobs import Lease
 
 
 class Leases:
-    """The triggers leased to this job; `replace` tells what to start and what to stop."""
+    """The triggers leased to this job."""
 
     def __init__(self) -> None:
         self._epochs: dict[int, int] = {}
-        self.never_loaded = True
 
-    def replace(self, leases: Iterable[Lease]) -> tuple[list[int], list[int]]:
-        """Take the leases now held; return the trigger ids to start and those to stop. A new epoch is a stop and a start."""
+    def changes(self, leases: Iterable[Lease]) -> tuple[list[int], list[int]]:
+        """Return which triggers are to start, and which to stop, when these are held. A new epoch is a stop and a start."""
         held = {lease.trigger_id: lease.epoch for lease in leases}
         stop = [one for one, epoch in self._epochs.items() if held.get(one) != epoch]
         start = [one for one, epoch in held.items() if self._epochs.get(one) != epoch]
-        self._epochs = held
-        self.never_loaded = False
         return start, stop
 
-    def same_as(self, leases: Iterable[Lease]) -> bool:
-        """Whether these are the leases already known."""
-        return self._epochs == {lease.trigger_id: lease.epoch for lease in leases}
+    def replace(self, leases: Iterable[Lease]) -> None:
+        """Take the leases that are now held."""
+        self._epochs = {lease.trigger_id: lease.epoch for lease in leases}
 
     def epochs(self, trigger_ids: Iterable[int]) -> dict[int, int]:
         """Return the epoch for each trigger; one that is no longer held gets 0, which every store refuses as stale."""

@@ -5,16 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from headrace.wire.events import DeadLetterItem, EventItem
+from headrace.wire.backlog import SpillItem
+from headrace.wire.events import DeadLetterItem, EventItem, ItemStatus
+
+Item: TypeAlias = EventItem | DeadLetterItem | SpillItem
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """One item to store. `seq` is what the shared stream waits for; None: nobody waits."""
+    """One item to store. `seq` is what the shared stream waits for, `stored` who else does; None: nobody waits."""
 
-    item: EventItem | DeadLetterItem
+    item: Item
     seq: int | None = None
+    stored: asyncio.Future[ItemStatus] | None = None
+
+    def settle(self, status: ItemStatus) -> None:
+        """Tell who waits what became of the item."""
+        if self.stored is not None and not self.stored.done():
+            self.stored.set_result(status)
 
 
 class Outbox:
@@ -61,5 +71,5 @@ class Outbox:
         return taken
 
 
-def _size(item: EventItem | DeadLetterItem) -> int:
+def _size(item: Item) -> int:
     return len(item.payload) if isinstance(item, EventItem) else len(item.raw)

@@ -15,7 +15,7 @@ from headrace.engine.backoff import Backoff
 from headrace.engine.leases import Leases
 from headrace.engine.outbox import Outbox
 from headrace.engine.reports import stream_report
-from headrace.engine.runner import Runner
+from headrace.engine.runner import Limits, Runner
 from headrace.engine.uploader import Uploader
 from headrace.errors import ApiError, ApiUnavailable, Fenced
 from headrace.ports.control_plane import TriggererControl
@@ -40,8 +40,9 @@ class Identity:
 class Triggerer:
     """Runs until told to stop. When its job is declared dead (it was silent for too long), it begins again as a new one."""
 
-    def __init__(self, api: TriggererControl, identity: Identity, next_registration: Callable[[], str]) -> None:
+    def __init__(self, api: TriggererControl, identity: Identity, next_registration: Callable[[], str], limits: Limits | None = None) -> None:
         self._api = api
+        self._limits = limits or Limits()
         self._identity = identity
         self._next_registration = next_registration
         self._log = structlog.get_logger(__name__)
@@ -68,7 +69,7 @@ class Triggerer:
         leases, outbox = Leases(), Outbox()
         report = _Failures(self._api, leases)
         async with asyncio.TaskGroup() as group:
-            async with Runner(outbox, report) as runner:
+            async with Runner(self._api, leases, outbox, report, self._limits) as runner:
                 uploading = group.create_task(Uploader(self._api, outbox, runner.hub, leases.epochs).run(), name="uploader")
                 beating = group.create_task(self._beat(runner, leases, registered.heartbeat, stop), name="heartbeat")
                 await stop.wait()
@@ -92,11 +93,10 @@ class Triggerer:
         """Say that the job lives, and follow what the api answers."""
         while not stop.is_set():
             try:
-                if leases.never_loaded:
-                    await self._load(runner, leases)
+                # Each time: a trigger that is new, or whose job has died, is nobody's until somebody asks.
+                await self._load(runner, leases)
                 answer = await self._api.heartbeat(_heartbeat(runner))
-                if not leases.same_as(answer.leases):
-                    await self._load(runner, leases)
+                runner.drain(answer.backlogs)
             except ApiUnavailable as trouble:
                 self._log.warning("heartbeat not heard", error=str(trouble))
             else:
@@ -106,11 +106,14 @@ class Triggerer:
             await _either(stop, every)
 
     async def _load(self, runner: Runner, leases: Leases) -> None:
+        """Claim what there is to claim, and run what is held: no more and no less."""
         loaded = await self._api.load(_CAPACITY, _QUEUES)
-        start, stop = leases.replace(loaded.leases)
-        await runner.stop(stop)
-        if start:
-            workloads = await self._api.workloads(start)
+        start, stop = leases.changes(loaded.leases)
+        # Asked before anything changes here: an api that fails now is asked all of it again with the next beat.
+        workloads = await self._api.workloads(start) if start else []
+        leases.replace(loaded.leases)
+        await runner.stop(stop, again=start)
+        if workloads:
             self._log.info("triggers loaded", triggers=len(workloads))
             await runner.start(workloads)
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import structlog
 
-from headrace.engine.backoff import Backoff
-from headrace.engine.outbox import Outbox, Pending
-from headrace.errors import ApiRefused, ApiUnavailable, Fenced
+from headrace.engine.insist import insist
+from headrace.engine.outbox import Item, Outbox, Pending
+from headrace.errors import ApiRefused, Fenced
+from headrace.wire.backlog import SpillItem
 from headrace.wire.events import BatchStored, DeadLetterItem, EventBatch, EventItem, ItemStatus
 
 _MOST_ITEMS = 2000
@@ -74,45 +74,40 @@ class Uploader:
 
     async def _stored(self, part: Sequence[Pending]) -> BatchStored:
         batch = self._batch(part)
-        backoff = Backoff()
-        while True:
-            try:
-                answer = await self._api.store(batch)
-            except ApiUnavailable as trouble:
-                wait = backoff.next(trouble.retry_after)
-                self._log.warning("api unavailable, keeping the batch", items=len(part), error=str(trouble), retry_in=round(wait, 2))
-                await asyncio.sleep(wait)
-            else:
-                if backoff.tries:
-                    self._log.info("api available again", tries=backoff.tries)
-                return answer
+        return await insist(lambda: self._api.store(batch), f"batch of {len(part)}")
 
     def _batch(self, part: Sequence[Pending]) -> EventBatch:
         events = [pending.item for pending in part if isinstance(pending.item, EventItem)]
         letters = [pending.item for pending in part if isinstance(pending.item, DeadLetterItem)]
-        triggers = {one for item in events for one in item.firings} | {one for letter in letters for one in letter.triggers}
-        return EventBatch(epochs=self._epochs(triggers), events=events, dead_letters=letters)
+        spills = [pending.item for pending in part if isinstance(pending.item, SpillItem)]
+        triggers = {one for event in events for one in event.firings}
+        triggers.update(*(letter.triggers for letter in letters), *(spill.triggers for spill in spills))
+        return EventBatch(epochs=self._epochs(triggers), events=events, dead_letters=letters, spills=spills)
 
     def _settle(self, part: Sequence[Pending], answer: BatchStored) -> None:
-        events, letters = iter(answer.events), iter(answer.dead_letters)
+        answers = {EventItem: iter(answer.events), DeadLetterItem: iter(answer.dead_letters), SpillItem: iter(answer.spills)}
         durable: list[int] = []
         for pending in part:
-            status: ItemStatus = next(events) if isinstance(pending.item, EventItem) else next(letters)
+            status: ItemStatus = next(answers[type(pending.item)])
             if status == "invalid":
                 for refused in self._refused(pending, "the api cannot store it as it is"):
                     self._outbox.put(refused[0])
             elif status == "fenced":
                 # another triggerer holds the lease: the broker will give it this event again
-                self._log.warning("fenced: not stored", id=pending.item.id)
-            elif pending.seq is not None:
-                durable.append(pending.seq)
+                self._log.warning("fenced: not stored", what=named(pending.item))
+                pending.settle(status)
+            else:
+                pending.settle(status)
+                if pending.seq is not None:
+                    durable.append(pending.seq)
         self._settling.confirm_persisted(durable)
 
     def _refused(self, pending: Pending, reason: str) -> list[list[Pending]]:
         item = pending.item
-        if isinstance(item, DeadLetterItem):
-            # it cannot even be kept as a dead letter: it stays owed, so the broker keeps it, and this is loud
-            self._log.error("dead letter refused by the api", id=item.id, reason=reason)
+        if not isinstance(item, EventItem):
+            # it cannot even be kept as it is: it stays owed, so the broker keeps it, and this is loud
+            self._log.error("dead letter or spill refused by the api", what=named(item), reason=reason)
+            pending.settle("invalid")
             return []
         self._log.error("event refused by the api, kept as a dead letter", id=item.id, reason=reason)
         if pending.seq is not None:
@@ -127,4 +122,9 @@ class Uploader:
             raw=item.payload,
             triggers=item.firings,
         )
-        return [[Pending(letter, pending.seq)]]
+        return [[Pending(letter, pending.seq, pending.stored)]]
+
+
+def named(item: Item) -> str:
+    """Return what tells an item from others in a log line."""
+    return f"{item.stream}/{item.lane}/{item.position}" if isinstance(item, SpillItem) else item.id
