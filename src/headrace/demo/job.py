@@ -11,7 +11,8 @@ from typing import Final
 from rich.console import Console
 from rich.markup import escape
 
-from headrace.demo.check import check
+from headrace.demo.check import CheckResult, check
+from headrace.demo.custody import custody
 from headrace.demo.dead_letters import fetch_dead_letters
 from headrace.demo.feed_main import parameters
 from headrace.demo.flights import Period
@@ -112,6 +113,7 @@ async def _conclude(url: str, home: Path, console: Console) -> bool:
     """Check the result and show it; return whether the check holds."""
     letters = await asyncio.to_thread(fetch_dead_letters, url)
     checked = await asyncio.to_thread(check, home, letters)
+    checked = CheckResult([*checked.points, await asyncio.to_thread(custody, url)])
     chart = await asyncio.to_thread(report, home, console, checked)
     mark_done(home, ok=checked.ok)
     console.print(f"\nTables: {escape(str(home / 'tables'))}   chart: {escape(str(chart))}")

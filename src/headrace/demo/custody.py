@@ -1,0 +1,22 @@
+"""The api's own books, beside the independent check: does every trigger account for all that was read?"""
+
+from __future__ import annotations
+
+from headrace.client.people import PeopleClient
+from headrace.demo.check import EXAMPLES, Point
+from headrace.wire.custody import Audit
+
+
+def custody(url: str) -> Point:
+    """Return whether the ledger of custody is clean, as `headrace audit` tells it. Raises `ApiError`."""
+    with PeopleClient(url) as client:
+        audit = Audit.model_validate(client.audit())
+    wrong = [
+        f"{stream.stream}: {trigger.trigger} does not balance"
+        for stream in audit.streams
+        for trigger in stream.triggers
+        if not trigger.balanced
+    ]
+    wrong += [f"{stream.stream}: lane {lane.lane}: {lane.problem}" for stream in audit.streams for lane in stream.problems]
+    answers = sum(trigger.read for stream in audit.streams for trigger in stream.triggers)
+    return Point("Every trigger accounts for all that was read (headrace audit)", answers, len(wrong), wrong[:EXAMPLES])
