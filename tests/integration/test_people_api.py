@@ -319,7 +319,7 @@ async def test_the_page_lets_nothing_in_but_its_own_files(store: Store) -> None:
     async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
         page = await client.get("/")
         again = await client.get("/", headers={"If-None-Match": page.headers["etag"]})
-        files = {name: await client.get(f"/static/{name}") for name in ("page.js", "page.css", "icon.svg")}
+        files = {name: await client.get(f"/static/{name}") for name in ("page.js", "words.js", "page.css", "icon.svg")}
     assert again.status_code == 304
     for response in (page, *files.values()):
         assert response.status_code == 200

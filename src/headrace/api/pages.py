@@ -1,4 +1,4 @@
-"""The status page and its files: three of them, kept in memory, under a policy that lets nothing else in."""
+"""The status page and its files: a few, kept in memory, under a policy that lets nothing else in."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ KINDS = {
     PAGE: "text/html; charset=utf-8",
     "page.css": "text/css; charset=utf-8",
     "page.js": "text/javascript; charset=utf-8",
+    "words.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
 
