@@ -18,6 +18,7 @@ from headrace.client.triggerer import TriggererClient
 from headrace.errors import StorageBusy
 from headrace.store import Store, browse, open_store
 from headrace.store.overview import Overview, overview
+from headrace.wire.custody import Audit, Receipt, Receipts
 from headrace.wire.events import Cursor
 from headrace.wire.jobs import CompleteJob, Heartbeat, RegisterJob
 from headrace.wire.problem import PROBLEM_JSON
@@ -244,6 +245,46 @@ async def test_metrics_are_prometheus_with_few_labels(scene: Scene, http: httpx.
     labels = {label for _, pairs in samples for label, _ in pairs}
     assert labels == {"stream", "trigger", "scope", "pipeline", "kind", "version", "state"}
     assert all(name.startswith("headrace_") for name, _ in samples)
+
+
+async def test_backlogs_advances_and_letters_are_measured(scene: Scene, store: Store, http: httpx.AsyncClient) -> None:
+    await scene.spill(3, watch="legs.delta")
+    await scene.store(letters=[scene.letter(7, "not JSON")])
+    await scene.beat(read=9, advanced=7, end=60_000, error="TimeoutError")
+    response = await http.get("/metrics")
+    samples = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(response.text)
+        for sample in family.samples
+    }
+    assert samples["headrace_backlog_depth", "legs.delta"] == 3
+    assert samples["headrace_backlog_depth", "legs.late"] == 0
+    assert samples["headrace_trigger_spilled_total", "legs.delta"] == 3
+    wanted = {"spilled": 3, "resolved": 7, "ack_seconds": 1.75, "advances": 8, "advance_errors": 4, "advance_seconds": 0.2}
+    assert {name: samples[f"headrace_stream_{name}_total", STREAM] for name in wanted} == wanted
+    assert samples["headrace_stream_lag", STREAM] == 60_000 - 52_310
+    assert samples["headrace_stream_advances_in_flight", STREAM] == 1
+    assert [samples["headrace_dead_letters", state] for state in ("open", "redriven", "discarded")] == [1, 0, 0]
+    status = await status_of(http)
+    assert [(kept.trigger, kept.stream, kept.depth, kept.oldest is not None) for kept in status.backlogs] == [
+        ("legs.delta", STREAM, 3, True)
+    ]
+    await scene.settle(watch="legs.delta")
+    assert (await status_of(http)).backlogs == []
+    await scene.triggerer.complete(CompleteJob(state="succeeded"))
+    ended = (await status_of(http)).streams[0]
+    assert (ended.state, ended.in_flight, ended.advances, ended.ack_seconds) == ("stopped", 0, 8, 1.75)
+
+
+async def test_the_audit_is_answered(scene: Scene, http: httpx.AsyncClient) -> None:
+    receipt = Receipt(stream=STREAM, lane="2013-01-02.jsonl", after=None, last=5, read=6, owed=list(scene.epochs), answers=[])
+    await scene.triggerer.receipts(Receipts(epochs=scene.epochs, receipts=[receipt]))
+    clean = Audit.model_validate_json((await http.get("/api/v1/audit")).raise_for_status().content)
+    assert (clean.clean, clean.streams[0].read, len(clean.streams[0].triggers)) == (True, 6, 4)
+    await scene.beat(read=9, advanced=7)  # says that a lane was advanced further than that
+    ahead = Audit.model_validate_json((await http.get("/api/v1/audit", params={"stream": STREAM})).raise_for_status().content)
+    assert not ahead.clean
+    assert [(one.lane, one.recorded) for one in ahead.streams[0].problems] == [("2013-01-01.jsonl", None), ("2013-01-02.jsonl", 5)]
 
 
 async def test_the_stream_sends_the_status_and_then_each_change(scene: Scene, http: httpx.AsyncClient) -> None:
