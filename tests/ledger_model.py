@@ -35,6 +35,7 @@ class Row:
     published: float
     bystanders: int = 0
     owed: tuple[int, ...] = ()
+    is_kept: bool = False
     kept: int | None = None
     duties: list[Duty] = field(default_factory=list)
     derived: bool = False
@@ -71,6 +72,7 @@ class Model:
         self.place: dict[Reader, tuple[Row, Duty]] = {}  # what a reader is at, answered or not
         self.begun: dict[Reader, float] = {}
         self.declared: tuple[int, ...] = ()
+        self.moved: dict[Reader, Row] = {}  # what a reader was at when that was spilled, not found in its backlog yet
         self.settled: list[tuple[int, int, str]] = []
 
     def publish(self, number: int, lane: str, now: float, claims: list[tuple[int, tuple[int, ...]]], spill: int | None) -> None:
@@ -107,7 +109,7 @@ class Model:
         return None
 
     def begin_kept(self, who: Reader, kept: int, now: float) -> None:
-        row = Row(f"kept {kept}", "kept", now, kept=kept, duties=[Duty(who, (who.trigger_id,), "open")])
+        row = Row(f"kept {kept}", "kept", now, is_kept=True, kept=kept, duties=[Duty(who, (who.trigger_id,), "open")])
         self.rows.append(row)
         self.place[who], self.begun[who] = (row, row.duties[0]), now
 
@@ -156,17 +158,21 @@ class Model:
         if at is None:
             return None
         row, duty = at
-        if row.kept is not None:
-            self.rows.remove(row)
+        if row.is_kept:
+            self.rows = [other for other in self.rows if other is not row]
+            if self.moved.get(who) is row:
+                del self.moved[who]
         else:
             duty.state, duty.kind, duty.seqs = "held", "filtered", set()
         return row.number
 
-    def spill(self, readers: Sequence[Reader], *, open_too: bool) -> list[tuple[object, list[Reader]]]:
+    def spill(self, readers: Sequence[Reader], now: float, *, stop: bool) -> list[tuple[object, list[Reader]]]:
         """Return what is spilled, and by whom; the seqs are told by `spilled`."""
         for who in readers:
-            if open_too:
+            if stop:
                 self.put_back(who)
+            elif (at := self.at(who)) is not None and not at[0].is_kept:
+                self._move(who, *at, now)
             self.mode[who] = "away"
         spilled = []
         for row in self.rows:
@@ -175,8 +181,23 @@ class Model:
                 spilled.append((row.number, [who for who in readers if who in who_spills]))
         return spilled
 
+    def _move(self, who: Reader, row: Row, duty: Duty, now: float) -> None:
+        """It goes on with a copy, which is in no lane; the original is to be spilled."""
+        copy = Row(row.number, "kept", now, is_kept=True, duties=[Duty(who, duty.ids, "open", duty.kind, duty.seqs)])
+        duty.state, duty.kind, duty.seqs = "held", "filtered", set()
+        self.rows.append(copy)
+        self.place[who] = (copy, copy.duties[0])
+        self.moved[who] = copy
+
+    def found(self, who: Reader, number: int) -> None:
+        row = self.moved.pop(who, None)
+        if row is not None:
+            row.kept = number
+            if row.resolved:
+                self.settled.append((who.trigger_id, number, row.duties[0].kind))
+
     def spilled(self, number: object, readers: Sequence[Reader], seq: int) -> None:
-        row = next(row for row in self.rows if row.number == number)
+        row = next(row for row in self.rows if row.number == number and not row.is_kept)
         for duty in row.duties:
             if duty.who is not None and duty.who in readers:
                 duty.state, duty.kind, duty.seqs = "waiting", "spilled", {seq}
@@ -193,7 +214,7 @@ class Model:
 
     def drop(self, who: Reader) -> None:
         self._end_all(who, "dropped")
-        self.rows = [row for row in self.rows if row.kept is None or row.duties[0].kind != "dropped"]
+        self.rows = [row for row in self.rows if not row.is_kept or row.duties[0].kind != "dropped"]
 
     def overdue(self, now: float) -> set[Reader]:
         return {who for who, due in self._due() if due <= now}
@@ -204,7 +225,7 @@ class Model:
     def ready(self) -> dict[str, list[Row]]:
         """For each lane that is not busy, its resolved beginning."""
         found: dict[str, list[Row]] = {}
-        for lane in {row.lane for row in self.rows if row.kept is None}:
+        for lane in {row.lane for row in self.rows if not row.is_kept}:
             rows = [row for row in self.rows if row.lane == lane and not row.advanced]
             if any(row.taken for row in rows):
                 continue

@@ -11,8 +11,8 @@ subscriber with a filter) or is registered, and every *claim* (declared triggers
 
 A *registered* reader never fails. It owes its answers whether it runs or not, and what it cannot take becomes a claim, of a spill:
 
-    away ──catch_up──► collecting ──go_live──► live          spill, from anywhere: what it has not begun (and, with `open_too`, what it
-      ▲                    │                    │            is at) is spilled, and it is away: all that follows is spilled too
+    away ──catch_up──► collecting ──go_live──► live          spill, from anywhere: all it owes is spilled, and it is away: all that
+      ▲                    │                    │            follows is spilled too; it may go on with what it is at
       └──────spill─────────┴────────────────────┘            put_back: it comes back to what it is at before anything else
 
 Only who is live reads its queue, in which is nothing older than what was spilled. Before that it reads its backlog: `begin_kept` puts one
@@ -161,7 +161,8 @@ class Ledger:
         self, reader: Reader, number: int, raw: Any, text: str, lane: str, *, position: int | None = None, attempts: int = 0
     ) -> Entry:
         """Let the reader, which is at nothing, go on to a kept raw event of its backlog."""
-        entry = reader.open = Kept(reader, number, raw, text, lane, position=position, attempts=attempts, now=self.now)
+        entry = reader.open = Kept(reader, number, raw, text, lane, position=position, now=self.now)
+        entry.attempts = attempts
         self._unresolved[entry] = None
         reader.unsettled[number] = None
         reader.begun = self.now
@@ -251,22 +252,31 @@ class Ledger:
             reader.held = entry
         return entry
 
-    def spill(self, readers: Iterable[Reader], *, open_too: bool) -> list[Spill]:
-        """Let registered readers be away; return what they have not begun, in the order of publication, and what they are at if `open_too`.
+    def spill(self, readers: Iterable[Reader], *, stop: bool) -> list[Spill]:
+        """Let registered readers be away; return what they are at and have not begun, in the order of publication.
 
-        A kept raw event that one of them is at leaves the books then: it is in the backlog still.
+        With `stop` they are at nothing then. Else they go on with what they are at: how they answer it is settled in their backlog.
         """
         owing: dict[Entry, list[Reader]] = {}
         for reader in readers:
-            if open_too:
+            if stop:
                 self.put_back(reader)
-            for entry in self._not_begun(reader):
+            for entry in (*self._moved(reader), *self._not_begun(reader)):
                 owing.setdefault(entry, []).append(reader)
             self._readers.pop(reader, None)
             self.full.discard(reader)
             self._away[reader] = None
             reader.live = reader.idle = False
         return [self._spill(entry, tuple(owing[entry])) for entry in sorted(owing, key=attrgetter("order"))]
+
+    def found(self, reader: Reader, number: int) -> None:
+        """Say which number in the backlog has what the reader was at when that was spilled: it is not read again."""
+        entry, reader.moved = reader.moved, None
+        if entry is not None:
+            entry.number = number
+            reader.unsettled[number] = None
+            if entry.answer is not None:
+                self._settle(entry, entry.answer)
 
     def settled(self, reader: Reader, numbers: Iterable[int]) -> None:
         """Record that these are gone from the reader's backlog."""
@@ -286,6 +296,7 @@ class Ledger:
     def go_live(self, reader: Reader) -> None:
         """Let a reader that collects read what it collected: its backlog is empty, and all its spills are confirmed."""
         reader.live = reader in self._readers
+        reader.moved = None
 
     def leave(self, reader: Reader) -> None:
         """Let the reader go: what it is at ends, what it never read fails, what it derived may still be confirmed."""
@@ -439,17 +450,37 @@ class Ledger:
         return entry
 
     def _drop_kept(self, entry: Kept) -> None:
+        reader = entry.reader
         del self._unresolved[entry]
-        entry.reader.unsettled.pop(entry.number, None)
+        if reader.moved is entry:
+            reader.moved = None
+        if entry.number is not None:
+            reader.unsettled.pop(entry.number, None)
 
-    def _settle(self, entry: Kept) -> None:
-        """Put the answer to a kept raw event where the caller finds it."""
+    def _moved(self, reader: Reader) -> tuple[Entry, ...]:
+        """Take from the reader what it is at, and let it go on with what will be kept of it."""
+        entry = reader.open
+        if entry is None or reader.settled or isinstance(entry, Kept):
+            return ()
+        kept = reader.open = reader.moved = Kept(reader, None, entry.raw, None, entry.lane.key, position=entry.position, now=self.now)
+        self._unresolved[kept] = None
+        if reader.binding is not None:
+            reader.binding.entry = kept
+        return (entry,)
+
+    def _answer(self, entry: Kept) -> None:
         answer: Answer = "filtered"
         for kind, _ in entry.answers or ():
             if kind == "fired" or kind == "rejected" or kind == "dead_lettered":
                 answer = kind
-        entry.reader.answers.append((entry.number, answer))
-        self.settling[entry.reader] = None
+        entry.answer = answer
+        self._settle(entry, answer)
+
+    def _settle(self, entry: Kept, answer: Answer) -> None:
+        """Put the answer to a kept raw event where the caller finds it, once its number is known."""
+        if entry.number is not None:
+            entry.reader.answers.append((entry.number, answer))
+            self.settling[entry.reader] = None
 
     def _close(self, binding: Binding) -> None:
         """End a binding of which all is confirmed."""
@@ -514,7 +545,7 @@ class Ledger:
 
     def _resolve(self, entry: Entry) -> None:
         if isinstance(entry, Kept):
-            self._settle(entry)
+            self._answer(entry)
             return
         counts = self.counts
         counts.resolved += 1

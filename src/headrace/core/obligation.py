@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from headrace.core.custody import Answer, Kind
 from headrace.core.outcome import AdvanceItem
@@ -34,7 +34,6 @@ class Entry:
         "rejected",
         "spilled",
     )
-    kept: ClassVar[bool] = False
 
     def __init__(self, raw: Any, payload: Any, lane: Lane, position: int | None, published: float, order: int) -> None:
         self.raw = raw
@@ -50,18 +49,22 @@ class Entry:
 
 
 class Kept(Entry):
-    """One raw event from the backlog of one reader, in no lane's books; `payload` is its text."""
+    """One raw event from the backlog of one reader, in no lane's books; `payload` is its text.
 
-    __slots__ = ("attempts", "number", "reader")
-    kept = True
+    `number` is None for one that the reader was at already when it was spilled, until it is found in the backlog; `answer` then keeps how
+    it was answered.
+    """
+
+    __slots__ = ("answer", "attempts", "number", "reader")
 
     def __init__(
-        self, reader: Reader, number: int, raw: Any, text: str, lane: str, *, position: int | None, attempts: int, now: float
+        self, reader: Reader, number: int | None, raw: Any, text: str | None, lane: Hashable, *, position: int | None, now: float
     ) -> None:
         super().__init__(raw, text, Lane(lane), position, now, -1)
         self.reader = reader
         self.number = number
-        self.attempts = attempts
+        self.attempts = 0
+        self.answer: Answer | None = None
         self.pending = 1
         self.answers = []
 
@@ -105,7 +108,8 @@ class Reader:
     A `registered` one owes its answers whether it runs or not: what it cannot take is spilled. It is `live` when it has read its backlog:
     only then does it read its queue, in which is nothing older than what is in the backlog. `held` is what it comes back to first; `begun`
     when it went on to what it is at; `claims` are its spills and dead letters that are not yet confirmed, `spilled` counts its spills;
-    `unsettled` are the numbers of the backlog that it has read; `answers` are to be settled there.
+    `unsettled` are the numbers of the backlog that it has read; `answers` are to be settled there; `moved` is what it was at when that
+    was spilled, until it is found in the backlog.
     """
 
     __slots__ = (
@@ -116,6 +120,7 @@ class Reader:
         "held",
         "idle",
         "live",
+        "moved",
         "open",
         "queue",
         "registered",
@@ -144,6 +149,7 @@ class Reader:
         self.claims: dict[int, Claim] = {}
         self.unsettled: dict[int, None] = {}
         self.answers: list[tuple[int, Answer]] = []
+        self.moved: Kept | None = None
 
     def due(self, timeout: float) -> float | None:
         """Return when the reader is overdue; None: it owes nothing that anyone waits for.

@@ -10,6 +10,7 @@ from headrace.core.ledger import Ledger
 from headrace.core.obligation import Entry, Reader
 from headrace.streams.backlog import Backlog, BacklogEntry
 from headrace.streams.rawtext import from_text
+from headrace.streams.trouble import lane_name, text_of
 
 PAGE: Final = 500
 """Kept raw events fetched at once."""
@@ -50,11 +51,19 @@ class Drain:
     def take(self, page: Sequence[BacklogEntry]) -> bool:
         """Go on to a page, or go live where there is none; False: what was spilled must first be confirmed."""
         reader = self._reader
-        self._page.extend(entry for entry in page if entry.number not in reader.unsettled)
+        self._page.extend(entry for entry in page if entry.number not in reader.unsettled and not self._was_at(entry))
         if len(page) < PAGE:
             self._ledger.catch_up(reader)
-        if self._page:
+        if page:
             return True
-        if not page and self._sure and reader.spilled == self._spilled:
+        if self._sure and reader.spilled == self._spilled:
             self._ledger.go_live(reader)
-        return not reader.claims or bool(page)
+        return not reader.claims
+
+    def _was_at(self, entry: BacklogEntry) -> bool:
+        """Whether this is what the reader was at when it was spilled, and went on with."""
+        moved = self._reader.moved
+        if moved is None or moved.position != entry.position or lane_name(moved.lane.key) != entry.lane or text_of(moved) != entry.raw:
+            return False
+        self._ledger.found(self._reader, entry.number)
+        return True

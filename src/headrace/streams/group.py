@@ -155,7 +155,7 @@ class Group:
         if self._registered is None or trigger_id not in self._registered:
             self.ledger.leave(mailbox.reader)
         else:
-            self._registered.spill((mailbox.reader,), open_too=True)
+            self._registered.spill((mailbox.reader,), stop=True)
         self._changed()
 
     def drop(self, trigger_id: int) -> None:
@@ -314,7 +314,7 @@ class Group:
                 limit = self._policy.max_subscriber_queue
                 self._fail(reader, SubscriberOverflow(f"Trigger {reader.trigger_id} fell {limit} raw events behind {self.name}."))
         elif self._policy.overflow == "spill" and self._registered is not None:
-            self._registered.spill([reader for reader in full if reader.registered], open_too=False)
+            self._registered.spill([reader for reader in full if reader.registered], stop=False)
 
     def _has_room(self) -> bool:
         if self.ledger.full and self._policy.overflow != "fail" and self._is_blocked():
@@ -376,7 +376,7 @@ class Group:
                 else:
                     self._fail(reader, AckTimeout(f"Trigger {reader.trigger_id} did not answer {self.name} within {timeout:g} seconds."))
             if slow and self._registered is not None:
-                self._registered.spill(slow, open_too=False)
+                self._registered.spill(slow, stop=False)
 
     def _hangs(self, reader: Reader, now: float) -> bool:
         """Whether a registered reader is at one raw event for too long, or runs and has never asked for one."""

@@ -49,9 +49,9 @@ class Registered:
         """Return the reader of a registered trigger."""
         return self._readers[trigger_id]
 
-    def spill(self, readers: Iterable[Reader], *, open_too: bool) -> None:
-        """Let these be away: what they have not begun is spilled, with `open_too` also what they are at."""
-        for spill in self._ledger.spill(readers, open_too=open_too):
+    def spill(self, readers: Iterable[Reader], *, stop: bool) -> None:
+        """Let these be away: all they owe is spilled; with `stop` they do not go on with what they are at."""
+        for spill in self._ledger.spill(readers, stop=stop):
             self.hand_over(spill)
 
     def hand_over(self, spill: Spill) -> None:
@@ -96,7 +96,7 @@ class Registered:
     def fail(self, reader: Reader, error: StreamError) -> None:
         """Let a reader be away that did not answer, or not quickly enough, and tell the sink. All it owes is spilled."""
         self.fault(reader, error)
-        self.spill((reader,), open_too=True)
+        self.spill((reader,), stop=True)
         self._sink.failed(self._stream, reader.trigger_id, error)
 
     def _poison(self, reader: Reader, entry: Entry, attempts: int, trouble: Trouble, error: Exception) -> None:

@@ -36,7 +36,7 @@ class Trouble:
 
 def text_of(entry: Entry) -> str:
     """Return the raw event as text."""
-    return str(entry.payload) if isinstance(entry, Kept) else shown(entry.raw)
+    return entry.payload if isinstance(entry, Kept) and isinstance(entry.payload, str) else shown(entry.raw)
 
 
 def lane_name(lane: object) -> str:

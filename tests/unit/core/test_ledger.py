@@ -287,7 +287,7 @@ class Interleaving:
         self.books.now = self.now
         steps = (self.publish, self.publish, self.begin, self.begin, self.begin, self.bind, self.end, self.confirm, self.confirm)
         rare = (self.join, self.register, self.declare, self.reject, self.dead_letter, self.mark, self.leave, self.drop, self.put_back)
-        drains = (self.spill, self.catch_up, self.go_live, self.look_back, self.begin_kept, self.begin_kept, self.begin_kept)
+        drains = (self.spill, self.catch_up, self.go_live, self.found, self.look_back, self.begin_kept, self.begin_kept, self.begin_kept)
         late = (self.fail_overdue, self.fail_one, self.take, self.settle, self.settle, self.settle_kept)
         self.random.choice((*steps, *steps, *rare, *drains, *late))()
         self.check()
@@ -394,9 +394,9 @@ class Interleaving:
     def spill(self) -> None:
         here = [reader for reader in self.model.mode if reader.registered]
         readers = self.random.sample(here, min(len(here), self.random.randint(1, 2)))
-        open_too = self.random.random() < 0.5
-        spills = self.books.spill(readers, open_too=open_too)
-        assert [(entry.raw, list(who)) for _, entry, who in spills] == self.model.spill(readers, open_too=open_too)
+        stop = self.random.random() < 0.5
+        spills = self.books.spill(readers, stop=stop)
+        assert [(entry.raw, list(who)) for _, entry, who in spills] == self.model.spill(readers, self.now, stop=stop)
         for seq, entry, who in spills:
             self.seqs.append(seq)
             self.model.spilled(entry.raw, who, seq)
@@ -410,8 +410,15 @@ class Interleaving:
     def go_live(self) -> None:
         if (reader := self.here()) is not None:
             self.books.go_live(reader)
+            self.model.moved.pop(reader, None)
             if self.model.mode[reader] == "collecting":
                 self.model.mode[reader] = "live"
+
+    def found(self) -> None:
+        if (reader := self.here()) is not None:
+            self.kept += 1
+            self.books.found(reader, self.kept)
+            self.model.found(reader, self.kept)
 
     def look_back(self) -> None:
         if (reader := self.here()) is not None:
@@ -472,7 +479,7 @@ class Interleaving:
 
     def check(self) -> None:
         books, model = self.books, self.model
-        rows = [row for row in model.rows if row.kept is None]
+        rows = [row for row in model.rows if not row.is_kept]
         assert {lane.key for lane in books.ready} == set(model.ready())
         assert len(books.ready) == len(model.ready())
         assert books.deadline() == model.deadline()
@@ -492,8 +499,8 @@ class Interleaving:
     def finish(self) -> None:
         """Whatever happened, when all leave and all is confirmed, everything advances, and the books are empty."""
         for reader in [one for one in self.model.mode if one.registered]:
-            for seq, entry, who in self.books.spill([reader], open_too=True):
-                self.model.spill([reader], open_too=True)
+            for seq, entry, who in self.books.spill([reader], stop=True):
+                self.model.spill([reader], self.now, stop=True)
                 self.model.spilled(entry.raw, who, seq)
                 self.seqs.append(seq)
             self.model.put_back(reader)
@@ -512,7 +519,7 @@ class Interleaving:
         while self.in_flight or self.books.ready:
             self.take()
             self.settle()
-        rows = [row for row in self.model.rows if row.kept is None]
+        rows = [row for row in self.model.rows if not row.is_kept]
         assert all(row.advanced for row in rows)
         counts = self.books.counts
         assert counts.advanced == counts.read == counts.resolved == len(rows)

@@ -376,10 +376,9 @@ async def test_a_stream_that_is_handed_over_resolves_nothing() -> None:
     assert scene.feed.advanced == []
     assert scene.feed.closed == 1
     await scene.hub.stop(KEY)
-    scene.feed.feed("b")
-    again = Runner(scene.hub, 1, scene.kind())
-    await until(lambda: again.events == ["b"])
-    await until(lambda: scene.feed.outcomes == [AdvanceOutcome(1, 0)])
+    feed = Feed(["b"])
+    again = Runner(scene.hub, 1, reads(feed)())
+    await until(lambda: feed.outcomes == [AdvanceOutcome(1, 0)])
     assert not scene.keeper.spills[1:], "nobody is registered any more"
     await again.leave()
 
