@@ -7,7 +7,7 @@ row without a raw text) until the receipt comes: a redelivery of the same raw ev
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, select, update
@@ -41,10 +41,10 @@ _named = (
         backlog.c.answer.is_(None),
     )
 )
-_remove = delete(backlog).where(backlog.c.number == bindparam("n"))
+_remove = delete(backlog).where(backlog.c.number.in_(bindparam("numbers", expanding=True)))
 _leave_answer = update(backlog).where(backlog.c.number == bindparam("n")).values(answer=bindparam("given"), spill_id=None)
-_unref = update(spills).where(spills.c.id == bindparam("spill")).values(refs=spills.c.refs - bindparam("times"))
-_drop_spill = delete(spills).where(spills.c.id == bindparam("spill"), spills.c.refs <= 0)
+_unref = update(spills).where(spills.c.id.in_(bindparam("ids", expanding=True))).values(refs=spills.c.refs - 1)
+_drop_spills = delete(spills).where(spills.c.id.in_(bindparam("ids", expanding=True)), spills.c.refs <= 0)
 
 Found = Row[*tuple[Any, ...]]
 
@@ -86,18 +86,18 @@ def _settle(connection: Connection, job_id: int, trigger_id: int, settled: Settl
     leases.require_lease(connection, job_id, trigger_id, settled.epoch)
     answers: dict[int, Answer] = {one.number: one.answer for one in settled.settled}
     rows: list[Found] = []
-    numbers = list(answers)
-    for start in range(0, len(numbers), MOST_NUMBERS):
-        rows += connection.execute(_named, {"trigger": trigger_id, "numbers": numbers[start : start + MOST_NUMBERS]})
+    for part in chunks(list(answers)):
+        rows += connection.execute(_named, {"trigger": trigger_id, "numbers": part})
     if not rows:
         return
     early = [row for row in rows if _before_its_receipt(row)]
     gone = [row for row in rows if not _before_its_receipt(row)]
     if early:
         connection.execute(_leave_answer, [{"n": row.number, "given": answers[row.number]} for row in early])
-    if gone:
-        connection.execute(_remove, [{"n": row.number} for row in gone])
-    release(connection, rows)
+    forget(connection, [row.number for row in gone])
+    for part in chunks([row.spill_id for row in rows]):  # a trigger wants each of them once
+        connection.execute(_unref, {"ids": part})
+        connection.execute(_drop_spills, {"ids": part})
     connection.execute(update(triggers).where(triggers.c.id == trigger_id).values(backlog=triggers.c.backlog - len(rows)))
     count_settled(connection, [(row.lane_id, trigger_id, answers[row.number]) for row in gone if row.counted])
     redriven = [Redriven(row.letter_id, trigger_id, answers[row.number]) for row in gone if row.letter_id is not None]
@@ -109,11 +109,16 @@ def _before_its_receipt(row: Found) -> bool:
     return row.letter_id is None and row.position is not None and not row.counted and (row.last is None or row.position > row.last)
 
 
-def release(connection: Connection, rows: Sequence[Found]) -> None:
-    """Drop the raw texts that nobody wants any more, now that `rows` do not."""
-    refs = Counter(row.spill_id for row in rows)
-    connection.execute(_unref, [{"spill": spill, "times": n} for spill, n in refs.items()])
-    connection.execute(_drop_spill, [{"spill": spill} for spill in refs])
+def forget(connection: Connection, numbers: Sequence[int]) -> None:
+    """Take rows out of the backlog."""
+    for part in chunks(numbers):
+        connection.execute(_remove, {"numbers": part})
+
+
+def chunks(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Yield as many of `numbers` at a time as one statement takes."""
+    for start in range(0, len(numbers), MOST_NUMBERS):
+        yield numbers[start : start + MOST_NUMBERS]
 
 
 def count_settled(connection: Connection, answered: Sequence[tuple[int, int, Answer]]) -> None:

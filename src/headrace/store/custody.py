@@ -22,7 +22,7 @@ from sqlalchemy import Connection, Row, bindparam, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from headrace.errors import Fenced
-from headrace.store.backlog import count_settled
+from headrace.store.backlog import chunks, count_settled, forget
 from headrace.store.database import Database
 from headrace.store.jobs import require_running
 from headrace.store.lanes import Lane, lanes_of
@@ -49,8 +49,7 @@ _stretch = (
     )
     .order_by(backlog.c.number)
 )
-_count = update(backlog).where(backlog.c.number == bindparam("n")).values(counted=True)
-_forget = backlog.delete().where(backlog.c.number == bindparam("n"))
+_count = update(backlog).where(backlog.c.number.in_(bindparam("numbers", expanding=True))).values(counted=True)
 _move = update(lanes).where(lanes.c.id == bindparam("lane_id")).values(after=bindparam("a"), last=bindparam("l"), read=bindparam("r"))
 _new_reads = upsert(crew_reads)
 _add_reads = _new_reads.on_conflict_do_update(
@@ -187,13 +186,10 @@ class _Books:
         for trigger, rows in found.items():
             rows.sort(key=lambda row: row.answer is not None)
             wanted = spilled.get(trigger, 0)
-            waiting = [{"n": row.number} for row in rows[:wanted] if row.answer is None]
-            if waiting:
-                self.connection.execute(_count, waiting)
+            for part in chunks([row.number for row in rows[:wanted] if row.answer is None]):
+                self.connection.execute(_count, {"numbers": part})
             self.settled += [(lane.id, trigger, row.answer) for row in rows[:wanted] if row.answer is not None]
-            answered = [{"n": row.number} for row in rows if row.answer is not None]
-            if answered:
-                self.connection.execute(_forget, answered)
+            forget(self.connection, [row.number for row in rows if row.answer is not None])
         for trigger, wanted in spilled.items():
             missing = wanted - len(found.get(trigger, ()))
             if missing > 0:
