@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import BinaryIO, Final, NamedTuple, Self
 
@@ -31,7 +34,10 @@ class Chunk(NamedTuple):
 
 
 class LineReader:
-    """Reads the lines of `path` from the byte `offset` on, which is the start of a line. A context manager."""
+    """Reads the lines of `path` from the byte `offset` on, which is the start of a line. A context manager.
+
+    It may be left while a thread is still reading (the task that waited for it was cancelled): that thread then closes the file.
+    """
 
     def __init__(self, path: Path, offset: int) -> None:
         self._path = path
@@ -39,21 +45,26 @@ class LineReader:
         self._rest = b""
         self._dropped = 0
         self._file: BinaryIO | None = None
+        self._lock = Lock()
+        self._busy = self._left = False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        if self._file is not None:
-            self._file.close()
+        with self._lock:
+            self._left = True
+            self._close_if_free()
 
     def inode(self) -> int:
         """Open the file and return its inode; raises OSError."""
-        return os.fstat(self._opened().fileno()).st_ino
+        with self._opened() as file:
+            return os.fstat(file.fileno()).st_ino
 
     def read(self, *, final: bool = False) -> Chunk:
         """Read on; `final` makes a line of what comes after the last line end, once the file has ended. Raises OSError."""
-        data = self._opened().read(CHUNK)
+        with self._opened() as file:
+            data = file.read(CHUNK)
         at_end = len(data) < CHUNK
         lines = self._cut(data)
         if at_end and final and self._rest:
@@ -61,11 +72,23 @@ class LineReader:
             self._rest = b""
         return Chunk(lines, self._start, at_end)
 
-    def _opened(self) -> BinaryIO:
-        if self._file is None:
-            self._file = self._path.open("rb", buffering=0)
-            self._file.seek(self._start)
-        return self._file
+    @contextmanager
+    def _opened(self) -> Iterator[BinaryIO]:
+        with self._lock:
+            self._busy = True
+        try:
+            if self._file is None:
+                self._file = self._path.open("rb", buffering=0)
+                self._file.seek(self._start)
+            yield self._file
+        finally:
+            with self._lock:
+                self._busy = False
+                self._close_if_free()
+
+    def _close_if_free(self) -> None:
+        if self._left and not self._busy and self._file is not None:
+            self._file.close()
 
     def _cut(self, data: bytes) -> list[Line]:
         lines: list[Line] = []

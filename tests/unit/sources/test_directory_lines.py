@@ -78,3 +78,25 @@ def test_lines_are_the_same_however_the_file_is_cut(tmp_path_factory: pytest.Tem
     for line in lines:
         assert content[line.start : line.end].startswith(line.data)
         assert lines_of(path, line.start, final=True)[0].data == line.data
+
+
+def test_a_reader_that_is_left_while_a_thread_opens_the_file_leaves_nothing_open(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"1\n")
+    reader = LineReader(path, 0)
+    with reader:
+        pass
+    assert reader.read().lines == [Line(b"1", 0, 2)]
+    assert reader._file is not None
+    assert reader._file.closed
+
+
+def test_a_reader_that_is_left_while_a_thread_reads_is_closed_by_that_thread(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"1\n")
+    with LineReader(path, 0) as reader:
+        reading = reader._opened()
+        file = reading.__enter__()
+    assert not file.closed
+    reading.__exit__(None, None, None)
+    assert file.closed
