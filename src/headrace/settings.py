@@ -37,6 +37,10 @@ class Settings(BaseSettings):
     project: Path = Field(default=Path("project.py"), description="the project file")
     master: str = Field(default="local[*]", description="Spark master, as spark-submit takes it")
     lookback: Annotated[float, Field(gt=0)] = Field(default=900.0, description="seconds to wait for a leader")
+    ack_timeout: Annotated[float, Field(gt=0)] = Field(default=300.0, description="seconds in which a trigger must answer a raw event")
+    advance_timeout: Annotated[float, Field(gt=0)] = Field(default=60.0, description="seconds in which an upstream must be advanced")
+    api_timeout: Annotated[float, Field(gt=0)] = Field(default=30.0, description="seconds in which the api must answer a triggerer")
+    job_timeout: Annotated[float, Field(gt=0)] = Field(default=30.0, description="seconds without a heartbeat after which a job is dead")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     debug: bool = Field(default=False, description="show tracebacks")
 

@@ -33,10 +33,14 @@ def serve_api(settings: Settings, *, migrate: bool) -> None:
 
     from headrace.api.app import create_app
     from headrace.api.server import Server
-    from headrace.store import open_store
+    from headrace.store import Liveness, open_store
 
     _make_folder(settings.home)
-    with _listen(settings.host, settings.port) as listener, closing(open_store(settings.database, migrate=migrate)) as store:
+    liveness = Liveness(round(settings.job_timeout * 1_000_000))
+    with (
+        _listen(settings.host, settings.port) as listener,
+        closing(open_store(settings.database, migrate=migrate, liveness=liveness)) as store,
+    ):
         app = create_app(store, key=settings.key)
         config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=5, lifespan="on")
         Server(app, config).run(sockets=[listener])
@@ -45,13 +49,15 @@ def serve_api(settings: Settings, *, migrate: bool) -> None:
 async def run_triggerer(settings: Settings) -> None:
     """Run the project's triggers until SIGINT or SIGTERM."""
     from headrace.client.triggerer import TriggererClient
+    from headrace.engine.runner import Limits
     from headrace.engine.triggerer import Identity, Triggerer
     from headrace.standalone.signals import stop_signals
 
     project = read_project(settings)
-    async with TriggererClient(settings.url, key=settings.key) as api, stop_signals() as stop:
+    limits = Limits(ack_timeout=settings.ack_timeout, advance_timeout=settings.advance_timeout)
+    async with TriggererClient(settings.url, key=settings.key, timeout=settings.api_timeout) as api, stop_signals() as stop:
         identity = Identity(job=_registration("triggerer", project.name), declared=project.declaration())
-        await Triggerer(api, identity, next_registration=lambda: uuid4().hex).run(stop)
+        await Triggerer(api, identity, next_registration=lambda: uuid4().hex, limits=limits).run(stop)
 
 
 def run_pipelines(settings: Settings) -> None:

@@ -21,14 +21,15 @@ _STUBBORN = 10.0  # seconds that a filter has to end once it is cancelled
 class Keeper:
     """One trigger's turns, one after the other. It subscribes when it is made, so that it gets what is read from then on."""
 
-    def __init__(self, workload: RunTrigger, firing: Firing, failed: Failed) -> None:
+    def __init__(self, workload: RunTrigger, firing: Firing, subscribe: Callable[[], None], failed: Failed) -> None:
         self._workload = workload
         self._firing = firing
+        self._subscribe = subscribe
         self._failed = failed
         self._turn: asyncio.Task[None] | None = None
         self._cause: Exception | None = None
         self._log = structlog.get_logger(__name__).bind(trigger=workload.name)
-        firing.subscribe()
+        subscribe()
         self._task = asyncio.create_task(self._keep(), name=f"trigger {workload.name}")
 
     def fail(self, error: Exception) -> None:
@@ -61,7 +62,7 @@ class Keeper:
                     self._firing.fault(error)
                 await self._failed(self._workload.trigger_id, error)
                 await asyncio.sleep(backoff.next())
-                self._firing.subscribe()
+                self._subscribe()
         finally:
             await self._firing.leave()
 

@@ -6,6 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 import structlog
@@ -122,7 +123,7 @@ class Runner:
         for workload, firing in firings:
             if firing.key is not None:
                 self._streams[firing.key] = None
-            self._keepers[workload.trigger_id] = Keeper(workload, firing, self._failed)
+            self._keepers[workload.trigger_id] = Keeper(workload, firing, partial(self._subscribe, firing), self._failed)
 
     async def stop(self, trigger_ids: Iterable[int], *, again: Iterable[int] = ()) -> None:
         """Stop these triggers here; those that are to start `again` at once stay registered, so that nothing passes them by.
@@ -173,6 +174,14 @@ class Runner:
             await self.hub.unsubscribe(trigger_id, key)
         elif key in self._keys.values():
             await self.hub.unregister(trigger_ids=[trigger_id], key=key)
+
+    def _subscribe(self, firing: Firing) -> None:
+        """Let a trigger subscribe. Where that opens its stream again, the declared ones owe what comes from the first raw event on too."""
+        key = firing.key
+        if isinstance(key, str) and (reopening := self._reopening.pop(key, None)) is not None:
+            reopening.cancel()
+            self._watch(key)
+        firing.subscribe()
 
     def _mark_rejected(self, seq: int) -> None:
         self.hub.mark_rejected(seq)

@@ -95,6 +95,10 @@ def child_environment(settings: Settings) -> dict[str, str]:
         "PROJECT": settings.project.absolute(),
         "MASTER": settings.master,
         "LOOKBACK": settings.lookback,
+        "ACK_TIMEOUT": settings.ack_timeout,
+        "ADVANCE_TIMEOUT": settings.advance_timeout,
+        "API_TIMEOUT": settings.api_timeout,
+        "JOB_TIMEOUT": settings.job_timeout,
         "LOG_LEVEL": settings.log_level,
         "DEBUG": settings.debug,
     }

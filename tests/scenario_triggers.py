@@ -1,0 +1,137 @@
+"""Triggers and an upstream for the scenarios: a project file imports them from its own folder, where `scenario_kit` copies this file."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from time import sleep
+from typing import Any, Self
+
+from headrace.core.outcome import AdvanceItem
+from headrace.sources.message import LaneNames
+from headrace.sources.queue import Queue
+from headrace.sources.queue_producer import QueueProducer
+from headrace.triggers.base import BaseEventTrigger
+from headrace.triggers.event import SKIP, Handled, Reject, TriggerEvent
+from headrace.triggers.producer import SharedStreamProducer
+from headrace.triggers.upstream import Upstream, load_upstream
+
+
+class Behaving(BaseEventTrigger):
+    """Fires once on each message `{"n": …}`, and misbehaves as `how` says.
+
+    `stuck_at`, `gate`: at this n it waits until the file is there. `hang_at`: at this n it waits for ever, once in its life.
+    `late`: seconds its filter sleeps before it asks for the first message. `slow_start`: seconds its constructor blocks in a triggerer.
+    `fail_turns`: so many of its first turns raise before they ask for a message. `pause`: [m, seconds], it sleeps at each n that m divides.
+    `reject`, `poison`: [m, r], it refuses, or always fails on, each n with n % m == r. `only`: [m, r], it skips all other n. `pids`: a
+    folder in which it leaves a file named for each process that it runs in.
+    """
+
+    def __init__(self, *, name: str, upstream: Mapping[str, Any], tag: str = "", how: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        self._kwargs = {"name": name, "upstream": dict(upstream), "tag": tag, "how": dict(how or {})}
+        self._name = name
+        self._tag = tag
+        self._how = dict(how or {})
+        self._turns = 0
+        self._hung = False
+        if "slow_start" in self._how and os.environ.get("SCENARIO_TRIGGERER"):
+            sleep(self._how["slow_start"])
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return "scenario_triggers.Behaving", self._kwargs
+
+    def shared_stream_key(self) -> str:
+        return _upstream(self._kwargs).stream_key()
+
+    @classmethod
+    def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> SharedStreamProducer:
+        return _upstream(kwargs).producer()
+
+    async def filter_shared_stream(self, stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
+        self._turns += 1
+        if self._turns <= self._how.get("fail_turns", 0):
+            raise RuntimeError(f"turn {self._turns} of {self._name} does not start")
+        if "late" in self._how:
+            await asyncio.sleep(self._how["late"])
+        async for event in super().filter_shared_stream(stream):
+            yield event
+
+    async def handle(self, raw: Any) -> Handled:
+        n = raw.value["n"]
+        await self._wait_at(n)
+        if self._is("poison", n):
+            raise ValueError(f"{self._name} cannot bear {n}")
+        if self._is("reject", n):
+            return Reject(f"{self._name} refuses {n}")
+        if "only" in self._how and not self._is("only", n):
+            return SKIP
+        return TriggerEvent({"n": n, "by": self._name, "tag": self._tag})
+
+    async def _wait_at(self, n: int) -> None:
+        how = self._how
+        if n == how.get("hang_at") and not self._hung:
+            self._hung = True
+            await asyncio.Event().wait()
+        if n == how.get("stuck_at"):
+            while not Path(how["gate"]).exists():
+                await asyncio.sleep(0.05)
+        if "pause" in how and n % how["pause"][0] == 0:
+            await asyncio.sleep(how["pause"][1])
+
+    def _is(self, what: str, n: int) -> bool:
+        modulus, rest = self._how.get(what, (1, 1))
+        return bool(n % modulus == rest)
+
+
+class TroubledQueue(Queue):
+    """A queue whose `advance` does what `how` says.
+
+    `raise`: the first so many calls of this process raise. `hang`: the first so many never return. `lane`, `raise_until`: on this lane it
+    raises until the file is there. `lane`, `hang_until`: on this lane it hangs until then.
+    """
+
+    def __init__(self, path: str | Path, lanes: LaneNames = None, how: Mapping[str, Any] | None = None) -> None:
+        super().__init__(path, lanes)
+        self._how = dict(how or {})
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        _, kwargs = super().serialize()
+        return "scenario_triggers.TroubledQueue", kwargs | {"how": self._how}
+
+    def relative_to(self, base: Path) -> Self:
+        del base
+        return self
+
+    def producer(self) -> TroubledProducer:
+        return TroubledProducer(self._path, self._lanes, self._how)
+
+
+class TroubledProducer(QueueProducer):
+    """The producer of a `TroubledQueue`. What it has done counts for the whole process: a stream that opens again goes on with it."""
+
+    calls = 0
+
+    def __init__(self, path: Path, lanes: LaneNames, how: Mapping[str, Any]) -> None:
+        super().__init__(path, lanes)
+        self._how = how
+
+    async def advance(self, batch: Sequence[AdvanceItem]) -> None:
+        how = self._how
+        TroubledProducer.calls += 1
+        if TroubledProducer.calls <= how.get("raise", 0):
+            raise OSError(f"advance number {TroubledProducer.calls} fails")
+        if TroubledProducer.calls <= how.get("hang", 0):
+            await asyncio.Event().wait()
+        if batch[0].broker_payload.lane.split("@")[0] == how.get("lane"):
+            if "raise_until" in how and not Path(how["raise_until"]).exists():
+                raise OSError("this lane fails")
+            while "hang_until" in how and not Path(how["hang_until"]).exists():
+                await asyncio.sleep(0.05)
+        await super().advance(batch)
+
+
+def _upstream(kwargs: Mapping[str, Any]) -> Upstream:
+    return load_upstream(kwargs["upstream"]["classpath"], dict(kwargs["upstream"]["kwargs"]))
