@@ -40,10 +40,14 @@ bench-streams: setup-dev .venv-bench/.set-up ## shared streams against Airflow's
 	@$(BIN)/uv pip sync --quiet --require-hashes --python .venv-bench/bin/python $<
 	@touch $@
 
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
+EXTRAS := --extra server --extra spark --extra demo
+
 lock: setup-dev ## pin again what pyproject.toml asks for
-	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml requirements/build.in --extra server --extra spark --extra demo --group dev -o requirements/dev.lock
-	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml requirements/build.in --extra server --extra spark --extra demo -c requirements/dev.lock -o requirements/run.lock
-	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/java.in -o requirements/java.lock
+	@$(COMPILE) pyproject.toml requirements/build.in $(EXTRAS) --group dev -o requirements/dev.lock
+	@$(COMPILE) pyproject.toml requirements/build.in $(EXTRAS) -c requirements/dev.lock -o requirements/run.lock
+	@$(COMPILE) requirements/build.in -c requirements/dev.lock -o requirements/build.lock
+	@$(COMPILE) requirements/java.in -o requirements/java.lock
 
 clean: ## remove what the demo, the tests and the docs made
 	@rm -rf headrace-demo site .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse

@@ -68,9 +68,11 @@ def make_environment(locks: list[Path]) -> None:
         say("Making a virtual environment in .venv …")
         venv.create(VENV, with_pip=True, clear=True)
     pip = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    # What comes as source is built with the pinned tools of build.lock, not with whatever is newest today.
+    subprocess.run([*pip, "--require-hashes", "-r", str(ROOT / "requirements" / "build.lock")], check=True)
     for lock in locks:
         say(f"Installing {lock.relative_to(ROOT)} (pinned and hashed; a minute or two the first time) …")
-        subprocess.run([*pip, "--require-hashes", "-r", str(lock)], check=True)
+        subprocess.run([*pip, "--require-hashes", "--no-build-isolation", "--use-pep517", "-r", str(lock)], check=True)
     subprocess.run([*pip, "--no-deps", "--no-build-isolation", "--editable", str(ROOT)], check=True)
 
 
