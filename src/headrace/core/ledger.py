@@ -32,13 +32,14 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from headrace.core.custody import Answer, Kind
 from headrace.core.obligation import Batch, Binding, Claim, Counts, Entry, Kept, Lane, Published, Reader, Spill
 from headrace.core.outcome import AdvanceItem, AdvanceOutcome
 
 _outcome = lru_cache(4096)(AdvanceOutcome)
+_ANSWERS: Final[dict[Kind, Answer]] = {"fired": "fired", "rejected": "rejected", "dead_lettered": "dead_lettered"}
 
 
 @dataclass(slots=True)
@@ -471,8 +472,7 @@ class Ledger:
     def _answer(self, entry: Kept) -> None:
         answer: Answer = "filtered"
         for kind, _ in entry.answers or ():
-            if kind == "fired" or kind == "rejected" or kind == "dead_lettered":
-                answer = kind
+            answer = _ANSWERS[kind]
         entry.answer = answer
         self._settle(entry, answer)
 

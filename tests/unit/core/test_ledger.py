@@ -268,6 +268,29 @@ def test_who_holds_the_oldest() -> None:
     assert books.deadline() == 15
 
 
+def test_what_a_reader_is_at_is_spilled_in_its_order_and_its_answer_settled_when_its_number_is_known() -> None:
+    books = ledger()
+    reader = books.register(1)
+    books.catch_up(reader)
+    books.go_live(reader)
+    for payload in "abc":
+        books.publish(payload, payload, lane=None, now=0)
+    books.begin(reader)
+    seq = books.bind(reader)
+    spills = books.spill([reader], stop=False)
+    assert [spill.entry.raw for spill in spills] == ["a", "b", "c"]
+    books.confirm([spill.seq for spill in spills])
+    assert [outcome for _, outcome in advance(books)] == [AdvanceOutcome(0, 0, 0, 1)] * 3
+    assert books.drainable == [reader]
+    books.found(reader, 7)
+    assert books.begin(reader) is None
+    assert reader.answers == []
+    assert seq is not None
+    books.confirm([seq])
+    assert reader.answers == [(7, "fired")]
+    assert list(books.settling) == [reader]
+
+
 class Interleaving:
     """One random life of a ledger, step by step beside the model."""
 

@@ -39,3 +39,14 @@ def test_a_reader_has_not_ended_what_it_is_at_and_what_waits() -> None:
     assert [reader.has_not_ended(one) for one in (derived, at, waits)] == [False, True, True]
     reader.settled = True
     assert not reader.has_not_ended(at)
+
+
+def test_a_registered_reader_is_timed_from_when_it_went_on() -> None:
+    lane, reader = Lane("x"), Reader(1, registered=True)
+    assert reader.due(10) is None
+    reader.open, reader.begun = entry(0, lane), 5.0
+    assert reader.due(10) == 15
+    assert not reader.is_stuck(10, 14)
+    assert reader.is_stuck(10, 15)
+    reader.queue.append(entry(1, lane))
+    assert reader.due(10) == 11

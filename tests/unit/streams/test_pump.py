@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from headrace.core.custody import Answers, Receipt
 from headrace.errors import StreamEnded
 from headrace.streams.hub import SharedStreamManager
-from stream_kit import KEY, Feed, Runner, other_tasks, reads, until
+from stream_kit import KEY, Engine, Feed, Keeper, Runner, other_tasks, reads, settle, until
 
 
 async def test_lanes_advance_in_order_and_do_not_wait_for_one_another() -> None:
@@ -57,3 +58,102 @@ async def test_an_advance_that_keeps_raising_ends_the_stream_while_other_lanes_f
     assert feed.failures["x"] == 97
     await runner.leave()
     assert not other_tasks()
+
+
+async def test_an_advance_that_hangs_is_cancelled_and_tried_again() -> None:
+    hub, feed = SharedStreamManager(advance_timeout=0.02, advance_backoff=(0.001, 0.001), advance_attempts=99), Feed([("x", 1), ("y", 2)])
+    feed.hold["x"] = asyncio.Event()
+    runner = Runner(hub, 1, reads(feed)())
+    await until(lambda: hub.statistics(KEY).advance_errors >= 2)
+    [lane] = hub.statistics(KEY).lanes
+    assert lane.lane == "x"
+    assert "did not return within 0.02 seconds" in (lane.error or "")
+    assert feed.of("y") == [2]
+    feed.hold["x"].set()
+    await until(lambda: feed.of("x") == [1])
+    statistics = hub.statistics(KEY)
+    assert (statistics.advances, statistics.resolved, statistics.in_flight) == (2, 2, 0)
+    await runner.leave()
+
+
+async def test_twenty_failures_lose_nothing() -> None:
+    hub, feed = SharedStreamManager(advance_backoff=(0.0001, 0.001), advance_attempts=21), Feed(range(50))
+    feed.failures[None] = 20
+    runner = Runner(hub, 1, reads(feed)())
+    await until(lambda: len(feed.advanced) == 50)
+    assert feed.advanced == list(range(50))
+    assert hub.statistics(KEY).advance_errors == 20
+    await runner.leave()
+
+
+async def test_stopping_waits_for_what_hangs_no_longer_than_it_may() -> None:
+    class Hangs(Feed):
+        async def aclose(self) -> None:
+            await super().aclose()
+            await asyncio.Event().wait()
+
+    hub, feed = SharedStreamManager(close_timeout=0.02), Hangs(["a"])
+    feed.hold[None] = asyncio.Event()
+    Runner(hub, 1, reads(feed)())
+    await until(lambda: feed.running)
+    await hub.stop_all()
+    assert feed.advanced == []
+    assert feed.closed == 1
+
+
+class Books:
+    """Remembers receipts; `gate` holds them up, `troubles` fails so many."""
+
+    def __init__(self, **marks: int) -> None:
+        self.at = marks
+        self.receipts: list[Receipt] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.troubles = 0
+
+    async def marks(self, stream: str) -> dict[str, int]:
+        assert stream == KEY
+        return self.at
+
+    async def record(self, receipt: Receipt) -> None:
+        await self.gate.wait()
+        if self.troubles:
+            self.troubles -= 1
+            raise ConnectionError("the api is away")
+        self.receipts.append(receipt)
+
+
+async def test_custody_is_recorded_before_the_broker_is_advanced() -> None:
+    books, keeper, feed = Books(x=1), Keeper(), Feed([("x", 1), ("x", 2), ("x", 3), ("y", 4)])
+    hub = keeper.hub = SharedStreamManager(sink=keeper, recorder=books, advance_backoff=(0.001, 0.001))
+    hub.register(trigger_ids=[1, 2], key=KEY)
+    books.gate.clear()
+    books.troubles = 1
+    engine = Engine(hub, keeper, 1, reads(feed)(lambda raw: raw != 2))
+    engine.start()
+    await until(lambda: engine.events == [1, 3, 4])
+    await settle()
+    assert feed.advanced == []
+    feed.failures["x"] = 2
+    books.gate.set()
+    await until(lambda: len(feed.advanced) == 4)
+    by_lane = {receipt.lane: receipt for receipt in books.receipts}
+    assert len(books.receipts) == 2, "once, however often the advance is tried; what was recorded before is left out"
+    assert by_lane["x"] == Receipt(KEY, "x", 1, 3, 2, (1, 2), (Answers(1, fired=1), Answers(2, spilled=2)))
+    assert by_lane["y"] == Receipt(KEY, "y", None, 4, 1, (1, 2), (Answers(1, fired=1), Answers(2, spilled=1)))
+    feed.feed(("x", 5))
+    await until(lambda: len(books.receipts) == 3)
+    assert (books.receipts[2].after, books.receipts[2].last, books.receipts[2].read) == (3, 5, 1)
+    await hub.stop_all()
+
+
+async def test_a_recorder_without_marks_ends_the_stream() -> None:
+    class Refuses(Books):
+        async def marks(self, stream: str) -> dict[str, int]:
+            raise ConnectionError("no")
+
+    hub, feed = SharedStreamManager(recorder=Refuses()), Feed(["a"])
+    runner = Runner(hub, 1, reads(feed)())
+    assert isinstance(await runner.error(), StreamEnded)
+    assert not feed.opened
+    await runner.leave()

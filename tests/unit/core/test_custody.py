@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from headrace.core.custody import Answers, Custody, Kind, Receipt
+from headrace.core.obligation import Entry, Lane
+
+
+def entry(position: int | None, owed: tuple[int, ...], *answers: tuple[Kind, tuple[int, ...]]) -> Entry:
+    made = Entry(None, None, Lane("x"), position, 0.0, 0)
+    made.owed, made.answers = owed, list(answers)
+    return made
+
+
+def test_one_receipt_for_each_stretch_that_the_same_triggers_owe() -> None:
+    custody = Custody("s", {"x": 10})
+    entries = [
+        entry(10, (1,), ("fired", (1,))),
+        entry(11, (1,), ("fired", (1,))),
+        entry(13, (1,)),
+        entry(14, (1, 2), ("spilled", (1, 2)), ("failed", (9,))),
+        entry(12, (1, 2)),
+    ]
+    first, second = custody.receipts("x", entries)
+    assert first == Receipt("s", "x", 10, 13, 2, (1,), (Answers(1, fired=1),))
+    assert second == Receipt("s", "x", 13, 14, 1, (1, 2), (Answers(1, spilled=1), Answers(2, spilled=1), Answers(9, failed=1)))
+    custody.recorded(first)
+    assert custody.receipts("x", entries) == [second]
+
+
+def test_without_positions_there_is_nothing_to_record() -> None:
+    assert Custody("s", {}).receipts("x", [entry(None, (1,))]) == []
+
+
+def test_a_lane_begins_anywhere() -> None:
+    [receipt] = Custody("s", {}).receipts("x", [entry(0, ())])
+    assert receipt == Receipt("s", "x", None, 0, 1, (), ())
