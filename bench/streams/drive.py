@@ -100,7 +100,7 @@ async def drive(side: Side, case: Case) -> Took:
             want = -1 if case.acks else case.deliveries // case.subscribers
             tasks.append(asyncio.create_task(_consume(hub, number, stream, want, left, feed)))
     try:
-        done = asyncio.create_task(feed.done.wait())
+        done = asyncio.create_task(_through(feed))
         tasks.append(done)
         # A subscriber only returns when its stream has ended, so that the clock would never stop.
         await asyncio.wait(tasks, timeout=LONGEST, return_when=asyncio.FIRST_COMPLETED)
@@ -112,6 +112,10 @@ async def drive(side: Side, case: Case) -> Took:
         await asyncio.wait(tasks)
         await hub.stop_all()
     return Took(case.events, feed.seconds, feed.cpu, feed.resident)
+
+
+async def _through(feed: Feed) -> None:
+    await feed.done.wait()
 
 
 async def _consume(hub: Hub, number: int, stream: AsyncIterator[Any], want: int, left: list[int], feed: Feed) -> None:
