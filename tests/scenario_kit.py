@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -402,11 +402,18 @@ class Trouble:
         except httpx.TransportError:
             return None
 
+    async def aclose(self) -> None:
+        if self._http is not None:
+            await self._http.aclose()
+
     @contextmanager
     def serving(self) -> Iterator[str]:
         """Give the url at which it is to be had."""
         with socket.create_server(("127.0.0.1", 0)) as bound:
-            server = _Server(uvicorn.Config(self, log_level="critical", access_log=False, lifespan="off", timeout_graceful_shutdown=1))
+            config = uvicorn.Config(
+                self, loop="asyncio", log_level="critical", access_log=False, lifespan="off", timeout_graceful_shutdown=1
+            )
+            server = _Server(config, self.aclose)
             thread = Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
             thread.start()
             assert server.listening.wait(30)
@@ -418,11 +425,16 @@ class Trouble:
 
 
 class _Server(uvicorn.Server):
-    """Says when it listens."""
+    """Says when it listens, and closes what is behind it."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, aclose: Callable[[], Awaitable[None]]) -> None:
         super().__init__(config)
         self.listening = Event()
+        self._aclose = aclose
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        await self._aclose()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

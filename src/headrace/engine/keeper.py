@@ -78,6 +78,8 @@ class Keeper:
                 _, stubborn = await asyncio.wait({self._turn}, timeout=_STUBBORN)
                 if stubborn:
                     self._log.error("the filter does not end although it was cancelled; it is left behind")
+            elif not self._turn.cancelled():
+                self._turn.exception()  # it is told, or, where this task was cancelled, of no interest any more
         if self._turn.cancelled():
             return self._why()
         error = self._turn.exception()

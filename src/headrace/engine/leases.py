@@ -12,6 +12,7 @@ class Leases:
 
     def __init__(self) -> None:
         self._epochs: dict[int, int] = {}
+        self._last: dict[int, int] = {}
 
     def changes(self, leases: Iterable[Lease]) -> tuple[list[int], list[int]]:
         """Return which triggers are to start, and which to stop, when these are held. A new epoch is a stop and a start."""
@@ -23,11 +24,15 @@ class Leases:
     def replace(self, leases: Iterable[Lease]) -> None:
         """Take the leases that are now held."""
         self._epochs = {lease.trigger_id: lease.epoch for lease in leases}
+        self._last |= self._epochs
 
     def epochs(self, trigger_ids: Iterable[int]) -> dict[int, int]:
-        """Return the epoch for each trigger; one that is no longer held gets 0, which every store refuses as stale."""
-        return {one: self._epochs.get(one, 0) for one in trigger_ids}
+        """Return the epoch for each trigger, for one that is no longer held its last: the api knows whether it still counts.
+
+        One that never was held gets 0, which every store refuses as stale.
+        """
+        return {one: self._last.get(one, 0) for one in trigger_ids}
 
     def epoch(self, trigger_id: int) -> int:
-        """Return the epoch of one trigger."""
-        return self._epochs.get(trigger_id, 0)
+        """Return the epoch of one trigger, as `epochs` does."""
+        return self._last.get(trigger_id, 0)

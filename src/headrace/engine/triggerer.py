@@ -40,7 +40,9 @@ class Identity:
 class Triggerer:
     """Runs until told to stop. When its job is declared dead (it was silent for too long), it begins again as a new one."""
 
-    def __init__(self, api: TriggererControl, identity: Identity, next_registration: Callable[[], str], limits: Limits | None = None) -> None:
+    def __init__(
+        self, api: TriggererControl, identity: Identity, next_registration: Callable[[], str], limits: Limits | None = None
+    ) -> None:
         self._api = api
         self._limits = limits or Limits()
         self._identity = identity
@@ -70,8 +72,9 @@ class Triggerer:
         report = _Failures(self._api, leases)
         async with asyncio.TaskGroup() as group:
             async with Runner(self._api, leases, outbox, report, self._limits) as runner:
-                uploading = group.create_task(Uploader(self._api, outbox, runner.hub, leases.epochs).run(), name="uploader")
-                beating = group.create_task(self._beat(runner, leases, registered.heartbeat, stop), name="heartbeat")
+                uploader = Uploader(self._api, outbox, runner.hub, leases.epochs)
+                uploading = group.create_task(uploader.run(), name="uploader")
+                beating = group.create_task(self._beat(runner, uploader, leases, registered.heartbeat, stop), name="heartbeat")
                 await stop.wait()
                 beating.cancel()
                 self._log.info("stopping", queued=len(outbox))
@@ -89,12 +92,12 @@ class Triggerer:
         else:
             self._log.info("job completed")
 
-    async def _beat(self, runner: Runner, leases: Leases, every: float, stop: asyncio.Event) -> None:
+    async def _beat(self, runner: Runner, uploader: Uploader, leases: Leases, every: float, stop: asyncio.Event) -> None:
         """Say that the job lives, and follow what the api answers."""
         while not stop.is_set():
             try:
                 # Each time: a trigger that is new, or whose job has died, is nobody's until somebody asks.
-                await self._load(runner, leases)
+                await self._load(runner, uploader, leases)
                 answer = await self._api.heartbeat(_heartbeat(runner))
                 runner.drain(answer.backlogs)
             except ApiUnavailable as trouble:
@@ -105,7 +108,7 @@ class Triggerer:
                     stop.set()
             await _either(stop, every)
 
-    async def _load(self, runner: Runner, leases: Leases) -> None:
+    async def _load(self, runner: Runner, uploader: Uploader, leases: Leases) -> None:
         """Claim what there is to claim, and run what is held: no more and no less."""
         loaded = await self._api.load(_CAPACITY, _QUEUES)
         start, stop = leases.changes(loaded.leases)
@@ -116,6 +119,8 @@ class Triggerer:
         if workloads:
             self._log.info("triggers loaded", triggers=len(workloads))
             await runner.start(workloads)
+        if start or stop:
+            uploader.again()
 
     async def _insist(self, call: Callable[[], Awaitable[T]], stop: asyncio.Event) -> T | None:
         """Make a call until the api answers; None: told to stop before it did."""

@@ -45,6 +45,7 @@ class Uploader:
         self._outbox = outbox
         self._settling = settling
         self._epochs = epochs
+        self._fenced: list[Pending] = []
         self._log = structlog.get_logger(__name__)
 
     async def run(self) -> None:
@@ -56,13 +57,19 @@ class Uploader:
         while True:
             await self._send(await self._outbox.take(_MOST_ITEMS, _MOST_BYTES))
 
+    def again(self) -> None:
+        """Send again what was fenced: the leases are others now."""
+        fenced, self._fenced = self._fenced, []
+        for pending in fenced:
+            self._outbox.put(pending)
+
     async def _send(self, batch: Sequence[Pending]) -> None:
         # a worklist, so that one poison item among 2,000 costs eleven more calls and no recursion
         work = [list(batch)]
         while work:
             part = work.pop()
             try:
-                self._settle(part, await self._stored(part))
+                self._settle(part, *await self._stored(part))
             except Fenced:
                 raise
             except ApiRefused as refusal:
@@ -72,9 +79,10 @@ class Uploader:
                 else:
                     work += self._refused(part[0], str(refusal))
 
-    async def _stored(self, part: Sequence[Pending]) -> BatchStored:
+    async def _stored(self, part: Sequence[Pending]) -> tuple[BatchStored, dict[int, int]]:
+        """Return what became of each item, and the epochs under which it was sent."""
         batch = self._batch(part)
-        return await insist(lambda: self._api.store(batch), f"batch of {len(part)}")
+        return await insist(lambda: self._api.store(batch), f"batch of {len(part)}"), batch.epochs
 
     def _batch(self, part: Sequence[Pending]) -> EventBatch:
         events = [pending.item for pending in part if isinstance(pending.item, EventItem)]
@@ -84,7 +92,7 @@ class Uploader:
         triggers.update(*(letter.triggers for letter in letters), *(spill.triggers for spill in spills))
         return EventBatch(epochs=self._epochs(triggers), events=events, dead_letters=letters, spills=spills)
 
-    def _settle(self, part: Sequence[Pending], answer: BatchStored) -> None:
+    def _settle(self, part: Sequence[Pending], answer: BatchStored, sent: dict[int, int]) -> None:
         answers = {EventItem: iter(answer.events), DeadLetterItem: iter(answer.dead_letters), SpillItem: iter(answer.spills)}
         durable: list[int] = []
         for pending in part:
@@ -93,14 +101,25 @@ class Uploader:
                 for refused in self._refused(pending, "the api cannot store it as it is"):
                     self._outbox.put(refused[0])
             elif status == "fenced":
-                # another triggerer holds the lease: the broker will give it this event again
                 self._log.warning("fenced: not stored", what=named(pending.item))
-                pending.settle(status)
+                self._keep(pending, sent)
             else:
                 pending.settle(status)
                 if pending.seq is not None:
                     durable.append(pending.seq)
         self._settling.confirm_persisted(durable)
+
+    def _keep(self, pending: Pending, sent: dict[int, int]) -> None:
+        """Keep what was fenced: a trigger that only changed is leased to this job again, and what it answered is owed.
+
+        Where another triggerer has the lease, nothing comes of it, and the broker gives it this event.
+        """
+        if pending.stored is not None:
+            pending.settle("fenced")
+        elif self._epochs(sent) != sent:
+            self._outbox.put(pending)
+        else:
+            self._fenced.append(pending)
 
     def _refused(self, pending: Pending, reason: str) -> list[list[Pending]]:
         item = pending.item

@@ -1,7 +1,8 @@
 """Appending to the log: batches of events, dead letters and spills in, a contiguous `seq` and one status for each item out.
 
 The law, under the writer's transaction:
-- an item counts only where every trigger it names is held by the sender at the epoch it says; otherwise it is fenced and leaves nothing;
+- an item counts only where every trigger it names is held by the sender at the epoch it says, or was last, before it changed or went,
+  and by nobody since; otherwise it is fenced and leaves nothing;
 - an event is in the log once for each (source, id); a repeat adds the firings that are missing and nothing else;
 - `leader_seq` is the leader's place in the log if it was there first, and -1 if it was not;
 - the triggers' counters move in the same commit.
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
-from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy import Connection, bindparam, case, select, update
 
 from headrace.core.identity import EventKey, event_key
 from headrace.errors import Fenced
@@ -36,15 +37,19 @@ _firings = BulkInsert(firings)
 _json = msgspec.json.Decoder(msgspec.Raw)
 
 _running = select(jobs.c.id).where(jobs.c.state == "running", jobs.c.id.in_(bindparam("ids", expanding=True)))
-_leases = select(triggers.c.id, triggers.c.job_id, triggers.c.epoch).where(triggers.c.id.in_(bindparam("ids", expanding=True)))
+_leases = select(triggers.c.id, triggers.c.job_id, triggers.c.revoked_job_id, triggers.c.epoch).where(
+    triggers.c.id.in_(bindparam("ids", expanding=True))
+)
 _known = select(events.c.key, events.c.seq).where(events.c.key.in_(bindparam("keys", expanding=True)))
 _fired = select(firings.c.seq, firings.c.trigger_id).where(firings.c.seq.in_(bindparam("seqs", expanding=True)))
 _head = select(meta.c.value).where(meta.c.name == HEAD)
 _move_head = update(meta).where(meta.c.name == HEAD).values(value=bindparam("head"))
+# One that fires has not failed; one that nobody holds stays what it is.
+_state = case((triggers.c.job_id.is_not(None), "running"), else_=triggers.c.state)
 _count_fired = (
     update(triggers)
     .where(triggers.c.id == bindparam("trigger"))
-    .values(fired=triggers.c.fired + bindparam("times"), last_fired=bindparam("now"), state="running")
+    .values(fired=triggers.c.fired + bindparam("times"), last_fired=bindparam("now"), state=_state)
 )
 
 
@@ -141,7 +146,11 @@ def _allowed(connection: Connection, batches: Sequence[Prepared]) -> list[set[in
     """Return, for each batch, the triggers whose lease it may use; None where its job has ended."""
     running = set(connection.execute(_running, {"ids": list({prepared.job_id for prepared in batches})}).scalars())
     named = {trigger for prepared in batches for trigger in prepared.batch.epochs if trigger in INT64}
-    held = {(row.id, row.job_id, row.epoch) for row in connection.execute(_leases, {"ids": list(named)})}
+    # Of a trigger that changed or went and that nobody has claimed since, what its last holder still has to say was true.
+    held = {
+        (row.id, row.revoked_job_id if row.job_id is None else row.job_id, row.epoch)
+        for row in connection.execute(_leases, {"ids": list(named)})
+    }
     return [
         {trigger for trigger, epoch in prepared.batch.epochs.items() if (trigger, prepared.job_id, epoch) in held}
         if prepared.job_id in running
