@@ -4,7 +4,7 @@ BIN := .venv/bin
 SEEDS ?= 20
 KILLS ?= 10
 
-.PHONY: help demo demo-year test check docs soak bench-streams lock clean setup-run setup-dev
+.PHONY: help demo demo-year test check docs soak soak-streams bench-streams lock clean setup-run setup-dev
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,6 +30,9 @@ docs: setup-dev ## serve the documentation on loopback
 
 soak: setup-dev ## the demo over SEEDS seeds, then with each process killed once at a random moment in each of KILLS runs
 	@$(BIN)/python scripts/soak.py --seeds $(SEEDS) --kills $(KILLS)
+
+soak-streams: setup-dev ## shared streams through 200 kills, 100,000 events with an api in trouble, and each scenario again; SOAK="--seed 1"
+	@$(BIN)/python scripts/soak_streams.py $(SOAK)
 
 bench-streams: setup-dev .venv-bench/.set-up ## shared streams against Airflow's, as JSON; BENCH="--long" for the long memory run
 	@$(BIN)/python -m bench.streams $(BENCH)

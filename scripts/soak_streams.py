@@ -1,0 +1,74 @@
+"""The scenarios of shared streams, long: hundreds of kills, a hundred thousand events with an api in trouble, a burst of as many.
+
+Each is a test of `tests/acceptance`, run with larger numbers and a seed of its own. Stops at the first failure, and
+prints what runs it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import mkdtemp
+
+TESTS = Path(__file__).parent.parent / "tests" / "acceptance"
+KILLS = f"{TESTS / 'test_scenario_kills.py'}::test_the_triggerer_is_killed_at_random_moments"
+TROUBLE = f"{TESTS / 'test_scenario_kills.py'}::test_an_api_in_trouble"
+BURST = str(TESTS / "test_scenario_burst.py")
+OTHERS = [str(TESTS / f"test_scenario_{name}.py") for name in ("stuck", "restart", "advance", "owners", "change")]
+
+
+def main() -> int:
+    """Run what was asked for; return 0 if nothing was lost or repeated."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=200, help="how often the triggerer is killed")
+    parser.add_argument("--at-once", type=int, default=20, help="kills of one deployment, before the verdict")
+    parser.add_argument("--events", type=int, default=100_000, help="events with an api in trouble")
+    parser.add_argument("--burst", type=int, default=100_000, help="messages in one burst")
+    parser.add_argument("--rounds", type=int, default=5, help="how often the other scenarios are run")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 10**9), help="what all other seeds follow from")
+    asked = parser.parse_args()
+    print(f"soak-streams: --seed {asked.seed}", flush=True)
+    chance = random.Random(asked.seed)
+    runs: list[tuple[list[str], dict[str, int]]] = [([BURST], {"BURST": asked.burst})] if asked.burst else []
+    left = asked.kills
+    while left > 0:
+        kills = min(asked.at_once, left)
+        runs.append(([KILLS], {"KILLS": kills, "SEED": chance.randrange(1, 10**9)}))
+        left -= kills
+    if asked.events:
+        runs.append(([TROUBLE], {"EVENTS": asked.events, "SEED": chance.randrange(1, 10**9)}))
+    runs += [(OTHERS, {})] * asked.rounds
+    for tests, sizes in runs:
+        if not one_run(tests, {f"SCENARIO_{name}": str(value) for name, value in sizes.items()}):
+            return 1
+    print("soak-streams: nothing lost, nothing twice", flush=True)
+    return 0
+
+
+def one_run(tests: list[str], sizes: dict[str, str]) -> bool:
+    """Run tests with these sizes and say how it went; what they left behind stays only if one failed."""
+    folder = Path(mkdtemp(prefix="headrace-soak-"))
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"--basetemp={folder / 'runs'}", *tests]
+    again = " ".join([*(f"{name}={value}" for name, value in sizes.items()), *command])
+    began = time.monotonic()
+    with (folder / "output.txt").open("w+") as output:
+        done = subprocess.run(command, env=os.environ | sizes, stdout=output, stderr=subprocess.STDOUT, check=False)
+        output.seek(0)
+        text = output.read()
+    what = " ".join(Path(test).name for test in tests)
+    print(f"{what} {sizes or ''}: {'held' if done.returncode == 0 else 'FAILED'} in {time.monotonic() - began:.0f} s", flush=True)
+    if done.returncode != 0:
+        print(f"{text[-6000:]}\nkept in {folder}; again: {again}", flush=True)
+        return False
+    shutil.rmtree(folder)
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())
