@@ -56,11 +56,11 @@ class Firing:
             self._outbox.put(self._pending(event))
             await self._outbox.room()
 
-    def fault(self, error: Exception) -> None:
-        """Tell the stream that the trigger raised: what it is at comes again."""
-        if self.key is not None:
-            attempts = self._hub.fault(trigger_id=self.trigger_id, key=self.key, error=error)
-            self._log.warning("trigger raised", attempts=attempts, error=f"{type(error).__name__}: {error}")
+    def fault(self, error: Exception) -> int:
+        """Tell the stream that the trigger raised: what it is at comes again. Return how often that has failed; 0: it is at nothing."""
+        attempts = 0 if self.key is None else self._hub.fault(trigger_id=self.trigger_id, key=self.key, error=error)
+        self._log.warning("trigger raised", attempts=attempts, error=f"{type(error).__name__}: {error}")
+        return attempts
 
     async def leave(self) -> None:
         """Leave the stream and let the trigger release what it holds."""

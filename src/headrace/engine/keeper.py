@@ -58,8 +58,8 @@ class Keeper:
                     return
                 if loop.time() - began > _LONG_LIFE:
                     backoff.reset()
-                if not isinstance(error, StreamError):
-                    self._firing.fault(error)
+                if not isinstance(error, StreamError) and self._firing.fault(error) == 1:
+                    backoff.reset()  # it got past what it failed on before: each raw event has waits of its own
                 await self._failed(self._workload.trigger_id, error)
                 await asyncio.sleep(backoff.next())
                 self._subscribe()

@@ -9,10 +9,12 @@ from collections.abc import Iterable
 import pytest
 
 from headrace.engine import backoff
+from headrace.engine.leases import Leases
 from headrace.engine.outbox import Outbox, Pending
 from headrace.engine.uploader import Uploader
 from headrace.errors import ApiRefused, ApiUnavailable, Fenced
 from headrace.wire.events import BatchStored, DeadLetterItem, EventBatch, EventItem
+from headrace.wire.jobs import Lease
 
 
 class FlakyApi:
@@ -133,6 +135,30 @@ async def test_a_fenced_item_stays_owed_and_the_others_are_confirmed() -> None:
     while ledger.owed != {1}:
         await asyncio.sleep(0)
     task.cancel()
+
+
+async def test_what_was_fenced_is_sent_again_once_the_leases_are_others() -> None:
+    leases = Leases()
+    sent: list[dict[int, int]] = []
+
+    class Changed:
+        async def store(self, batch: EventBatch) -> BatchStored:
+            sent.append(batch.epochs)
+            status = "stored" if batch.epochs == {7: 2} else "fenced"
+            return BatchStored.model_validate({"events": [status] * len(batch.events), "dead_letters": []})
+
+    leases.replace([Lease(trigger_id=7, epoch=1)])
+    outbox, ledger = Outbox(), Ledger([0])
+    outbox.put(item(0))
+    uploader = Uploader(Changed(), outbox, ledger, leases.epochs)
+    task = asyncio.create_task(uploader.run())
+    while not sent:
+        await asyncio.sleep(0)
+    leases.replace([Lease(trigger_id=7, epoch=2)])
+    uploader.again()
+    await ledger.done.wait()
+    task.cancel()
+    assert sent == [{7: 1}, {7: 2}]
 
 
 async def test_the_outbox_lets_a_lone_trigger_wait_for_room() -> None:
