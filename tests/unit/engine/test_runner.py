@@ -1,0 +1,191 @@
+"""Triggers of one stream run together: one that fails comes back to what it failed on, and a stream that opens again is owed by all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from headrace.engine import backoff
+from headrace.engine.leases import Leases
+from headrace.engine.outbox import Outbox
+from headrace.engine.runner import Limits, Runner
+from headrace.engine.uploader import Uploader
+from headrace.ports.control_plane import TriggererControl
+from headrace.sources.memory import Memory
+from headrace.triggers.watch import WatchTrigger
+from headrace.wire.backlog import BacklogItem, BacklogPage, SettleBacklog
+from headrace.wire.custody import LaneMarks, Receipts
+from headrace.wire.events import BatchStored, DeadLetterItem, EventBatch, EventItem
+from headrace.wire.jobs import Lease
+from headrace.wire.triggers import RunTrigger
+from scenario_triggers import Behaving
+
+
+@dataclass
+class Api:
+    """The api in memory, as far as triggers that run need it."""
+
+    events: dict[str, EventItem] = field(default_factory=dict)
+    letters: list[DeadLetterItem] = field(default_factory=list)
+    receipts_: list[Any] = field(default_factory=list)
+    kept: dict[int, list[BacklogItem]] = field(default_factory=dict)
+    failed: list[tuple[int, str]] = field(default_factory=list)
+    number: int = 0
+
+    async def store(self, batch: EventBatch) -> BatchStored:
+        events = ["duplicate" if event.id in self.events else "stored" for event in batch.events]
+        self.events |= {event.id: event for event in batch.events}
+        self.letters += batch.dead_letters
+        for spill in batch.spills:
+            for trigger_id in spill.triggers:
+                self.number += 1
+                item = BacklogItem(
+                    number=self.number, stream=spill.stream, lane=spill.lane, position=spill.position, raw=spill.raw, attempts=0
+                )
+                self.kept.setdefault(trigger_id, []).append(item)
+        answers = {"events": events, "dead_letters": ["stored"] * len(batch.dead_letters), "spills": ["stored"] * len(batch.spills)}
+        return BatchStored.model_validate(answers)
+
+    async def backlog(self, trigger_id: int, after: int, limit: int) -> BacklogPage:
+        items = [item for item in self.kept.get(trigger_id, []) if item.number > after]
+        return BacklogPage(items=items[:limit], depth=len(items))
+
+    async def settle(self, trigger_id: int, settled: SettleBacklog) -> None:
+        gone = {one.number for one in settled.settled}
+        self.kept[trigger_id] = [item for item in self.kept[trigger_id] if item.number not in gone]
+
+    async def receipts(self, receipts: Receipts) -> None:
+        self.receipts_ += receipts.receipts
+
+    async def marks(self, stream: str) -> LaneMarks:
+        return LaneMarks(marks=[])
+
+    async def failure(self, trigger_id: int, error: BaseException) -> None:
+        self.failed.append((trigger_id, type(error).__name__))
+
+    def fired(self, trigger_id: int) -> list[int]:
+        """Return the numbers of the messages that the trigger fired on."""
+        return sorted(msgspec.json.decode(event.payload)["n"] for event in self.events.values() if trigger_id in event.firings)
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let every wait be short, and return which in a row each was."""
+    found: list[int] = []
+
+    def next_(self: backoff.Backoff, at_least: float | None = None) -> float:
+        found.append(self._tries)
+        self._tries += 1
+        return 0.001
+
+    monkeypatch.setattr(backoff.Backoff, "next", next_)
+    return found
+
+
+@asynccontextmanager
+async def running(api: Api, *workloads: RunTrigger) -> AsyncIterator[Runner]:
+    leases, outbox = Leases(), Outbox()
+    leases.replace(Lease(trigger_id=workload.trigger_id, epoch=1) for workload in workloads)
+    async with asyncio.timeout(20), Runner(cast(TriggererControl, api), leases, outbox, api.failure, Limits(ack_timeout=0.5)) as runner:
+        uploading = asyncio.create_task(Uploader(api, outbox, runner.hub, leases.epochs).run())
+        await runner.start(workloads)
+        yield runner
+        while len(outbox):
+            await asyncio.sleep(0)
+    uploading.cancel()
+
+
+def workload(trigger_id: int, upstream: Memory, how: dict[str, Any] | None = None, *, classpath: str = "") -> RunTrigger:
+    kind, kwargs = upstream.serialize()
+    name = f"t{trigger_id}"
+    trigger = Behaving(name=name, upstream={"classpath": kind, "kwargs": kwargs}, how=how)
+    found, given = trigger.serialize()
+    return _workload(trigger_id, name, classpath or found, given, upstream)
+
+
+def watch(trigger_id: int, upstream: Memory) -> RunTrigger:
+    return _workload(trigger_id, f"w{trigger_id}", *WatchTrigger(upstream=upstream).serialize(), upstream)
+
+
+def _workload(trigger_id: int, name: str, classpath: str, kwargs: dict[str, Any], upstream: Memory) -> RunTrigger:
+    return RunTrigger(
+        trigger_id=trigger_id,
+        name=name,
+        classpath=classpath,
+        kwargs=kwargs,
+        stream=upstream.stream_key(),
+        queue="default",
+        epoch=1,
+        log_name="log",
+        backlog=0,
+    )
+
+
+@pytest.fixture
+def upstream(tmp_path: Path) -> Memory:
+    memory = Memory(str(tmp_path))
+    memory.send_many(({"n": n} for n in range(40)), lane="one")
+    return memory
+
+
+async def until(condition: Any) -> None:
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+async def test_each_raw_event_that_a_trigger_fails_on_has_attempts_and_waits_of_its_own(upstream: Memory, waits: list[int]) -> None:
+    api = Api()
+    async with running(api, workload(1, upstream, {"poison": [10, 3]}), workload(2, upstream)):
+        await until(lambda: len(api.letters) == 4 and len(api.fired(1)) == 36 and len(api.fired(2)) == 40)
+    assert [(letter.kind, letter.attempts, letter.triggers) for letter in api.letters] == [("failed", 5, [1])] * 4
+    assert api.fired(1) == [n for n in range(40) if n % 10 != 3]
+    assert waits == [0, 1, 2, 3, 4] * 4
+
+
+async def test_what_a_trigger_that_cannot_be_loaded_should_get_is_kept_for_it(upstream: Memory, waits: list[int]) -> None:
+    api = Api()
+    async with running(api, workload(1, upstream), workload(2, upstream, classpath="nowhere.Trigger")):
+        await until(lambda: len(api.kept.get(2, [])) == 40 and len(api.fired(1)) == 40)
+    assert [item.position for item in api.kept[2]] == sorted(item.position or 0 for item in api.kept[2])
+    assert api.failed == [(2, "ProjectError")]
+
+
+async def test_a_filter_that_hangs_is_failed_and_started_again(upstream: Memory, waits: list[int]) -> None:
+    api = Api()
+    async with running(api, workload(1, upstream, {"hang_at": 7}), workload(2, upstream)):
+        await until(lambda: len(api.fired(1)) == 40 and len(api.fired(2)) == 40 and not api.kept.get(1))
+    assert (1, "AckTimeout") in api.failed
+
+
+async def test_all_owe_what_comes_when_a_stream_opens_again_whoever_opens_it(upstream: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    api = Api()
+    opened = 0
+    producer = Memory.producer
+
+    def failing(self: Memory) -> Any:
+        nonlocal opened
+        opened += 1
+        if opened < 4:
+            raise ConnectionError("the broker is away")
+        return producer(self)
+
+    monkeypatch.setattr(Memory, "producer", failing)
+    # The filter is back long before the declared one would open the stream.
+    monkeypatch.setattr("headrace.engine.runner.Backoff", lambda **_: _Fixed(1000.0))
+    monkeypatch.setattr("headrace.engine.keeper.Backoff", lambda **_: _Fixed(0.0))
+    async with running(api, workload(1, upstream), watch(2, upstream)):
+        await until(lambda: len(api.fired(1)) == 40 and len(api.fired(2)) == 40)
+        await until(lambda: sum(receipt.read for receipt in api.receipts_) == 40)
+    assert {tuple(sorted(receipt.owed)) for receipt in api.receipts_} == {(1, 2)}
+
+
+class _Fixed(backoff.Backoff):
+    def next(self, at_least: float | None = None) -> float:
+        return self.first
