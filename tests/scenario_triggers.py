@@ -23,6 +23,7 @@ class Behaving(BaseEventTrigger):
     """Fires once on each message `{"n": …}`, and misbehaves as `how` says.
 
     `stuck_at`, `gate`: at this n it waits until the file is there. `hang_at`: at this n it waits for ever, once in its life.
+    `cancel_at`: at this n it cancels itself, once.
     `late`: seconds its filter sleeps before it asks for the first message. `slow_start`: seconds its constructor blocks in a triggerer.
     `fail_turns`: so many of its first turns raise before they ask for a message. `pause`: [m, seconds], it sleeps at each n that m divides.
     `reject`, `poison`: [m, r], it refuses, or always fails on, each n with n % m == r. `only`: [m, r], it skips all other n. `pids`: a
@@ -75,6 +76,9 @@ class Behaving(BaseEventTrigger):
         if n == how.get("hang_at") and not self._hung:
             self._hung = True
             await asyncio.Event().wait()
+        if n == how.get("cancel_at") and not self._hung:
+            self._hung = True
+            raise asyncio.CancelledError
         if n == how.get("stuck_at"):
             while not Path(how["gate"]).exists():
                 await asyncio.sleep(0.05)

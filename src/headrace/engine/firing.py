@@ -57,9 +57,13 @@ class Firing:
             await self._outbox.room()
 
     def fault(self, error: Exception) -> int:
-        """Tell the stream that the trigger raised: what it is at comes again. Return how often that has failed; 0: it is at nothing."""
+        """Tell the stream that the trigger raised: what it is at comes again. Return how often that has failed; 0: it is at nothing.
+
+        Whom the stream itself has let go, it need not be told.
+        """
         attempts = 0 if self.key is None else self._hub.fault(trigger_id=self.trigger_id, key=self.key, error=error)
-        self._log.warning("trigger raised", attempts=attempts, error=f"{type(error).__name__}: {error}")
+        if attempts:
+            self._log.warning("trigger raised", attempts=attempts, error=f"{type(error).__name__}: {error}")
         return attempts
 
     async def leave(self) -> None:

@@ -9,7 +9,6 @@ import structlog
 
 from headrace.engine.backoff import Backoff
 from headrace.engine.firing import Firing
-from headrace.errors import StreamError
 from headrace.wire.triggers import RunTrigger
 
 Failed = Callable[[int, BaseException], Awaitable[None]]
@@ -58,7 +57,7 @@ class Keeper:
                     return
                 if loop.time() - began > _LONG_LIFE:
                     backoff.reset()
-                if not isinstance(error, StreamError) and self._firing.fault(error) == 1:
+                if self._firing.fault(error) == 1:
                     backoff.reset()  # it got past what it failed on before: each raw event has waits of its own
                 await self._failed(self._workload.trigger_id, error)
                 await asyncio.sleep(backoff.next())
@@ -89,4 +88,4 @@ class Keeper:
 
     def _why(self) -> Exception:
         """Return what the turn was ended for."""
-        return self._cause or StreamError("The trigger's filter was cancelled.")
+        return self._cause or RuntimeError("The trigger's filter cancelled itself.")

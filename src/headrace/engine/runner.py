@@ -131,10 +131,11 @@ class Runner:
         What a stream owes when the last of its triggers stops stays with the broker.
         """
         gone = set(trigger_ids) - set(again)
-        for trigger_id in trigger_ids:
-            if (keeper := self._keepers.pop(trigger_id, None)) is not None:
-                keeper.cancel()
-                await keeper.stopped()
+        stopping = [self._keepers.pop(one) for one in trigger_ids if one in self._keepers]
+        for keeper in stopping:
+            keeper.cancel()
+        for keeper in stopping:
+            await keeper.stopped()
         ended = {self._keys[one] for one in gone if one in self._keys}
         for trigger_id in gone:
             await self._leave(trigger_id)

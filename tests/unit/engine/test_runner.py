@@ -164,6 +164,13 @@ async def test_a_filter_that_hangs_is_failed_and_started_again(upstream: Memory,
     assert (1, "AckTimeout") in api.failed
 
 
+async def test_a_filter_that_cancels_itself_is_started_again(upstream: Memory, waits: list[int]) -> None:
+    api = Api()
+    async with running(api, workload(1, upstream, {"cancel_at": 7}), workload(2, upstream)):
+        await until(lambda: len(api.fired(1)) == 40 and len(api.fired(2)) == 40)
+    assert api.failed == [(1, "RuntimeError")]
+
+
 async def test_all_owe_what_comes_when_a_stream_opens_again_whoever_opens_it(upstream: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     api = Api()
     opened = 0
