@@ -18,8 +18,7 @@ A *registered* reader never fails. It owes its answers whether it runs or not, a
 Only who is live reads its queue, in which is nothing older than what was spilled. Before that it reads its backlog: `begin_kept` puts one
 kept raw event on the books, which is answered as any other; the answer is found in `settling`.
 
-An entry is resolved when nobody owes anything. A lane is a queue of entries; `take_ready` gives out the resolved beginning of a lane, and
-nothing more of this lane until `advanced` takes the batch off the books. A lane without entries is forgotten.
+The entries themselves, their lanes and their answers are in `Books`, who is read and who is away in `Roster`.
 
 Late, unknown and doubled confirmations change nothing. No operation is linear in what is outstanding: `publish` costs what its readers and
 claims are, `fail`, `leave`, `spill` and `drop` what the reader still owes; `overdue` and `deadline` look once at each reader.
@@ -27,73 +26,52 @@ claims are, `fail`, `leave`, `spill` and `drop` what the reader still owes; `ove
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from operator import attrgetter
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
-from headrace.core.custody import Answer, Kind
-from headrace.core.obligation import Batch, Binding, Claim, Counts, Entry, Kept, Lane, Published, Reader, Spill
-from headrace.core.outcome import AdvanceItem, AdvanceOutcome
-
-_outcome = lru_cache(4096)(AdvanceOutcome)
-_ANSWERS: Final[dict[Kind, Answer]] = {"fired": "fired", "rejected": "rejected", "dead_lettered": "dead_lettered"}
+from headrace.core.books import Books
+from headrace.core.obligation import Binding, Claim, Entry, Kept, Lane, Published, Reader, Spill
+from headrace.core.roster import Roster
 
 
 @dataclass(slots=True)
-class Ledger:
+class Ledger(Books):
     """The books of one shared stream. `queue_limit`: readers with so many entries queued are in `full`. Seqs count up from `next_seq`.
 
-    `keeps_custody`: entries remember who answered how. `now` is the time of the last change, where the caller sets it. `drainable` are
-    readers of whose claims the last was just confirmed, `settling` those with answers to their backlog: the caller takes them out.
+    `drainable` are readers of whose claims the last was just confirmed: the caller takes them out.
     """
 
     queue_limit: int
     ack_timeout: float
     next_seq: int = 0
-    counts: Counts = field(default_factory=Counts)
-    keeps_custody: bool = False
-    now: float = 0.0
-    outstanding: int = 0
-    ready: deque[Lane] = field(default_factory=deque)
     full: set[Reader] = field(default_factory=set)
-    lanes: dict[Hashable, Lane] = field(default_factory=dict)
     drainable: list[Reader] = field(default_factory=list)
-    settling: dict[Reader, None] = field(default_factory=dict)
-    _readers: dict[Reader, None] = field(default_factory=dict)
-    _away: dict[Reader, None] = field(default_factory=dict)
-    _leaving: dict[Reader, None] = field(default_factory=dict)
+    roster: Roster = field(default_factory=Roster)
     _claims: dict[int, Claim] = field(default_factory=dict)
     _bindings: dict[int, Binding] = field(default_factory=dict)
-    _unresolved: dict[Entry, None] = field(default_factory=dict)
-    _declared: tuple[int, ...] = ()
-    _owed: tuple[int, ...] = ()
 
     @property
     def has_readers(self) -> bool:
         """Whether the next raw event has a reader that is not away."""
-        return bool(self._readers)
+        return bool(self.roster.reading)
 
     def join(self, trigger_id: int) -> Reader:
         """Return a new reader, which owes an answer to all that is published from now on."""
         reader = Reader(trigger_id)
-        self._readers[reader] = None
-        self._count_owed()
+        self.roster.add(reader)
         return reader
 
     def register(self, trigger_id: int) -> Reader:
         """Return a new registered reader, which is away."""
         reader = Reader(trigger_id, registered=True)
-        self._away[reader] = None
-        self._count_owed()
+        self.roster.add(reader)
         return reader
 
     def declare(self, trigger_ids: tuple[int, ...]) -> None:
         """Say who the declared triggers are, from now on: they are bystanders of what no claim of theirs is for."""
-        self._declared = trigger_ids
-        self._count_owed()
+        self.roster.declare(trigger_ids)
 
     def publish(
         self,
@@ -120,7 +98,7 @@ class Ledger:
         self.outstanding += 1
         counts.read += 1
         if self.keeps_custody:
-            entry.owed, entry.answers = self._owed, []
+            entry.owed, entry.answers = self.roster.owed, []
         first_seq = self.next_seq
         weight = 0
         if claims:
@@ -129,14 +107,14 @@ class Ledger:
                 self._claims[seq] = Claim(entry, who, "fired")
                 weight += len(who)
             self.next_seq += len(claims)
-        entry.acked = len(self._declared) - weight
-        entry.pending = weight + len(self._readers) + len(self._away)
+        entry.acked = len(self.roster.declared) - weight
+        entry.pending = weight + len(self.roster.reading) + len(self.roster.away)
         if not entry.pending:
             self._resolve(entry)
             return Published(first_seq, (), None)
         self._unresolved[entry] = None
-        woken = self._deliver(entry) if self._readers else ()
-        return Published(first_seq, woken, self._spill(entry, tuple(self._away)) if self._away else None)
+        woken = self._deliver(entry) if self.roster.reading else ()
+        return Published(first_seq, woken, self._spill(entry, tuple(self.roster.away)) if self.roster.away else None)
 
     def begin(self, reader: Reader) -> Entry | None:
         """Let the reader go on to its next entry, which ends the one it is at; None: nothing waits, and it is idle.
@@ -152,7 +130,7 @@ class Ledger:
                 self.full.discard(reader)
             reader.open = reader.queue.popleft()
         else:
-            reader.idle = reader.live and reader in self._readers
+            reader.idle = reader.live and reader in self.roster.reading
             return None
         reader.begun = self.now
         reader.settled = False
@@ -262,27 +240,12 @@ class Ledger:
         for reader in readers:
             if stop:
                 self.put_back(reader)
-            for entry in (*self._moved(reader), *self._not_begun(reader)):
+            for entry in (*self._moved(reader), *reader.take_not_begun()):
                 owing.setdefault(entry, []).append(reader)
-            self._readers.pop(reader, None)
+            self.roster.send_away(reader)
             self.full.discard(reader)
-            self._away[reader] = None
             reader.live = reader.idle = False
         return [self._spill(entry, tuple(owing[entry])) for entry in sorted(owing, key=attrgetter("order"))]
-
-    def found(self, reader: Reader, number: int) -> None:
-        """Say which number in the backlog has what the reader was at when that was spilled: it is not read again."""
-        entry, reader.moved = reader.moved, None
-        if entry is not None:
-            entry.number = number
-            reader.unsettled[number] = None
-            if entry.answer is not None:
-                self._settle(entry, entry.answer)
-
-    def settled(self, reader: Reader, numbers: Iterable[int]) -> None:
-        """Record that these are gone from the reader's backlog."""
-        for number in numbers:
-            reader.unsettled.pop(number, None)
 
     def look_back(self, reader: Reader) -> None:
         """Let a live reader read its backlog again before it goes on."""
@@ -290,23 +253,21 @@ class Ledger:
 
     def catch_up(self, reader: Reader) -> None:
         """Let a reader that is away collect what is published from now on."""
-        if reader in self._away:
-            del self._away[reader]
-            self._readers[reader] = None
+        self.roster.fetch_back(reader)
 
     def go_live(self, reader: Reader) -> None:
         """Let a reader that collects read what it collected: its backlog is empty, and all its spills are confirmed."""
-        reader.live = reader in self._readers
+        reader.live = reader in self.roster.reading
         reader.moved = None
 
     def leave(self, reader: Reader) -> None:
         """Let the reader go: what it is at ends, what it never read fails, what it derived may still be confirmed."""
         self._remove(reader)
         self.end(reader)
-        for entry in self._not_begun(reader):
+        for entry in reader.take_not_begun():
             self._failed(entry, reader)
         if reader.unconfirmed:
-            self._leaving[reader] = None
+            self.roster.leaving[reader] = None
 
     def fail(self, reader: Reader) -> None:
         """Fail all that the reader owes, and let it go."""
@@ -334,67 +295,20 @@ class Ledger:
 
     def overdue(self, now: float) -> list[Reader]:
         """Return the readers, also those that have left, that owe an answer for longer than the ack timeout."""
-        return [reader for reader, due in self._due() if due <= now]
+        return [reader for reader, due in self.roster.due(self.ack_timeout) if due <= now]
 
     def deadline(self) -> float | None:
         """Return when the next reader is overdue; None: no reader owes anything."""
-        return min((due for _, due in self._due()), default=None)
-
-    def oldest_unresolved(self) -> Entry | None:
-        """Return the oldest entry that someone owes an answer to."""
-        return next(iter(self._unresolved), None)
+        return min((due for _, due in self.roster.due(self.ack_timeout)), default=None)
 
     def readers_before(self, entry: Entry) -> list[Reader]:
         """Return the readers that are at `entry` or have not come to it; linear in what waits for them."""
-        return [reader for readers in (self._readers, self._away) for reader in readers if reader.has_not_ended(entry)]
-
-    def take_ready(self) -> Batch | None:
-        """Return the resolved beginning of a lane, which is then busy until `advanced`; None: no lane has one."""
-        if not self.ready:
-            return None
-        lane = self.ready.popleft()
-        entries = lane.entries
-        items: list[AdvanceItem] = []
-        taken: list[Entry] = []
-        position = None
-        while entries and not entries[0].pending:
-            entry = entries.popleft()
-            position = entry.position
-            items.append(AdvanceItem(entry.payload, _outcome(entry.acked, entry.failed, entry.rejected, entry.spilled)))
-            if self.keeps_custody:
-                taken.append(entry)
-        lane.busy = True
-        lane.in_flight = len(items)
-        return Batch(lane, items, position, taken)
-
-    def advanced(self, batch: Batch) -> None:
-        """Take an advanced batch off the books; its lane may go on, and is forgotten where nothing of it is left."""
-        lane = batch.lane
-        lane.busy = False
-        lane.in_flight = 0
-        lane.advanced = batch.position
-        self.outstanding -= len(batch.items)
-        self.counts.advanced += len(batch.items)
-        if not lane.entries:
-            del self.lanes[lane.key]
-        elif not lane.entries[0].pending:
-            self.ready.append(lane)
-
-    def _count_owed(self) -> None:
-        readers = (reader.trigger_id for readers in (self._readers, self._away) for reader in readers)
-        self._owed = tuple(sorted((*self._declared, *readers)))
-
-    def _due(self) -> Iterator[tuple[Reader, float]]:
-        for readers in (self._readers, self._away, self._leaving):
-            for reader in readers:
-                due = reader.due(self.ack_timeout)
-                if due is not None:
-                    yield reader, due
+        return self.roster.before(entry)
 
     def _deliver(self, entry: Entry) -> list[Reader]:
         woken = []
         limit = self.queue_limit
-        for reader in self._readers:
+        for reader in self.roster.reading:
             queue = reader.queue
             queue.append(entry)
             if reader.idle:
@@ -414,19 +328,8 @@ class Ledger:
         return Spill(seq, entry, readers)
 
     def _remove(self, reader: Reader) -> None:
-        self._readers.pop(reader, None)
-        self._away.pop(reader, None)
-        self._leaving.pop(reader, None)
+        self.roster.remove(reader)
         self.full.discard(reader)
-        self._count_owed()
-
-    @staticmethod
-    def _not_begun(reader: Reader) -> list[Entry]:
-        """Take from the reader all that it has not begun."""
-        waiting = [*reader.queue] if reader.held is None else [reader.held, *reader.queue]
-        reader.held = None
-        reader.queue.clear()
-        return waiting
 
     def _all_owed(self, reader: Reader) -> list[Entry]:
         """Take from the reader all that it owes, but for its claims."""
@@ -437,7 +340,7 @@ class Ledger:
             self._forget(binding)
         if entry is not None:
             owed.append(entry)
-        return owed + self._not_begun(reader)
+        return owed + reader.take_not_begun()
 
     def _settle_open(self, reader: Reader) -> Entry | None:
         """Take from the reader what it is at and has not answered, with all that was bound to it."""
@@ -450,14 +353,6 @@ class Ledger:
             reader.binding = None
         return entry
 
-    def _drop_kept(self, entry: Kept) -> None:
-        reader = entry.reader
-        del self._unresolved[entry]
-        if reader.moved is entry:
-            reader.moved = None
-        if entry.number is not None:
-            reader.unsettled.pop(entry.number, None)
-
     def _moved(self, reader: Reader) -> tuple[Entry, ...]:
         """Take from the reader what it is at, and let it go on with what will be kept of it."""
         entry = reader.open
@@ -469,25 +364,12 @@ class Ledger:
             reader.binding.entry = kept
         return (entry,)
 
-    def _answer(self, entry: Kept) -> None:
-        answer: Answer = "filtered"
-        for kind, _ in entry.answers or ():
-            answer = _ANSWERS[kind]
-        entry.answer = answer
-        self._settle(entry, answer)
-
-    def _settle(self, entry: Kept, answer: Answer) -> None:
-        """Put the answer to a kept raw event where the caller finds it, once its number is known."""
-        if entry.number is not None:
-            entry.reader.answers.append((entry.number, answer))
-            self.settling[entry.reader] = None
-
     def _close(self, binding: Binding) -> None:
         """End a binding of which all is confirmed."""
         reader, entry = binding.reader, binding.entry
         del reader.unconfirmed[binding]
-        if self._leaving and not reader.unconfirmed:
-            self._leaving.pop(reader, None)
+        if self.roster.leaving and not reader.unconfirmed:
+            self.roster.leaving.pop(reader, None)
         if binding.rejected:
             self._rejected(entry, "dead_lettered", reader)
             return
@@ -516,46 +398,3 @@ class Ledger:
             if not reader.claims:
                 self.drainable.append(reader)
         self._answered(entry, weight)
-
-    def _acked(self, entry: Entry) -> None:
-        # The way of nearly every answer: `_answered`, written out.
-        entry.acked += 1
-        entry.pending -= 1
-        if not entry.pending:
-            del self._unresolved[entry]
-            self._resolve(entry)
-
-    def _rejected(self, entry: Entry, kind: Kind, reader: Reader) -> None:
-        if entry.answers is not None:
-            entry.answers.append((kind, reader.who))
-        entry.rejected += 1
-        self._answered(entry, 1)
-
-    def _failed(self, entry: Entry, reader: Reader) -> None:
-        if entry.answers is not None:
-            entry.answers.append(("failed", reader.who))
-        entry.failed += 1
-        self._answered(entry, 1)
-
-    def _answered(self, entry: Entry, weight: int) -> None:
-        entry.pending -= weight
-        if not entry.pending:
-            del self._unresolved[entry]
-            self._resolve(entry)
-
-    def _resolve(self, entry: Entry) -> None:
-        if isinstance(entry, Kept):
-            self._answer(entry)
-            return
-        counts = self.counts
-        counts.resolved += 1
-        counts.ack_seconds += self.now - entry.published
-        if entry.rejected or entry.failed or entry.spilled:
-            counts.rejected += entry.rejected > 0
-            counts.failed += entry.failed > 0
-            counts.spilled += entry.spilled > 0
-        elif not entry.derived:
-            counts.filtered += 1
-        lane = entry.lane
-        if lane.entries[0] is entry and not lane.busy:
-            self.ready.append(lane)

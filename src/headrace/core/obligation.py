@@ -1,4 +1,4 @@
-"""What the ledger keeps books of: entries in lanes, and who owes them an answer. Only the ledger changes these."""
+"""What the ledger keeps books of: entries in lanes, and who owes them an answer. Only the ledger and its parts change these."""
 
 from __future__ import annotations
 
@@ -177,6 +177,13 @@ class Reader:
         if self.open is not None and not self.settled:
             return self.open
         return self.queue[0] if self.queue else None
+
+    def take_not_begun(self) -> list[Entry]:
+        """Take from the reader all that it has not begun."""
+        waiting = [*self.queue] if self.held is None else [self.held, *self.queue]
+        self.held = None
+        self.queue.clear()
+        return waiting
 
     def has_not_ended(self, entry: Entry) -> bool:
         """Whether the reader is at `entry` or has not come to it; linear in what waits for it."""

@@ -19,18 +19,18 @@ from headrace.core.obligation import Counts, Reader
 from headrace.errors import AckTimeout, StreamEnded, StreamError, SubscriberOverflow
 from headrace.streams.backlog import Backlog
 from headrace.streams.drain import Drain
+from headrace.streams.fanout import FanOut
 from headrace.streams.mailbox import Mailbox, Ties
-from headrace.streams.matched import Malformed, Matched, StreamSink, WatchSink
+from headrace.streams.matched import StreamSink, WatchSink
 from headrace.streams.policy import StreamPolicy
 from headrace.streams.pump import Pump
 from headrace.streams.recorder import Recorder
 from headrace.streams.registered import Registered
 from headrace.streams.settler import Settler
-from headrace.streams.trouble import Trouble, lane_name
-from headrace.streams.watches import Wanted, WatchSet
+from headrace.streams.trouble import Trouble
+from headrace.streams.watches import WatchSet
 from headrace.triggers.base import stream_name
 from headrace.triggers.producer import SharedStreamProducer
-from headrace.triggers.raw import RawEvent
 
 log = structlog.get_logger(__name__)
 
@@ -70,9 +70,8 @@ class Group:
         self.producer: SharedStreamProducer | None = None
         timeout = policy.ack_timeout if acks else float("inf")
         self._recorder = recorder if acks else None
-        self.ledger = Ledger(policy.max_subscriber_queue, timeout, first_seq, counts, self._recorder is not None)
+        self.ledger = Ledger(policy.max_subscriber_queue, timeout, first_seq, counts=counts, keeps_custody=self._recorder is not None)
         self.mailboxes: dict[int, Mailbox] = {}
-        self.watches = WatchSet({})
         self._registered: Registered | None = None
         if acks and isinstance(sink, StreamSink):
             self._registered = Registered(self.name, self.ledger, sink, max_attempts=policy.max_attempts)
@@ -81,6 +80,15 @@ class Group:
         self._sink = sink
         self._on_end = on_end
         self._pump = Pump(self.ledger, policy, recorder=self._recorder, give_up=self._give_up, made_room=self._made_room)
+        self._fan_out = FanOut(
+            self.name,
+            self.ledger,
+            sink,
+            mailboxes=self.mailboxes,
+            registered=self._registered,
+            clock=policy.clock,
+            ready=self._pump.wake,
+        )
         self._backlogs: dict[int, Backlog] = {}
         self._settler = Settler(self.ledger, policy, lambda reader: self._backlogs.get(reader.trigger_id))
         self._ties = Ties(self.ledger, policy.clock, self._changed, self._refuse, acks)
@@ -95,6 +103,11 @@ class Group:
     def task(self) -> asyncio.Task[None]:
         """The task that all others of the group are part of."""
         return self._running
+
+    @property
+    def watches(self) -> WatchSet:
+        """The watches that are declared just now."""
+        return self._fan_out.watches
 
     @property
     def state(self) -> str:
@@ -141,7 +154,7 @@ class Group:
         for trigger_id in watches.trigger_ids:
             if trigger_id in self.mailboxes or (self._registered is not None and trigger_id in self._registered):
                 raise StreamError(f"Trigger {trigger_id} is subscribed to the shared stream {self.name} already.")
-        self.watches = watches
+        self._fan_out.watches = watches
         self.ledger.declare(watches.trigger_ids)
 
     def leave(self, trigger_id: int) -> None:
@@ -289,7 +302,7 @@ class Group:
                     break
                 if self.ledger.full:
                     await self._overflow()
-                self._fan_out(producer, raw, payload)
+                self._fan_out.publish(producer, raw, payload)
                 stretch += 1
                 if not self._has_room():
                     await self._wait_for_room()
@@ -328,38 +341,6 @@ class Group:
         while not self._has_room():
             self._room.clear()
             await self._room.wait()
-
-    def _fan_out(self, producer: SharedStreamProducer, raw: Any, payload: Any) -> None:
-        ledger = self.ledger
-        lane = producer.get_advance_lane(payload)
-        position = producer.get_position(payload)
-        if position is None and isinstance(raw, RawEvent):
-            position = raw.position
-        if self.watches:
-            lane_text = lane_name(lane)
-            wanted = self.watches.wants(raw, lane_text, position)
-            claims = [self.watches.trigger_ids] if wanted.malformed is not None else [ids for _, ids in wanted.groups]
-        else:
-            lane_text, wanted, claims = "", None, []
-        first_seq, woken, spill = ledger.publish(raw, payload, lane=lane, now=self._policy.clock(), position=position, claims=claims)
-        for reader in woken:
-            self.mailboxes[reader.trigger_id].wake()
-        if spill is not None and self._registered is not None:
-            self._registered.hand_over(spill)
-        if wanted is not None:
-            self._hand_over(wanted, first_seq, lane_text, position)
-        if ledger.ready:
-            self._pump.wake()
-
-    def _hand_over(self, wanted: Wanted, first_seq: int, lane: str, position: int | None) -> None:
-        sink = self._sink
-        if sink is None:
-            raise StreamError("There are declared watches, but no sink.")
-        if wanted.malformed is not None:
-            sink.malformed(Malformed(first_seq, self.name, lane, position, wanted.raw, wanted.malformed, self.watches.trigger_ids))
-            return
-        for seq, (envelope, trigger_ids) in enumerate(wanted.groups, first_seq):
-            sink.matched(Matched(seq, self.name, lane, position, wanted.raw, wanted.value, envelope, trigger_ids))
 
     async def _time(self) -> None:
         """Fail those who do not answer in time; sleeps to the oldest deadline, or to the first that can come when nobody owes anything."""

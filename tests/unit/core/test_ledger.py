@@ -553,8 +553,10 @@ class Interleaving:
         assert counts.filtered == sum(not (row.derived or some) for row, some in zip(rows, told, strict=True))
         assert not self.books.lanes
         assert self.books.deadline() is None
-        empty = ("_readers", "_away", "_leaving", "_claims", "_bindings", "_unresolved", "ready", "full", "settling")
+        empty = ("_claims", "_bindings", "_unresolved", "ready", "full", "settling")
         assert [name for name in empty if getattr(self.books, name)] == []
+        roster = self.books.roster
+        assert not any((roster.reading, roster.away, roster.leaving))
 
 
 @pytest.mark.parametrize("first", range(0, 400, 40))
