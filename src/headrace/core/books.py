@@ -51,11 +51,12 @@ class Books:
         items: list[AdvanceItem] = []
         taken: list[Entry] = []
         position = None
+        keeps_custody = self.keeps_custody
         while entries and not entries[0].pending:
             entry = entries.popleft()
             position = entry.position
             items.append(AdvanceItem(entry.payload, _outcome(entry.acked, entry.failed, entry.rejected, entry.spilled)))
-            if self.keeps_custody:
+            if keeps_custody:
                 taken.append(entry)
         lane.busy = True
         lane.in_flight = len(items)
@@ -123,7 +124,7 @@ class Books:
             self._resolve(entry)
 
     def _resolve(self, entry: Entry) -> None:
-        if isinstance(entry, Kept):
+        if entry.order < 0 and isinstance(entry, Kept):
             self._answer(entry)
             return
         counts = self.counts

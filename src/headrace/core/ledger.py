@@ -52,11 +52,6 @@ class Ledger(Books):
     _claims: dict[int, Claim] = field(default_factory=dict)
     _bindings: dict[int, Binding] = field(default_factory=dict)
 
-    @property
-    def has_readers(self) -> bool:
-        """Whether the next raw event has a reader that is not away."""
-        return bool(self.roster.reading)
-
     def join(self, trigger_id: int) -> Reader:
         """Return a new reader, which owes an answer to all that is published from now on."""
         reader = Reader(trigger_id)
@@ -90,7 +85,7 @@ class Ledger(Books):
         books = self.lanes.get(lane)
         if books is None:
             books = self.lanes[lane] = Lane(lane)
-        counts = self.counts
+        counts, roster = self.counts, self.roster
         self.now = now
         entry = Entry(raw, payload, books, position, now, counts.read)
         books.entries.append(entry)
@@ -98,23 +93,25 @@ class Ledger(Books):
         self.outstanding += 1
         counts.read += 1
         if self.keeps_custody:
-            entry.owed, entry.answers = self.roster.owed, []
+            entry.owed, entry.answers = roster.owed, []
         first_seq = self.next_seq
         weight = 0
         if claims:
             entry.derived = True
-            for seq, who in enumerate(claims, first_seq):
+            seq = first_seq
+            for who in claims:
                 self._claims[seq] = Claim(entry, who, "fired")
                 weight += len(who)
-            self.next_seq += len(claims)
-        entry.acked = len(self.roster.declared) - weight
-        entry.pending = weight + len(self.roster.reading) + len(self.roster.away)
+                seq += 1
+            self.next_seq = seq
+        entry.acked = len(roster.declared) - weight
+        entry.pending = weight + len(roster.reading) + len(roster.away)
         if not entry.pending:
             self._resolve(entry)
-            return Published(first_seq, (), None)
+            return first_seq, (), None
         self._unresolved[entry] = None
-        woken = self._deliver(entry) if self.roster.reading else ()
-        return Published(first_seq, woken, self._spill(entry, tuple(self.roster.away)) if self.roster.away else None)
+        woken = self._deliver(entry) if roster.reading else ()
+        return first_seq, woken, self._spill(entry, tuple(roster.away)) if roster.away else None
 
     def begin(self, reader: Reader) -> Entry | None:
         """Let the reader go on to its next entry, which ends the one it is at; None: nothing waits, and it is idle.
@@ -124,17 +121,18 @@ class Ledger(Books):
         if reader.open is not None:
             self.end(reader)
         if reader.held is not None:
-            reader.open, reader.held = reader.held, None
+            entry, reader.held = reader.held, None
         elif reader.live and reader.queue:
             if self.full:
                 self.full.discard(reader)
-            reader.open = reader.queue.popleft()
+            entry = reader.queue.popleft()
         else:
             reader.idle = reader.live and reader in self.roster.reading
             return None
+        reader.open = entry
         reader.begun = self.now
         reader.settled = False
-        return reader.open
+        return entry
 
     def begin_kept(
         self, reader: Reader, number: int, raw: Any, text: str, lane: str, *, position: int | None = None, attempts: int = 0
@@ -153,15 +151,16 @@ class Ledger(Books):
         entry = reader.open
         if entry is None or reader.settled:
             return None
+        seq = self.next_seq
+        self.next_seq = seq + 1
         binding = reader.binding
         if binding is None:
             binding = reader.binding = Binding(reader, entry)
             reader.unconfirmed[binding] = None
-        seq = self.next_seq
-        self.next_seq = seq + 1
-        binding.seqs.add(seq)
+            entry.derived = True
+        binding.seqs.append(seq)
+        binding.owed += 1
         self._bindings[seq] = binding
-        entry.derived = True
         return seq
 
     def end(self, reader: Reader) -> None:
@@ -174,21 +173,18 @@ class Ledger(Books):
             self._acked(entry)
             return
         binding.closed = True
-        if not binding.seqs:
+        if not binding.owed:
             self._close(binding)
 
-    def confirm(self, seqs: Iterable[int]) -> None:
-        """Record that these are durable."""
-        for seq in seqs:
-            claim = self._claims.pop(seq, None)
-            if claim is not None:
-                self._confirm_claim(seq, claim)
-                continue
-            binding = self._bindings.pop(seq, None)
-            if binding is not None:
-                binding.seqs.discard(seq)
-                if binding.closed and not binding.seqs:
-                    self._close(binding)
+    def confirm(self, seq: int) -> None:
+        """Record that what `seq` stands for is durable."""
+        binding = self._bindings.pop(seq, None)
+        if binding is not None:
+            binding.owed -= 1
+            if binding.closed and not binding.owed:
+                self._close(binding)
+        elif (claim := self._claims.pop(seq, None)) is not None:
+            self._confirm_claim(seq, claim)
 
     def mark_rejected(self, seq: int) -> None:
         """Let what `seq` stands for, once it is confirmed, count as rejected: what is durable is a dead letter."""
@@ -301,21 +297,16 @@ class Ledger(Books):
         """Return when the next reader is overdue; None: no reader owes anything."""
         return min((due for _, due in self.roster.due(self.ack_timeout)), default=None)
 
-    def readers_before(self, entry: Entry) -> list[Reader]:
-        """Return the readers that are at `entry` or have not come to it; linear in what waits for them."""
-        return self.roster.before(entry)
-
     def _deliver(self, entry: Entry) -> list[Reader]:
         woken = []
-        limit = self.queue_limit
         for reader in self.roster.reading:
-            queue = reader.queue
-            queue.append(entry)
+            reader.queue.append(entry)
             if reader.idle:
                 reader.idle = False
                 woken.append(reader)
-            if len(queue) >= limit:
-                self.full.add(reader)
+        # What is queued is outstanding: below the limit nobody's queue can be full.
+        if self.outstanding >= self.queue_limit:
+            self.full.update(reader for reader in self.roster.reading if len(reader.queue) >= self.queue_limit)
         return woken
 
     def _spill(self, entry: Entry, readers: tuple[Reader, ...]) -> Spill:
@@ -375,13 +366,18 @@ class Ledger(Books):
             return
         if entry.answers is not None:
             entry.answers.append(("fired", reader.who))
-        self._acked(entry)
+        # The way of nearly every answer: `_acked`, written out.
+        entry.acked += 1
+        entry.pending -= 1
+        if not entry.pending:
+            del self._unresolved[entry]
+            self._resolve(entry)
 
     def _forget(self, binding: Binding) -> None:
         """Give up on what of a binding is not confirmed."""
         del binding.reader.unconfirmed[binding]
         for seq in binding.seqs:
-            del self._bindings[seq]
+            self._bindings.pop(seq, None)
 
     def _confirm_claim(self, seq: int, claim: Claim) -> None:
         entry, kind, weight = claim.entry, claim.kind, len(claim.who)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from headrace.core.custody import Answer, Kind
 from headrace.core.outcome import AdvanceItem
@@ -90,14 +90,15 @@ class Lane:
 
 
 class Binding:
-    """What a reader derived from one entry, until all of it is confirmed."""
+    """What a reader derived from one entry, until all of it is confirmed. `seqs` are all of it, `owed` how many are not."""
 
-    __slots__ = ("closed", "entry", "reader", "rejected", "seqs")
+    __slots__ = ("closed", "entry", "owed", "reader", "rejected", "seqs")
 
     def __init__(self, reader: Reader, entry: Entry) -> None:
         self.reader = reader
         self.entry = entry
-        self.seqs: set[int] = set()
+        self.seqs: list[int] = []
+        self.owed = 0
         self.closed = False
         self.rejected = False
 
@@ -229,12 +230,8 @@ class Spill(NamedTuple):
     readers: tuple[Reader, ...]
 
 
-class Published(NamedTuple):
-    """What `publish` did: claim `i` has the seq `first_seq + i`, these readers, idle until now, have something to read; `spill`."""
-
-    first_seq: int
-    woken: Sequence[Reader]
-    spill: Spill | None
+Published: TypeAlias = tuple[int, Sequence[Reader], Spill | None]
+"""What `publish` did: claim `i` has this seq plus `i`, these readers, idle until now, have something to read; what is to be kept."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headrace.core.ledger import Ledger
@@ -49,9 +49,17 @@ class FanOut:
         if watches:
             lane_text = lane_name(lane)
             wanted = watches.wants(raw, lane_text, position)
-            claims = [watches.trigger_ids] if wanted.malformed is not None else [ids for _, ids in wanted.groups]
+            groups = wanted.groups
+            if len(groups) == 1:
+                claims: Sequence[tuple[int, ...]] = (groups[0][1],)
+            elif wanted.malformed is not None:
+                claims = (watches.trigger_ids,)
+            else:
+                claims = [trigger_ids for _, trigger_ids in groups]
         else:
-            lane_text, wanted, claims = "", None, []
+            lane_text, wanted, claims = "", None, ()
+        # Whoever makes something ready wakes the pump: what was ready before needs no second call.
+        was_ready = bool(ledger.ready)
         first_seq, woken, spill = ledger.publish(raw, payload, lane=lane, now=self._clock(), position=position, claims=claims)
         for reader in woken:
             self._mailboxes[reader.trigger_id].wake()
@@ -59,7 +67,7 @@ class FanOut:
             self._registered.hand_over(spill)
         if wanted is not None:
             self._hand_over(wanted, first_seq, lane_text, position)
-        if ledger.ready:
+        if not was_ready and ledger.ready:
             self._ready()
 
     def _hand_over(self, wanted: Wanted, first_seq: int, lane: str, position: int | None) -> None:
@@ -69,5 +77,7 @@ class FanOut:
         if wanted.malformed is not None:
             sink.malformed(Malformed(first_seq, self._stream, lane, position, wanted.raw, wanted.malformed, self.watches.trigger_ids))
             return
-        for seq, (envelope, trigger_ids) in enumerate(wanted.groups, first_seq):
+        seq = first_seq
+        for envelope, trigger_ids in wanted.groups:
             sink.matched(Matched(seq, self._stream, lane, position, wanted.raw, wanted.value, envelope, trigger_ids))
+            seq += 1

@@ -297,14 +297,15 @@ class Group:
                 self._pump.custody = Custody(self.name, await self._recorder.marks(self.name))
             stream = producer.open_stream()
             stretch = 0
+            ledger, publish, most = self.ledger, self._fan_out.publish, self._policy.max_outstanding
             async for raw, payload in stream:
                 if self._ended:
                     break
-                if self.ledger.full:
+                if ledger.full:
                     await self._overflow()
-                self._fan_out.publish(producer, raw, payload)
+                publish(producer, raw, payload)
                 stretch += 1
-                if not self._has_room():
+                if (ledger.full or ledger.outstanding >= most) and not self._has_room():
                     await self._wait_for_room()
                 elif stretch % POLL_STRETCH == 0:
                     await asyncio.sleep(0)

@@ -95,6 +95,7 @@ class SharedStreamManager:
             max_advances=max_advances,
         )
         self._around = Around(policy, sink, recorder)
+        self._clock = clock
         self._groups: dict[Hashable, Group] = {}
         self._running: dict[int, Group] = {}
         self._counts: dict[Hashable, Counts] = {}
@@ -213,7 +214,6 @@ class SharedStreamManager:
 
     def confirm_persisted(self, seqs: Iterable[int]) -> None:
         """Record that these are durable; those that are unknown, late or doubled change nothing."""
-        running = self._running
         touched: Group | None = None
         number = -1
         for seq in seqs:
@@ -221,12 +221,15 @@ class SharedStreamManager:
                 if touched is not None:
                     touched.confirmed()
                 number = seq >> SEQ_BITS
-                touched = running.get(number)
+                touched = self._running.get(number)
                 if touched is not None:
-                    touched.ledger.now = self._around.policy.clock()
+                    ledger = touched.ledger
+                    ledger.now = self._clock()
+                    was_ready = bool(ledger.ready)
             if touched is not None:
-                touched.ledger.confirm((seq,))
-        if touched is not None:
+                ledger.confirm(seq)
+        # Whoever makes something ready wakes the pump: what was ready before needs no second call.
+        if touched is not None and (ledger.settling or ledger.drainable or (not was_ready and ledger.ready)):
             touched.confirmed()
 
     def mark_rejected(self, seq: int) -> None:

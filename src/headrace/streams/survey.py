@@ -46,7 +46,7 @@ def _behind(lane: LaneStatistics) -> tuple[int, int]:
 
 
 def _holder(group: Group, entry: Entry) -> str:
-    busy = [reader.trigger_id for reader in group.ledger.readers_before(entry)]
+    busy = [reader.trigger_id for reader in group.ledger.roster.before(entry)]
     if not busy:
         return STORE
     return f"trigger {busy[0]}" if len(busy) == 1 else f"trigger {busy[0]} and {len(busy) - 1} more"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from typing import Literal
 
 import pytest
@@ -15,6 +16,11 @@ ACKED = AdvanceOutcome(1, 0)
 
 def ledger(queue_limit: int = 100, ack_timeout: float = 10.0) -> Ledger:
     return Ledger(queue_limit, ack_timeout)
+
+
+def confirm(books: Ledger, seqs: Iterable[int]) -> None:
+    for seq in seqs:
+        books.confirm(seq)
 
 
 def advance(books: Ledger) -> list[tuple[object, AdvanceOutcome]]:
@@ -58,11 +64,11 @@ def test_what_was_derived_must_be_confirmed() -> None:
     assert first is not None
     assert second is not None
     books.end(reader)
-    books.confirm([first, 999, first])
+    confirm(books, [first, 999, first])
     assert advance(books) == []
-    books.confirm([second])
+    confirm(books, [second])
     assert advance(books) == [("p", ACKED)]
-    books.confirm([first, second])
+    confirm(books, [first, second])
     assert books.counts.filtered == 0
 
 
@@ -73,7 +79,7 @@ def test_a_confirmation_may_come_before_the_reader_goes_on() -> None:
     books.begin(reader)
     seq = books.bind(reader)
     assert seq is not None
-    books.confirm([seq])
+    confirm(books, [seq])
     assert books.take_ready() is None
     books.end(reader)
     assert advance(books) == [("p", ACKED)]
@@ -91,7 +97,7 @@ def test_a_reject_counts_at_once_and_only_once() -> None:
     assert not books.reject(reader)
     assert books.bind(reader) is None
     assert bound is not None
-    books.confirm([bound])
+    confirm(books, [bound])
     books.end(reader)
     assert books.counts.rejected == 1
 
@@ -120,7 +126,7 @@ def test_one_that_left_is_still_confirmed_or_overdue() -> None:
         books.leave(reader)
     first = seqs[left]
     assert first is not None
-    books.confirm([first])
+    confirm(books, [first])
     assert books.overdue(9.9) == []
     assert books.overdue(10) == [late]
     books.fail(late)
@@ -164,13 +170,13 @@ def test_claims_are_counted_in_bulk_and_never_overdue() -> None:
     books = ledger(ack_timeout=1)
     books.declare(tuple(range(100)))
     published = books.publish("raw", "p", lane=None, now=0, claims=(tuple(range(7)), (7, 8, 9)))
-    assert published.first_seq == 0
+    assert published[0] == 0
     assert books.overdue(1000) == []
     books.mark_rejected(1)
     books.mark_rejected(1000)
-    books.confirm([0])
+    confirm(books, [0])
     assert books.take_ready() is None
-    books.confirm([1])
+    confirm(books, [1])
     assert advance(books) == [("p", AdvanceOutcome(97, 0, 3))]
 
 
@@ -183,27 +189,27 @@ def test_a_bound_seq_can_be_marked_rejected() -> None:
     assert seq is not None
     books.mark_rejected(seq)
     books.end(reader)
-    books.confirm([seq])
+    confirm(books, [seq])
     assert advance(books) == [("p", AdvanceOutcome(0, 0, 1))]
 
 
 def test_a_lane_advances_in_order_one_batch_at_a_time_and_others_do_not_wait() -> None:
     books = ledger()
     books.declare((1,))
-    seqs = [books.publish("raw", n, lane=n % 2, now=0, position=n, claims=((1,),)).first_seq for n in range(6)]
-    books.confirm(seqs[2:])
+    seqs = [books.publish("raw", n, lane=n % 2, now=0, position=n, claims=((1,),))[0] for n in range(6)]
+    confirm(books, seqs[2:])
     assert books.take_ready() is None
-    books.confirm([seqs[1]])
+    confirm(books, [seqs[1]])
     odd = books.take_ready()
     assert odd is not None
     assert [item.broker_payload for item in odd.items] == [1, 3, 5]
-    books.confirm([seqs[0]])
+    confirm(books, [seqs[0]])
     even = books.take_ready()
     assert even is not None
     assert [item.broker_payload for item in even.items] == [0, 2, 4]
 
     late = books.publish("raw", 7, lane=1, now=0, position=7, claims=((1,),))
-    books.confirm([late.first_seq])
+    confirm(books, [late[0]])
     assert books.take_ready() is None, "lane 1 is in flight"
     assert books.lanes[1].outstanding == 4
     books.advanced(odd)
@@ -218,11 +224,11 @@ def test_a_lane_advances_in_order_one_batch_at_a_time_and_others_do_not_wait() -
 def test_an_advanced_lane_waits_for_what_is_not_resolved() -> None:
     books = ledger()
     books.declare((1,))
-    first = books.publish("raw", 0, lane=0, now=0, claims=((1,),)).first_seq
-    second = books.publish("raw", 1, lane=0, now=0, claims=((1,),)).first_seq
-    books.confirm([first])
+    first = books.publish("raw", 0, lane=0, now=0, claims=((1,),))[0]
+    second = books.publish("raw", 1, lane=0, now=0, claims=((1,),))[0]
+    confirm(books, [first])
     assert advance(books) == [(0, ACKED)]
-    books.confirm([second])
+    confirm(books, [second])
     assert advance(books) == [(1, ACKED)]
 
 
@@ -241,12 +247,12 @@ def test_only_idle_readers_are_woken() -> None:
     books = ledger()
     idle, busy = books.join(1), books.join(2)
     assert books.begin(idle) is None
-    assert books.publish("raw", 0, lane=0, now=0).woken == [idle]
-    assert books.publish("raw", 1, lane=0, now=0).woken == []
-    assert books.has_readers
+    assert books.publish("raw", 0, lane=0, now=0)[1] == [idle]
+    assert books.publish("raw", 1, lane=0, now=0)[1] == []
+    assert books.roster.reading
     books.fail(idle)
     books.leave(busy)
-    assert not books.has_readers
+    assert not books.roster.reading
 
 
 def test_who_holds_the_oldest() -> None:
@@ -259,11 +265,11 @@ def test_who_holds_the_oldest() -> None:
     books.begin(fast)
     books.bind(fast)
     books.begin(fast)
-    assert books.readers_before(oldest) == [slow]
+    assert books.roster.before(oldest) == [slow]
     books.begin(slow)
-    assert books.readers_before(oldest) == [slow]
+    assert books.roster.before(oldest) == [slow]
     books.reject(slow)
-    assert books.readers_before(oldest) == []
+    assert books.roster.before(oldest) == []
     assert books.oldest_unresolved() is oldest
     assert books.deadline() == 15
 
@@ -279,14 +285,14 @@ def test_what_a_reader_is_at_is_spilled_in_its_order_and_its_answer_settled_when
     seq = books.bind(reader)
     spills = books.spill([reader], stop=False)
     assert [spill.entry.raw for spill in spills] == ["a", "b", "c"]
-    books.confirm([spill.seq for spill in spills])
+    confirm(books, [spill.seq for spill in spills])
     assert [outcome for _, outcome in advance(books)] == [AdvanceOutcome(0, 0, 0, 1)] * 3
     assert books.drainable == [reader]
     books.found(reader, 7)
     assert books.begin(reader) is None
     assert reader.answers == []
     assert seq is not None
-    books.confirm([seq])
+    confirm(books, [seq])
     assert reader.answers == [(7, "fired")]
     assert list(books.settling) == [reader]
 
@@ -386,7 +392,7 @@ class Interleaving:
 
     def confirm(self) -> None:
         seqs = self.random.sample(self.seqs, min(len(self.seqs), self.random.randint(1, 6)))
-        self.books.confirm([*seqs, 10**9])
+        confirm(self.books, [*seqs, 10**9])
         for seq in seqs:
             self.model.confirm(seq)
 
@@ -531,7 +537,7 @@ class Interleaving:
             if not reader.registered:
                 self.books.leave(reader)
                 self.model.leave(reader)
-        self.books.confirm(self.seqs)
+        confirm(self.books, self.seqs)
         for seq in self.seqs:
             self.model.confirm(seq)
         self.settle_kept()
