@@ -25,9 +25,9 @@ class Behaving(BaseEventTrigger):
     `stuck_at`, `gate`: at this n it waits until the file is there. `hang_at`: at this n it waits for ever, once in its life.
     `cancel_at`: at this n it cancels itself, once.
     `late`: seconds its filter sleeps before it asks for the first message. `slow_start`: seconds its constructor blocks in a triggerer.
-    `fail_turns`: so many of its first turns raise before they ask for a message. `pause`: [m, seconds], it sleeps at each n that m divides.
-    `reject`, `poison`: [m, r], it refuses, or always fails on, each n with n % m == r. `only`: [m, r], it skips all other n. `pids`: a
-    folder in which it leaves a file named for each process that it runs in.
+    `fail_turns`, `return_turns`: so many of its first turns raise, or return, before they ask for a message. `pause`: [m, seconds],
+    it sleeps at each n that m divides. `reject`, `poison`: [m, r], it refuses, or always fails on, each n with n % m == r. `only`:
+    [m, r], it skips all other n. `pids`: a folder in which it leaves a file named for each process that it runs in.
     """
 
     def __init__(self, *, name: str, upstream: Mapping[str, Any], tag: str = "", how: Mapping[str, Any] | None = None) -> None:
@@ -55,6 +55,8 @@ class Behaving(BaseEventTrigger):
         self._turns += 1
         if self._turns <= self._how.get("fail_turns", 0):
             raise RuntimeError(f"turn {self._turns} of {self._name} does not start")
+        if self._turns <= self._how.get("return_turns", 0):
+            return
         if "late" in self._how:
             await asyncio.sleep(self._how["late"])
         async for event in super().filter_shared_stream(stream):

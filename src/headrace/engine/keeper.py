@@ -9,6 +9,7 @@ import structlog
 
 from headrace.engine.backoff import Backoff
 from headrace.engine.firing import Firing
+from headrace.errors import StreamEnded
 from headrace.wire.triggers import RunTrigger
 
 Failed = Callable[[int, BaseException], Awaitable[None]]
@@ -61,12 +62,22 @@ class Keeper:
                     backoff.reset()  # it got past what it failed on before: each raw event has waits of its own
                 await self._failed(self._workload.trigger_id, error)
                 await asyncio.sleep(backoff.next())
-                self._subscribe()
+                while (refusal := self._refusal()) is not None:
+                    await self._failed(self._workload.trigger_id, refusal)
+                    await asyncio.sleep(backoff.next())
         finally:
             await self._firing.leave()
 
+    def _refusal(self) -> Exception | None:
+        """Subscribe again; return what that raised."""
+        try:
+            self._subscribe()
+        except Exception as error:
+            return error
+        return None
+
     async def _one_turn(self) -> Exception | None:
-        """Run the trigger until it returns (None), raises, or is failed."""
+        """Run the trigger until it raises, is failed, or returns (None; on a shared stream that is an error)."""
         self._cause = None
         self._turn = asyncio.create_task(self._firing.run(), name=f"turn of {self._workload.name}")
         try:
@@ -82,6 +93,9 @@ class Keeper:
         if self._turn.cancelled():
             return self._why()
         error = self._turn.exception()
+        if error is None and self._firing.key is not None:
+            # It stays registered: what is read from now on would be kept for it and never asked for.
+            return StreamEnded("The filter returned; it is expected to read for as long as the stream lives.")
         if error is None or isinstance(error, Exception):
             return error
         raise error

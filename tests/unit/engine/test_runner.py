@@ -171,6 +171,27 @@ async def test_a_filter_that_cancels_itself_is_started_again(upstream: Memory, w
     assert api.failed == [(1, "RuntimeError")]
 
 
+async def test_a_filter_that_returns_is_started_again_and_misses_nothing(upstream: Memory, waits: list[int]) -> None:
+    api = Api()
+    async with running(api, workload(1, upstream, {"return_turns": 2}), workload(2, upstream)):
+        await until(lambda: len(api.fired(1)) == 40 and len(api.fired(2)) == 40 and not api.kept.get(1))
+    assert api.failed == [(1, "StreamEnded")] * 2
+
+
+async def test_what_is_redriven_for_a_watch_is_asked_of_it_again(upstream: Memory, waits: list[int]) -> None:
+    api = Api(number=2)
+    place = {"stream": upstream.stream_key(), "lane": "one", "attempts": 0}
+    api.kept[1] = [
+        BacklogItem.model_validate({"number": 1, "position": 900, "raw": '{"n": 900}', **place}),
+        BacklogItem.model_validate({"number": 2, "position": 901, "raw": "still broken", **place}),
+    ]
+    async with running(api, watch(1, upstream)) as runner:
+        runner.drain({1: 2})
+        await until(lambda: len(api.fired(1)) == 41 and not api.kept[1])
+    assert api.fired(1)[-1] == 900
+    assert api.letters == []  # the letter that stands for the broken one opens again when it is settled
+
+
 async def test_all_owe_what_comes_when_a_stream_opens_again_whoever_opens_it(upstream: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     api = Api()
     opened = 0
