@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 from headrace.core.custody import Answer, Kind
@@ -18,6 +18,8 @@ from headrace.core.obligation import Batch, Counts, Entry, Kept, Lane, Reader
 from headrace.core.outcome import AdvanceItem, AdvanceOutcome
 
 _outcome = lru_cache(4096)(AdvanceOutcome)
+_item: Final = partial(tuple.__new__, AdvanceItem)
+"""`AdvanceItem` of a pair, without the detour that every named tuple takes in Python."""
 _ANSWERS: Final[dict[Kind, Answer]] = {"fired": "fired", "rejected": "rejected", "dead_lettered": "dead_lettered"}
 
 
@@ -55,7 +57,7 @@ class Books:
         while entries and not entries[0].pending:
             entry = entries.popleft()
             position = entry.position
-            items.append(AdvanceItem(entry.payload, _outcome(entry.acked, entry.failed, entry.rejected, entry.spilled)))
+            items.append(_item((entry.payload, _outcome(entry.acked, entry.failed, entry.rejected, entry.spilled))))
             if keeps_custody:
                 taken.append(entry)
         lane.busy = True
@@ -96,14 +98,6 @@ class Books:
             reader.moved = None
         if entry.number is not None:
             reader.unsettled.pop(entry.number, None)
-
-    def _acked(self, entry: Entry) -> None:
-        # The way of nearly every answer: `_answered`, written out.
-        entry.acked += 1
-        entry.pending -= 1
-        if not entry.pending:
-            del self._unresolved[entry]
-            self._resolve(entry)
 
     def _rejected(self, entry: Entry, kind: Kind, reader: Reader) -> None:
         if entry.answers is not None:

@@ -18,8 +18,7 @@ A *registered* reader never fails. It owes its answers whether it runs or not, a
 Only who is live reads its queue, in which is nothing older than what was spilled. Before that it reads its backlog: `begin_kept` puts one
 kept raw event on the books, which is answered as any other; the answer is found in `settling`.
 
-The entries themselves, their lanes and their answers are in `Books`, who is read and who is away in `Roster`.
-
+The entries themselves, their lanes and their answers are in `Books`, who reads and who is away in `Roster`.
 Late, unknown and doubled confirmations change nothing. No operation is linear in what is outstanding: `publish` costs what its readers and
 claims are, `fail`, `leave`, `spill` and `drop` what the reader still owes; `overdue` and `deadline` look once at each reader.
 """
@@ -169,12 +168,17 @@ class Ledger(Books):
         reader.open = reader.binding = None
         if entry is None or reader.settled:
             return
-        if binding is None:
-            self._acked(entry)
+        if binding is not None:
+            binding.closed = True
+            if not binding.owed:
+                self._close(binding)
             return
-        binding.closed = True
-        if not binding.owed:
-            self._close(binding)
+        # The way of nearly every answer, with that in `_close`: `_answered`, written out.
+        entry.acked += 1
+        entry.pending -= 1
+        if not entry.pending:
+            del self._unresolved[entry]
+            self._resolve(entry)
 
     def confirm(self, seq: int) -> None:
         """Record that what `seq` stands for is durable."""
@@ -366,7 +370,6 @@ class Ledger(Books):
             return
         if entry.answers is not None:
             entry.answers.append(("fired", reader.who))
-        # The way of nearly every answer: `_acked`, written out.
         entry.acked += 1
         entry.pending -= 1
         if not entry.pending:

@@ -42,6 +42,7 @@ class Mailbox:
         self.trigger_id = reader.trigger_id
         self._ledger, self._clock, self._changed, self._refuse, self._acks = ties
         self._reader = reader
+        self._bind = self._ledger.bind
         self._drain = drain
         self._pulling = False
         self._waiter: asyncio.Future[None] | None = None
@@ -68,7 +69,8 @@ class Mailbox:
 
     def __anext__(self) -> Awaitable[Any]:
         # Not itself a coroutine, so that it runs in the filter's own context even where `wait_for` runs the waiting in a task of its own.
-        self._enter()
+        if current_stream.get() is not self:
+            current_stream.set(self)
         return self._next()
 
     def wake(self) -> None:
@@ -84,7 +86,7 @@ class Mailbox:
 
     def bind(self) -> int | None:
         """Return the seq of the trigger event that the filter has just yielded; None: there is nothing to confirm."""
-        return self._ledger.bind(self._reader) if self._acks and self._closed is None else None
+        return self._bind(self._reader) if self._acks and self._closed is None else None
 
     def refuse(self, reason: str | None) -> bool:
         """Reject the raw event that the filter is at, and say whether it is at one."""
