@@ -245,8 +245,8 @@ class Oracle:
         return dict(self.deployment.rows("SELECT name, fired FROM triggers"))
 
     def backlog(self) -> int:
-        """Return how much is kept for all triggers together."""
-        return int(self.deployment.rows("SELECT coalesce(sum(backlog), 0) FROM triggers")[0][0])
+        """How much is kept for triggers that are there; what was kept for a removed one stays until it comes back."""
+        return int(self.deployment.rows("SELECT coalesce(sum(backlog), 0) FROM triggers WHERE state <> 'removed'")[0][0])
 
     def fired(self, name: str, count: int, patience: float = PATIENCE) -> None:
         """Wait until a trigger has fired so often."""
