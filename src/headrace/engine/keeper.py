@@ -29,8 +29,7 @@ class Keeper:
         self._turn: asyncio.Task[None] | None = None
         self._cause: Exception | None = None
         self._log = structlog.get_logger(__name__).bind(trigger=workload.name)
-        subscribe()
-        self._task = asyncio.create_task(self._keep(), name=f"trigger {workload.name}")
+        self._task = asyncio.create_task(self._keep(self._refusal()), name=f"trigger {workload.name}")
 
     def fail(self, error: Exception) -> None:
         """End the present turn, whose filter may hang, and begin another: the stream has failed the subscriber."""
@@ -46,11 +45,15 @@ class Keeper:
         """Wait until it has ended."""
         await asyncio.wait({self._task})
 
-    async def _keep(self) -> None:
+    async def _keep(self, refusal: Exception | None) -> None:
         backoff = Backoff(first=0.5, most=60.0)
         loop = asyncio.get_running_loop()
         try:
             while True:
+                while refusal is not None:
+                    await self._failed(self._workload.trigger_id, refusal)
+                    await asyncio.sleep(backoff.next())
+                    refusal = self._refusal()
                 began = loop.time()
                 error = await self._one_turn()
                 if error is None:
@@ -62,14 +65,12 @@ class Keeper:
                     backoff.reset()  # it got past what it failed on before: each raw event has waits of its own
                 await self._failed(self._workload.trigger_id, error)
                 await asyncio.sleep(backoff.next())
-                while (refusal := self._refusal()) is not None:
-                    await self._failed(self._workload.trigger_id, refusal)
-                    await asyncio.sleep(backoff.next())
+                refusal = self._refusal()
         finally:
             await self._firing.leave()
 
     def _refusal(self) -> Exception | None:
-        """Subscribe again; return what that raised."""
+        """Subscribe; return what that raised: a user's trigger has a word in it."""
         try:
             self._subscribe()
         except Exception as error:

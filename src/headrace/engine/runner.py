@@ -21,10 +21,9 @@ from headrace.engine.outbox import Outbox
 from headrace.engine.recorder import ApiRecorder
 from headrace.engine.redrive import Redrive
 from headrace.engine.sealer import Sealer
-from headrace.errors import HeadraceError
 from headrace.ports.control_plane import TriggererControl
 from headrace.streams.hub import SharedStreamManager
-from headrace.triggers.base import stream_name
+from headrace.triggers.base import BaseTrigger, stream_name
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.triggers import RunTrigger
 
@@ -100,7 +99,8 @@ class Runner:
         for workload in workloads:
             try:
                 trigger = load_trigger(workload)
-            except HeadraceError as error:
+                firing = None if isinstance(trigger, WatchTrigger) else self._firing(workload, trigger)
+            except Exception as error:  # a user's trigger may raise anything: it is reported, and what is for it is kept
                 unloadable.append(workload)
                 await self._failed(workload.trigger_id, error)
                 continue
@@ -109,9 +109,7 @@ class Runner:
                 self._keys[workload.trigger_id] = key
                 self._watches[key][workload.trigger_id] = trigger
                 keys.add(key)
-            else:
-                backlog = ApiBacklog(self._api, workload.trigger_id, self._leases.epoch)
-                firing = Firing(workload, trigger, self.hub, self._outbox, backlog)
+            elif firing is not None:
                 if firing.key is not None:
                     self._keys[workload.trigger_id] = firing.key
                 firings.append((workload, firing))
@@ -153,6 +151,9 @@ class Runner:
                 self._redrive.start(trigger_id, watch)
             else:
                 self.hub.drain(trigger_id=trigger_id, key=key)
+
+    def _firing(self, workload: RunTrigger, trigger: BaseTrigger) -> Firing:
+        return Firing(workload, trigger, self.hub, self._outbox, ApiBacklog(self._api, workload.trigger_id, self._leases.epoch))
 
     def _register(self, firings: Sequence[Firing], unloadable: Sequence[RunTrigger]) -> None:
         registered: dict[Hashable, list[int]] = defaultdict(list)

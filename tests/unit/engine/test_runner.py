@@ -178,6 +178,26 @@ async def test_a_filter_that_returns_is_started_again_and_misses_nothing(upstrea
     assert api.failed == [(1, "StreamEnded")] * 2
 
 
+async def test_a_trigger_that_does_not_serialize_is_reported_and_started_when_it_does(
+    upstream: Memory, waits: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = Api()
+    first, second = workload(1, upstream), workload(2, upstream)
+    serialize, calls = Behaving.serialize, 0
+
+    def refusing(self: Behaving) -> tuple[str, dict[str, Any]]:
+        nonlocal calls
+        calls += 1
+        if calls <= 3:
+            raise RuntimeError("not yet")
+        return serialize(self)
+
+    monkeypatch.setattr(Behaving, "serialize", refusing)
+    async with running(api, first, second):
+        await until(lambda: len(api.fired(1)) == 40 and len(api.fired(2)) == 40)
+    assert {kind for _, kind in api.failed} == {"RuntimeError"}
+
+
 async def test_what_is_redriven_for_a_watch_is_asked_of_it_again(upstream: Memory, waits: list[int]) -> None:
     api = Api(number=2)
     place = {"stream": upstream.stream_key(), "lane": "one", "attempts": 0}
