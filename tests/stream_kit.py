@@ -147,6 +147,7 @@ class Runner:
         self.seqs: list[int | None] = []
         self.stream = hub.subscribe(trigger_id=trigger_id, trigger=trigger, key=key)
         self.task = asyncio.create_task(self._run())
+        self.task.add_done_callback(lambda task: task.cancelled() or task.exception())  # a test that does not ask is not interested
 
     async def _run(self) -> None:
         async for event in self.trigger.filter_shared_stream(self.stream):
