@@ -101,4 +101,6 @@ def _counts(status: Status) -> dict[str, int]:
 
 def _processes(status: Status) -> str:
     running = sorted(job.kind for job in status.jobs if job.state == "running")
+    if "pipeline" in running and not status.totals.ordered:
+        return "Spark is at its first batch, which takes 10 to 20 seconds"
     return ", ".join(running) + " running" if running else "nothing running yet"
