@@ -44,7 +44,7 @@ bench-streams: setup-dev .venv-bench/.set-up ## shared streams against Airflow's
 	@touch $@
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
-EXTRAS := --extra server --extra spark --extra demo
+EXTRAS := --extra server --extra postgres --extra spark --extra demo
 
 lock: setup-dev ## pin again what pyproject.toml asks for
 	@$(COMPILE) pyproject.toml requirements/build.in $(EXTRAS) --group dev -o requirements/dev.lock
