@@ -10,6 +10,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import inspect
 
+import headrace.store.deferred_tables
+import headrace.store.secret_tables  # noqa: F401
 from custody_kit import answered, books, counts, keep, positions, receipt, record, settle, some, spill
 from headrace.errors import SchemaError
 from headrace.store import Store, open_store

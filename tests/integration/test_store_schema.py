@@ -67,8 +67,8 @@ def test_an_older_schema_is_migrated_only_when_asked(tmp_path: Path, monkeypatch
     open_store(url(tmp_path)).close()
     newer = tmp_path / "migrations"
     shutil.copytree(schema.MIGRATIONS, newer)
-    (newer / "versions" / "r0003_next.py").write_text(
-        "from alembic import op\nrevision = 'r0003'\ndown_revision = 'r0002'\n"
+    (newer / "versions" / "r9999_next.py").write_text(
+        "from alembic import op\nrevision = 'r9999'\ndown_revision = 'r0005'\n"
         "def upgrade():\n    op.execute(\"INSERT INTO meta (name, value) VALUES ('next', 2)\")\n"
     )
     monkeypatch.setattr(schema, "MIGRATIONS", newer)

@@ -37,6 +37,9 @@ jobs = Table(
     Column("registered", BigInteger, nullable=False),
     Column("heartbeat", BigInteger, nullable=False),
     Column("ended", BigInteger),
+    Column("capacity", BigInteger),  # how many triggers a triggerer takes; unknown until it first asks for some
+    Column("queues", Text, nullable=False, server_default='["default"]'),
+    Column("log_url", Text),  # where its logs are served while it lives
     Index(None, "state"),
 )
 
@@ -69,8 +72,14 @@ triggers = Table(
     Column("declared", BigInteger, nullable=False),
     Column("backlog", BigInteger, nullable=False, server_default="0"),  # how many raw events are kept for it now
     Column("spilled", BigInteger, nullable=False, server_default="0"),  # how many ever were
+    Column("priority", BigInteger, nullable=False, server_default="0"),  # the higher is claimed first
+    Column("restarts", BigInteger, nullable=False, server_default="0"),  # failures in a row; a long life begins them anew
+    Column("retry_at", BigInteger),  # when a failed trigger may start again
+    Column("started", BigInteger),
+    Column("run_id", Text),  # the deferred run that waits on it; none for a trigger that a project declares
     UniqueConstraint("project", "name"),
     Index(None, "job_id"),
+    Index(None, "run_id"),
 )
 
 pipelines = Table(
