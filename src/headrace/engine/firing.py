@@ -9,6 +9,7 @@ import msgspec
 import structlog
 
 from headrace.core.envelope import Sealed
+from headrace.engine.current import Running, current_trigger
 from headrace.engine.outbox import Outbox, Pending
 from headrace.engine.sealer import event_item
 from headrace.streams.backlog import Backlog
@@ -52,6 +53,7 @@ class Firing:
         """Put whatever the trigger yields into the outbox, until it returns or raises."""
         if self._events is None:
             raise RuntimeError("subscribe comes before run")
+        current_trigger.set(Running(self.trigger_id, self._workload.name, self._workload.log_name))
         async for event in self._events:
             self._outbox.put(self._pending(event))
             await self._outbox.room()
