@@ -49,10 +49,15 @@ class Heartbeat(Wire):
 
 
 class HeartbeatAnswer(Wire):
-    """What the api wants of the job, the leases it still holds, and how much is kept in its triggers' backlogs."""
+    """What the api wants of the job, the leases it still holds, and how much is kept in its triggers' backlogs.
+
+    `wanted` is `run`; `drain`: let everything go, finish what is under way and complete the job; `stop`: do so without delay.
+    `leases` and `revoked` are those of `TriggersLoaded`: what is held and not revoked is to run.
+    """
 
     wanted: Wanted
     leases: list[Lease]
+    revoked: list[int] = []
     backlogs: dict[int, int] = {}
 
 

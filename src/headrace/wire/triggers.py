@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -11,13 +11,19 @@ from headrace.wire.model import Wire
 
 
 class DeclaredTrigger(Wire):
-    """One trigger of a project, as the api keeps it. `stream` is the text of its stream key; None: it polls alone."""
+    """One trigger of a project, as the api keeps it. `stream` is the text of its stream key; None: it polls alone.
+
+    Only a triggerer that serves its `queue` claims it; the higher `priority` is claimed first. After `max_restarts` failures in a row
+    (None: what the api has for all) it is parked. All triggers of one stream share one job, which must serve the queues of all of them.
+    """
 
     name: str = Field(min_length=1, max_length=200)
     classpath: str
     kwargs: dict[str, Any]
     stream: str | None = None
-    queue: str = "default"
+    queue: str = Field(default="default", min_length=1, max_length=200)
+    priority: int = Field(default=0, ge=-1_000_000, le=1_000_000)
+    max_restarts: int | None = Field(default=None, ge=0, le=1_000_000)
 
 
 class DeclaredPipeline(Wire):
@@ -43,14 +49,24 @@ class ProjectDeclared(Wire):
 
 
 class LoadTriggers(Wire):
-    """POST /execution/triggers/load: claim up to `capacity` triggers; all triggers of one stream come together."""
+    """POST /execution/triggers/load: claim up to `capacity` triggers of these `queues`; all triggers of one stream come together.
 
-    capacity: int = Field(gt=0)
+    Both are kept with the job: its heartbeats claim and give back by them too, until it asks with others.
+    """
+
+    capacity: int = Field(gt=0, le=1_000_000_000)
     queues: list[str] = ["default"]
 
 
 class TriggersLoaded(Wire):
-    """Every lease the job now holds (not only new ones), and the trigger ids that it must let go."""
+    """Every lease the job now holds (not only new ones), and the trigger ids that it must let go.
+
+    What is held and not `revoked` is to run. A trigger that is in both is given back to another job: its events are still taken, under the
+    same epoch, until the job says with `CleanupTriggers` that it has stopped; nobody else gets it before. One that is only in `revoked`
+    has changed or is gone: its events are fenced from now on, and that it stopped is to be said as well. All revoked triggers of a
+    stream go together. So: stop reading, store what was resolved, advance what is confirmed, then clean up. A trigger that is held again
+    at a new epoch is not in `revoked`: it is to be stopped and started anew, without a cleanup.
+    """
 
     leases: list[Lease]
     revoked: list[int]
@@ -63,7 +79,13 @@ class FetchWorkloads(Wire):
 
 
 class RunTrigger(Wire):
-    """A workload: all a triggerer needs to run one trigger."""
+    """A workload: all a triggerer needs to run one trigger.
+
+    One that is `parked` failed too often and is not to be started: it is registered with its stream, so that what is for it is kept in
+    its backlog (as is what is for a trigger that cannot be loaded), and its backlog is not drained. When it is resumed it comes again,
+    not parked, at a new epoch. `start_after` is how many seconds to wait before it is started, because it failed lately; it is registered
+    at once. `restarts` says how often it has failed in a row.
+    """
 
     trigger_id: int
     name: str
@@ -74,6 +96,9 @@ class RunTrigger(Wire):
     epoch: int
     log_name: str
     backlog: int = 0
+    parked: bool = False
+    start_after: float = 0.0
+    restarts: int = 0
 
 
 class Workloads(Wire):
@@ -83,15 +108,38 @@ class Workloads(Wire):
 
 
 class TriggerFailure(Wire):
-    """POST /execution/triggers/{id}/failure: why a trigger failed."""
+    """POST /execution/triggers/{id}/failure: why a trigger failed.
+
+    `number` counts the failures of this trigger under this epoch, from 1: the same number again is a replay and is not counted twice
+    (0: every call counts). `upstream` says that the stream failed and not the trigger: it restarts with the same waits, and is never
+    parked for it.
+    """
 
     epoch: int
+    number: int = Field(default=0, ge=0)
+    upstream: bool = False
     kind: str
     message: str
     traceback: list[str] = []
 
 
+class FailureRecorded(Wire):
+    """The answer to a failure, which decides what comes next.
+
+    `restart`: start it again after `retry_in` seconds. `parked`: do not start it again; what is for it on a shared stream is kept in its
+    backlog from now on (see `RunTrigger`), until somebody resumes it or declares it otherwise.
+    """
+
+    verdict: Literal["restart", "parked"]
+    retry_in: float = 0.0
+    restarts: int
+
+
 class CleanupTriggers(Wire):
-    """POST /execution/triggers/cleanup: drop triggers nothing waits on."""
+    """POST /execution/triggers/cleanup: the job has stopped these triggers, and all they resolved is stored: others may have them now.
+
+    With `epochs`, a lease that is newer than the epoch given for it stays: a call that comes late gives up nothing that is run again.
+    """
 
     trigger_ids: list[int]
+    epochs: dict[int, int] = {}
