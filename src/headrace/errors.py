@@ -8,6 +8,7 @@ one clear message instead of a traceback.
     │   ├── ProjectError      a project file that does not import or declares nonsense
     │   ├── SettingsError     a setting that does not parse or contradicts another
     │   ├── UpstreamError     an upstream that cannot be opened as described
+    │   ├── SecretError       a connection or variable that is not there or cannot be used
     │   └── JavaError         no Java 17 or newer
     ├── ResourceError         the machine refuses: a port in use, a full or read-only disk
     │   ├── StorageFull       the database's disk is full, read-only or broken
@@ -25,6 +26,8 @@ one clear message instead of a traceback.
     │   └── ApiRefused        permanent: the request itself is wrong (4xx)
     │       └── Fenced        a newer owner holds the lease, or the job has ended
     ├── PipelineError         a pipeline or its output failed
+    ├── IllegalStep           a task run cannot do this from the state that it is in
+    ├── TaskCancelled         the task run was cancelled while a worker ran it
     └── ProcessFailed         a supervised process keeps failing
 """
 
@@ -55,6 +58,10 @@ class SettingsError(UsageError):
 
 class UpstreamError(UsageError):
     """The upstream cannot be opened as it is described."""
+
+
+class SecretError(UsageError):
+    """The connection or variable cannot be used."""
 
 
 class JavaError(UsageError):
@@ -133,6 +140,14 @@ class Fenced(ApiRefused):
 
 class PipelineError(HeadraceError):
     """A pipeline failed."""
+
+
+class IllegalStep(HeadraceError):
+    """A task run cannot do this from the state that it is in."""
+
+
+class TaskCancelled(HeadraceError):
+    """The task run was cancelled."""
 
 
 class ProcessFailed(HeadraceError):
