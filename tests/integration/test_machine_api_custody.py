@@ -46,9 +46,9 @@ async def test_a_raw_event_is_spilled_recorded_drained_and_accounted_for(client:
     stored = await client.store(batch)
     assert (stored.events, stored.spills) == (["stored"], ["stored", "stored"])
     assert (await client.store(batch)).spills == ["duplicate", "duplicate"]
-    stretch = Receipts(epochs=held, receipts=[receipt(None, 2, 2, answered(1, spilled=2), answered(2, fired=1))])
-    await client.receipts(stretch)
-    await client.receipts(stretch)
+    stretch = EventBatch(epochs=held, receipts=[receipt(None, 2, 2, answered(1, spilled=2), answered(2, fired=1))])
+    assert (await client.store(stretch)).receipts == ["stored"]
+    assert (await client.store(stretch)).receipts == ["duplicate"]
     assert [(mark.lane, mark.last) for mark in (await client.marks("folder")).marks] == [("a.jsonl", 2)]
     assert (await client.heartbeat(Heartbeat())).backlogs == {1: 2}
     page = await client.backlog(1, 0, 1)
@@ -78,15 +78,41 @@ async def test_a_stranger_s_backlog_and_receipts_are_fenced(client: TriggererCli
             await other.backlog(1, 0, 10)
         with pytest.raises(Fenced):
             await other.settle(1, SettleBacklog(epoch=held[1], settled=[]))
-        with pytest.raises(Fenced):
-            await other.receipts(Receipts(epochs=held, receipts=[receipt(None, 1, 1)]))
+        stranger = EventBatch(epochs=held, events=[event("a", 2)], receipts=[receipt(None, 1, 1)])
+        fenced = await other.store(stranger)
+        assert (fenced.events, fenced.receipts) == (["fenced"], ["fenced"])
         assert (await other.marks("folder")).marks == []
+
+
+async def test_a_receipt_travels_with_what_it_accounts_for(client: TriggererClient, api: Api) -> None:
+    held = await epochs(client)
+    stretch = receipt(None, 1, 1, answered(1, spilled=1), answered(2, fired=1))
+    stored = await client.store(EventBatch(epochs=held, events=[event("a", 2)], spills=[spill(1, 1)], receipts=[stretch]))
+    assert (stored.events, stored.spills, stored.receipts) == (["stored"], ["stored"], ["stored"])
+    with PeopleClient(api.url) as people:
+        assert Audit.model_validate(await asyncio.to_thread(people.audit)).clean
+
+
+async def test_a_call_of_the_first_version_records_all_of_its_receipts_or_none(client: TriggererClient, api: Api) -> None:
+    await client.declare("flights", declaration("first", "second", stream=None))
+    held = await epochs(client)
+    good, bad = receipt(None, 1, 1, owed=(1,)), receipt(None, 1, 1, lane="b.jsonl", owed=(2,))
+    with pytest.raises(Fenced):
+        api.store.custody.record(client._registered.job_id + 1, Receipts(epochs=held, receipts=[good]))
+    await client.declare("flights", declaration("first", stream=None))
+    async with TriggererClient(api.url, key=KEY) as other:
+        await other.register(registration())
+        await other.declare("flights", declaration("first", "second", stream=None))
+        await other.load(100, ["default"])
+        with pytest.raises(Fenced):
+            api.store.custody.record(client._registered.job_id, Receipts(epochs=held, receipts=[good, bad]))
+    assert (await client.marks("folder")).marks == []
 
 
 async def test_receipts_sent_side_by_side_are_all_recorded(client: TriggererClient, api: Api) -> None:
     held = await epochs(client)
     await asyncio.gather(
-        *(client.receipts(Receipts(epochs=held, receipts=[receipt(None, 9, 10, lane=f"{lane}", owed=(1,))])) for lane in range(40))
+        *(client.store(EventBatch(epochs=held, receipts=[receipt(None, 9, 10, lane=f"{lane}", owed=(1,))])) for lane in range(40))
     )
     assert len((await client.marks("folder")).marks) == 40
     with PeopleClient(api.url) as people:

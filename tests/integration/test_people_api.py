@@ -18,8 +18,8 @@ from headrace.client.triggerer import TriggererClient
 from headrace.errors import StorageBusy
 from headrace.store import Store, browse, open_store
 from headrace.store.overview import Overview, overview
-from headrace.wire.custody import Audit, Receipt, Receipts
-from headrace.wire.events import Cursor
+from headrace.wire.custody import Audit, Receipt
+from headrace.wire.events import Cursor, EventBatch
 from headrace.wire.jobs import CompleteJob, Heartbeat, RegisterJob
 from headrace.wire.problem import PROBLEM_JSON
 from headrace.wire.status import DeadLetterDetail, DeadLetterPage, EventDetail, EventPage, RunList, Status, StreamList, TriggerList
@@ -278,7 +278,7 @@ async def test_backlogs_advances_and_letters_are_measured(scene: Scene, store: S
 
 async def test_the_audit_is_answered(scene: Scene, http: httpx.AsyncClient) -> None:
     receipt = Receipt(stream=STREAM, lane="2013-01-02.jsonl", after=None, last=5, read=6, owed=list(scene.epochs), answers=[])
-    await scene.triggerer.receipts(Receipts(epochs=scene.epochs, receipts=[receipt]))
+    await scene.triggerer.store(EventBatch(epochs=scene.epochs, receipts=[receipt]))
     clean = Audit.model_validate_json((await http.get("/api/v1/audit")).raise_for_status().content)
     assert (clean.clean, clean.streams[0].read, len(clean.streams[0].triggers)) == (True, 6, 4)
     await scene.beat(read=9, advanced=7)  # says that a lane was advanced further than that

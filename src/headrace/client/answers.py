@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
@@ -20,16 +20,30 @@ LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 TRANSIENT = frozenset({408, 425, 429})
 
 
+class Answer(NamedTuple):
+    """What came back, whichever library carried it."""
+
+    url: str
+    status: int
+    reason: str
+    headers: Mapping[str, str]
+    content: bytes
+
+
+def trusts_environment(url: str) -> bool:
+    """Whether a proxy may be asked for the api at `url`; never for this machine itself."""
+    return urlsplit(url).hostname not in LOOPBACK
+
+
 def options(url: str, *, timeout: float = TIMEOUT_SECONDS) -> dict[str, Any]:
-    """Return how to make an httpx client for the api at `url`; a proxy is never asked for this machine itself."""
-    parts = urlsplit(url)
+    """Return how to make an httpx client for the api at `url`."""
     return {
         "base_url": url,
         "headers": {VERSION_HEADER: API_VERSION},
         "timeout": httpx.Timeout(timeout, connect=min(CONNECT_SECONDS, timeout)),
-        "trust_env": parts.hostname not in LOOPBACK,
+        "trust_env": trusts_environment(url),
         # Plain HTTP checks no certificate, and loading the authorities takes longer than most calls do.
-        "verify": parts.scheme != "http",
+        "verify": urlsplit(url).scheme != "http",
     }
 
 
@@ -44,31 +58,48 @@ def reached(url: str) -> Iterator[None]:
     try:
         yield
     except httpx.TimeoutException as error:
-        raise ApiUnavailable(f"The api at {url} did not answer in time.", hint="Is it overloaded, or is the address wrong?") from error
+        raise too_late(url) from error
     except httpx.TransportError as error:
-        raise ApiUnavailable(f"The api at {url} cannot be reached: {error}.", hint="Is it running? Start it with: headrace api") from error
+        raise unreachable(url, error) from error
+
+
+def too_late(url: str) -> ApiUnavailable:
+    """Return what tells that no answer came in time."""
+    return ApiUnavailable(f"The api at {url} did not answer in time.", hint="Is it overloaded, or is the address wrong?")
+
+
+def unreachable(url: str, error: Exception) -> ApiUnavailable:
+    """Return what tells that the api was not reached."""
+    return ApiUnavailable(f"The api at {url} cannot be reached: {error}.", hint="Is it running? Start it with: headrace api")
 
 
 def checked(response: httpx.Response) -> httpx.Response:
-    """Return a successful `response`.
+    """Return a successful `response`; see `accepted` for what is raised."""
+    if not response.is_success:
+        accepted(Answer(str(response.request.url), response.status_code, response.reason_phrase, response.headers, response.content))
+    return response
+
+
+def accepted(answer: Answer) -> bytes:
+    """Return the body of a successful answer.
 
     Raises:
         ApiUnavailable: It may be tried again (5xx, 429), after `retry_after` seconds where the api says so.
         Fenced: A newer owner holds what the request would change, or the job has ended.
         ApiRefused: The request itself is wrong.
     """
-    if response.is_success:
-        return response
-    problem = _problem(response)
+    if 200 <= answer.status < 300:
+        return answer.content
+    problem = _problem(answer)
     slug = problem.type.removeprefix(PROBLEM_PREFIX)
     message = problem.detail or problem.title
     if slug == "fenced":
-        raise Fenced(message, hint=problem.hint, status=response.status_code, problem=slug)
-    if response.status_code in TRANSIENT or response.is_server_error:
-        unavailable = ApiUnavailable(message, hint=problem.hint, status=response.status_code, problem=slug)
-        unavailable.retry_after = _retry_after(response)
+        raise Fenced(message, hint=problem.hint, status=answer.status, problem=slug)
+    if answer.status in TRANSIENT or answer.status >= 500:
+        unavailable = ApiUnavailable(message, hint=problem.hint, status=answer.status, problem=slug)
+        unavailable.retry_after = _retry_after(answer.headers)
         raise unavailable
-    raise ApiRefused(message, hint=problem.hint, status=response.status_code, problem=slug)
+    raise ApiRefused(message, hint=problem.hint, status=answer.status, problem=slug)
 
 
 @contextmanager
@@ -80,16 +111,15 @@ def understood(url: str) -> Iterator[None]:
         raise ApiError(f"{url} answered, but not as a Headrace api does.", hint="Check the address of the api.") from error
 
 
-def _problem(response: httpx.Response) -> Problem:
-    if response.headers.get("content-type", "").startswith(PROBLEM_JSON):
+def _problem(answer: Answer) -> Problem:
+    if answer.headers.get("content-type", "").startswith(PROBLEM_JSON):
         try:
-            return Problem.model_validate_json(response.content)
+            return Problem.model_validate_json(answer.content)
         except ValidationError:
             pass  # an answer that only looks like a problem is told by its status below
-    phrase = f"{response.request.url} answered {response.status_code} {response.reason_phrase}"
-    return Problem(type="about:blank", title=phrase, status=response.status_code)
+    return Problem(type="about:blank", title=f"{answer.url} answered {answer.status} {answer.reason}", status=answer.status)
 
 
-def _retry_after(response: httpx.Response) -> float | None:
-    given = response.headers.get("retry-after", "")
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    given = headers.get("retry-after", "")
     return float(given) if given.isdecimal() else None

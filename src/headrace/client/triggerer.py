@@ -7,12 +7,11 @@ from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import quote
 
-import httpx
-
-from headrace.client.answers import TIMEOUT_SECONDS, bearer, checked, options, reached, understood
+from headrace.client.answers import TIMEOUT_SECONDS, bearer, understood
+from headrace.client.session import Session
 from headrace.errors import ApiRefused
 from headrace.wire.backlog import BacklogPage, SettleBacklog
-from headrace.wire.custody import LaneMarks, Receipts
+from headrace.wire.custody import LaneMarks
 from headrace.wire.events import BatchStored, EventBatch
 from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
 from headrace.wire.model import Wire
@@ -38,7 +37,7 @@ class TriggererClient:
     def __init__(self, url: str, *, key: str, timeout: float = TIMEOUT_SECONDS) -> None:
         self._url = url.rstrip("/")
         self._key = key
-        self._http = httpx.AsyncClient(**options(self._url, timeout=timeout))
+        self._session = Session(self._url, timeout=timeout)
         self._job: JobRegistered | None = None
 
     async def __aenter__(self) -> Self:
@@ -49,7 +48,7 @@ class TriggererClient:
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self._http.aclose()
+        await self._session.aclose()
 
     async def register(self, job: RegisterJob) -> JobRegistered:
         """Register this process; the same registration id answers with the same job."""
@@ -78,7 +77,7 @@ class TriggererClient:
         return (await self._ask("POST", "/execution/triggers/workloads", asked, Workloads)).workloads
 
     async def store(self, batch: EventBatch) -> BatchStored:
-        """Store events, dead letters and spills in one durable commit."""
+        """Store events, dead letters, spills and receipts in one durable commit."""
         return await self._ask("POST", "/execution/triggers/events", batch, BatchStored)
 
     async def backlog(self, trigger_id: int, after: int, limit: int) -> BacklogPage:
@@ -89,10 +88,6 @@ class TriggererClient:
     async def settle(self, trigger_id: int, settled: SettleBacklog) -> None:
         """Record how kept raw events were answered; they go, and an unknown number changes nothing."""
         await self._send("POST", f"/execution/triggers/{trigger_id}/backlog/settle", settled)
-
-    async def receipts(self, receipts: Receipts) -> None:
-        """Record stretches of lanes that are about to be advanced, in one durable commit."""
-        await self._send("POST", "/execution/streams/receipts", receipts)
 
     async def marks(self, stream: str) -> LaneMarks:
         """Return how far the custody of each lane of a stream is recorded."""
@@ -122,15 +117,13 @@ class TriggererClient:
         params: Mapping[str, int | str] | None = None,
         token: str | None = None,
     ) -> M:
-        response = await self._send(method, path, body, params=params, token=token)
+        content = await self._send(method, path, body, params=params, token=token)
         with understood(self._url):
-            return answer.model_validate_json(response.content)
+            return answer.model_validate_json(content)
 
     async def _send(
         self, method: str, path: str, body: Wire | None, *, params: Mapping[str, int | str] | None = None, token: str | None = None
-    ) -> httpx.Response:
+    ) -> bytes:
         headers = JSON | bearer(self._registered.token if token is None else token)
         content = None if body is None else body.model_dump_json().encode()
-        with reached(self._url):
-            response = await self._http.request(method, path, content=content, params=params, headers=headers)
-        return checked(response)
+        return await self._session.request(method, path, content=content, params=params, headers=headers)

@@ -1,4 +1,4 @@
-"""What triggers fired and nobody has stored yet, in order, bounded."""
+"""What is to be stored and is not yet, in order, bounded: what triggers fired, and the receipts of what was stored before."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from headrace.wire.backlog import SpillItem
+from headrace.wire.custody import Receipt
 from headrace.wire.events import DeadLetterItem, EventItem, ItemStatus
 
-Item: TypeAlias = EventItem | DeadLetterItem | SpillItem
+Item: TypeAlias = EventItem | DeadLetterItem | SpillItem | Receipt
+
+_RECEIPT_BYTES = 256  # more or less; what counts is that they count
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,11 @@ class Outbox:
         if len(self._items) >= self._bound:
             self._room.clear()
 
+    def put_first(self, pending: Pending) -> None:
+        """Add an item that nothing queued must come before: an upstream waits for it, and what it tells of is stored already."""
+        self._items.appendleft(pending)
+        self._filled.set()
+
     async def room(self) -> None:
         """Wait until fewer than `bound` items are queued."""
         await self._room.wait()
@@ -72,4 +80,6 @@ class Outbox:
 
 
 def _size(item: Item) -> int:
+    if isinstance(item, Receipt):
+        return _RECEIPT_BYTES
     return len(item.payload) if isinstance(item, EventItem) else len(item.raw)

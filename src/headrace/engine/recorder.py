@@ -1,34 +1,29 @@
-"""Record receipts with the api, those of several lanes in one call."""
+"""Record receipts with the api: they travel in the next batch of what triggers fired."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Mapping
 
 from headrace.core.custody import Receipt
 from headrace.engine.insist import insist
+from headrace.engine.outbox import Outbox, Pending
+from headrace.errors import ApiRefused, Fenced
 from headrace.ports.control_plane import TriggererControl
 from headrace.wire import custody as wire
-
-_MOST = 500  # receipts in one call
-
-
-@dataclass
-class _Waiting:
-    receipt: Receipt
-    done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+from headrace.wire.events import ItemStatus
 
 
 class ApiRecorder:
-    """A `Recorder` over the machine API: what comes while one call is in flight travels in the next."""
+    """A `Recorder` over the machine API.
 
-    def __init__(self, api: TriggererControl, epochs: Callable[[Iterable[int]], dict[int, int]]) -> None:
+    A call of its own for each receipt would be a second commit for each batch of events, and take as long again: see
+    docs/design/benchmarks.md.
+    """
+
+    def __init__(self, api: TriggererControl, outbox: Outbox) -> None:
         self._api = api
-        self._epochs = epochs
-        self._waiting: list[_Waiting] = []
-        self._sending: asyncio.Task[None] | None = None
+        self._outbox = outbox
 
     async def marks(self, stream: str) -> Mapping[str, int]:
         """Return how far the custody of each lane is recorded."""
@@ -36,41 +31,19 @@ class ApiRecorder:
         return {mark.lane: mark.last for mark in answer.marks}
 
     async def record(self, receipt: Receipt) -> None:
-        """Record the receipt durably; raises what the api refuses it with."""
-        waiting = _Waiting(receipt)
-        self._waiting.append(waiting)
-        if self._sending is None:
-            self._sending = asyncio.create_task(self._send(), name="custody")
-        await waiting.done
+        """Return once the receipt is recorded durably.
 
-    async def _send(self) -> None:
-        try:
-            while self._waiting:
-                batch, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
-                try:
-                    await insist(partial(self._post, batch), "custody")
-                except Exception as error:
-                    _finish(batch, error)
-                else:
-                    _finish(batch, None)
-        finally:
-            self._sending = None
-
-    async def _post(self, batch: list[_Waiting]) -> None:
-        receipts = [_wired(waiting.receipt) for waiting in batch]
-        owed = {trigger_id for receipt in receipts for trigger_id in receipt.owed}
-        await self._api.receipts(wire.Receipts(epochs=self._epochs(owed), receipts=receipts))
-
-
-def _finish(batch: list[_Waiting], error: Exception | None) -> None:
-    """Tell those who wait; one whose advance was cancelled waits no more."""
-    for waiting in batch:
-        if waiting.done.done():
-            continue
-        if error is None:
-            waiting.done.set_result(None)
-        else:
-            waiting.done.set_exception(error)
+        Raises:
+            Fenced: Another job holds a trigger that had to answer.
+            ApiRefused: The api cannot take the receipt as it is.
+        """
+        recorded: asyncio.Future[ItemStatus] = asyncio.get_running_loop().create_future()
+        self._outbox.put_first(Pending(_wired(receipt), stored=recorded))
+        status = await recorded
+        if status == "fenced":
+            raise Fenced(f"Another triggerer reads {receipt.stream} now: lane {receipt.lane} is not advanced here.", problem="fenced")
+        if status == "invalid":
+            raise ApiRefused(f"The api does not take the receipt of lane {receipt.lane} of {receipt.stream}.", problem="invalid")
 
 
 def _wired(receipt: Receipt) -> wire.Receipt:

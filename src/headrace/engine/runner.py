@@ -57,7 +57,7 @@ class Runner:
         self.hub = SharedStreamManager(
             sink=sink,
             overflow="spill",
-            recorder=ApiRecorder(api, leases.epochs),
+            recorder=ApiRecorder(api, outbox),
             ack_timeout=limits.ack_timeout,
             advance_timeout=limits.advance_timeout,
         )

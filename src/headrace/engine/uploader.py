@@ -11,6 +11,7 @@ from headrace.engine.insist import insist
 from headrace.engine.outbox import Item, Outbox, Pending
 from headrace.errors import ApiRefused, Fenced
 from headrace.wire.backlog import SpillItem
+from headrace.wire.custody import Receipt
 from headrace.wire.events import BatchStored, DeadLetterItem, EventBatch, EventItem, ItemStatus
 
 _MOST_ITEMS = 2000
@@ -89,11 +90,19 @@ class Uploader:
         letters = [pending.item for pending in part if isinstance(pending.item, DeadLetterItem)]
         spills = [pending.item for pending in part if isinstance(pending.item, SpillItem)]
         triggers = {one for event in events for one in event.firings}
-        triggers.update(*(letter.triggers for letter in letters), *(spill.triggers for spill in spills))
-        return EventBatch(epochs=self._epochs(triggers), events=events, dead_letters=letters, spills=spills)
+        receipts = [pending.item for pending in part if isinstance(pending.item, Receipt)]
+        triggers.update(
+            *(letter.triggers for letter in letters), *(spill.triggers for spill in spills), *(receipt.owed for receipt in receipts)
+        )
+        return EventBatch(epochs=self._epochs(triggers), events=events, dead_letters=letters, spills=spills, receipts=receipts)
 
     def _settle(self, part: Sequence[Pending], answer: BatchStored, sent: dict[int, int]) -> None:
-        answers = {EventItem: iter(answer.events), DeadLetterItem: iter(answer.dead_letters), SpillItem: iter(answer.spills)}
+        answers = {
+            EventItem: iter(answer.events),
+            DeadLetterItem: iter(answer.dead_letters),
+            SpillItem: iter(answer.spills),
+            Receipt: iter(answer.receipts),
+        }
         durable: list[int] = []
         for pending in part:
             status: ItemStatus = next(answers[type(pending.item)])
@@ -125,7 +134,7 @@ class Uploader:
         item = pending.item
         if not isinstance(item, EventItem):
             # it cannot even be kept as it is: it stays owed, so the broker keeps it, and this is loud
-            self._log.error("dead letter or spill refused by the api", what=named(item), reason=reason)
+            self._log.error("refused by the api", what=named(item), reason=reason)
             pending.settle("invalid")
             return []
         self._log.error("event refused by the api, kept as a dead letter", id=item.id, reason=reason)
@@ -146,4 +155,6 @@ class Uploader:
 
 def named(item: Item) -> str:
     """Return what tells an item from others in a log line."""
+    if isinstance(item, Receipt):
+        return f"receipt of {item.stream}/{item.lane} up to {item.last}"
     return f"{item.stream}/{item.lane}/{item.position}" if isinstance(item, SpillItem) else item.id

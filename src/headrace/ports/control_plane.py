@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from headrace.wire.backlog import BacklogPage, SettleBacklog
-from headrace.wire.custody import LaneMarks, Receipts
+from headrace.wire.custody import LaneMarks
 from headrace.wire.events import BatchStored, EventBatch
 from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
 from headrace.wire.triggers import DeclareProject, ProjectDeclared, RunTrigger, TriggerFailure, TriggersLoaded
@@ -42,7 +42,7 @@ class TriggererControl(Protocol):
         ...
 
     async def store(self, batch: EventBatch) -> BatchStored:
-        """Store events, dead letters and spills in one durable commit."""
+        """Store events, dead letters, spills and receipts in one durable commit; a stretch that is recorded is left as it is."""
         ...
 
     async def backlog(self, trigger_id: int, after: int, limit: int) -> BacklogPage:
@@ -54,10 +54,6 @@ class TriggererControl(Protocol):
 
     async def settle(self, trigger_id: int, settled: SettleBacklog) -> None:
         """Record how kept raw events were answered; they go. What they led to must be durable before; an unknown number changes nothing."""
-        ...
-
-    async def receipts(self, receipts: Receipts) -> None:
-        """Record stretches of lanes that are about to be advanced, in one durable commit; a stretch that is recorded is left as it is."""
         ...
 
     async def marks(self, stream: str) -> LaneMarks:

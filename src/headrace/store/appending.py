@@ -1,11 +1,12 @@
-"""Appending to the log: batches of events, dead letters and spills in, a contiguous `seq` and one status for each item out.
+"""Appending to the log: batches of events, dead letters, spills and receipts in, a contiguous `seq` and one status for each item out.
 
 The law, under the writer's transaction:
 - an item counts only where every trigger it names is held by the sender at the epoch it says, or was last, before it changed or went,
   and by nobody since; otherwise it is fenced and leaves nothing;
 - an event is in the log once for each (source, id); a repeat adds the firings that are missing and nothing else;
 - `leader_seq` is the leader's place in the log if it was there first, and -1 if it was not;
-- the triggers' counters move in the same commit.
+- the triggers' counters move in the same commit;
+- receipts are recorded last, since they account for what was stored.
 Batches that wait together are appended together, in the order in which they came.
 """
 
@@ -20,6 +21,7 @@ from sqlalchemy import Connection, bindparam, case, select, update
 
 from headrace.core.identity import EventKey, event_key
 from headrace.errors import Fenced
+from headrace.store.custody import Claim, record
 from headrace.store.database import BulkInsert
 from headrace.store.letters import Letters
 from headrace.store.spilling import Spills
@@ -105,6 +107,8 @@ def append(connection: Connection, batches: Sequence[Prepared], now: int) -> lis
     letters = Letters(connection, [item for prepared in batches for item in prepared.batch.dead_letters], now)
     spills = Spills(connection, [item for prepared in batches for item in prepared.batch.spills], now)
     answers: list[BatchStored | Fenced] = []
+    claims: list[Claim] = []
+    recorded: list[list[ItemStatus]] = []
     for prepared, mine in zip(batches, allowed, strict=True):
         if mine is None:
             answers.append(Fenced(f"Job {prepared.job_id} has ended.", hint="Register a new job.", status=409, problem="fenced"))
@@ -117,16 +121,21 @@ def append(connection: Connection, batches: Sequence[Prepared], now: int) -> lis
                 statuses.append(log.add(item, key, leader))
             else:
                 statuses.append("fenced")
+        claims.append(Claim(prepared.job_id, prepared.batch.epochs, prepared.batch.receipts))
+        recorded.append([])
         answers.append(
             BatchStored.model_construct(
                 events=statuses,
                 dead_letters=letters.add(prepared.batch.dead_letters, mine),
                 spills=spills.add(prepared.batch.spills, mine),
+                receipts=recorded[-1],
             )
         )
     _write(connection, log, head)
     letters.write(connection)
     spills.write(connection)
+    for statuses, known in zip(recorded, record(connection, claims, now), strict=True):
+        statuses.extend(known)
     return answers
 
 

@@ -12,10 +12,10 @@ The law, under the writer's transaction:
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
@@ -30,6 +30,7 @@ from headrace.store.spilling import place_key
 from headrace.store.tables import backlog, crew_reads, crews, custody, custody_problems, lanes, triggers
 from headrace.wire.backlog import Answer
 from headrace.wire.custody import Answers, LaneMark, LaneMarks, Receipt, Receipts
+from headrace.wire.events import ItemStatus
 
 ANSWERS = ("fired", "rejected", "spilled", "dead_lettered", "failed")
 SETTLED = ("settled_fired", "settled_filtered", "settled_rejected", "settled_dead_lettered")
@@ -89,22 +90,51 @@ class Custody:
             return LaneMarks.model_construct(marks=[LaneMark.model_construct(lane=row.lane, last=row.last) for row in found])
 
 
+class Claim(NamedTuple):
+    """The receipts of a job that runs, and the epochs under which it says that it holds the triggers."""
+
+    job_id: int
+    epochs: Mapping[int, int]
+    receipts: Sequence[Receipt]
+
+
+def record(connection: Connection, claims: Sequence[Claim], now: int) -> list[list[ItemStatus]]:
+    """Record receipts within a work of the writer; return one status for each, `fenced` for those of an old owner."""
+    given = [receipt for claim in claims for receipt in claim.receipts]
+    if not given:
+        return [[] for _ in claims]
+    lost = _lost(connection, claims)
+    books = _Books(connection, given, now)
+    statuses: list[list[ItemStatus]] = []
+    for claim, gone in zip(claims, lost, strict=True):
+        statuses.append(["fenced" if gone.intersection(receipt.owed) else books.add(receipt) for receipt in claim.receipts])
+    books.write()
+    return statuses
+
+
 def _record(connection: Connection, job_id: int, receipts: Receipts, now: int) -> None:
     require_running(connection, job_id)
-    _require_stream(connection, job_id, receipts)
-    books = _Books(connection, receipts.receipts, now)
-    for receipt in receipts.receipts:
-        books.add(receipt)
-    books.write()
+    (statuses,) = record(connection, [Claim(job_id, receipts.epochs, receipts.receipts)], now)
+    if "fenced" in statuses:
+        # raised within the transaction, which is undone: of this call all is recorded, or nothing
+        raise Fenced(f"Job {job_id} no longer holds all of the triggers that had to answer.", status=409, problem="fenced")
 
 
-def _require_stream(connection: Connection, job_id: int, receipts: Receipts) -> None:
-    """Refuse an old owner. A trigger that nobody holds now, because it changed or went, is no obstacle: its answers were true."""
-    named = {trigger for receipt in receipts.receipts for trigger in receipt.owed}
-    for row in connection.execute(_holders, {"ids": list(named)}):
-        newer = row.epoch > receipts.epochs.get(row.id, row.epoch)
-        if row.job_id != job_id and (row.job_id is not None or newer):
-            raise Fenced(f"Job {job_id} no longer holds trigger {row.id}.", status=409, problem="fenced")
+def _lost(connection: Connection, claims: Sequence[Claim]) -> list[set[int]]:
+    """Return, for each claim, the triggers that another job holds, or has held since.
+
+    A trigger that nobody holds now, because it changed or went, is no obstacle: its answers were true.
+    """
+    named = {trigger for claim in claims for receipt in claim.receipts for trigger in receipt.owed}
+    rows = connection.execute(_holders, {"ids": list(named)}).all()
+    return [
+        {
+            row.id
+            for row in rows
+            if row.job_id != claim.job_id and (row.job_id is not None or row.epoch > claim.epochs.get(row.id, row.epoch))
+        }
+        for claim in claims
+    ]
 
 
 @dataclass(slots=True)
@@ -128,11 +158,11 @@ class _Books:
         self._crews = _crews(self.connection, {_crew_text(receipt.owed) for receipt in self.receipts})
         self._kept = self.connection.execute(_any_kept).first() is not None
 
-    def add(self, receipt: Receipt) -> None:
+    def add(self, receipt: Receipt) -> ItemStatus:
         lane = self._lanes[receipt.stream, receipt.lane]
         recorded = lane.last
         if recorded is not None and receipt.last <= recorded:
-            return
+            return "duplicate"
         self.moved[lane.id] = lane
         lane.last = receipt.last
         begins = receipt.after
@@ -142,7 +172,7 @@ class _Books:
             since = "the lane's beginning" if begins is None else str(begins)
             self._problem(lane, recorded, f"the stretch after {since} up to {receipt.last} overlaps what is recorded up to {recorded}")
             self._reconcile(lane, recorded, receipt.last, ())
-            return
+            return "stored"
         elif begins > recorded:
             self._problem(lane, recorded, f"nothing is recorded after {recorded} up to {begins}")
         lane.read += receipt.read
@@ -156,6 +186,7 @@ class _Books:
                 self._problem(lane, recorded, what)
             self.answers[lane.id, answer.trigger_id].update({name: getattr(answer, name) for name in ANSWERS})
         self._reconcile(lane, recorded, receipt.last, receipt.answers)
+        return "stored"
 
     def write(self) -> None:
         connection = self.connection

@@ -1,4 +1,4 @@
-"""Events and dead letters on their way into the log: POST /execution/triggers/events."""
+"""What a triggerer has stored: events, dead letters, spills and receipts. POST /execution/triggers/events."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from headrace.wire.backlog import SpillItem
+from headrace.wire.custody import Receipt
 from headrace.wire.model import Timestamp, Wire
 
 ItemStatus = Literal["stored", "duplicate", "fenced", "invalid"]
@@ -46,20 +47,26 @@ class DeadLetterItem(Wire):
 
 
 class EventBatch(Wire):
-    """Events, dead letters and spills, stored in one commit. `epochs` gives, for each trigger named, the epoch of the sender's lease."""
+    """Events, dead letters, spills and receipts, stored in one commit.
+
+    `epochs` gives, for each trigger named, the epoch of the sender's lease. A receipt tells of raw events whose answers earlier batches
+    stored; one whose stretch begins before what is recorded is a redelivery, and changes nothing.
+    """
 
     epochs: dict[int, int]
     events: list[EventItem] = []
     dead_letters: list[DeadLetterItem] = []
     spills: list[SpillItem] = []
+    receipts: list[Receipt] = []
 
 
 class BatchStored(Wire):
-    """One status for each event, each dead letter and each spill, in the order they were sent."""
+    """One status for each event, each dead letter, each spill and each receipt, in the order they were sent."""
 
     events: list[ItemStatus]
     dead_letters: list[ItemStatus]
     spills: list[ItemStatus] = []
+    receipts: list[ItemStatus] = []
 
 
 class Cursor(Wire):

@@ -1,8 +1,10 @@
-"""Receipts of several lanes travel together, one lane's in order, and each waits until its own is durable."""
+"""Receipts travel with what triggers fired, and each waits until its own is durable."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from typing import cast
 
 import pytest
@@ -12,29 +14,34 @@ from headrace.engine import insist
 from headrace.engine.backlog import ApiBacklog
 from headrace.engine.backoff import Backoff
 from headrace.engine.leases import Leases
+from headrace.engine.outbox import Outbox, Pending
 from headrace.engine.recorder import ApiRecorder
-from headrace.errors import ApiUnavailable, Fenced
+from headrace.engine.uploader import Uploader
+from headrace.errors import ApiRefused, ApiUnavailable, Fenced
 from headrace.ports.control_plane import TriggererControl
 from headrace.wire.backlog import BacklogItem, BacklogPage, SettleBacklog
-from headrace.wire.custody import Receipts
+from headrace.wire.events import BatchStored, EventBatch, EventItem
 from headrace.wire.jobs import Lease
 
 
 class Api:
-    """The part of the api that keeps the books; each call is held until `go`, and those in `trouble` raise."""
+    """The part of the api that keeps the books; each call is held until `go`, those in `trouble` raise, `status` answers each receipt."""
 
-    def __init__(self, *trouble: Exception) -> None:
+    def __init__(self, *trouble: Exception, status: str = "stored") -> None:
         self.trouble = list(trouble)
-        self.calls: list[Receipts] = []
+        self.status = status
+        self.calls: list[EventBatch] = []
         self.settled: list[SettleBacklog] = []
         self.go = asyncio.Event()
         self.go.set()
 
-    async def receipts(self, receipts: Receipts) -> None:
-        self.calls.append(receipts)
+    async def store(self, batch: EventBatch) -> BatchStored:
+        self.calls.append(batch)
         await self.go.wait()
         if self.trouble:
             raise self.trouble.pop(0)
+        events, receipts = ["stored"] * len(batch.events), [self.status] * len(batch.receipts)
+        return BatchStored.model_validate({"events": events, "dead_letters": [], "receipts": receipts})
 
     async def backlog(self, trigger_id: int, after: int, limit: int) -> BacklogPage:
         if self.trouble:
@@ -63,57 +70,106 @@ def receipt(lane: str, last: int, *owed: int) -> Receipt:
     return Receipt(stream="s", lane=lane, after=None, last=last, read=last, owed=owed, answers=())
 
 
-def recorder(api: Api, leases: Leases | None = None) -> ApiRecorder:
-    return ApiRecorder(cast(TriggererControl, api), (leases or held()).epochs)
+class Nobody:
+    """The ledger, where no trigger event waits."""
+
+    def confirm_persisted(self, seqs: Iterable[int]) -> None:
+        assert not list(seqs)
+
+    def mark_rejected(self, seq: int) -> None:
+        raise AssertionError(seq)
 
 
-async def test_what_comes_while_a_call_is_in_flight_travels_in_the_next() -> None:
+@asynccontextmanager
+async def recording(api: Api, leases: Leases | None = None) -> AsyncIterator[tuple[ApiRecorder, Outbox]]:
+    outbox = Outbox()
+    uploader = Uploader(api, outbox, Nobody(), (leases or held()).epochs)
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        uploading = tasks.create_task(uploader.run())
+        yield ApiRecorder(cast(TriggererControl, api), outbox), outbox
+        uploading.cancel()
+
+
+async def called(api: Api) -> None:
+    while not api.calls:
+        await asyncio.sleep(0)
+
+
+async def test_what_comes_while_a_call_is_in_flight_travels_in_the_next_with_what_was_fired() -> None:
     api = Api()
     api.go.clear()
-    books = recorder(api)
-    async with asyncio.timeout(10), asyncio.TaskGroup() as lanes:
+    async with recording(api) as (books, outbox), asyncio.TaskGroup() as lanes:
         lanes.create_task(books.record(receipt("a", 1, 1)))
-        while not api.calls:
-            await asyncio.sleep(0)
+        await called(api)
+        outbox.put(Pending(EventItem(id="e", source="s", type="t", payload="{}", firings=[2])))
         for lane in "bcd":
             lanes.create_task(books.record(receipt(lane, 2, 1, 2)))
         await asyncio.sleep(0)
         api.go.set()
-    assert [[one.lane for one in call.receipts] for call in api.calls] == [["a"], ["b", "c", "d"]]
+    assert [sorted(one.lane for one in call.receipts) for call in api.calls] == [["a"], ["b", "c", "d"]]
+    assert [len(call.events) for call in api.calls] == [0, 1]
     assert [call.epochs for call in api.calls] == [{1: 4}, {1: 4, 2: 5}]
+
+
+async def test_a_receipt_does_not_wait_behind_what_is_queued() -> None:
+    api = Api()
+    api.go.clear()
+    async with recording(api) as (books, outbox), asyncio.TaskGroup() as lanes:
+        lanes.create_task(books.record(receipt("a", 1, 1)))
+        await called(api)
+        for number in range(3000):  # more than one call takes
+            outbox.put(Pending(EventItem(id=f"e{number}", source="s", type="t", payload="{}", firings=[2])))
+        last = lanes.create_task(books.record(receipt("b", 1, 1)))
+        await asyncio.sleep(0)
+        api.go.set()
+        await last
+        assert [one.lane for one in api.calls[1].receipts] == ["b"]
 
 
 async def test_an_api_that_is_away_is_asked_again() -> None:
     api = Api(ApiUnavailable("503"), ApiUnavailable("503"))
-    await recorder(api).record(receipt("a", 1, 1))
+    async with recording(api) as (books, _):
+        await books.record(receipt("a", 1, 1))
     assert len(api.calls) == 3
 
 
-async def test_a_refusal_reaches_all_who_wait_and_the_next_is_tried_anew() -> None:
-    api = Api(Fenced("another owner"))
-    books = recorder(api)
-    refused = await asyncio.gather(books.record(receipt("a", 1, 1)), books.record(receipt("b", 1, 1)), return_exceptions=True)
-    assert [type(one) for one in refused] == [Fenced, Fenced]
-    await books.record(receipt("a", 1, 1))
+async def test_an_old_owner_does_not_advance() -> None:
+    async with recording(Api(status="fenced")) as (books, _):
+        with pytest.raises(Fenced, match="lane a is not advanced"):
+            await books.record(receipt("a", 1, 1))
+
+
+async def test_a_receipt_that_the_api_refuses_is_refused_alone() -> None:
+    api = Api(ApiRefused("422"), ApiRefused("422"))
+    api.go.clear()
+    async with recording(api) as (books, _):
+        # two in one call, which is refused, and then one of them again
+        first = asyncio.create_task(books.record(receipt("a", 1, 1)))
+        second = asyncio.create_task(books.record(receipt("b", 1, 1)))
+        await asyncio.sleep(0)
+        api.go.set()
+        refused = await asyncio.gather(first, second, return_exceptions=True)
+        assert [type(one) for one in refused if one is not None] == [ApiRefused]
+        await books.record(receipt("c", 1, 1))
 
 
 async def test_one_who_waits_no_more_does_not_hurt_the_others() -> None:
     api = Api()
     api.go.clear()
-    books = recorder(api)
-    gone, stays = asyncio.create_task(books.record(receipt("a", 1, 1))), asyncio.create_task(books.record(receipt("b", 1, 1)))
-    while not api.calls:
-        await asyncio.sleep(0)
-    gone.cancel()
-    await asyncio.wait({gone})
-    api.go.set()
-    await stays
+    async with recording(api) as (books, _):
+        gone, stays = asyncio.create_task(books.record(receipt("a", 1, 1))), asyncio.create_task(books.record(receipt("b", 1, 1)))
+        await called(api)
+        gone.cancel()
+        await asyncio.wait({gone})
+        api.go.set()
+        await stays
 
 
 async def test_a_trigger_that_went_is_answered_for_under_its_last_epoch() -> None:
     api, leases = Api(), held()
     leases.replace([Lease(trigger_id=2, epoch=5)])
-    await recorder(api, leases).record(receipt("a", 1, 1, 2))
+    async with recording(api, leases) as (books, _):
+        await books.record(receipt("a", 1, 1, 2))
     assert api.calls[0].epochs == {1: 4, 2: 5}
 
 

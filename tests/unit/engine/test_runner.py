@@ -21,7 +21,7 @@ from headrace.ports.control_plane import TriggererControl
 from headrace.sources.memory import Memory
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.backlog import BacklogItem, BacklogPage, SettleBacklog
-from headrace.wire.custody import LaneMarks, Receipts
+from headrace.wire.custody import LaneMarks
 from headrace.wire.events import BatchStored, DeadLetterItem, EventBatch, EventItem
 from headrace.wire.jobs import Lease
 from headrace.wire.triggers import RunTrigger
@@ -34,7 +34,7 @@ class Api:
 
     events: dict[str, EventItem] = field(default_factory=dict)
     letters: list[DeadLetterItem] = field(default_factory=list)
-    receipts_: list[Any] = field(default_factory=list)
+    receipts: list[Any] = field(default_factory=list)
     kept: dict[int, list[BacklogItem]] = field(default_factory=dict)
     failed: list[tuple[int, str]] = field(default_factory=list)
     number: int = 0
@@ -50,8 +50,9 @@ class Api:
                     number=self.number, stream=spill.stream, lane=spill.lane, position=spill.position, raw=spill.raw, attempts=0
                 )
                 self.kept.setdefault(trigger_id, []).append(item)
-        answers = {"events": events, "dead_letters": ["stored"] * len(batch.dead_letters), "spills": ["stored"] * len(batch.spills)}
-        return BatchStored.model_validate(answers)
+        self.receipts += batch.receipts
+        rest = {name: ["stored"] * len(getattr(batch, name)) for name in ("dead_letters", "spills", "receipts")}
+        return BatchStored.model_validate({"events": events, **rest})
 
     async def backlog(self, trigger_id: int, after: int, limit: int) -> BacklogPage:
         items = [item for item in self.kept.get(trigger_id, []) if item.number > after]
@@ -60,9 +61,6 @@ class Api:
     async def settle(self, trigger_id: int, settled: SettleBacklog) -> None:
         gone = {one.number for one in settled.settled}
         self.kept[trigger_id] = [item for item in self.kept[trigger_id] if item.number not in gone]
-
-    async def receipts(self, receipts: Receipts) -> None:
-        self.receipts_ += receipts.receipts
 
     async def marks(self, stream: str) -> LaneMarks:
         return LaneMarks(marks=[])
@@ -230,8 +228,8 @@ async def test_all_owe_what_comes_when_a_stream_opens_again_whoever_opens_it(ups
     monkeypatch.setattr("headrace.engine.keeper.Backoff", lambda **_: _Fixed(0.0))
     async with running(api, workload(1, upstream), watch(2, upstream)):
         await until(lambda: len(api.fired(1)) == 40 and len(api.fired(2)) == 40)
-        await until(lambda: sum(receipt.read for receipt in api.receipts_) == 40)
-    assert {tuple(sorted(receipt.owed)) for receipt in api.receipts_} == {(1, 2)}
+        await until(lambda: sum(receipt.read for receipt in api.receipts) == 40)
+    assert {tuple(sorted(receipt.owed)) for receipt in api.receipts} == {(1, 2)}
 
 
 class _Fixed(backoff.Backoff):

@@ -1,0 +1,56 @@
+"""One keep-alive session with the api for code that must not block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import aiohttp
+
+from headrace.client.answers import CONNECT_SECONDS, Answer, accepted, too_late, trusts_environment, unreachable
+from headrace.wire.model import API_VERSION, VERSION_HEADER
+
+KEPT_SECONDS = 4.0
+"""How long an unused connection is kept: less than the 5 s after which uvicorn closes it, so that no request meets the closing."""
+
+
+class Session:
+    """Sends requests; connections are opened as they are needed."""
+
+    def __init__(self, url: str, *, timeout: float) -> None:
+        self._url = url
+        self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(CONNECT_SECONDS, timeout))
+        self._opened: aiohttp.ClientSession | None = None
+
+    async def aclose(self) -> None:
+        """Close the connections; the next request opens new ones."""
+        if self._opened is not None:
+            await self._opened.close()
+            self._opened = None
+
+    async def request(
+        self, method: str, path: str, *, content: bytes | None, params: Mapping[str, int | str] | None, headers: Mapping[str, str]
+    ) -> bytes:
+        """Return the body of a successful answer; raises as `accepted` does.
+
+        Raises:
+            ApiUnavailable: No answer came; what was sent may have been taken all the same.
+        """
+        if self._opened is None:
+            self._opened = self._open()
+        try:
+            async with self._opened.request(method, self._url + path, data=content, params=params, headers=headers) as response:
+                body = await response.read()
+                return accepted(Answer(str(response.url), response.status, response.reason or "", response.headers, body))
+        except TimeoutError as error:
+            raise too_late(self._url) from error
+        except aiohttp.ClientError as error:
+            raise unreachable(self._url, error) from error
+
+    def _open(self) -> aiohttp.ClientSession:
+        # Here and not earlier: the session belongs to the loop that runs now.
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(keepalive_timeout=KEPT_SECONDS),
+            headers={VERSION_HEADER: API_VERSION},
+            timeout=self._timeout,
+            trust_env=trusts_environment(self._url),
+        )
