@@ -42,6 +42,8 @@ class Settings(BaseSettings):
     api_timeout: Annotated[float, Field(gt=0)] = Field(default=30.0, description="seconds in which the api must answer a triggerer")
     job_timeout: Annotated[float, Field(gt=0)] = Field(default=30.0, description="seconds without a heartbeat after which a job is dead")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["auto", "text", "json"] = Field(default="auto", description="auto: text at a terminal, JSON lines elsewhere")
+    log_store: Path | None = Field(default=None, description="folder of triggers' and runs' logs, shared by all hosts; default: in `home`")
     debug: bool = Field(default=False, description="show tracebacks")
 
     @model_validator(mode="after")
@@ -68,6 +70,11 @@ class Settings(BaseSettings):
     def database(self) -> str:
         """The database's URL."""
         return self.database_url or f"sqlite:///{self.home.absolute() / 'headrace.db'}"
+
+    @property
+    def logs(self) -> Path:
+        """The folder of the triggers' and runs' logs."""
+        return self.log_store or self.home / "logs"
 
     @property
     def url(self) -> str:
