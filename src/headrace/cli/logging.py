@@ -1,33 +1,38 @@
-"""Where log lines go: standard error, one line each, readable by people and by `grep`."""
+"""Where log lines go: to standard error, as text at a terminal and as JSON lines elsewhere; a trigger's and a run's into files too."""
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import structlog
+from headrace.logs.files import LogFiles
+from headrace.logs.structured import TargetHandler, configure, process_handler
+from headrace.logs.targets import Finder
 
 if TYPE_CHECKING:
     from headrace.settings import Settings
 
 
-def set_up_logging(settings: Settings, *, quiet: bool = False) -> None:
-    """Send structlog and the standard library's logging to standard error; `quiet`: warnings at the least, unless `--debug`."""
+def set_up_logging(settings: Settings, *, quiet: bool = False, targets: Sequence[Finder] = ()) -> None:
+    """Send structlog and `logging` to standard error, and into the logs that `targets` find.
+
+    `quiet`: warnings at the least, unless `--debug`.
+    """
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     if quiet and not settings.debug:
         level = max(level, logging.WARNING)
-    colours = sys.stderr.isatty()
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.StackInfoRenderer(),
-            structlog.dev.ConsoleRenderer(colors=colours, pad_event_to=0, exception_formatter=structlog.dev.plain_traceback),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
-    )
-    logging.basicConfig(level=max(level, logging.WARNING), stream=sys.stderr, format="%(asctime)s [%(levelname)s] %(name)s: %(message)s")
+    terminal = sys.stderr.isatty()
+    as_json = settings.log_format == "json" or (settings.log_format == "auto" and not terminal and not quiet)
+    handlers = [process_handler(sys.stderr, as_json=as_json, colours=terminal and not os.environ.get("NO_COLOR"))]
+    if targets:
+        files = LogFiles(settings.logs, _complain)
+        handlers.append(TargetHandler(files, targets))
+    configure(level, handlers)
+
+
+def _complain(error: OSError) -> None:
+    """Say on standard error that a log cannot be written; to log it would come back here."""
+    sys.stderr.write(f"headrace: a log cannot be written: {error}\n")

@@ -1,0 +1,34 @@
+"""Trace ids of events and runs (W3C Trace Context): given by the upstream, or worked out from what never changes, so always the same."""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b, sha256
+from typing import Final
+from uuid import UUID
+
+from headrace.core.identity import event_key
+
+_TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+def traceparent_in(value: object) -> str | None:
+    """Return the W3C `traceparent` that a raw event carries as CloudEvents has it, at its top level; None: it has none that is valid."""
+    given = value.get("traceparent") if isinstance(value, dict) else None
+    return given if isinstance(given, str) and _TRACEPARENT.fullmatch(given) else None
+
+
+def event_trace(source: str, id: str, trace: str | None) -> str:
+    """Return the `traceparent` of an event: its own, or one made of its key, which is as long as a trace id."""
+    if trace is not None:
+        return trace
+    key = event_key(source, id)
+    return f"00-{key.hex()}-{blake2b(key, digest_size=8).hexdigest()}-01"
+
+
+def run_trace_id(run_id: str) -> str:
+    """Return the trace id of a run (32 hex digits): its id where that is a UUID, which is as long, else one made of it."""
+    try:
+        return UUID(run_id).hex
+    except ValueError:
+        return sha256(run_id.encode(errors="surrogatepass")).hexdigest()[:32]

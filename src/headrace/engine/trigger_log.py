@@ -1,0 +1,16 @@
+"""The log of the trigger whose code runs just now."""
+
+from __future__ import annotations
+
+from headrace.engine.current import current_trigger
+from headrace.logs.names import parse_trigger_log
+from headrace.logs.targets import Target
+
+
+def trigger_target() -> Target | None:
+    """Return where that goes which is logged just now, and the fields that tell its lines apart; None: no trigger's code runs."""
+    running = current_trigger.get()
+    name = None if running is None else parse_trigger_log(running.log_name)
+    if running is None or name is None:
+        return None
+    return Target(name, {"trigger": running.name, "trigger_id": running.trigger_id, "job": name.job_id})

@@ -1,0 +1,77 @@
+"""Following a log as it grows."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from watchfiles import watch
+
+from headrace.logs.names import LogName, trigger_log
+from headrace.logs.reading import jobs_with_logs, read_page
+
+Successor = Callable[[LogName], LogName | None]
+"""Returns the log that comes after one, if there is such."""
+
+_STEP: Final = 40  # milliseconds in which changes gather
+_BLIND: Final = 2_000  # milliseconds after which to look anyway: the kernel tells nothing of what another host writes
+
+
+async def follow(root: Path, name: LogName, after: int, successor: Successor = lambda _: None) -> AsyncGenerator[bytes]:
+    """Yield whole lines of a log from the offset `after` on for ever, as they come; then those of its successor."""
+    async with _changes(root / name.folder) as changed:
+        while True:
+            changed.clear()
+            later = await asyncio.to_thread(successor, name)  # asked first: once there is one, this log has all that it will have
+            while (page := await asyncio.to_thread(read_page, root, name, after)) is not None and page.data:
+                after = page.end
+                yield page.data
+            if later is None:
+                await changed.wait()
+            else:
+                name, after = later, 0
+
+
+def later_job(root: Path) -> Successor:
+    """Return what finds the log of the same trigger in the next job that ran it."""
+
+    def find(name: LogName) -> LogName | None:
+        trigger_id, job_id = name.trigger_id, name.job_id
+        if trigger_id is None or job_id is None:
+            return None
+        return next((trigger_log(trigger_id, job) for job in jobs_with_logs(root, trigger_id) if job > job_id), None)
+
+    return find
+
+
+@asynccontextmanager
+async def _changes(folder: Path) -> AsyncIterator[asyncio.Event]:
+    """Give an event that is set whenever something in the folder changes."""
+    await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+    loop, changed, stop = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def look() -> None:
+        for _ in watch(
+            folder,
+            watch_filter=None,
+            recursive=False,
+            debounce=5 * _STEP,
+            step=_STEP,
+            rust_timeout=_BLIND,
+            yield_on_timeout=True,
+            stop_event=stop,
+            raise_interrupt=False,
+        ):
+            with suppress(RuntimeError):  # the loop has closed since: nobody looks any more
+                loop.call_soon_threadsafe(changed.set)
+
+    thread = threading.Thread(target=look, name=f"follow {folder.name}", daemon=True)
+    thread.start()
+    try:
+        yield changed
+    finally:
+        stop.set()

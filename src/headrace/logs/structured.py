@@ -1,0 +1,129 @@
+"""What every log line bears, and where it goes: the process's log, and the log of the trigger or run whose code wrote it.
+
+structlog and the standard library's `logging` take one way: through `logging`, to the handlers made here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, MutableMapping
+from typing import Any, Final, TextIO
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+from headrace.logs.files import LogFiles
+from headrace.logs.line import encode
+from headrace.logs.render import render_fields
+from headrace.logs.targets import Finder, Target
+
+masks: Final[list[Processor]] = []
+"""What takes secrets out of every line, last of all before it is written; whoever knows secrets adds to it."""
+
+_process: Final[dict[str, Any]] = {}
+_NOISY: Final = ("py4j", "httpx", "httpcore", "aiohttp.access", "asyncio", "watchfiles", "uvicorn.access")
+"""Libraries that say at INFO what is of use to their own authors only."""
+
+
+def bind_process(**fields: Any) -> None:
+    """Let every line that this process logs from now on bear these fields."""
+    _process.update(fields)
+
+
+def configure(level: int, handlers: Iterable[logging.Handler]) -> None:
+    """Send structlog and `logging` from `level` on to the handlers, and to no others."""
+    structlog.configure(
+        processors=[structlog.contextvars.merge_contextvars, *_common(), structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+    logging.basicConfig(level=level, handlers=list(handlers), force=True)
+    for name in _NOISY:
+        logging.getLogger(name).setLevel(max(level, logging.WARNING))
+
+
+def process_handler(stream: TextIO, *, as_json: bool, colours: bool) -> logging.Handler:
+    """Return what writes the process's log: all that structlog is given, and of other libraries' lines warnings and worse."""
+    handler = logging.StreamHandler(stream)
+    handler.addFilter(lambda record: record.levelno >= logging.WARNING or isinstance(record.msg, dict))
+    handler.setFormatter(_formatter(_json if as_json else _text(colours=colours)))
+    return handler
+
+
+class TargetHandler(logging.Handler):
+    """Writes what the code of a trigger or a run logs into its log; costs one look at a context variable where no such code runs."""
+
+    def __init__(self, files: LogFiles, finders: Iterable[Finder]) -> None:
+        super().__init__()
+        self._files = files
+        self._finders = list(finders)
+        self.setFormatter(_formatter(self._with_target, _json))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record, if it is of a trigger or a run."""
+        target = self._target()
+        if target is not None:
+            self._files.append(target.name, self.format(record).encode(errors="backslashreplace") + b"\n")
+
+    def close(self) -> None:
+        """Close the files."""
+        self._files.close()
+        super().close()
+
+    def _target(self) -> Target | None:
+        return next((target for find in self._finders if (target := find()) is not None), None)
+
+    def _with_target(self, logger: WrappedLogger, name: str, event: EventDict) -> EventDict:
+        del logger, name
+        target = self._target()
+        return event if target is None else {**event, **target.fields}
+
+
+def _common() -> list[Processor]:
+    return [
+        structlog.stdlib.add_logger_name,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="%Y-%m-%dT%H:%M:%S.%fZ", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+
+
+def _formatter(*last: Processor) -> logging.Formatter:
+    """Return what makes a line of a record; `last` ends with what returns a text."""
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[*_common(), structlog.stdlib.ExtraAdder()],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.format_exc_info,
+            _with_process,
+            *last[:-1],
+            _masked,
+            last[-1],
+        ],
+    )
+
+
+def _with_process(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:
+    del logger, name
+    return {**_process, **event}
+
+
+def _masked(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:
+    shown: Any = event
+    for mask in masks:
+        shown = mask(logger, name, shown)
+    return dict(shown)
+
+
+def _json(logger: WrappedLogger, name: str, event: MutableMapping[str, Any]) -> str:
+    del logger, name
+    return encode(event)
+
+
+def _text(*, colours: bool) -> Processor:
+    def text(logger: WrappedLogger, name: str, event: MutableMapping[str, Any]) -> str:
+        del logger, name
+        return render_fields(event, colours=colours)
+
+    return text
