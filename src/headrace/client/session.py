@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import aiohttp
 
@@ -11,6 +12,20 @@ from headrace.wire.model import API_VERSION, VERSION_HEADER
 
 KEPT_SECONDS = 4.0
 """How long an unused connection is kept: less than the 5 s after which uvicorn closes it, so that no request meets the closing."""
+
+
+class Requests(Protocol):
+    """Whatever carries requests to the api and answers back."""
+
+    async def aclose(self) -> None:
+        """Close what is open."""
+        ...
+
+    async def request(
+        self, method: str, path: str, *, content: bytes | None, params: Mapping[str, int | str] | None, headers: Mapping[str, str]
+    ) -> bytes:
+        """Return the body of a successful answer; raises as `accepted` does, and `ApiUnavailable` when none came."""
+        ...
 
 
 class Session:

@@ -8,7 +8,7 @@ from typing import Self, TypeVar
 from urllib.parse import quote
 
 from headrace.client.answers import TIMEOUT_SECONDS, bearer, understood
-from headrace.client.session import Session
+from headrace.client.session import Requests, Session
 from headrace.errors import ApiRefused
 from headrace.wire.backlog import BacklogPage, SettleBacklog
 from headrace.wire.custody import LaneMarks
@@ -32,12 +32,15 @@ JSON = {"Content-Type": "application/json"}
 
 
 class TriggererClient:
-    """Implements `TriggererControl` over HTTP. Register first: the token of the job opens everything else."""
+    """Implements `TriggererControl` over HTTP. Register first: the token of the job opens everything else.
 
-    def __init__(self, url: str, *, key: str, timeout: float = TIMEOUT_SECONDS) -> None:
+    `session`: what carries the requests, if not connections of its own.
+    """
+
+    def __init__(self, url: str, *, key: str, timeout: float = TIMEOUT_SECONDS, session: Requests | None = None) -> None:
         self._url = url.rstrip("/")
         self._key = key
-        self._session = Session(self._url, timeout=timeout)
+        self._session: Requests = session or Session(self._url, timeout=timeout)
         self._job: JobRegistered | None = None
 
     async def __aenter__(self) -> Self:
@@ -100,6 +103,15 @@ class TriggererClient:
     async def cleanup(self, trigger_ids: list[int]) -> None:
         """Give up the leases on triggers that this job no longer runs."""
         await self._send("POST", "/execution/triggers/cleanup", CleanupTriggers(trigger_ids=trigger_ids))
+
+    def adopt(self, job: JobRegistered) -> None:
+        """Work for a job that somebody else has registered."""
+        self._job = job
+
+    async def pass_on(self, method: str, path: str, content: bytes | None) -> bytes:
+        """Send what somebody else wrote, as this job; return the body of the answer."""
+        headers = JSON | bearer(self._registered.token)
+        return await self._session.request(method, path, content=content, params=None, headers=headers)
 
     @property
     def _registered(self) -> JobRegistered:
