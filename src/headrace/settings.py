@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -34,6 +36,14 @@ class Settings(BaseSettings):
     port: int = Field(default=8642, ge=0, le=65535, description="port the api listens on; 0: any free one")
     api_url: str = Field(default="", description="where the api is; default: `host` and `port`")
     key: str = Field(default="", repr=False, description="the deployment key; default: made once and kept in `home`")
+    fernet_keys: str = Field(
+        default="",
+        repr=False,
+        description="what secrets are kept under, by commas: the first seals; default: one made once, kept in `home`",
+    )
+    token: str = Field(default="", repr=False, description="a person's token, where looking or changing needs one")
+    allowed_hosts: str = Field(default="", description="names by which the api may be called, by commas; a loopback's own are always")
+    allowed_modules: str = Field(default="", description="modules that triggers may come from besides the project's own, by commas")
     project: Path = Field(default=Path("project.py"), description="the project file")
     master: str = Field(default="local[*]", description="Spark master, as spark-submit takes it")
     lookback: Annotated[float, Field(gt=0)] = Field(default=900.0, description="seconds to wait for a leader")
@@ -48,7 +58,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.host not in LOOPBACK and not self.key:
+        if self.outside and not self.key:
             raise ValueError(f"host {self.host} can be reached from outside, so a deployment key is needed: set HEADRACE_KEY")
         return self
 
@@ -86,7 +96,33 @@ class Settings(BaseSettings):
         """Return settings that have a deployment key: this one, or the one kept in `home` (made now if there is none)."""
         if self.key:
             return self
-        return self.model_copy(update={"key": _kept_key(self.home / "key")})
+        return self.model_copy(update={"key": _kept_key(self.home / "key", "HEADRACE_KEY", _new_key)})
+
+    def with_fernet_keys(self) -> Self:
+        """Return settings that have keys for secrets: these, or the one kept in `home` (made now if there is none)."""
+        if self.fernet_keys:
+            return self
+        return self.model_copy(update={"fernet_keys": _kept_key(self.home / "fernet-key", "HEADRACE_FERNET_KEYS", new_fernet_key)})
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys for secrets, the one that seals first."""
+        return _listed(self.fernet_keys)
+
+    @property
+    def hosts(self) -> list[str]:
+        """The names by which the api may be called."""
+        return _listed(self.allowed_hosts)
+
+    @property
+    def modules(self) -> list[str]:
+        """The modules that triggers may come from besides the project's own."""
+        return _listed(self.allowed_modules)
+
+    @property
+    def outside(self) -> bool:
+        """Whether the api can be reached from other machines."""
+        return self.host not in LOOPBACK
 
 
 def read_settings(**flags: object) -> Settings:
@@ -111,20 +147,32 @@ def read_settings(**flags: object) -> Settings:
         raise SettingsError(f"{CONFIG_FILE} is not valid TOML: {error}", hint="Correct the file.") from error
 
 
-def _kept_key(path: Path) -> str:
+def new_fernet_key() -> str:
+    """Return a new key for secrets."""
+    return urlsafe_b64encode(secrets.token_bytes(32)).decode()
+
+
+def _new_key() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _kept_key(path: Path, variable: str, make: Callable[[], str]) -> str:
     """Return the key in `path`; make one first if there is none. Two processes that start together agree on one."""
     fresh = path.with_name(f".key-{secrets.token_hex(8)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
             with os.fdopen(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
-                file.write(secrets.token_urlsafe(32))
+                file.write(make())
             with suppress(FileExistsError):
                 path.hardlink_to(fresh)  # unlike a rename, it never replaces the key that another process just made
             fresh.unlink()
         return path.read_text().strip()
     except OSError as error:
         raise ResourceError(
-            f"Cannot keep the deployment key in {path}: {error.strerror}.",
-            hint="Check the folder's owner and free space, or set HEADRACE_KEY.",
+            f"Cannot keep a key in {path}: {error.strerror}.", hint=f"Check the folder's owner and free space, or set {variable}."
         ) from error

@@ -27,19 +27,21 @@ def read_project(settings: Settings) -> Project:
     return load_project(settings.project)
 
 
-def serve_api(settings: Settings, *, migrate: bool) -> None:
-    """Serve the api until SIGINT or SIGTERM."""
+def serve_api(settings: Settings, *, migrate: bool, new_secrets: bool = False) -> None:
+    """Serve the api until SIGINT or SIGTERM; `new_secrets` gives up what is kept under keys that are lost."""
     import uvicorn
 
     from headrace.api.app import create_app
     from headrace.api.server import Server
     from headrace.store import Liveness, open_store
+    from headrace.store.keyring import Keyring
 
     _make_folder(settings.home)
+    keyring = Keyring(settings.with_fernet_keys().keys)
     liveness = Liveness(round(settings.job_timeout * 1_000_000))
     with (
         _listen(settings.host, settings.port) as listener,
-        closing(open_store(settings.database, migrate=migrate, liveness=liveness)) as store,
+        closing(open_store(settings.database, migrate=migrate, liveness=liveness, keyring=keyring, new_secrets=new_secrets)) as store,
     ):
         app = create_app(store, key=settings.key)
         config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=5, lifespan="on")

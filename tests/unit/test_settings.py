@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from base64 import b64decode
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,19 @@ def test_the_key_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) -> 
     assert [path.name for path in (tmp_path / "home").iterdir()] == ["key"]
 
 
+def test_the_key_for_secrets_is_another_and_kept_the_same_way(tmp_path: Path) -> None:
+    settings = read_settings(home=tmp_path / "home").with_key().with_fernet_keys()
+    assert settings.keys == read_settings(home=tmp_path / "home").with_fernet_keys().keys
+    assert len(b64decode(settings.keys[0], altchars="-_")) == 32
+    assert settings.keys[0] != settings.key
+    assert stat.S_IMODE((tmp_path / "home" / "fernet-key").stat().st_mode) == 0o600
+
+
+def test_no_key_shows_in_what_settings_say_of_themselves(tmp_path: Path) -> None:
+    shown = repr(read_settings(home=tmp_path, key="the-key", fernet_keys="the-fernet-key", token="the-token"))
+    assert "the-" not in shown
+
+
 def test_a_key_that_is_given_is_not_kept(tmp_path: Path) -> None:
     assert read_settings(home=tmp_path, key="given").with_key().key == "given"
     assert list(tmp_path.iterdir()) == []
@@ -71,7 +85,7 @@ def test_a_key_that_is_given_is_not_kept(tmp_path: Path) -> None:
 
 def test_a_home_that_is_a_file_is_said_so(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ResourceError, match="Cannot keep the deployment key"):
+    with pytest.raises(ResourceError, match="Cannot keep a key in"):
         read_settings(home=tmp_path / "file").with_key()
 
 

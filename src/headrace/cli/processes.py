@@ -67,6 +67,7 @@ def api(
     port: Port = None,
     database_url: Database = None,
     migrate: bool = typer.Option(False, "--migrate", help="Bring an older database to this version's schema first."),
+    new_secrets: bool = typer.Option(False, "--new-secrets", help="Go on although the key that secrets are kept under is lost."),
 ) -> None:
     """Run the api: the only process that touches the database."""
     from headrace.wiring import serve_api
@@ -74,7 +75,7 @@ def api(
     settings = read_settings(home=home, host=host, port=port, database_url=database_url).with_key()
     set_up_logging(settings)
     hold_lifeline()
-    serve_api(settings, migrate=migrate)
+    serve_api(settings, migrate=migrate, new_secrets=new_secrets)
 
 
 def triggerer(project: Project = None, home: Home = None, api_url: ApiUrl = None) -> None:

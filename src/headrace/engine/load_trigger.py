@@ -15,6 +15,8 @@ def load_trigger(workload: RunTrigger) -> BaseTrigger:
     Raises:
         ProjectError: The class cannot be imported, is no trigger, or does not take these arguments.
     """
+    if workload.trouble is not None:
+        raise ProjectError(f"Trigger '{workload.name}' cannot be loaded: {workload.trouble}")
     module, _, name = workload.classpath.rpartition(".")
     try:
         kind = getattr(import_module(module), name)

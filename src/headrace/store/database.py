@@ -14,6 +14,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from headrace.errors import SettingsError
+from headrace.store.keyring import Keyring
 from headrace.store.times import wall_clock
 from headrace.store.trouble import told
 from headrace.store.writer import A, Collector, R, T, Work, Writer
@@ -27,9 +28,10 @@ CHECKPOINT_PAGES = 8_000
 class Database:
     """One database: `reading()` gives a snapshot, `write` and `submit` run a work in the writer's transaction."""
 
-    def __init__(self, url: str, *, clock: Callable[[], int] = wall_clock) -> None:
+    def __init__(self, url: str, *, clock: Callable[[], int] = wall_clock, keyring: Keyring | None = None) -> None:
         self.url = parsed(url)
         self.now = clock
+        self.keyring = keyring or Keyring()
         self.readers, self._writing = engines(self.url)
         self._writer = Writer(self._writing)
 

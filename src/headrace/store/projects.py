@@ -8,9 +8,10 @@ import msgspec
 from sqlalchemy import Connection, delete, insert, select, update
 
 from headrace.errors import ApiRefused
-from headrace.store import leases
+from headrace.store import kwargs, leases
 from headrace.store.database import Database
 from headrace.store.jobs import require_running
+from headrace.store.keyring import Keyring
 from headrace.store.tables import pipelines, projects, triggers
 from headrace.wire.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, ProjectDeclared
 
@@ -23,24 +24,25 @@ class Projects:
 
     def declare(self, job_id: int, name: str, declared: DeclareProject) -> ProjectDeclared:
         """Make the project what is declared; a trigger that changed loses its lease, so that it is run anew."""
-        return self._database.write(lambda connection: _declare(connection, job_id, name, declared, self._database.now()))
+        return self._database.write(lambda connection: _declare(self._database, connection, job_id, name, declared))
 
 
-def _declare(connection: Connection, job_id: int, project: str, declared: DeclareProject, now: int) -> ProjectDeclared:
+def _declare(database: Database, connection: Connection, job_id: int, project: str, declared: DeclareProject) -> ProjectDeclared:
+    now = database.now()
     own = require_running(connection, job_id).project
     if own != project:
         raise ApiRefused(f"Job {job_id} belongs to project '{own}', not to '{project}'.", status=403, problem="forbidden")
     connection.execute(delete(projects).where(projects.c.name == project))
     connection.execute(insert(projects).values(name=project, declared=now))
     _declare_pipelines(connection, project, {pipeline.name: pipeline for pipeline in declared.pipelines})
-    _declare_triggers(connection, project, {trigger.name: trigger for trigger in declared.triggers}, now)
+    _declare_triggers(connection, project, {trigger.name: trigger for trigger in declared.triggers}, now, database.keyring)
     ids = connection.execute(
         select(triggers.c.name, triggers.c.id).where(triggers.c.project == project, triggers.c.state != "removed").order_by(triggers.c.id)
     )
     return ProjectDeclared(triggers={row.name: row.id for row in ids})
 
 
-def _declare_triggers(connection: Connection, project: str, wanted: dict[str, DeclaredTrigger], now: int) -> None:
+def _declare_triggers(connection: Connection, project: str, wanted: dict[str, DeclaredTrigger], now: int, keyring: Keyring) -> None:
     known = {row.name: row for row in connection.execute(select(triggers).where(triggers.c.project == project))}
     gone = [row.id for name, row in known.items() if name not in wanted and row.state != "removed"]
     changed: list[tuple[int, dict[str, Any]]] = []
@@ -48,9 +50,14 @@ def _declare_triggers(connection: Connection, project: str, wanted: dict[str, De
     for name, trigger in wanted.items():
         values = _values(trigger)
         row = known.get(name)
+        what = kwargs.named(project, name)
+        same = row is not None and kwargs.unchanged(keyring, row, trigger.kwargs, what)
+        if row is not None and same and row.state != "removed" and all(getattr(row, column) == value for column, value in values.items()):
+            continue
+        values |= kwargs.sealed(keyring, trigger.kwargs, what)
         if row is None:
             new.append({"project": project, "name": name, "declared": now, **_NEW, **values})
-        elif row.state == "removed" or any(getattr(row, column) != value for column, value in values.items()):
+        else:
             changed.append((row.id, values))
     leases.revoke(connection, gone + [trigger_id for trigger_id, _ in changed])
     connection.execute(update(triggers).where(triggers.c.id.in_(gone)).values(state="removed"))
@@ -66,8 +73,7 @@ _NEW = {"state": "waiting", "failures": 0, "fired": 0, "rejected": 0, "epoch": 0
 
 
 def _values(trigger: DeclaredTrigger) -> dict[str, Any]:
-    kwargs = msgspec.json.encode(trigger.kwargs, order="sorted").decode()
-    return {"classpath": trigger.classpath, "kwargs": kwargs, "stream": trigger.stream, "queue": trigger.queue}
+    return {"classpath": trigger.classpath, "stream": trigger.stream, "queue": trigger.queue}
 
 
 def _declare_pipelines(connection: Connection, project: str, wanted: dict[str, DeclaredPipeline]) -> None:

@@ -13,12 +13,16 @@ from headrace.store.backlog import Backlog
 from headrace.store.custody import Custody
 from headrace.store.database import Database, engines, parsed
 from headrace.store.jobs import Jobs, Liveness
+from headrace.store.keyring import Keyring
+from headrace.store.kwargs import seal_plain
 from headrace.store.log import Log
 from headrace.store.projects import Projects
 from headrace.store.redrive import DeadLetters
+from headrace.store.rotation import Rotation, adopt, forget
 from headrace.store.runs import Runs
 from headrace.store.schema import ensure_schema
 from headrace.store.scopes import Scopes
+from headrace.store.secrets import Secrets
 from headrace.store.tables import meta
 from headrace.store.times import wall_clock
 from headrace.store.triggers import Triggers
@@ -42,6 +46,8 @@ class Store:
         self.dead_letters = DeadLetters(database)
         self.runs = Runs(database)
         self.scopes = Scopes(database)
+        self.secrets = Secrets(database)
+        self.rotation = Rotation(database)
         self.instance = self._instance()
 
     @contextmanager
@@ -78,13 +84,30 @@ def _begin(connection: Connection, now: int) -> None:
     connection.execute(update(meta).where(meta.c.name == OPENED).values(value=now))
 
 
+def _take_up(connection: Connection, keyring: Keyring, *, new_secrets: bool) -> None:
+    """See that the keyring is the database's, and seal what an earlier version left in plain."""
+    if new_secrets:
+        forget(connection)
+    adopt(connection, keyring)
+    seal_plain(connection, keyring)
+
+
 def open_store(
-    database_url: str, *, migrate: bool = False, liveness: Liveness | None = None, clock: Callable[[], int] = wall_clock
+    database_url: str,
+    *,
+    migrate: bool = False,
+    liveness: Liveness | None = None,
+    keyring: Keyring | None = None,
+    new_secrets: bool = False,
+    clock: Callable[[], int] = wall_clock,
 ) -> Store:
-    """Open the database, making its schema where there is none.
+    """Open the database, making its schema where there is none. Without a `keyring` it keeps no secrets, and arguments in plain.
+
+    With `new_secrets`, what is kept under keys that the keyring has not may stay unreadable.
 
     Raises:
         SettingsError: The URL is none that Headrace understands.
+        SettingsError: The keyring has none of the keys that its secrets are kept under.
         ResourceError: The file cannot be opened or written.
         SchemaError: The schema is older and `migrate` is off, or it is none that this version knows.
     """
@@ -94,7 +117,8 @@ def open_store(
         with told(url), writer.begin() as connection:
             ensure_schema(connection, named(url), migrate=migrate)
             _begin(connection, clock())
+            _take_up(connection, keyring or Keyring(), new_secrets=new_secrets)
     finally:
         readers.dispose()
         writer.dispose()
-    return Store(Database(database_url, clock=clock), liveness or Liveness())
+    return Store(Database(database_url, clock=clock, keyring=keyring), liveness or Liveness())

@@ -57,7 +57,8 @@ triggers = Table(
     Column("project", Text, nullable=False),
     Column("name", Text, nullable=False),
     Column("classpath", Text, nullable=False),
-    Column("kwargs", Text, nullable=False),
+    Column("kwargs", Text, nullable=False),  # sealed
+    Column("kwargs_digest", Text),  # tells, to those who have a key, whether a declaration changed them
     Column("stream", Text),
     Column("queue", Text, nullable=False),
     Column("state", Text, nullable=False),  # waiting | running | failed | removed

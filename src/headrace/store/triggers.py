@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import msgspec
 from sqlalchemy import Connection, Row, select, update
 
-from headrace.store import leases
+from headrace.store import kwargs, leases
 from headrace.store.database import Database
 from headrace.store.jobs import Jobs, require_running, touch
+from headrace.store.keyring import Keyring
 from headrace.store.tables import triggers
 from headrace.store.times import moment
 from headrace.wire.model import rfc3339
@@ -32,7 +33,10 @@ class Triggers:
         with self._database.reading() as connection:
             require_running(connection, job_id)
             mine = (triggers.c.id.in_(trigger_ids), triggers.c.job_id == job_id)
-            return [_workload(row, job_id) for row in connection.execute(select(triggers).where(*mine).order_by(triggers.c.id))]
+            return [
+                _workload(row, job_id, self._database.keyring)
+                for row in connection.execute(select(triggers).where(*mine).order_by(triggers.c.id))
+            ]
 
     def failure(self, job_id: int, trigger_id: int, failure: TriggerFailure) -> None:
         """Keep why the trigger failed; the job keeps the lease, since the restart is its to make."""
@@ -51,12 +55,14 @@ class Triggers:
         return TriggersLoaded(leases=leases.held(connection, job_id), revoked=leases.revoked(connection, job_id))
 
 
-def _workload(row: Row[tuple[object, ...]], job_id: int) -> RunTrigger:
+def _workload(row: Row[tuple[object, ...]], job_id: int, keyring: Keyring) -> RunTrigger:
+    arguments, trouble = kwargs.opened(keyring, row.kwargs, kwargs.named(row.project, row.name))
     return RunTrigger(
         trigger_id=row.id,
         name=row.name,
         classpath=row.classpath,
-        kwargs=msgspec.json.decode(row.kwargs),
+        kwargs=arguments,
+        trouble=trouble,
         stream=row.stream,
         queue=row.queue,
         epoch=row.epoch,

@@ -10,6 +10,10 @@ from headrace.wire.jobs import Lease
 from headrace.wire.model import Wire
 
 
+CLASSPATH = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$"
+"""A module and the name of a class in it; the api never imports one."""
+
+
 class DeclaredTrigger(Wire):
     """One trigger of a project, as the api keeps it. `stream` is the text of its stream key; None: it polls alone.
 
@@ -18,7 +22,7 @@ class DeclaredTrigger(Wire):
     """
 
     name: str = Field(min_length=1, max_length=200)
-    classpath: str
+    classpath: str = Field(pattern=CLASSPATH, max_length=500)
     kwargs: dict[str, Any]
     stream: str | None = None
     queue: str = Field(default="default", min_length=1, max_length=200)
@@ -96,6 +100,7 @@ class RunTrigger(Wire):
     epoch: int
     log_name: str
     backlog: int = 0
+    trouble: str | None = None
     parked: bool = False
     start_after: float = 0.0
     restarts: int = 0

@@ -1,4 +1,4 @@
-"""Connections and variables."""
+"""Connections and variables, and triggers' arguments that are sealed: by the api, which has the keys, when it opens the database."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the tables."""
+    """Add the tables, and what tells sealed arguments apart."""
+    op.add_column("triggers", sa.Column("kwargs_digest", sa.Text()))
     op.create_table(
         "connections",
         sa.Column("id", sa.Text(), nullable=False),
@@ -36,6 +37,8 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop them, with what they hold."""
+    """Drop them, with what they hold. Triggers whose arguments are sealed are gone until their project is declared again."""
+    op.execute("UPDATE triggers SET kwargs = '{}', state = 'removed', job_id = NULL WHERE kwargs LIKE 'gAAAA%'")
+    op.drop_column("triggers", "kwargs_digest")
     op.drop_table("variables")
     op.drop_table("connections")

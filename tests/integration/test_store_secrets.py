@@ -1,0 +1,221 @@
+"""Secrets where they are kept: sealed, opened with any of the keys, sealed anew bit by bit; and triggers' arguments among them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic import command
+from cryptography.fernet import Fernet
+from sqlalchemy import text
+
+from headrace.errors import ApiRefused, Fenced, SettingsError
+from headrace.store import Store, open_store
+from headrace.store.database import engines, parsed
+from headrace.store.keyring import Keyring
+from headrace.store.schema import alembic_config
+from headrace.wire.jobs import CompleteJob
+from headrace.wire.secrets import RotateSecrets, SetConnection, SetVariable
+from store_kit import TurnedClock, database_url, declaration, holder
+
+OLD, NEW, OTHER = (Fernet.generate_key().decode() for _ in range(3))
+SECRET = "swordfish-7"
+WAREHOUSE = SetConnection(kind="postgresql", host="db", login="ada", password=SECRET, extra={"api_key": SECRET})
+
+
+def opened(folder: Path, *keys: str, **other: Any) -> Store:
+    return open_store(database_url("sqlite", folder), keyring=Keyring(keys), clock=TurnedClock(), **other)
+
+
+def rows(store: Store, query: str) -> list[Any]:
+    with store.reading() as connection:
+        return list(connection.execute(text(query)).all())
+
+
+def rotated(store: Store) -> tuple[int, int, list[str]]:
+    """Rotate to the end, batch by batch; return how many were sealed anew, how many were current, and what no key opens."""
+    answer = store.rotation.batch(RotateSecrets())
+    total = [answer.rotated, answer.current]
+    unreadable = list(answer.unreadable)
+    while answer.after is not None:
+        answer = store.rotation.batch(RotateSecrets(after=answer.after))
+        total = [total[0] + answer.rotated, total[1] + answer.current]
+        unreadable += answer.unreadable
+    return total[0], total[1], unreadable
+
+
+def filled(folder: Path, key: str) -> None:
+    """A database with one secret of each kind, its store closed."""
+    store = opened(folder, key)
+    job = holder(store).job_id
+    store.projects.declare(job, "flights", declaration("first", api_key=SECRET))
+    store.secrets.set_connection("warehouse", WAREHOUSE)
+    store.secrets.set_variable("greeting", SetVariable(value=SECRET))
+    store.close()
+
+
+def test_nothing_that_is_secret_is_in_the_file(tmp_path: Path) -> None:
+    filled(tmp_path, NEW)
+    assert all(SECRET.encode() not in path.read_bytes() for path in tmp_path.iterdir())
+
+
+def test_a_job_that_runs_gets_what_was_set_and_no_other_does(tmp_path: Path) -> None:
+    filled(tmp_path, NEW)
+    store = opened(tmp_path, NEW)
+    owner = holder(store)
+    found = store.secrets.connection(owner.job_id, "warehouse")
+    assert (found.kind, found.login, found.password, found.extra) == ("postgresql", "ada", SECRET, {"api_key": SECRET})
+    assert store.secrets.variable(owner.job_id, "greeting").value == SECRET
+    for what, ask in (("connection", store.secrets.connection), ("variable", store.secrets.variable)):
+        with pytest.raises(ApiRefused, match=f"no {what} 'nothing'") as missing:
+            ask(owner.job_id, "nothing")
+        assert missing.value.status == 404
+    store.jobs.complete(owner.job_id, CompleteJob(state="succeeded"))
+    with pytest.raises(Fenced):
+        store.secrets.connection(owner.job_id, "warehouse")
+    store.close()
+
+
+def test_people_see_that_there_is_a_secret_and_not_which(tmp_path: Path) -> None:
+    filled(tmp_path, NEW)
+    store = opened(tmp_path, NEW)
+    store.secrets.set_variable("region", SetVariable(value="eu", secret=False))
+    (shown,) = store.secrets.shown_connections()
+    assert (shown.password, shown.extra, shown.login) == ("***", ["api_key"], "ada")
+    assert [(one.key, one.value) for one in store.secrets.shown_variables()] == [("greeting", "***"), ("region", "eu")]
+    store.close()
+
+
+def test_a_rotation_reseals_everything_and_the_old_key_may_go(tmp_path: Path) -> None:
+    filled(tmp_path, OLD)
+    store = opened(tmp_path, NEW, OLD)
+    assert rotated(store) == (3, 0, [])
+    assert rotated(store) == (0, 3, []), "done again, it does nothing"
+    store.close()
+    store = opened(tmp_path, NEW)
+    owner = holder(store)
+    assert store.secrets.connection(owner.job_id, "warehouse").password == SECRET
+    (workload,) = store.triggers.workloads(owner.job_id, [1])
+    assert workload.kwargs == {"api_key": SECRET}
+    store.close()
+
+
+def test_a_rotation_that_stopped_halfway_goes_on(tmp_path: Path) -> None:
+    filled(tmp_path, OLD)
+    store = opened(tmp_path, NEW, OLD)
+    answer = store.rotation.batch(RotateSecrets())
+    assert (answer.rotated, answer.after) == (1, "connection:")
+    store.close()
+    store = opened(tmp_path, OLD, NEW)  # both keys are still there, whichever comes first
+    assert store.secrets.connection(holder(store).job_id, "warehouse").password == SECRET
+    store.close()
+    store = opened(tmp_path, NEW, OLD)
+    assert rotated(store) == (2, 1, [])
+    store.close()
+
+
+def test_a_place_where_no_batch_ended_is_refused(tmp_path: Path) -> None:
+    store = opened(tmp_path, NEW)
+    for after in ("nothing:1", "trigger:x", "'; DROP TABLE triggers; --"):
+        with pytest.raises(ApiRefused, match="No batch ended") as refused:
+            store.rotation.batch(RotateSecrets(after=after))
+        assert refused.value.status == 422
+    store.close()
+
+
+def test_an_api_with_other_keys_refuses_the_database(tmp_path: Path) -> None:
+    filled(tmp_path, OLD)
+    with pytest.raises(SettingsError, match="another key") as refused:
+        opened(tmp_path, OTHER)
+    assert "HEADRACE_FERNET_KEYS" in (refused.value.hint or "")
+    assert OLD not in str(refused.value)
+
+
+def test_when_the_key_is_lost_each_value_says_so_and_can_be_set_anew(tmp_path: Path) -> None:
+    filled(tmp_path, OLD)
+    store = opened(tmp_path, OTHER, new_secrets=True)
+    owner = holder(store)
+    with pytest.raises(ApiRefused, match="No key of this api opens connection 'warehouse'") as refused:
+        store.secrets.connection(owner.job_id, "warehouse")
+    assert (refused.value.status, refused.value.problem) == (409, "unreadable")
+    (workload,) = store.triggers.workloads(owner.job_id, [1])
+    assert (workload.kwargs, "trigger 'first'" in (workload.trouble or "")) == ({}, True)
+    assert "opens connection" in (store.secrets.shown_connections()[0].trouble or "")
+    assert rotated(store)[2] == ["the arguments of trigger 'first' of project 'flights'", "connection 'warehouse'", "variable 'greeting'"]
+    store.projects.declare(owner.job_id, "flights", declaration("first", api_key=SECRET))
+    store.secrets.set_connection("warehouse", WAREHOUSE)
+    owner.load()
+    assert store.triggers.workloads(owner.job_id, [1])[0].trouble is None
+    assert store.secrets.connection(owner.job_id, "warehouse").password == SECRET
+    store.close()
+
+
+def test_the_same_declaration_changes_nothing_also_after_the_key_changed(tmp_path: Path) -> None:
+    filled(tmp_path, OLD)
+    for keys in ((OLD,), (NEW, OLD)):
+        store = opened(tmp_path, *keys)
+        owner = holder(store)
+        store.projects.declare(owner.job_id, "flights", declaration("first", api_key=SECRET))
+        assert owner.load() == {1: owner.epochs[1]}, "the lease is still the same"
+        before = owner.epochs[1]
+        store.projects.declare(owner.job_id, "flights", declaration("first", api_key="another"))
+        store.projects.declare(owner.job_id, "flights", declaration("first", api_key=SECRET))
+        assert owner.load()[1] > before, "what changed is claimed anew"
+        store.jobs.complete(owner.job_id, CompleteJob(state="succeeded"))
+        store.close()
+
+
+def test_equal_arguments_of_two_triggers_do_not_look_equal(tmp_path: Path) -> None:
+    store = opened(tmp_path, NEW)
+    store.projects.declare(holder(store).job_id, "flights", declaration("first", "second", api_key=SECRET))
+    (one, two) = rows(store, "SELECT kwargs, kwargs_digest FROM triggers")
+    assert one.kwargs != two.kwargs
+    assert one.kwargs_digest != two.kwargs_digest
+    store.close()
+
+
+def test_what_an_earlier_version_kept_in_plain_is_sealed_when_the_database_is_opened(tmp_path: Path) -> None:
+    store = opened(tmp_path)  # without a key, as earlier versions were
+    owner = holder(store)
+    store.projects.declare(owner.job_id, "flights", declaration("first", api_key=SECRET))
+    assert SECRET in rows(store, "SELECT kwargs FROM triggers")[0].kwargs
+    store.close()
+    store = opened(tmp_path, NEW)
+    assert rows(store, "SELECT kwargs FROM triggers")[0].kwargs.startswith("gAAAA")
+    owner.store = store
+    before = owner.load()
+    store.projects.declare(owner.job_id, "flights", declaration("first", api_key=SECRET))
+    assert owner.load() == before, "sealing is no change"
+    assert store.triggers.workloads(owner.job_id, [1])[0].kwargs == {"api_key": SECRET}
+    store.close()
+
+
+def test_going_back_leaves_no_trigger_that_would_run_without_its_arguments(tmp_path: Path) -> None:
+    filled(tmp_path, NEW)
+    readers, writer = engines(parsed(database_url("sqlite", tmp_path)))
+    with writer.begin() as connection:
+        command.downgrade(alembic_config(connection), "r0003")
+        assert connection.execute(text("SELECT kwargs, state FROM triggers")).all() == [("{}", "removed")]
+    readers.dispose()
+    writer.dispose()
+    store = opened(tmp_path, NEW, migrate=True)
+    owner = holder(store)
+    store.projects.declare(owner.job_id, "flights", declaration("first", api_key=SECRET))
+    owner.load()
+    assert store.triggers.workloads(owner.job_id, [1])[0].kwargs == {"api_key": SECRET}
+    store.close()
+
+
+def test_without_a_key_no_secret_is_taken(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    with pytest.raises(ApiRefused, match="no key to keep secrets under"):
+        store.secrets.set_variable("greeting", SetVariable(value=SECRET))
+    store.close()
+
+
+@pytest.mark.parametrize("key", ["", "short", "a" * 44 + "b", "é" * 44])
+def test_what_is_no_key_is_told_and_not_shown(key: str) -> None:
+    with pytest.raises(SettingsError, match="32 bytes") as refused:
+        Keyring([key])
+    assert not key or key not in str(refused.value)
