@@ -104,6 +104,7 @@ class RunTrigger(Wire):
     parked: bool = False
     start_after: float = 0.0
     restarts: int = 0
+    run_id: str | None = None
 
 
 class Workloads(Wire):
