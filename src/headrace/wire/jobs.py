@@ -9,7 +9,7 @@ from pydantic import Field
 from headrace.wire.model import Wire
 from headrace.wire.streams import StreamReport
 
-JobKind = Literal["triggerer", "pipeline"]
+JobKind = Literal["triggerer", "pipeline", "worker"]
 Wanted = Literal["run", "drain", "stop"]
 
 
