@@ -6,14 +6,15 @@ The law, under the writer's transaction:
 - an event is in the log once for each (source, id); a repeat adds the firings that are missing and nothing else;
 - `leader_seq` is the leader's place in the log if it was there first, and -1 if it was not;
 - the triggers' counters move in the same commit;
-- receipts are recorded last, since they account for what was stored.
+- receipts are recorded last, since they account for what was stored;
+- what fires a trigger that a task run waits for goes to the run, and not into the log.
 Batches that wait together are appended together, in the order in which they came.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -23,6 +24,7 @@ from headrace.core.identity import EventKey, event_key
 from headrace.errors import Fenced
 from headrace.store.custody import Claim, record
 from headrace.store.database import BulkInsert
+from headrace.store.delivering import Deliveries
 from headrace.store.letters import Letters
 from headrace.store.spilling import Spills
 from headrace.store.tables import events, firings, jobs, meta, triggers
@@ -39,7 +41,7 @@ _firings = BulkInsert(firings)
 _json = msgspec.json.Decoder(msgspec.Raw)
 
 _running = select(jobs.c.id).where(jobs.c.state == "running", jobs.c.id.in_(bindparam("ids", expanding=True)))
-_leases = select(triggers.c.id, triggers.c.job_id, triggers.c.revoked_job_id, triggers.c.epoch).where(
+_leases = select(triggers.c.id, triggers.c.job_id, triggers.c.revoked_job_id, triggers.c.epoch, triggers.c.run_id).where(
     triggers.c.id.in_(bindparam("ids", expanding=True))
 )
 _known = select(events.c.key, events.c.seq).where(events.c.key.in_(bindparam("keys", expanding=True)))
@@ -99,9 +101,10 @@ def prepare(job_id: int, batch: EventBatch) -> Prepared:
     return Prepared(job_id, batch, keys, leaders)
 
 
-def append(connection: Connection, batches: Sequence[Prepared], now: int) -> list[BatchStored | Fenced]:
-    """Append the batches in one transaction; a batch whose job has ended answers `Fenced`."""
-    allowed = _allowed(connection, batches)
+def append(connection: Connection, batches: Sequence[Prepared], now: int, delivered: Callable[[], None]) -> list[BatchStored | Fenced]:
+    """Append the batches in one transaction; a batch whose job has ended answers `Fenced`. `delivered` is called if a task run got an event."""
+    allowed, waits = _allowed(connection, batches)
+    deliveries = Deliveries(connection, waits, now)
     head = connection.execute(_head).scalar_one()
     log = _Append(head, now, _lookup(connection, batches))
     letters = Letters(connection, [item for prepared in batches for item in prepared.batch.dead_letters], now)
@@ -118,7 +121,7 @@ def append(connection: Connection, batches: Sequence[Prepared], now: int) -> lis
             if key is None:
                 statuses.append("invalid")
             elif mine.issuperset(item.firings):
-                statuses.append(log.add(item, key, leader))
+                statuses.append(deliveries.take(item) or log.add(item, key, leader))
             else:
                 statuses.append("fenced")
         claims.append(Claim(prepared.job_id, prepared.batch.epochs, prepared.batch.receipts))
@@ -132,6 +135,8 @@ def append(connection: Connection, batches: Sequence[Prepared], now: int) -> lis
             )
         )
     _write(connection, log, head)
+    if deliveries.write():
+        delivered()
     letters.write(connection)
     spills.write(connection)
     for statuses, known in zip(recorded, record(connection, claims, now), strict=True):
@@ -151,21 +156,20 @@ def _valid(item: EventItem) -> bool:
     return not any(text is not None and "\0" in text for text in texts)
 
 
-def _allowed(connection: Connection, batches: Sequence[Prepared]) -> list[set[int] | None]:
-    """Return, for each batch, the triggers whose lease it may use; None where its job has ended."""
+def _allowed(connection: Connection, batches: Sequence[Prepared]) -> tuple[list[set[int] | None], dict[int, str]]:
+    """Return, for each batch, the triggers whose lease it may use (None where its job has ended), and which task run waits for which."""
     running = set(connection.execute(_running, {"ids": list({prepared.job_id for prepared in batches})}).scalars())
     named = {trigger for prepared in batches for trigger in prepared.batch.epochs if trigger in INT64}
     # Of a trigger that changed or went and that nobody has claimed since, what its last holder still has to say was true.
-    held = {
-        (row.id, row.revoked_job_id if row.job_id is None else row.job_id, row.epoch)
-        for row in connection.execute(_leases, {"ids": list(named)})
-    }
-    return [
+    rows = connection.execute(_leases, {"ids": list(named)}).all()
+    held = {(row.id, row.revoked_job_id if row.job_id is None else row.job_id, row.epoch) for row in rows}
+    allowed = [
         {trigger for trigger, epoch in prepared.batch.epochs.items() if (trigger, prepared.job_id, epoch) in held}
         if prepared.job_id in running
         else None
         for prepared in batches
     ]
+    return allowed, {row.id: row.run_id for row in rows if row.run_id is not None}
 
 
 def _lookup(connection: Connection, batches: Sequence[Prepared]) -> dict[bytes, int]:

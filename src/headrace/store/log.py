@@ -13,6 +13,7 @@ from sqlalchemy import Connection, func, select
 
 from headrace.errors import Fenced
 from headrace.store.appending import HEAD, Prepared, append, prepare
+from headrace.store.bell import Bell
 from headrace.store.database import Database
 from headrace.store.tables import events, firings, meta, triggers
 from headrace.store.times import moment
@@ -35,10 +36,11 @@ class LogPage:
 
 
 class Log:
-    """The event log of one database."""
+    """The event log of one database. The `bell` rings when a task run got what it waits for."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, bell: Bell) -> None:
         self._database = database
+        self._bell = bell
 
     def append(self, job_id: int, batch: EventBatch) -> BatchStored:
         """Store a batch in one durable commit.
@@ -71,7 +73,7 @@ class Log:
         return LogPage(found.append_column(LOG_SCHEMA.field("triggers"), names).combine_chunks(), head)
 
     def _append(self, connection: Connection, batches: Sequence[Prepared]) -> list[BatchStored | Fenced]:
-        return append(connection, batches, self._database.now())
+        return append(connection, batches, self._database.now(), self._bell.mark)
 
 
 def stored(answer: BatchStored | Fenced) -> BatchStored:

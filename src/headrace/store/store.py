@@ -12,6 +12,7 @@ from headrace.store.appending import HEAD
 from headrace.store.backlog import Backlog
 from headrace.store.custody import Custody
 from headrace.store.database import Database, engines, parsed
+from headrace.store.deferred import TaskRuns
 from headrace.store.jobs import Jobs, Liveness
 from headrace.store.keyring import Keyring
 from headrace.store.kwargs import seal_plain
@@ -40,7 +41,8 @@ class Store:
         self.jobs = Jobs(database, liveness)
         self.projects = Projects(database)
         self.triggers = Triggers(database, self.jobs)
-        self.log = Log(database)
+        self.task_runs = TaskRuns(database, self.jobs)
+        self.log = Log(database, self.task_runs.bell)
         self.backlog = Backlog(database)
         self.custody = Custody(database)
         self.dead_letters = DeadLetters(database)
