@@ -143,10 +143,3 @@ def test_a_body_too_large_is_refused_whether_announced_or_not(api: Api) -> None:
     for content in (batch, iter([batch[:50_000], batch[50_000:]])):
         response = api.ask("POST", "/execution/triggers/events", token=token, content=content, headers=JSON)
         assert "100000 bytes" in problem(response, 413, "too-large")["detail"]
-
-
-def test_the_machine_api_describes_itself(api: Api) -> None:
-    described = httpx.get(api.url + "/api/openapi.json", trust_env=False).json()
-    assert described["info"]["version"] == API_VERSION
-    body = described["paths"]["/execution/triggers/events"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    assert set(body["properties"]) == {"epochs", "events", "dead_letters", "spills"}

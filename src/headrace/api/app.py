@@ -11,8 +11,8 @@ from headrace.api import problems
 from headrace.api.auth import Tokens
 from headrace.api.limits import MOST_BODY, BodyLimit
 from headrace.api.live import Live
-from headrace.api.machine import backlog, jobs, log, projects, scopes, streams, triggers
-from headrace.api.versions import VersionCheck
+from headrace.api.machine.routers import newest
+from headrace.api.versions import SPOKEN, OlderVersion, VersionCheck
 from headrace.store import Store
 from headrace.wire.model import API_VERSION
 
@@ -24,8 +24,8 @@ def create_app(store: Store, *, key: str, most_body: int = MOST_BODY) -> FastAPI
     app.state.live = live = Live(store)
     app.state.tokens = Tokens(key, store.instance)
     problems.install(app)
-    for machine in (jobs, projects, triggers, backlog, streams, log, scopes):
-        app.include_router(machine.router)
+    app.router.routes.extend(OlderVersion(version) for version in SPOKEN if version != API_VERSION)
+    app.include_router(newest(), include_in_schema=False)
     app.include_router(headrace.api.people.router_for(store, live))
     app.include_router(headrace.api.letters.router_for(store))
     app.include_router(headrace.api.pages.router_for(store))

@@ -1,36 +1,78 @@
-"""Bodies read straight from their bytes into a wire model: no tree of Python objects in between, and the same OpenAPI."""
+"""Bodies read straight from their bytes into a wire model and back: no tree of Python objects in between, and the same OpenAPI."""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any
 
-from fastapi import Request
+from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
+from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError
+from starlette.types import Receive, Scope
 
-from headrace.wire.model import Wire
+from headrace.api.problems import Refusal, in_words
 
-M = TypeVar("M", bound=Wire)
 SMALL = 64 * 1024
 
 
-async def read(request: Request, model: type[M]) -> M:
-    """Return the request's body as `model`; a large one is parsed off the loop, so that heartbeats are answered meanwhile."""
-    body = await request.body()
-    try:
-        if len(body) <= SMALL:
-            return model.model_validate_json(body)
-        return await run_in_threadpool(model.model_validate_json, body)
-    except ValidationError as error:
-        raise RequestValidationError(error.errors(include_url=False, include_input=False)) from error
+class WireAnswer(JSONResponse):
+    """A wire model as the answer, written to JSON by pydantic itself."""
+
+    def render(self, content: BaseModel) -> bytes:
+        """Return `content` as JSON bytes."""
+        return content.model_dump_json().encode()
 
 
-def described(model: type[Wire]) -> dict[str, Any]:
-    """Return what OpenAPI says of a body that is read as `model`."""
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": model.model_json_schema()}}}}
+class JsonAnswer(JSONResponse):
+    """JSON that is bytes already."""
+
+    def render(self, content: bytes) -> bytes:
+        """Return `content` as it is."""
+        return content
 
 
-def answer(model: Wire) -> bytes:
-    """Return `model` as JSON bytes."""
-    return model.model_dump_json().encode()
+class BinaryAnswer(Response):
+    """Bytes that are no text; under this charset they come through Cadwyn, which decodes and encodes what it answers, as they are."""
+
+    charset = "latin-1"
+
+
+class WireRoute(APIRoute):
+    """A route whose body, where it takes a model, is read from its bytes; a large one off the loop, so that heartbeats are answered."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return what serves a request of this route."""
+        handle = super().get_route_handler()
+        model = self.body_field.field_info.annotation if self.body_field else None
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            return handle
+        taken = model
+
+        async def serve(request: Request) -> Response:
+            return await handle(_WireRequest(request.scope, request.receive, taken))
+
+        return serve
+
+
+class _WireRequest(Request):
+    """A request whose JSON is one `model`."""
+
+    def __init__(self, scope: Scope, receive: Receive, model: type[BaseModel]) -> None:
+        super().__init__(scope, receive)
+        self._model = model
+
+    async def json(self) -> BaseModel:
+        """Return the body, read as the model.
+
+        Raises:
+            Refusal: The body is not JSON, or not that model's.
+        """
+        body = await self.body()
+        try:
+            if len(body) <= SMALL:
+                return self._model.model_validate_json(body)
+            return await run_in_threadpool(self._model.model_validate_json, body)
+        except ValidationError as error:
+            raise Refusal(422, "invalid", in_words(error.errors(include_url=False, include_input=False))) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cadwyn.exceptions import CadwynHeadRequestValidationError
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
@@ -55,6 +56,8 @@ def problem(status: int, slug: str, detail: str | None, *, hint: str | None = No
 def in_words(errors: list[Any]) -> str:
     """Return the first validation error as one sentence, and how many there are besides."""
     first = errors[0]
+    if first["type"] == "missing" and tuple(first["loc"]) == ("body",):
+        return "The body is missing; it is JSON."
     where = ".".join(str(part) for part in first["loc"] if part != "body")
     what = str(first["msg"]).removeprefix("Value error, ")
     more = f" ({len(errors) - 1} more)" if len(errors) > 1 else ""
@@ -65,6 +68,7 @@ def install(app: FastAPI) -> None:
     """Make `app` answer every error with a problem."""
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(CadwynHeadRequestValidationError, _invalid)
     app.add_exception_handler(OverflowError, _overflow)
     app.add_exception_handler(ApiRefused, _refused_by_store)
     app.add_exception_handler(ResourceError, _resource)
@@ -83,6 +87,8 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _invalid(request: Request, error: Exception) -> Response:
     del request
+    if isinstance(error, CadwynHeadRequestValidationError):  # valid in its own version, yet too much for the newest
+        return problem(422, "invalid", in_words(error.errors))
     errors = list(error.errors()) if isinstance(error, RequestValidationError) else []
     return problem(422, "invalid", in_words(errors) if errors else str(error))
 

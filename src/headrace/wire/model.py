@@ -7,7 +7,8 @@ from typing import Annotated
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, PlainSerializer
 
-API_VERSION = "2026-11-20"
+API_VERSION = "2026-11-21"
+FIRST_API_VERSION = "2026-11-20"
 VERSION_HEADER = "Headrace-API-Version"
 
 

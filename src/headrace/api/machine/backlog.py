@@ -8,11 +8,11 @@ from fastapi import APIRouter, Query, Response
 
 from headrace.api.access import StoreOf
 from headrace.api.auth import Triggerer
-from headrace.api.bodies import answer
+from headrace.api.bodies import WireAnswer, WireRoute
 from headrace.store.backlog import MOST_ITEMS
 from headrace.wire.backlog import BacklogPage, SettleBacklog
 
-router = APIRouter(prefix="/execution/triggers", tags=["backlog"])
+router = APIRouter(prefix="/execution/triggers", tags=["backlog"], route_class=WireRoute)
 
 
 @router.get("/{trigger_id}/backlog", response_model=BacklogPage)
@@ -25,7 +25,7 @@ def backlog(
 ) -> Response:
     """Return what is kept for a trigger with number > `after`, the oldest first; a page is empty only when nothing is left."""
     page = store.backlog.page(caller.job_id, trigger_id, after=after, limit=limit)
-    return Response(answer(page), media_type="application/json")
+    return WireAnswer(page)
 
 
 @router.post("/{trigger_id}/backlog/settle", status_code=204)

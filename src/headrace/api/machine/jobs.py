@@ -6,11 +6,12 @@ from fastapi import APIRouter, Depends
 
 from headrace.api.access import StoreOf
 from headrace.api.auth import AnyJob, TokensOf, deployment
+from headrace.api.bodies import WireRoute
 from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
 
 HEARTBEAT_SECONDS = 1.0
 
-router = APIRouter(prefix="/execution/jobs", tags=["jobs"])
+router = APIRouter(prefix="/execution/jobs", tags=["jobs"], route_class=WireRoute)
 
 
 @router.post("", dependencies=[Depends(deployment)])

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 
 import msgspec
 import pyarrow as pa
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 
 from headrace.api.access import StoreOf
 from headrace.api.auth import AnyJob, Triggerer
-from headrace.api.bodies import answer, described, read
+from headrace.api.bodies import BinaryAnswer, JsonAnswer, WireAnswer, WireRoute
 from headrace.store.log import LogPage, stored
 from headrace.wire.events import BatchStored, EventBatch, LogHead
 from headrace.wire.log import HEAD_HEADER
@@ -20,15 +20,14 @@ from headrace.wire.model import rfc3339
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 MOST_EVENTS = 200_000
 
-router = APIRouter(prefix="/execution", tags=["log"])
+router = APIRouter(prefix="/execution", tags=["log"], route_class=WireRoute)
 
 
-@router.post("/triggers/events", response_model=BatchStored, openapi_extra=described(EventBatch))
-async def append(request: Request, store: StoreOf, caller: Triggerer) -> Response:
+@router.post("/triggers/events", response_model=BatchStored)
+async def append(batch: EventBatch, store: StoreOf, caller: Triggerer) -> Response:
     """Store events and dead letters in one durable commit; batches that arrive together share it."""
-    batch = await read(request, EventBatch)
     answered = await asyncio.wrap_future(store.log.append_later(caller.job_id, batch))
-    return Response(answer(stored(answered)), media_type="application/json")
+    return WireAnswer(stored(answered))
 
 
 @router.get("/events/head")
@@ -54,8 +53,8 @@ def events(
     page = store.log.page(after=after, to=to, limit=limit)
     headers = {HEAD_HEADER: str(page.head)}
     if format == "json":
-        return Response(_as_json(page), headers=headers, media_type="application/json")
-    return Response(_as_arrow(page), headers=headers, media_type=ARROW_STREAM)
+        return JsonAnswer(_as_json(page), headers=headers)
+    return BinaryAnswer(_as_arrow(page), headers=headers, media_type=ARROW_STREAM)
 
 
 def _as_arrow(page: LogPage) -> bytes:

@@ -6,9 +6,10 @@ from fastapi import APIRouter
 
 from headrace.api.access import StoreOf
 from headrace.api.auth import AnyJob
+from headrace.api.bodies import WireRoute
 from headrace.wire.triggers import DeclareProject, ProjectDeclared
 
-router = APIRouter(prefix="/execution/projects", tags=["projects"])
+router = APIRouter(prefix="/execution/projects", tags=["projects"], route_class=WireRoute)
 
 
 @router.put("/{name:path}")

@@ -6,10 +6,11 @@ from fastapi import APIRouter
 
 from headrace.api.access import StoreOf
 from headrace.api.auth import AnyJob, Pipeline
+from headrace.api.bodies import WireRoute
 from headrace.wire.events import Cursor
 from headrace.wire.runs import RunReports
 
-router = APIRouter(prefix="/execution", tags=["scopes"])
+router = APIRouter(prefix="/execution", tags=["scopes"], route_class=WireRoute)
 
 
 @router.get("/scopes/{scope:path}/cursor")

@@ -6,9 +6,10 @@ from fastapi import APIRouter
 
 from headrace.api.access import StoreOf
 from headrace.api.auth import Triggerer
+from headrace.api.bodies import WireRoute
 from headrace.wire.triggers import CleanupTriggers, FetchWorkloads, LoadTriggers, TriggerFailure, TriggersLoaded, Workloads
 
-router = APIRouter(prefix="/execution/triggers", tags=["triggers"])
+router = APIRouter(prefix="/execution/triggers", tags=["triggers"], route_class=WireRoute)
 
 
 @router.post("/load")

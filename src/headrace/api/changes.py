@@ -1,0 +1,99 @@
+"""What each version of the machine API changed, told backwards: how a version's models and answers become those of the one before.
+
+The routes and the wire models are those of the newest version. To change the protocol: change them, put a new `Version` first in `VERSIONS`
+(or, where the newest is not released yet, add to its changes), and declare here what the version before had.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from cadwyn import ResponseInfo, Version, VersionBundle, VersionChange, convert_response_to_previous_version_for, endpoint, schema
+
+from headrace.wire.events import BatchStored, EventBatch
+from headrace.wire.jobs import HeartbeatAnswer, RegisterJob
+from headrace.wire.model import API_VERSION, FIRST_API_VERSION
+from headrace.wire.triggers import CleanupTriggers, DeclaredTrigger, LoadTriggers, RunTrigger, TriggerFailure, TriggersLoaded, Workloads
+
+FAILURE = "/execution/triggers/{trigger_id}/failure"
+
+
+class ReceiptsTravelWithEvents(VersionChange):
+    """Receipts may be sent in the batch of events whose answers they tell of."""
+
+    instructions_to_migrate_to_previous_version = (
+        schema(EventBatch).field("receipts").didnt_exist,
+        schema(BatchStored).field("receipts").didnt_exist,
+    )
+
+    @convert_response_to_previous_version_for(BatchStored)
+    def without_receipts(response: ResponseInfo) -> None:
+        response.body.pop("receipts")
+
+
+class LeasesAreGivenBack(VersionChange):
+    """A lease may be held and revoked at once: it is given back, and another job gets it when the trigger has stopped.
+
+    Before, whatever was among the leases was to run; so what is revoked is taken from among them.
+    """
+
+    instructions_to_migrate_to_previous_version = (
+        schema(HeartbeatAnswer).field("revoked").didnt_exist,
+        schema(CleanupTriggers).field("epochs").didnt_exist,
+        schema(LoadTriggers).field("capacity").didnt_have("le"),
+    )
+
+    @convert_response_to_previous_version_for(HeartbeatAnswer)
+    def beats_without_revoked(response: ResponseInfo) -> None:
+        response.body["leases"] = _to_run(response.body["leases"], response.body.pop("revoked"))
+
+    @convert_response_to_previous_version_for(TriggersLoaded)
+    def loads_what_is_to_run(response: ResponseInfo) -> None:
+        response.body["leases"] = _to_run(response.body["leases"], response.body["revoked"])
+
+
+class FailuresAreJudged(VersionChange):
+    """The answer to a failure says when to start the trigger again, or that it is parked; triggers have a priority."""
+
+    instructions_to_migrate_to_previous_version = (
+        schema(DeclaredTrigger).field("priority").didnt_exist,
+        schema(DeclaredTrigger).field("max_restarts").didnt_exist,
+        schema(DeclaredTrigger).field("queue").didnt_have("min_length", "max_length"),
+        schema(DeclaredTrigger).field("classpath").didnt_have("pattern", "max_length"),
+        schema(RunTrigger).field("parked").didnt_exist,
+        schema(RunTrigger).field("start_after").didnt_exist,
+        schema(RunTrigger).field("restarts").didnt_exist,
+        schema(RunTrigger).field("trouble").didnt_exist,
+        schema(RunTrigger).field("run_id").didnt_exist,
+        schema(TriggerFailure).field("number").didnt_exist,
+        schema(TriggerFailure).field("upstream").didnt_exist,
+        endpoint(FAILURE, ["POST"], func_name="failure").didnt_exist,
+        endpoint(FAILURE, ["POST"], func_name="failure_without_verdict").existed,
+    )
+
+    @convert_response_to_previous_version_for(Workloads)
+    def to_run_at_once(response: ResponseInfo) -> None:
+        for workload in response.body["workloads"]:
+            for unknown in ("parked", "start_after", "restarts", "trouble", "run_id"):
+                workload.pop(unknown)
+
+
+class JobsSayMore(VersionChange):
+    """A job may say where its logs are served, and may be a worker of deferred runs."""
+
+    instructions_to_migrate_to_previous_version = (
+        schema(RegisterJob).field("log_url").didnt_exist,
+        schema(RegisterJob).field("kind").had(type=Literal["triggerer", "pipeline"]),
+    )
+
+
+def _to_run(leases: list[dict[str, Any]], revoked: list[int]) -> list[dict[str, Any]]:
+    gone = set(revoked)
+    return [lease for lease in leases if lease["trigger_id"] not in gone]
+
+
+VERSIONS = VersionBundle(
+    Version(API_VERSION, ReceiptsTravelWithEvents, LeasesAreGivenBack, FailuresAreJudged, JobsSayMore),
+    Version(FIRST_API_VERSION),
+)
+"""The versions of the machine API, the newest first."""

@@ -1,0 +1,58 @@
+"""What a client of an older version said, word by word, is still understood, and what it is answered has the shape that it knew."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.api.versions import SPOKEN
+from headrace.wire.model import API_VERSION, VERSION_HEADER
+from machine_kit import KEY, serving
+
+RECORDED = Path(__file__).parent / "recorded"
+MAPS = {"backlogs", "triggers", "kwargs", "epochs"}
+"""Objects whose keys are data."""
+
+
+def shape(value: Any, name: str = "") -> Any:
+    """Return names and types of an answer, without what is only data."""
+    if isinstance(value, dict):
+        return "a map" if name in MAPS else {key: shape(each, key) for key, each in value.items()}
+    if isinstance(value, list):
+        return [shape(each, name) for each in value]
+    return "number" if isinstance(value, int | float) and not isinstance(value, bool) else type(value).__name__
+
+
+def essence(answer: dict[str, Any]) -> Any:
+    """Return what of a recorded answer must not change for ever: for a problem its type, for anything else its whole shape."""
+    body = answer["body"]
+    return body["type"] if answer["status"] >= 400 else shape(body)
+
+
+@pytest.mark.parametrize("version", [version for version in SPOKEN if version != API_VERSION])
+def test_an_older_client_lives_its_whole_life(version: str, tmp_path: Path) -> None:
+    calls = json.loads((RECORDED / f"{version}.json").read_text())
+    tokens = {"key": KEY}
+    with serving(tmp_path) as api:
+        for number, call in enumerate(calls):
+            content = None if call["body"] is None else json.dumps(call["body"]).encode()
+            headers = call["headers"] | {"authorization": f"Bearer {tokens[call['token']]}"}
+            response = api.http.request(call["method"], call["path"], content=content, headers=headers)
+            where = f"{number}: {call['method']} {call['path']}: {response.text[:500]}"
+            expected = call["answer"]
+            assert response.status_code == expected["status"], where
+            assert response.headers[VERSION_HEADER] == version, where
+            assert response.headers.get("content-type") == expected["type"], where
+            if call["path"] == "/execution/jobs":
+                tokens[call["body"]["kind"]] = response.json()["token"]
+            if expected["body"] is not None:
+                assert essence({"status": response.status_code, "body": response.json()}) == essence(expected), where
+        assert api.store.log.head().head == 3
+
+
+def test_every_older_version_is_recorded() -> None:
+    recorded = {path.name.split(".")[0] for path in RECORDED.iterdir()}
+    assert recorded == {version for version in SPOKEN if version != API_VERSION}
