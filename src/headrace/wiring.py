@@ -43,7 +43,7 @@ def serve_api(settings: Settings, *, migrate: bool, new_secrets: bool = False) -
         _listen(settings.host, settings.port) as listener,
         closing(open_store(settings.database, migrate=migrate, liveness=liveness, keyring=keyring, new_secrets=new_secrets)) as store,
     ):
-        app = create_app(store, key=settings.key)
+        app = create_app(store, key=settings.key, logs=settings.logs.absolute())
         config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=5, lifespan="on")
         Server(app, config).run(sockets=[listener])
 

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import socket
+from pathlib import Path
+
 from fastapi import FastAPI
 
 import headrace.api.letters
+import headrace.api.logs
 import headrace.api.pages
 import headrace.api.people
 from headrace.api import problems
 from headrace.api.auth import Tokens
 from headrace.api.limits import MOST_BODY, BodyLimit
 from headrace.api.live import Live
+from headrace.api.log_finder import LogFinder
 from headrace.api.machine.routers import newest
 from headrace.api.versions import SPOKEN, OlderVersion, VersionCheck
+from headrace.logs.passes import Passes
 from headrace.store import Store
 from headrace.wire.model import API_VERSION
 
 
-def create_app(store: Store, *, key: str, most_body: int = MOST_BODY) -> FastAPI:
-    """Return the ASGI app over an open `store`, which stays the caller's to close; `key` is the deployment key."""
+def create_app(store: Store, *, key: str, most_body: int = MOST_BODY, logs: Path | None = None) -> FastAPI:
+    """Return the ASGI app over an open `store`, which stays the caller's to close.
+
+    `key` is the deployment key, `logs` the folder of the triggers' and runs' logs, where this machine has one.
+    """
     app = FastAPI(title="Headrace", version=API_VERSION, docs_url=None, redoc_url=None, openapi_url="/api/openapi.json")
     app.state.store = store
     app.state.live = live = Live(store)
@@ -28,6 +37,7 @@ def create_app(store: Store, *, key: str, most_body: int = MOST_BODY) -> FastAPI
     app.include_router(newest(), include_in_schema=False)
     app.include_router(headrace.api.people.router_for(store, live))
     app.include_router(headrace.api.letters.router_for(store))
+    app.include_router(headrace.api.logs.router_for(LogFinder(store, logs, socket.gethostname()), Passes(key), live))
     app.include_router(headrace.api.pages.router_for(store))
     app.add_middleware(BodyLimit, most=most_body)
     app.add_middleware(VersionCheck)

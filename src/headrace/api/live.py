@@ -97,6 +97,10 @@ class Live:
         self._closing.set()
         self._woken.set()
 
+    async def closed(self) -> None:
+        """Wait until that is told."""
+        await self._closing.wait()
+
     async def _fresh(self, since: float) -> Shown:
         """Return a status whose making began at `since` or later."""
         async with self._making:

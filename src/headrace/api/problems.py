@@ -20,6 +20,7 @@ TITLES = {
     "forbidden": "Not allowed for this job",
     "not-found": "Nothing is here",
     "not-allowed": "This cannot be done here",
+    "ambiguous": "It could be more than one",
     "fenced": "A newer owner holds this, or the job has ended",
     "too-large": "The request is too large",
     "unsupported-version": "The API version is not known",
