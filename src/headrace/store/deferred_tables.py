@@ -1,4 +1,4 @@
-"""The tables of deferred runs: runs that gave their place up until a trigger fires."""
+"""The tables of task runs: runs outside of the pipelines, which may give their place up until a trigger fires."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ deferred_runs = Table(
     Column("project", Text, nullable=False),
     Column("task", Text, nullable=False),
     Column("state", Text, nullable=False),  # scheduled | running | deferred | succeeded | failed | skipped | cancelled
-    Column("attempt", BigInteger, nullable=False),
-    Column("trigger_id", BigInteger),
-    Column("next_method", Text),
+    Column("attempt", BigInteger, nullable=False),  # how often a worker has begun its present step
+    Column("step", BigInteger, nullable=False),  # how often it has deferred
+    Column("trigger_id", BigInteger),  # what it waits for, or waited for last
+    Column("next_method", Text),  # none: from its beginning
     Column("next_kwargs", Text, nullable=False),  # JSON text; what fired is spliced into it as it came
-    Column("callback", Text),
-    Column("job_id", BigInteger),  # the worker that runs it now
+    Column("callback", Text),  # JSON: which task is started with the outcome
+    Column("job_id", BigInteger),  # the worker that runs it, or ran it last
     Column("epoch", BigInteger, nullable=False),
     Column("created", BigInteger, nullable=False),
     Column("changed", BigInteger, nullable=False),
     Column("timeout_at", BigInteger),
+    Column("timeout_method", Text),  # what it goes on with when its time is up; none: it fails
     Column("finished", BigInteger),
     Column("result", Text),
     Column("error", Text),
     Index(None, "state", "project"),
     Index(None, "trigger_id"),
+    Index(None, "timeout_at"),
 )

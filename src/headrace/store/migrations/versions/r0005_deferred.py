@@ -20,6 +20,7 @@ def upgrade() -> None:
         sa.Column("task", sa.Text(), nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("attempt", sa.BigInteger(), nullable=False),
+        sa.Column("step", sa.BigInteger(), nullable=False),
         sa.Column("trigger_id", sa.BigInteger()),
         sa.Column("next_method", sa.Text()),
         sa.Column("next_kwargs", sa.Text(), nullable=False),
@@ -29,6 +30,7 @@ def upgrade() -> None:
         sa.Column("created", sa.BigInteger(), nullable=False),
         sa.Column("changed", sa.BigInteger(), nullable=False),
         sa.Column("timeout_at", sa.BigInteger()),
+        sa.Column("timeout_method", sa.Text()),
         sa.Column("finished", sa.BigInteger()),
         sa.Column("result", sa.Text()),
         sa.Column("error", sa.Text()),
@@ -36,10 +38,12 @@ def upgrade() -> None:
     )
     op.create_index("ix_deferred_runs_state_project", "deferred_runs", ["state", "project"])
     op.create_index("ix_deferred_runs_trigger_id", "deferred_runs", ["trigger_id"])
+    op.create_index("ix_deferred_runs_timeout_at", "deferred_runs", ["timeout_at"])
 
 
 def downgrade() -> None:
     """Drop it, with what it holds."""
+    op.drop_index("ix_deferred_runs_timeout_at", "deferred_runs")
     op.drop_index("ix_deferred_runs_trigger_id", "deferred_runs")
     op.drop_index("ix_deferred_runs_state_project", "deferred_runs")
     op.drop_table("deferred_runs")

@@ -1,0 +1,54 @@
+"""What time does to task runs: those whose worker ended are lost to it, those whose time is up expire, those whose trigger failed end."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, func, select
+
+from headrace.core import deferral
+from headrace.core.deferral import Deferral
+from headrace.store.database import Database
+from headrace.store.deferred_rows import read, save
+from headrace.store.deferred_tables import deferred_runs
+from headrace.store.tables import jobs, triggers
+
+AT_ONCE = 200
+
+_lost = (
+    select(deferred_runs.c.run_id)
+    .join(jobs, jobs.c.id == deferred_runs.c.job_id)
+    .where(deferred_runs.c.state == "running", jobs.c.state != "running")
+    .limit(AT_ONCE)
+)
+_stranded = (
+    select(deferred_runs.c.run_id, triggers.c.failure)
+    .join(triggers, triggers.c.id == deferred_runs.c.trigger_id)
+    .where(deferred_runs.c.state == "deferred", triggers.c.state == "parked")
+    .limit(AT_ONCE)
+)
+
+
+def sweep(database: Database, connection: Connection) -> bool:
+    """Take those steps, within a work of the writer; whether there was one to take."""
+    steps: dict[str, Deferral] = {}
+    late = select(deferred_runs.c.run_id).where(deferred_runs.c.timeout_at <= database.now()).limit(AT_ONCE)
+    lost = connection.execute(_lost).scalars().all()
+    expired = connection.execute(late).scalars().all()
+    stranded = {row.run_id: row.failure for row in connection.execute(_stranded)}
+    held = read(connection, [*lost, *expired, *stranded])
+    for run_id, one in held.items():
+        # Looked at again under the lock: another api may have been quicker.
+        if one.run.state == "running" and run_id in lost:
+            steps[run_id] = deferral.lose(one.run)
+        elif one.run.state == "deferred" and run_id in expired:
+            steps[run_id] = deferral.expire(one.run)
+        elif one.run.state == "deferred" and run_id in stranded:
+            steps[run_id] = deferral.strand(one.run, f"Its trigger failed for good: {stranded[run_id]}")
+    for run_id, after in steps.items():
+        save(connection, held[run_id], after, database.now())
+    return bool(steps)
+
+
+def next_deadline(connection: Connection) -> int | None:
+    """Return when the first of the waits is over."""
+    found: int | None = connection.execute(select(func.min(deferred_runs.c.timeout_at))).scalar_one()
+    return found

@@ -1,0 +1,194 @@
+"""Task runs: started by anybody, run by a worker, deferred until a trigger fires. JSON inside them is text that the api never decodes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from pydantic import AfterValidator, Field
+
+from headrace.wire.jobs import Wanted
+from headrace.wire.model import Timestamp, Wire
+
+TaskRunState = Literal["scheduled", "running", "deferred", "succeeded", "failed", "skipped", "cancelled"]
+MOST_WAIT = 20.0
+_scan = msgspec.json.Decoder(msgspec.Raw)
+
+
+def _is_json(text: str) -> str:
+    try:
+        _scan.decode(text)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"not JSON: {error}") from error
+    if "\0" in text:
+        raise ValueError("a NUL character")
+    return text
+
+
+def _is_object(text: str) -> str:
+    if not _is_json(text).lstrip().startswith("{"):
+        raise ValueError("not a JSON object")
+    return text
+
+
+JsonText = Annotated[str, AfterValidator(_is_json)]
+"""JSON as text: scanned, never built."""
+
+JsonObject = Annotated[str, AfterValidator(_is_object)]
+"""A JSON object as text."""
+
+Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00]+$")]
+RunId = Annotated[str, Field(min_length=1, max_length=250, pattern=r"^[\w.:\-]+$")]
+Seconds = Annotated[float, Field(gt=0, le=10 * 366 * 86_400)]
+
+
+class AwaitedTrigger(Wire):
+    """The trigger that a run waits for, as it is written down."""
+
+    classpath: str = Field(min_length=1, max_length=500)
+    kwargs: dict[str, Any]
+    queue: Name = "default"
+
+
+class Waiting(Wire):
+    """What a run waits for and how it goes on: with `method` once the trigger fires, with `timeout_method` when `timeout` seconds are over.
+
+    No `timeout_method`: it fails then.
+    """
+
+    trigger: AwaitedTrigger
+    method: Name | None = None
+    kwargs: JsonObject = "{}"
+    timeout: Seconds | None = None
+    timeout_method: Name | None = None
+
+
+class Callbacks(Wire):
+    """The tasks that are started with the outcome of a run; a timeout goes to `on_failure` where it has none of its own."""
+
+    on_success: Name | None = None
+    on_failure: Name | None = None
+    on_timeout: Name | None = None
+
+
+class StartRun(Wire):
+    """POST /execution/task-runs: the same `run_id` is the same run. With `waiting` no worker is used until its trigger fires."""
+
+    run_id: RunId
+    task: Name
+    kwargs: JsonObject = "{}"
+    waiting: Waiting | None = None
+    callbacks: Callbacks | None = None
+
+
+class StartTask(StartRun):
+    """POST /api/v1/task-runs: the same, by a person, who says in which project."""
+
+    project: Name
+
+
+class ClaimRuns(Wire):
+    """POST /execution/task-runs/claim: take up to `capacity` runs of these tasks; say which of this worker's are `running`.
+
+    The answer waits up to `wait` seconds for something to say. It is a sign of life too.
+    """
+
+    capacity: int = Field(ge=0, le=1_000)
+    tasks: list[Name]
+    running: list[RunId] = Field(default=[], max_length=1_000)
+    wait: float = Field(default=0.0, ge=0, le=MOST_WAIT)
+
+
+class ClaimedRun(Wire):
+    """A run to be done now: the task's `method` (None: the task itself) with `kwargs`, the text of a JSON object."""
+
+    run_id: str
+    task: str
+    method: str | None
+    kwargs: str
+    attempt: int
+    epoch: int
+
+
+class RunsClaimed(Wire):
+    """The runs that were taken, those of `running` that are this worker's no longer, and what the api wants of it."""
+
+    runs: list[ClaimedRun]
+    gone: list[str]
+    wanted: Wanted
+
+
+class DeferRun(Wire):
+    """POST /execution/task-runs/{id}/defer: give the place up."""
+
+    epoch: int
+    waiting: Waiting
+
+
+class FinishRun(Wire):
+    """POST /execution/task-runs/{id}/finish: the end of a run, with its `result` or its `error`."""
+
+    epoch: int
+    state: Literal["succeeded", "failed", "skipped"]
+    result: JsonText | None = None
+    error: str | None = Field(default=None, max_length=100_000)
+
+
+class TaskRunIs(Wire):
+    """In which state a run is now; `created`: it was made by this very call."""
+
+    run_id: str
+    state: TaskRunState
+    created: bool = False
+
+
+class TaskRunResult(Wire):
+    """GET /execution/runs/{id}/result: what came of a run; `result` is JSON text."""
+
+    run_id: str
+    state: TaskRunState
+    result: str | None
+    error: str | None
+
+
+class WaitedFor(Wire):
+    """The trigger that a run waits for: in which state it is, who runs it, and why it failed if it did."""
+
+    trigger_id: int
+    classpath: str
+    state: str
+    job_id: int | None
+    failure: str | None
+
+
+class TaskRun(Wire):
+    """One run, for people."""
+
+    run_id: str
+    project: str
+    task: str
+    state: TaskRunState
+    method: str | None
+    attempt: int
+    step: int
+    waits_for: WaitedFor | None
+    timeout: Timestamp | None
+    job_id: int | None
+    created: Timestamp
+    changed: Timestamp
+    finished: Timestamp | None
+    error: str | None
+
+
+class TaskRunDetail(TaskRun):
+    """One run with its arguments and its result, as JSON text."""
+
+    kwargs: str
+    result: str | None
+    callbacks: Callbacks | None
+
+
+class TaskRunList(Wire):
+    """GET /api/v1/task-runs: those that changed last are first."""
+
+    runs: list[TaskRun]
