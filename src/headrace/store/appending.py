@@ -102,7 +102,7 @@ def prepare(job_id: int, batch: EventBatch) -> Prepared:
 
 
 def append(connection: Connection, batches: Sequence[Prepared], now: int, delivered: Callable[[], None]) -> list[BatchStored | Fenced]:
-    """Append the batches in one transaction; a batch whose job has ended answers `Fenced`. `delivered` is called if a task run got an event."""
+    """Append the batches in one transaction; a batch whose job has ended answers `Fenced`. `delivered`: a task run got an event."""
     allowed, waits = _allowed(connection, batches)
     deliveries = Deliveries(connection, waits, now)
     head = connection.execute(_head).scalar_one()

@@ -37,13 +37,16 @@ def _declare(database: Database, connection: Connection, job_id: int, project: s
     _declare_pipelines(connection, project, {pipeline.name: pipeline for pipeline in declared.pipelines})
     _declare_triggers(connection, project, {trigger.name: trigger for trigger in declared.triggers}, now, database.keyring)
     ids = connection.execute(
-        select(triggers.c.name, triggers.c.id).where(triggers.c.project == project, triggers.c.state != "removed").order_by(triggers.c.id)
+        select(triggers.c.name, triggers.c.id)
+        .where(triggers.c.project == project, triggers.c.state != "removed", triggers.c.run_id.is_(None))
+        .order_by(triggers.c.id)
     )
     return ProjectDeclared(triggers={row.name: row.id for row in ids})
 
 
 def _declare_triggers(connection: Connection, project: str, wanted: dict[str, DeclaredTrigger], now: int, keyring: Keyring) -> None:
-    known = {row.name: row for row in connection.execute(select(triggers).where(triggers.c.project == project))}
+    declared = (triggers.c.project == project, triggers.c.run_id.is_(None))
+    known = {row.name: row for row in connection.execute(select(triggers).where(*declared))}
     gone = [row.id for name, row in known.items() if name not in wanted and row.state != "removed"]
     changed: list[tuple[int, dict[str, Any]]] = []
     new: list[dict[str, Any]] = []

@@ -68,6 +68,7 @@ def _workload(row: Row[tuple[object, ...]], job_id: int, keyring: Keyring) -> Ru
         epoch=row.epoch,
         log_name=f"trigger-{row.id}-job-{job_id}.log",
         backlog=row.backlog,
+        run_id=row.run_id,
     )
 
 
