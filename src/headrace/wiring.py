@@ -16,6 +16,7 @@ from headrace.project import load_project
 from headrace.wire.jobs import JobKind, RegisterJob
 
 if TYPE_CHECKING:
+    from headrace.logs.serving import Serving
     from headrace.project import Project
     from headrace.settings import Settings
 
@@ -53,17 +54,23 @@ async def run_triggerer(settings: Settings) -> None:
     from headrace.client.triggerer import TriggererClient
     from headrace.engine.runner import Limits
     from headrace.engine.triggerer import Identity, Triggerer
+    from headrace.logs.serving import serving
     from headrace.standalone.signals import stop_signals
 
     project = read_project(settings)
     limits = Limits(ack_timeout=settings.ack_timeout, advance_timeout=settings.advance_timeout)
-    async with TriggererClient(settings.url, key=settings.key, timeout=settings.api_timeout) as api, stop_signals() as stop:
-        identity = Identity(job=_registration("triggerer", project.name), declared=project.declaration())
+    async with (
+        serving(_logs(settings)) as log_url,
+        TriggererClient(settings.url, key=settings.key, timeout=settings.api_timeout) as api,
+        stop_signals() as stop,
+    ):
+        identity = Identity(job=_registration("triggerer", project.name, log_url), declared=project.declaration())
         await Triggerer(api, identity, next_registration=lambda: uuid4().hex, limits=limits).run(stop)
 
 
 def run_pipelines(settings: Settings) -> None:
     """Run the project's pipelines until SIGINT or SIGTERM."""
+    from headrace.logs.serving import serving_in_thread
     from headrace.pipeline.driver import PipelineOptions, run_pipeline
     from headrace.pipeline.java import find_java
 
@@ -75,19 +82,28 @@ def run_pipelines(settings: Settings) -> None:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    options = PipelineOptions(
-        api_url=settings.url,
-        key=settings.key,
-        home=settings.home.absolute(),
-        master=settings.master,
-        scope=project.name,
-        lookback=settings.lookback,
-        tables=settings.home.absolute() / "tables",
-    )
-    run_pipeline(project, options, stop)
+    with serving_in_thread(_logs(settings)) as log_url:
+        options = PipelineOptions(
+            api_url=settings.url,
+            key=settings.key,
+            home=settings.home.absolute(),
+            master=settings.master,
+            scope=project.name,
+            lookback=settings.lookback,
+            tables=settings.home.absolute() / "tables",
+            log_url=log_url,
+        )
+        run_pipeline(project, options, stop)
 
 
-def _registration(kind: JobKind, project: str) -> RegisterJob:
+def _logs(settings: Settings) -> Serving:
+    """Return what this process serves of its logs, and to whom."""
+    from headrace.logs.serving import Serving
+
+    return Serving(settings.logs.absolute(), settings.key, settings.url, socket.gethostname())
+
+
+def _registration(kind: JobKind, project: str, log_url: str) -> RegisterJob:
     """Return who this process is; the supervisor says which dead process it stands in for."""
     from headrace.standalone.child import REGISTRATION, REPLACES
 
@@ -98,6 +114,7 @@ def _registration(kind: JobKind, project: str) -> RegisterJob:
         hostname=socket.gethostname(),
         pid=os.getpid(),
         project=project,
+        log_url=log_url,
     )
 
 

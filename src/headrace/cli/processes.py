@@ -11,6 +11,8 @@ from headrace.cli.console import err, out
 from headrace.cli.lifeline import hold_lifeline
 from headrace.cli.logging import set_up_logging
 from headrace.cli.options import ApiUrl, Database, Home, Host, Lookback, Master, Port, Project
+from headrace.engine.trigger_log import trigger_target
+from headrace.logs.targets import run_target
 from headrace.settings import Settings, read_settings
 from headrace.standalone.signals import until_told_to_stop
 from headrace.standalone.stack import Stack
@@ -83,7 +85,7 @@ def triggerer(project: Project = None, home: Home = None, api_url: ApiUrl = None
     from headrace.wiring import run_triggerer
 
     settings = read_settings(project=project, home=home, api_url=api_url).with_key()
-    set_up_logging(settings)
+    set_up_logging(settings, targets=[trigger_target])
     hold_lifeline()
     asyncio.run(run_triggerer(settings))
 
@@ -93,6 +95,6 @@ def pipeline(project: Project = None, home: Home = None, api_url: ApiUrl = None,
     from headrace.wiring import run_pipelines
 
     settings = read_settings(project=project, home=home, api_url=api_url, master=master, lookback=lookback).with_key()
-    set_up_logging(settings)
+    set_up_logging(settings, targets=[run_target])
     hold_lifeline()
     run_pipelines(settings)

@@ -18,6 +18,7 @@ from headrace.engine.reports import stream_report
 from headrace.engine.runner import Limits, Runner
 from headrace.engine.uploader import Uploader
 from headrace.errors import ApiError, ApiUnavailable, Fenced
+from headrace.logs.structured import bind_process
 from headrace.ports.control_plane import TriggererControl
 from headrace.wire.jobs import CompleteJob, Heartbeat, RegisterJob
 from headrace.wire.triggers import DeclareProject, TriggerFailure
@@ -66,6 +67,7 @@ class Triggerer:
         registered = await self._insist(lambda: self._api.register(job), stop)
         if registered is None:
             return
+        bind_process(job=registered.job_id)
         self._log.info("job registered", job=registered.job_id, project=job.project)
         await self._insist(lambda: self._api.declare(job.project, self._identity.declared), stop)
         leases, outbox = Leases(), Outbox()
