@@ -40,6 +40,7 @@ jobs = Table(
     Column("capacity", BigInteger),  # how many triggers a triggerer takes; unknown until it first asks for some
     Column("queues", Text, nullable=False, server_default='["default"]'),
     Column("log_url", Text),  # where its logs are served while it lives
+    Column("version", Text),  # of the program that it runs
     Index(None, "state"),
 )
 
@@ -61,7 +62,7 @@ triggers = Table(
     Column("kwargs_digest", Text),  # tells, to those who have a key, whether a declaration changed them
     Column("stream", Text),
     Column("queue", Text, nullable=False),
-    Column("state", Text, nullable=False),  # waiting | running | failed | removed
+    Column("state", Text, nullable=False),  # waiting | running | failed (starts again at retry_at) | parked (does not) | removed
     Column("failure", Text),
     Column("failures", BigInteger, nullable=False),
     Column("fired", BigInteger, nullable=False),
@@ -75,8 +76,9 @@ triggers = Table(
     Column("spilled", BigInteger, nullable=False, server_default="0"),  # how many ever were
     Column("priority", BigInteger, nullable=False, server_default="0"),  # the higher is claimed first
     Column("restarts", BigInteger, nullable=False, server_default="0"),  # failures in a row; a long life begins them anew
+    Column("max_restarts", BigInteger),  # how many before it is parked, where it says so itself
     Column("retry_at", BigInteger),  # when a failed trigger may start again
-    Column("started", BigInteger),
+    Column("started", BigInteger),  # since when it runs, or is to run
     Column("run_id", Text),  # the deferred run that waits on it; none for a trigger that a project declares
     UniqueConstraint("project", "name"),
     Index(None, "job_id"),

@@ -11,7 +11,7 @@ branch_labels = None
 depends_on = None
 
 ZERO = ("priority", "restarts")
-NOTHING = ("retry_at", "started")
+NOTHING = ("max_restarts", "retry_at", "started")
 
 
 def upgrade() -> None:
@@ -25,12 +25,13 @@ def upgrade() -> None:
     op.add_column("jobs", sa.Column("capacity", sa.BigInteger()))
     op.add_column("jobs", sa.Column("queues", sa.Text(), server_default='["default"]', nullable=False))
     op.add_column("jobs", sa.Column("log_url", sa.Text()))
+    op.add_column("jobs", sa.Column("version", sa.Text()))
 
 
 def downgrade() -> None:
     """Take them away again."""
     with op.batch_alter_table("jobs") as jobs:
-        for name in ("capacity", "queues", "log_url"):
+        for name in ("capacity", "queues", "log_url", "version"):
             jobs.drop_column(name)
     op.drop_index("ix_triggers_run_id", "triggers")
     with op.batch_alter_table("triggers") as triggers:
