@@ -1,22 +1,36 @@
-"""Who calls: the deployment key registers a job; everything else needs that job's token, which dies with it."""
+"""Who calls: the deployment key registers jobs and does everything else that people do; a token does what its scope says, for a while.
+
+A job's token dies with the job, and soon: the heartbeat brings the next one. A person's token lives as long as it was made for.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from hmac import compare_digest
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 import jwt
 from fastapi import Depends, Request
 
 from headrace.api.problems import Refusal
+from headrace.store.times import wall_clock
 from headrace.wire.jobs import JobKind
+from headrace.wire.secrets import PersonScope
 
 ALGORITHM = "HS256"
 CHALLENGE = {"WWW-Authenticate": "Bearer"}
-KEEP = 1_024
+COOKIE = "headrace_token"
+KEEP = 4_096
+TOKEN_SECONDS = 600
+LIFELONG = 10 * 366 * 24 * 3600
+CLAIMS = ["sub", "scope", "aud", "exp"]
+JOB_SCOPES = frozenset(get_args(JobKind))
+SECOND = 1_000_000
+
+Scope = Literal[JobKind, PersonScope]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +39,7 @@ class Caller:
 
     job_id: int
     kind: JobKind
+    expires: int
 
     def must_be(self, kind: JobKind) -> None:
         """Refuse a job of another kind."""
@@ -37,44 +52,94 @@ class Caller:
             raise Refusal(403, "forbidden", f"The token is that of job {self.job_id}, not of job {job_id}.")
 
 
-class Tokens:
-    """Makes and checks job tokens for one deployment key and one database (`instance`)."""
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What a token of this api says: whose it is, what it opens, and until when (seconds since the epoch)."""
 
-    def __init__(self, key: str, instance: int) -> None:
+    subject: str
+    scope: Scope
+    expires: int
+
+
+class Tokens:
+    """Makes and checks tokens for one deployment key and one database (`instance`); `now` is in microseconds since the epoch."""
+
+    def __init__(self, key: str, instance: int, now: Callable[[], int] = wall_clock) -> None:
         self._key = key.encode()
         self._secret = sha256(b"headrace job token:" + self._key).digest()
         self._instance = str(instance)
-        self.caller = lru_cache(KEEP)(self._caller)
+        self._now = now
+        self._known = lru_cache(KEEP)(self._verified)
 
     def is_key(self, given: str) -> bool:
         """Whether `given` is the deployment key, told in constant time."""
         return compare_digest(given.encode(), self._key)
 
-    def token(self, job_id: int, kind: JobKind) -> str:
-        """Return the token of a job; the same for every replay of its registration."""
-        return jwt.encode({"sub": str(job_id), "kind": kind, "aud": self._instance}, self._secret, ALGORITHM)
+    def accepted(self, given: str) -> bool:
+        """Whether this is the deployment key, or a token that opens anything now."""
+        try:
+            return self.is_key(given) or bool(self.claims(given))
+        except Refusal:
+            return False
 
-    def _caller(self, token: str) -> Caller:
-        """Return whom a token names, or raise the 401 problem."""
+    def token(self, subject: int | str, scope: Scope, seconds: int = TOKEN_SECONDS) -> str:
+        """Return a token for a job (by its id) or a person (by name)."""
+        return self.until(subject, scope, self._seconds() + seconds)
+
+    def until(self, subject: int | str, scope: Scope, expires: int) -> str:
+        """Return a token that opens nothing from `expires` on, in seconds since the epoch."""
+        return jwt.encode({"sub": str(subject), "scope": scope, "aud": self._instance, "exp": expires}, self._secret, ALGORITHM)
+
+    def refreshed(self, caller: Caller) -> str | None:
+        """Return a job's next token once half the life of the one it has is over; until then, None."""
+        old = caller.expires - self._seconds() < TOKEN_SECONDS // 2
+        return self.token(caller.job_id, caller.kind) if old else None
+
+    def caller(self, token: str) -> Caller:
+        """Return the job that a token names, or raise the problem."""
+        claims = self.claims(token)
+        if claims.scope == "read" or claims.scope == "admin":
+            raise Refusal(403, "forbidden", f"A token of scope '{claims.scope}' is for people, and this is for jobs.")
+        return Caller(int(claims.subject), claims.scope, claims.expires)
+
+    def claims(self, token: str) -> Claims:
+        """Return what a token says, or raise the 401 problem; its signature is looked at once, its end every time."""
+        claims = self._known(token)
+        if claims.expires <= self._seconds():
+            hint = "A job registers again with the same registration id; a person makes another with: headrace token create"
+            raise Refusal(401, "expired", "The token has expired.", hint=hint, headers=CHALLENGE)
+        return claims
+
+    def _verified(self, token: str) -> Claims:
         try:
             claims: dict[str, Any] = jwt.decode(
-                token, self._secret, [ALGORITHM], audience=self._instance, options={"require": ["sub", "kind", "aud"]}
+                token, self._secret, [ALGORITHM], audience=self._instance, options={"require": CLAIMS, "verify_exp": False}
             )
         except jwt.InvalidTokenError as error:
-            raise _unauthorized("The token is not one of this api.") from error
-        return Caller(int(claims["sub"]), claims["kind"])
+            raise unauthorized("The token is not one of this api.") from error
+        return Claims(claims["sub"], claims["scope"], int(claims["exp"]))
+
+    def _seconds(self) -> int:
+        return self._now() // SECOND
 
 
-def _unauthorized(detail: str) -> Refusal:
-    hint = "Register the job anew with the deployment key (HEADRACE_KEY)."
+def unauthorized(detail: str) -> Refusal:
+    """Return the refusal of one who shows nothing that opens this."""
+    hint = "Jobs register with the deployment key (HEADRACE_KEY); people use it, or a token of: headrace token create"
     return Refusal(401, "unauthorized", detail, hint=hint, headers=CHALLENGE)
 
 
-def _bearer(request: Request) -> str:
+def bearer(request: Request) -> str | None:
+    """Return what the request carries as its bearer token."""
     scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not credentials:
-        raise _unauthorized("The request carries no bearer token.")
-    return credentials.strip()
+    return credentials.strip() or None if scheme.lower() == "bearer" else None
+
+
+def _bearer(request: Request) -> str:
+    found = bearer(request)
+    if found is None:
+        raise unauthorized("The request carries no bearer token.")
+    return found
 
 
 async def tokens(request: Request) -> Tokens:
@@ -86,7 +151,21 @@ async def tokens(request: Request) -> Tokens:
 async def deployment(request: Request, known: Annotated[Tokens, Depends(tokens)]) -> None:
     """Let only the holder of the deployment key through."""
     if not known.is_key(_bearer(request)):
-        raise _unauthorized("The deployment key is not the one of this api.")
+        raise unauthorized("The deployment key is not the one of this api.")
+
+
+async def admin(request: Request, known: Annotated[Tokens, Depends(tokens)]) -> None:
+    """Let the holder of the deployment key or of an admin's token through; never a cookie, which a browser sends unasked."""
+    allow(known, _bearer(request), "admin")
+
+
+def allow(known: Tokens, given: str, scope: PersonScope) -> None:
+    """Refuse who shows neither the deployment key nor a person's token of this scope; an admin's opens whatever a reader's does."""
+    if known.is_key(given):
+        return
+    has = known.claims(given).scope
+    if has != "admin" and has != scope:
+        raise Refusal(403, "forbidden", f"This needs a token of scope '{scope}', and this one has the scope '{has}'.")
 
 
 async def caller(request: Request, known: Annotated[Tokens, Depends(tokens)]) -> Caller:

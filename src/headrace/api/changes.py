@@ -87,13 +87,23 @@ class JobsSayMore(VersionChange):
     )
 
 
+class TokensAreRefreshed(VersionChange):
+    """A job's token lives for minutes, and a heartbeat brings the next one. An older client gets one that lives as long as its job."""
+
+    instructions_to_migrate_to_previous_version = (schema(HeartbeatAnswer).field("token").didnt_exist,)
+
+    @convert_response_to_previous_version_for(HeartbeatAnswer)
+    def beats_without_token(response: ResponseInfo) -> None:
+        response.body.pop("token")
+
+
 def _to_run(leases: list[dict[str, Any]], revoked: list[int]) -> list[dict[str, Any]]:
     gone = set(revoked)
     return [lease for lease in leases if lease["trigger_id"] not in gone]
 
 
 VERSIONS = VersionBundle(
-    Version(API_VERSION, ReceiptsTravelWithEvents, LeasesAreGivenBack, FailuresAreJudged, JobsSayMore),
+    Version(API_VERSION, ReceiptsTravelWithEvents, LeasesAreGivenBack, FailuresAreJudged, JobsSayMore, TokensAreRefreshed),
     Version(FIRST_API_VERSION),
 )
 """The versions of the machine API, the newest first."""

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
 
-from headrace.api.auth import deployment
+from headrace.api.auth import admin
 from headrace.api.problems import Refusal
 from headrace.store import Store
 from headrace.store.audit import audit
@@ -19,7 +19,7 @@ Limit = Annotated[int, Query(ge=1, le=1000, description="At most this many.")]
 
 
 def router_for(store: Store) -> APIRouter:
-    """Return the routes over `store`. Those that change something need the deployment key as their bearer token."""
+    """Return the routes over `store`. Those that change something need the deployment key or a token of scope `admin` as their bearer."""
     router = APIRouter(tags=["people"])
     _add_audit(router, store)
     _add_actions(router, store)
@@ -36,12 +36,12 @@ def _add_audit(router: APIRouter, store: Store) -> None:
 
 
 def _add_actions(router: APIRouter, store: Store) -> None:
-    @router.post("/api/v1/dead-letters/redrive", dependencies=[Depends(deployment)])
+    @router.post("/api/v1/dead-letters/redrive", dependencies=[Depends(admin)])
     def redrive(asked: ActOnDeadLetters) -> DeadLettersActed:
         """Let the triggers of these dead letters try again; at most 1,000 a call."""
         return store.dead_letters.redrive(asked)
 
-    @router.post("/api/v1/dead-letters/discard", dependencies=[Depends(deployment)])
+    @router.post("/api/v1/dead-letters/discard", dependencies=[Depends(admin)])
     def discard(asked: ActOnDeadLetters) -> DeadLettersActed:
         """Give these dead letters up for good; at most 1,000 a call."""
         return store.dead_letters.discard(asked)

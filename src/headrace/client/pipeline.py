@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import quote
@@ -34,13 +35,28 @@ class LogPage:
 
 
 class PipelineClient:
-    """The sync client of a pipeline. The driver registers with the key; its readers elsewhere get by with the `token` alone."""
+    """The sync client of a pipeline. The driver registers with the key, and tells `on_token` each token that its job gets.
 
-    def __init__(self, url: str, *, key: str | None = None, token: str | None = None, timeout: float = TIMEOUT_SECONDS) -> None:
+    Its readers elsewhere get by with the token alone: with `token`, or with the one that is in `token_file` when it is needed.
+    """
+
+    on_token: Callable[[str], object] | None = None
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: str | None = None,
+        token: str | None = None,
+        token_file: Path | None = None,
+        timeout: float = TIMEOUT_SECONDS,
+    ) -> None:
         self._url = url.rstrip("/")
         self._key = key
         self._token = token
+        self._token_file = token_file
         self._job: JobRegistered | None = None
+        self._registration: RegisterJob | None = None
         self._http = httpx.Client(**options(self._url, timeout=timeout))
 
     def __enter__(self) -> Self:
@@ -56,12 +72,16 @@ class PipelineClient:
     def register(self, job: RegisterJob) -> JobRegistered:
         """Register this process; the same registration id answers with the same job."""
         self._job = self._ask("POST", "/execution/jobs", JobRegistered, job, token=self._key)
-        self._token = self._job.token
+        self._registration = job
+        self._take(self._job.token)
         return self._job
 
     def heartbeat(self, beat: Heartbeat | None = None) -> HeartbeatAnswer:
         """Say that the job lives; learn what is wanted of it."""
-        return self._ask("POST", f"/execution/jobs/{self._job_id}/heartbeat", HeartbeatAnswer, beat or Heartbeat())
+        answer = self._ask("POST", f"/execution/jobs/{self._job_id}/heartbeat", HeartbeatAnswer, beat or Heartbeat())
+        if answer.token is not None:
+            self._take(answer.token)
+        return answer
 
     def complete(self, end: CompleteJob) -> None:
         """End the job; the first end wins."""
@@ -108,6 +128,8 @@ class PipelineClient:
     @property
     def token(self) -> str:
         """The job's token, for readers in other processes."""
+        if self._token is None and self._token_file is not None:
+            self._token = self._token_file.read_text()
         if self._token is None:
             raise ApiRefused("This process has not registered a job yet.", problem="unauthorized")
         return self._token
@@ -132,11 +154,32 @@ class PipelineClient:
         params: Mapping[str, int | str] | None = None,
         token: str | None = None,
     ) -> httpx.Response:
-        headers = bearer(self.token if token is None else token)
-        content = None
-        if body is not None:
-            headers |= JSON
-            content = body.model_dump_json().encode()
+        content = None if body is None else body.model_dump_json().encode()
+        sent = self.token if token is None else token
+        try:
+            return self._request(method, path, content, params, sent)
+        except ApiRefused as refused:
+            if token is not None or not self._renewed(sent, refused):
+                raise
+        return self._request(method, path, content, params, self.token)
+
+    def _request(self, method: str, path: str, content: bytes | None, params: Mapping[str, int | str] | None, token: str) -> httpx.Response:
+        headers = bearer(token) if content is None else bearer(token) | JSON
         with reached(self._url):
             response = self._http.request(method, path, content=content, params=params, headers=headers)
         return checked(response)
+
+    def _take(self, token: str) -> None:
+        self._token = token
+        if self.on_token is not None:
+            self.on_token(token)
+
+    def _renewed(self, token: str, refused: ApiRefused) -> bool:
+        """Whether there is now another token than the one that was refused: the job's, registered again, or that of the file."""
+        if refused.problem != "expired":
+            return False
+        if self._registration is not None and token == self._token:
+            self.register(self._registration)
+        elif self._token_file is not None:
+            self._token = self._token_file.read_text()
+        return token != self._token

@@ -18,6 +18,7 @@ from headrace.wire.model import Wire
 from headrace.wire.triggers import (
     CleanupTriggers,
     DeclareProject,
+    FailureRecorded,
     FetchWorkloads,
     LoadTriggers,
     ProjectDeclared,
@@ -42,6 +43,7 @@ class TriggererClient:
         self._key = key
         self._session: Requests = session or Session(self._url, timeout=timeout)
         self._job: JobRegistered | None = None
+        self._registration: RegisterJob | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -56,11 +58,15 @@ class TriggererClient:
     async def register(self, job: RegisterJob) -> JobRegistered:
         """Register this process; the same registration id answers with the same job."""
         self._job = await self._ask("POST", "/execution/jobs", job, JobRegistered, token=self._key)
+        self._registration = job
         return self._job
 
     async def heartbeat(self, beat: Heartbeat) -> HeartbeatAnswer:
         """Say that the job lives; learn what is wanted of it."""
-        return await self._ask("POST", f"/execution/jobs/{self._registered.job_id}/heartbeat", beat, HeartbeatAnswer)
+        answer = await self._ask("POST", f"/execution/jobs/{self._registered.job_id}/heartbeat", beat, HeartbeatAnswer)
+        if answer.token is not None:
+            self._job = self._registered.model_copy(update={"token": answer.token})
+        return answer
 
     async def complete(self, end: CompleteJob) -> None:
         """End the job; the first end wins."""
@@ -96,13 +102,13 @@ class TriggererClient:
         """Return how far the custody of each lane of a stream is recorded."""
         return await self._ask("GET", "/execution/streams/marks", None, LaneMarks, params={"stream": stream})
 
-    async def failure(self, trigger_id: int, failure: TriggerFailure) -> None:
-        """Record why a trigger failed."""
-        await self._send("POST", f"/execution/triggers/{trigger_id}/failure", failure)
+    async def failure(self, trigger_id: int, failure: TriggerFailure) -> FailureRecorded:
+        """Record why a trigger failed; learn whether and when it is to be started again."""
+        return await self._ask("POST", f"/execution/triggers/{trigger_id}/failure", failure, FailureRecorded)
 
-    async def cleanup(self, trigger_ids: list[int]) -> None:
-        """Give up the leases on triggers that this job no longer runs."""
-        await self._send("POST", "/execution/triggers/cleanup", CleanupTriggers(trigger_ids=trigger_ids))
+    async def cleanup(self, trigger_ids: list[int], epochs: dict[int, int] | None = None) -> None:
+        """Give up the leases on triggers that this job no longer runs, but none that is newer than its epoch here."""
+        await self._send("POST", "/execution/triggers/cleanup", CleanupTriggers(trigger_ids=trigger_ids, epochs=epochs or {}))
 
     def adopt(self, job: JobRegistered) -> None:
         """Work for a job that somebody else has registered."""
@@ -110,8 +116,7 @@ class TriggererClient:
 
     async def pass_on(self, method: str, path: str, content: bytes | None) -> bytes:
         """Send what somebody else wrote, as this job; return the body of the answer."""
-        headers = JSON | bearer(self._registered.token)
-        return await self._session.request(method, path, content=content, params=None, headers=headers)
+        return await self._request(method, path, content)
 
     @property
     def _registered(self) -> JobRegistered:
@@ -136,6 +141,19 @@ class TriggererClient:
     async def _send(
         self, method: str, path: str, body: Wire | None, *, params: Mapping[str, int | str] | None = None, token: str | None = None
     ) -> bytes:
-        headers = JSON | bearer(self._registered.token if token is None else token)
         content = None if body is None else body.model_dump_json().encode()
-        return await self._session.request(method, path, content=content, params=params, headers=headers)
+        if token is not None:
+            return await self._session.request(method, path, content=content, params=params, headers=JSON | bearer(token))
+        return await self._request(method, path, content, params)
+
+    async def _request(self, method: str, path: str, content: bytes | None, params: Mapping[str, int | str] | None = None) -> bytes:
+        """Ask as this job. Where its token has expired, because no heartbeat was heard for long, the job is registered again first."""
+        token = self._registered.token
+        try:
+            return await self._session.request(method, path, content=content, params=params, headers=JSON | bearer(token))
+        except ApiRefused as refused:
+            if refused.problem != "expired" or self._registration is None:
+                raise
+        if token == self._registered.token:
+            await self.register(self._registration)
+        return await self._session.request(method, path, content=content, params=params, headers=JSON | bearer(self._registered.token))

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -25,6 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.client.pipeline import PipelineClient
 from headrace.errors import ApiError, ApiUnavailable, HeadraceError, PipelineError
+from headrace.logs.structured import bind_process
 from headrace.pipeline.batch import BatchRunner, Outputs, Stopping
 from headrace.pipeline.courier import Courier
 from headrace.pipeline.cursor import CommitListener
@@ -61,9 +63,10 @@ def run_pipeline(project: Project, options: PipelineOptions, stop: threading.Eve
     """
     _ship(project)
     with PipelineClient(options.api_url, key=options.key) as client, scope_lock(options, stop):
-        job = _register(client, project.name, stop)
+        job = _register(client, project.name, options.log_url, stop)
         if job is None:
             return
+        bind_process(job=job.job_id)
         with Heart(client, job.heartbeat, stop) as heart:
             try:
                 with (
@@ -83,6 +86,7 @@ def run_pipeline(project: Project, options: PipelineOptions, stop: threading.Eve
 def _run(spark: SparkSession, project: Project, options: PipelineOptions, client: PipelineClient, stop: threading.Event) -> None:
     spark.conf.set("spark.headrace.tables", str(options.tables))  # for pipelines that look at what earlier batches wrote
     query_id = _query_id(options.checkpoint)
+    client.on_token = partial(_token_file, options)
     with Courier(client, options.scope) as courier:
         outputs = Outputs(TableSink(options.tables, query_id), PayloadSchemas(options.state / "payloads"), courier)
         runner = BatchRunner(project.pipelines.values(), options.scope, query_id, outputs, stop)
@@ -141,7 +145,7 @@ def _check(query: StreamingQuery, runner: BatchRunner, stop: threading.Event) ->
         raise PipelineError(f"The streaming query stopped: {summary(error)}", hint="See spark.log in the home folder.") from error
 
 
-def _register(client: PipelineClient, project: str, stop: threading.Event) -> JobRegistered | None:
+def _register(client: PipelineClient, project: str, log_url: str | None, stop: threading.Event) -> JobRegistered | None:
     """Register this process, waiting for the api; None when asked to stop before that."""
     job = RegisterJob(
         registration_id=os.environ.get("HEADRACE_REGISTRATION") or uuid4().hex,
@@ -150,6 +154,7 @@ def _register(client: PipelineClient, project: str, stop: threading.Event) -> Jo
         hostname=socket.gethostname(),
         pid=os.getpid(),
         project=project,
+        log_url=log_url,
     )
     log = structlog.get_logger(__name__)
     while not stop.is_set():
@@ -185,8 +190,10 @@ def _token_file(options: PipelineOptions, token: str) -> Path:
     """Keep the job's token where the readers find it: options of a source can end up in logs."""
     options.state.mkdir(parents=True, exist_ok=True)
     path = options.state / "token"
-    path.touch(mode=0o600)
-    path.write_text(token)
+    draft = path.with_name(f".token.{threading.get_ident()}")
+    draft.touch(mode=0o600)
+    draft.write_text(token)
+    draft.replace(path)  # a reader finds the old token or the new one, never half of one
     return path.absolute()
 
 

@@ -163,7 +163,7 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _api(self) -> PipelineClient:
         if self._client is None:
-            self._client = PipelineClient(self._options["api_url"], token=Path(self._options["token_file"]).read_text())
+            self._client = PipelineClient(self._options["api_url"], token_file=Path(self._options["token_file"]))
         return self._client
 
     def __getstate__(self) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class JobRegistered(Wire):
     """The answer: who you are, and how often to say that you live (seconds)."""
 
     job_id: int
-    token: str
+    token: str = Field(repr=False)
     heartbeat: float
 
 
@@ -54,13 +54,14 @@ class HeartbeatAnswer(Wire):
     """What the api wants of the job, the leases it still holds, and how much is kept in its triggers' backlogs.
 
     `wanted` is `run`; `drain`: let everything go, finish what is under way and complete the job; `stop`: do so without delay.
-    `leases` and `revoked` are those of `TriggersLoaded`: what is held and not revoked is to run.
+    `leases` and `revoked` are those of `TriggersLoaded`: what is held and not revoked is to run. `token` is the job's next, in time.
     """
 
     wanted: Wanted
     leases: list[Lease]
     revoked: list[int] = []
     backlogs: dict[int, int] = {}
+    token: str | None = Field(default=None, repr=False)
 
 
 class CompleteJob(Wire):

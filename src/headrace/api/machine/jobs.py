@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Request
 
 from headrace.api.access import StoreOf
-from headrace.api.auth import AnyJob, TokensOf, deployment
+from headrace.api.auth import LIFELONG, TOKEN_SECONDS, AnyJob, TokensOf, deployment
 from headrace.api.bodies import WireRoute
 from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
+from headrace.wire.model import FIRST_API_VERSION, VERSION_HEADER
 
 HEARTBEAT_SECONDS = 1.0
 
@@ -15,18 +16,21 @@ router = APIRouter(prefix="/execution/jobs", tags=["jobs"], route_class=WireRout
 
 
 @router.post("", dependencies=[Depends(deployment)])
-def register(job: RegisterJob, store: StoreOf, tokens: TokensOf) -> JobRegistered:
+def register(job: RegisterJob, request: Request, store: StoreOf, tokens: TokensOf) -> JobRegistered:
     """Register a process; needs the deployment key."""
     registered = store.jobs.register(job)
-    token = tokens.token(registered.id, registered.kind)
+    unrefreshed = request.headers.get(VERSION_HEADER) == FIRST_API_VERSION  # such a client knows no other token than its first
+    token = tokens.token(registered.id, registered.kind, LIFELONG if unrefreshed else TOKEN_SECONDS)
     return JobRegistered(job_id=registered.id, token=token, heartbeat=HEARTBEAT_SECONDS)
 
 
 @router.post("/{job_id}/heartbeat")
-def heartbeat(job_id: int, beat: Heartbeat, store: StoreOf, caller: AnyJob) -> HeartbeatAnswer:
-    """Say that the job lives; learn what is wanted of it."""
+def heartbeat(job_id: int, beat: Heartbeat, store: StoreOf, caller: AnyJob, tokens: TokensOf) -> HeartbeatAnswer:
+    """Say that the job lives; learn what is wanted of it, and in time get the next token."""
     caller.must_own(job_id)
-    return store.jobs.heartbeat(job_id, beat)
+    answer = store.jobs.heartbeat(job_id, beat)
+    token = tokens.refreshed(caller)
+    return answer if token is None else answer.model_copy(update={"token": token})
 
 
 @router.post("/{job_id}/complete", status_code=204)
