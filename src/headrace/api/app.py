@@ -11,29 +11,31 @@ import headrace.api.letters
 import headrace.api.logs
 import headrace.api.pages
 import headrace.api.people
-from headrace.api import problems
+from headrace.api import description, problems
 from headrace.api.auth import Tokens
 from headrace.api.limits import MOST_BODY, BodyLimit
 from headrace.api.live import Live
 from headrace.api.log_finder import LogFinder
 from headrace.api.machine.routers import newest
+from headrace.api.rates import RateLimit, RatePolicy, accepted_by
 from headrace.api.versions import SPOKEN, OlderVersion, VersionCheck
 from headrace.logs.passes import Passes
 from headrace.store import Store
 from headrace.wire.model import API_VERSION
 
 
-def create_app(store: Store, *, key: str, most_body: int = MOST_BODY, logs: Path | None = None) -> FastAPI:
+def create_app(store: Store, *, key: str, most_body: int = MOST_BODY, rates: RatePolicy | None = None, logs: Path | None = None) -> FastAPI:
     """Return the ASGI app over an open `store`, which stays the caller's to close.
 
     `key` is the deployment key, `logs` the folder of the triggers' and runs' logs, where this machine has one.
     """
-    app = FastAPI(title="Headrace", version=API_VERSION, docs_url=None, redoc_url=None, openapi_url="/api/openapi.json")
+    app = FastAPI(title="Headrace", version=API_VERSION, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.store = store
     app.state.live = live = Live(store)
-    app.state.tokens = Tokens(key, store.instance)
+    app.state.tokens = Tokens(key, store.instance, store.now)
     problems.install(app)
     app.router.routes.extend(OlderVersion(version) for version in SPOKEN if version != API_VERSION)
+    description.install(app)
     app.include_router(newest(), include_in_schema=False)
     app.include_router(headrace.api.people.router_for(store, live))
     app.include_router(headrace.api.letters.router_for(store))
@@ -41,4 +43,5 @@ def create_app(store: Store, *, key: str, most_body: int = MOST_BODY, logs: Path
     app.include_router(headrace.api.pages.router_for(store))
     app.add_middleware(BodyLimit, most=most_body)
     app.add_middleware(VersionCheck)
+    app.add_middleware(RateLimit, accepted=accepted_by(app.state.tokens), policy=rates)
     return app

@@ -1,4 +1,4 @@
-"""The largest body that the api reads, whether its length is announced or not."""
+"""The largest body that the api reads, whether its length is announced or not, and the longest headers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from headrace.api.problems import Refusal, problem
 
 MOST_BODY = 16 * 1024 * 1024
+MOST_HEADERS = 32 * 1024
 
 
 class BodyLimit:
@@ -21,6 +22,9 @@ class BodyLimit:
         """Serve a request whose body is within the limit."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
+            return
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > MOST_HEADERS:
+            await problem(431, "too-large", f"The headers are longer than {MOST_HEADERS} bytes.")(scope, receive, send)
             return
         announced = Headers(scope=scope).get("content-length", "")
         if announced.isdecimal() and int(announced) > self._most:
