@@ -13,6 +13,9 @@ from headrace.wire.events import DeadLetterItem, EventItem, ItemStatus
 
 Item: TypeAlias = EventItem | DeadLetterItem | SpillItem | Receipt
 
+FEW = 128
+"""So many spills may travel in any batch."""
+
 _RECEIPT_BYTES = 256  # more or less; what counts is that they count
 
 
@@ -34,23 +37,25 @@ class Outbox:
     """A queue whose `put` never waits, and whose `room` does.
 
     Shared streams bound what they have outstanding, so they `put`; triggers that poll alone wait for `room` after each event.
+    Spills queue apart: a trigger that is stuck spills its whole queue at once, and what the others fired must not wait behind that.
     """
 
     def __init__(self, bound: int = 8192) -> None:
         self._bound = bound
         self._items: deque[Pending] = deque()
+        self._spills: deque[Pending] = deque()
         self._filled = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self._items) + len(self._spills)
 
     def put(self, pending: Pending) -> None:
         """Add one item."""
-        self._items.append(pending)
+        (self._spills if isinstance(pending.item, SpillItem) else self._items).append(pending)
         self._filled.set()
-        if len(self._items) >= self._bound:
+        if len(self) >= self._bound:
             self._room.clear()
 
     def put_first(self, pending: Pending) -> None:
@@ -66,17 +71,25 @@ class Outbox:
         """Wait for at least one item; return at most `most` items and, beyond the first, at most `most_bytes` of payload."""
         await self._filled.wait()
         taken: list[Pending] = []
-        size = 0
-        while self._items and len(taken) < most:
-            size += _size(self._items[0].item)
-            if taken and size > most_bytes:
-                break
-            taken.append(self._items.popleft())
-        if not self._items:
+        # Where both come without end, a quarter or more is spills, and a half or more is others.
+        size = _move(self._items, taken, most - min(len(self._spills), most // 4), most_bytes, 0)
+        _move(self._spills, taken, min(most, len(taken) + max(FEW, len(taken))), most_bytes, size)
+        if not self:
             self._filled.clear()
-        if len(self._items) < self._bound:
+        if len(self) < self._bound:
             self._room.set()
         return taken
+
+
+def _move(queue: deque[Pending], taken: list[Pending], most: int, most_bytes: int, size: int) -> int:
+    """Move items while there are fewer than `most` and they are not too large together; return their bytes."""
+    while queue and len(taken) < most:
+        more = _size(queue[0].item)
+        if taken and size + more > most_bytes:
+            break
+        size += more
+        taken.append(queue.popleft())
+    return size
 
 
 def _size(item: Item) -> int:
