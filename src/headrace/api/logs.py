@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Annotated
 
 import httpx
@@ -25,6 +25,7 @@ _CONNECT = 5.0  # seconds in which a process must answer for its log
 
 After = Annotated[int | None, Query(ge=0, le=2**62, description="The offset in bytes to begin at: Headrace-Log-End of the page before.")]
 Last = Annotated[int | None, Query(ge=0, le=100_000, description="Begin with so many of the last lines.")]
+Job = Annotated[int | None, Query(ge=1, le=2**62, description="The log of this job, where several ran the trigger.")]
 Follow = Annotated[bool, Query(description="Go on as the log grows.")]
 
 
@@ -77,8 +78,9 @@ class _Logs:
 
         async def content() -> AsyncGenerator[bytes]:
             async with held:
-                async for data in response.aiter_bytes():
-                    yield data
+                with suppress(httpx.TransportError):  # the process is gone: what was logged since is read when it is asked for again
+                    async for data in response.aiter_bytes():
+                        yield data
 
         return {name: response.headers[name] for name in (START, END) if name in response.headers}, content()
 
@@ -112,7 +114,7 @@ def router_for(finder: LogFinder, passes: Passes, live: Live) -> APIRouter:
     @router.get("/api/v1/logs/triggers/{called}", response_class=StreamingResponse)
     async def trigger_log(
         called: str,
-        job: Annotated[int | None, Query(ge=1, le=2**62)] = None,
+        job: Job = None,
         after: After = None,
         last: Last = None,
         follow: Follow = False,

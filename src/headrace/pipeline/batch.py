@@ -14,6 +14,7 @@ import structlog
 from pyspark.sql import DataFrame
 
 from headrace.errors import PipelineError
+from headrace.logs.targets import run_log
 from headrace.pipeline.courier import Courier
 from headrace.pipeline.failures import pipeline_error
 from headrace.pipeline.ordering import events_of
@@ -26,6 +27,7 @@ from headrace.wire.runs import RunReport
 
 PAUSES: Final = (0.5, 2.0)
 """Seconds before the second and the third attempt of a pipeline that raised."""
+_RANGES: Final = 8
 
 
 class Stopping(PipelineError):
@@ -95,22 +97,29 @@ class BatchRunner:
             self._report(part, batch, stored.attempt, now)(state="succeeded", finished=now, rows=stored.rows)
             return
         for attempt in range(1, len(PAUSES) + 2):
-            report = self._report(part, batch, attempt, datetime.now(UTC))
-            report(state="running")
-            try:
-                rows = self._attempt(part, events, batch, attempt)
-            except (Exception, SystemExit) as error:
-                if self._stop.is_set():
-                    raise Stopping("The pipeline was stopped within a batch, which comes again.") from error
-                failure = pipeline_error(pipeline.name, pipeline.function, error)
-                report(state="failed", finished=datetime.now(UTC), error=str(failure))
-                self._log.warning("pipeline failed", pipeline=pipeline.name, batch=batch, attempt=attempt, error=str(failure))
-                if attempt > len(PAUSES):
-                    raise failure from error
-                self._stop.wait(PAUSES[attempt - 1])
-            else:
-                report(state="succeeded", finished=datetime.now(UTC), rows=rows)
-                return
+            with run_log(self._run_id(part, batch, attempt), pipeline=pipeline.name, batch=batch, attempt=attempt, seqs=_ranges(part)):
+                if self._succeeds(part, events, batch, attempt):
+                    return
+            self._stop.wait(PAUSES[attempt - 1])
+
+    def _succeeds(self, part: Slice, events: DataFrame, batch: int, attempt: int) -> bool:
+        """Make one attempt at a run and report it; whether it went well. Raises what its pipeline failed with if it was the last."""
+        pipeline = part.pipeline
+        report = self._report(part, batch, attempt, datetime.now(UTC))
+        report(state="running")
+        try:
+            rows = self._attempt(part, events, batch, attempt)
+        except (Exception, SystemExit) as error:
+            if self._stop.is_set():
+                raise Stopping("The pipeline was stopped within a batch, which comes again.") from error
+            failure = pipeline_error(pipeline.name, pipeline.function, error)
+            report(state="failed", finished=datetime.now(UTC), error=str(failure))
+            self._log.warning("pipeline failed", pipeline=pipeline.name, batch=batch, attempt=attempt, error=str(failure))
+            if attempt > len(PAUSES):
+                raise failure from error
+            return False
+        report(state="succeeded", finished=datetime.now(UTC), rows=rows)
+        return True
 
     def _attempt(self, part: Slice, events: DataFrame, batch: int, attempt: int) -> int | None:
         """Call the function; return how many rows its table got, None without a table."""
@@ -132,7 +141,7 @@ class BatchRunner:
         """Return what reports one run; the same run always has the same id."""
         name = part.pipeline.name
         base = RunReport(
-            run_id=str(uuid5(self._query, f"{name}/{batch}/{attempt}")),
+            run_id=self._run_id(part, batch, attempt),
             pipeline=name,
             scope=self._scope,
             batch=batch,
@@ -143,3 +152,12 @@ class BatchRunner:
             seqs=part.seqs,
         )
         return lambda **news: self._out.courier.report(base.model_copy(update=news))
+
+    def _run_id(self, part: Slice, batch: int, attempt: int) -> str:
+        return str(uuid5(self._query, f"{part.pipeline.name}/{batch}/{attempt}"))
+
+
+def _ranges(part: Slice) -> str:
+    """Return the events of a run for its log: `1-60,70`, the first few ranges."""
+    shown = [str(first) if first == last else f"{first}-{last}" for first, last in part.seqs[:_RANGES]]
+    return ",".join(shown) + (",…" if len(part.seqs) > _RANGES else "")

@@ -18,6 +18,7 @@ class PipelineOptions:
     scope: str = "default"
     lookback: float = 900.0
     max_rows: int = 20_000
+    log_url: str | None = None
 
     @property
     def checkpoint(self) -> Path:
