@@ -1,0 +1,64 @@
+"""Task runs as people see them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, Select, select
+
+from headrace.store.deferred_rows import callbacks_of
+from headrace.store.deferred_tables import deferred_runs
+from headrace.store.tables import triggers
+from headrace.store.times import moment
+from headrace.wire.deferred import TaskRun, TaskRunDetail, TaskRunState, WaitedFor
+
+_awaited = [triggers.c[name].label(f"trigger_{name}") for name in ("classpath", "state", "job_id", "failure")]
+
+
+def task_run_list(connection: Connection, *, limit: int, state: TaskRunState | None = None, task: str | None = None) -> list[TaskRun]:
+    """Return task runs, those that changed last first."""
+    query = _query().order_by(deferred_runs.c.changed.desc(), deferred_runs.c.run_id).limit(limit)
+    if state is not None:
+        query = query.where(deferred_runs.c.state == state)
+    if task is not None:
+        query = query.where(deferred_runs.c.task == task)
+    return [TaskRun(**_facts(row)) for row in connection.execute(query)]
+
+
+def task_run(connection: Connection, run_id: str) -> TaskRunDetail | None:
+    """Return one task run, with its arguments and its result."""
+    row = connection.execute(_query().where(deferred_runs.c.run_id == run_id)).one_or_none()
+    if row is None:
+        return None
+    return TaskRunDetail(**_facts(row), kwargs=row.next_kwargs, result=row.result, callbacks=callbacks_of(row.callback))
+
+
+def _query() -> Select[Any]:
+    return select(deferred_runs, *_awaited).outerjoin(triggers, triggers.c.id == deferred_runs.c.trigger_id)
+
+
+def _facts(row: Any) -> dict[str, Any]:
+    waits = row.state == "deferred" and row.trigger_classpath is not None
+    awaited = WaitedFor(
+        trigger_id=row.trigger_id,
+        classpath=row.trigger_classpath,
+        state=row.trigger_state,
+        job_id=row.trigger_job_id,
+        failure=row.trigger_failure,
+    ) if waits else None  # fmt: skip
+    return {
+        "run_id": row.run_id,
+        "project": row.project,
+        "task": row.task,
+        "state": row.state,
+        "method": row.next_method,
+        "attempt": row.attempt,
+        "step": row.step,
+        "waits_for": awaited,
+        "timeout": None if row.timeout_at is None else moment(row.timeout_at),
+        "job_id": row.job_id if row.state == "running" else None,
+        "created": moment(row.created),
+        "changed": moment(row.changed),
+        "finished": None if row.finished is None else moment(row.finished),
+        "error": row.error,
+    }
