@@ -15,7 +15,7 @@ from fastapi.responses import StreamingResponse
 from headrace.api.live import Live
 from headrace.api.log_finder import Here, LogFinder, There, gone
 from headrace.api.problems import Refusal
-from headrace.logs.asked import END, MEDIA_TYPE, START, Asked, answer
+from headrace.logs.asked import END, JOB, MEDIA_TYPE, START, Asked, answer
 from headrace.logs.passes import Passes
 
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "X-Content-Type-Options": "nosniff"}
@@ -82,7 +82,7 @@ class _Logs:
                     async for data in response.aiter_bytes():
                         yield data
 
-        return {name: response.headers[name] for name in (START, END) if name in response.headers}, content()
+        return {name: response.headers[name] for name in (START, END, JOB) if name in response.headers}, content()
 
     async def _counted(self, more: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
         """Yield what `more` does until the api closes."""

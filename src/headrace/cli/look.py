@@ -1,23 +1,18 @@
-"""`headrace status`, `triggers`, `events`, `runs`, `logs`, `version`: looking, changing nothing."""
+"""`headrace status`, `triggers`, `events`, `runs`, `version`: looking, changing nothing."""
 
 from __future__ import annotations
 
 import platform
-from collections import deque
-from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
 from pydantic import BaseModel
-from rich.markup import escape
-from watchfiles import watch
 
 import headrace
 from headrace.cli.console import out
-from headrace.cli.options import ApiUrl, AsJson, Home, Limit
+from headrace.cli.options import ApiUrl, AsJson, Limit
 from headrace.cli.tables import ago, show, show_json
 from headrace.client.people import PeopleClient
-from headrace.errors import UsageError
 from headrace.settings import read_settings
 from headrace.wire.model import API_VERSION
 from headrace.wire.status import EventPage, RunList, Status, TriggerList
@@ -32,7 +27,6 @@ def add_to(app: typer.Typer) -> None:
     app.command("triggers", rich_help_panel=panel)(triggers)
     app.command("events", rich_help_panel=panel, epilog="Example: [bold]headrace events -n 50 --subject N14228[/bold]")(events)
     app.command("runs", rich_help_panel=panel)(runs)
-    app.command("logs", rich_help_panel=panel, epilog="Example: [bold]headrace logs triggerer -f[/bold]")(logs)
     app.command("version", rich_help_panel=panel)(version)
 
 
@@ -113,23 +107,6 @@ def runs(api_url: ApiUrl = None, limit: Limit = 20, json: AsJson = False) -> Non
     )
 
 
-def logs(
-    process: Annotated[str, typer.Argument(help="api, triggerer or pipeline, as `headrace standalone` runs them.", metavar="PROCESS")],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come; Ctrl-C ends it.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last lines.")] = 100,
-    home: Home = None,
-) -> None:
-    """Show the log of a process."""
-    folder = read_settings(home=home).home / "logs"
-    known = sorted(path.stem for path in folder.glob("*.log"))
-    if process not in known:
-        there = f"there are: {', '.join(known)}" if known else f"there is none in {folder}"
-        raise UsageError(
-            f"No log of '{process}'; {there}.", hint="Logs are kept in --home by `headrace standalone`; is this the right folder?"
-        )
-    _print_log(folder / f"{process}.log", lines, follow=follow)
-
-
 def version() -> None:
     """Show the versions of Headrace, its api and Python."""
     out.print(f"headrace {headrace.__version__}, api {API_VERSION}, Python {platform.python_version()}")
@@ -141,13 +118,3 @@ def _client(api_url: str | None) -> PeopleClient:
 
 def _read(model: type[M], answer: object) -> M:
     return model.model_validate(answer)
-
-
-def _print_log(path: Path, lines: int, *, follow: bool) -> None:
-    with path.open(encoding="utf-8", errors="replace") as log:
-        for line in deque(log, maxlen=lines):
-            out.print(escape(line.rstrip("\n")))
-        if follow:
-            for _ in watch(path, raise_interrupt=False):
-                for line in log:
-                    out.print(escape(line.rstrip("\n")))

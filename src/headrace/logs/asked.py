@@ -15,6 +15,8 @@ from headrace.logs.reading import offset_of_last, read_page
 MEDIA_TYPE: Final = "application/x-ndjson; charset=utf-8"
 START: Final = "Headrace-Log-Start"
 """Header: the offset of the answer's first byte."""
+JOB: Final = "Headrace-Log-Job"
+"""Header: the job whose log of a trigger it is."""
 END: Final = "Headrace-Log-End"
 """Header: the offset to ask for next; not there where the log is followed."""
 
@@ -57,6 +59,7 @@ async def answer(root: Path, name: LogName, asked: Asked, successor: Successor |
         after = 0 if asked.last is None else await asyncio.to_thread(offset_of_last, root, name, asked.last)
     page = await asyncio.to_thread(read_page, root, name, after)
     start, end, data = page or (after, after, b"")
+    headers = {START: str(start)} | ({JOB: str(name.job_id)} if name.job_id else {})
     if not asked.follow:
-        return Answer({START: str(start), END: str(end)}, data)
-    return Answer({START: str(start)}, data, follow(root, name, end, *filter(None, [successor])))
+        return Answer(headers | {END: str(end)}, data)
+    return Answer(headers, data, follow(root, name, end, *filter(None, [successor])))

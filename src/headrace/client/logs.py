@@ -1,0 +1,51 @@
+"""The logs of triggers and runs, as the command line reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from urllib.parse import quote
+
+import httpx
+
+from headrace.client.answers import CONNECT_SECONDS, checked, options, reached
+from headrace.logs.asked import END, JOB, Asked
+
+
+class LogClient:
+    """Reads logs from the api at `url`; each method yields lines, without their ends."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+
+    def trigger(self, called: str, job_id: int | None, asked: Asked) -> Iterator[str]:
+        """Yield the log of a trigger, given its name or id: of one job, else of the one that runs it now or ran it last."""
+        return self._lines(f"/api/v1/logs/triggers/{quote(called, safe='')}", {} if job_id is None else {"job": str(job_id)}, asked)
+
+    def run(self, called: str, asked: Asked) -> Iterator[str]:
+        """Yield the log of a run, given its id or the beginning of it."""
+        return self._lines(f"/api/v1/logs/runs/{quote(called, safe='')}", {}, asked)
+
+    def _lines(self, path: str, params: dict[str, str], asked: Asked) -> Iterator[str]:
+        with httpx.Client(**options(self._url) | {"timeout": httpx.Timeout(CONNECT_SECONDS, read=None)}) as http:
+            while True:
+                with reached(self._url), http.stream("GET", path, params=params | asked.query()) as response:
+                    if not response.is_success:
+                        response.read()
+                        checked(response)
+                    before = asked
+                    if END in response.headers:
+                        asked = Asked(after=int(response.headers[END]))
+                    if JOB in response.headers:
+                        params = {"job": response.headers[JOB]}  # so that the next page is one of the same log
+                    yield from _split(response.iter_bytes())
+                if before.follow or before.after == asked.after:
+                    return
+
+
+def _split(chunks: Iterable[bytes]) -> Generator[str]:
+    """Yield the whole lines of what comes in pieces; JSON alone says where a line ends: at a newline."""
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line.decode(errors="replace")
