@@ -13,8 +13,9 @@ from headrace.store import Store, open_store
 from headrace.wire.events import DeadLetterItem, EventBatch, EventItem
 from headrace.wire.jobs import JobKind, RegisterJob
 from headrace.wire.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, LoadTriggers
+from postgres_kit import database_of
 
-DATABASES = ["sqlite"]
+DATABASES = ["sqlite", "postgresql"]
 SECOND = 1_000_000
 START = 1_800_000_000 * SECOND
 
@@ -35,8 +36,8 @@ class TurnedClock:
 
 
 def database_url(kind: str, folder: Path) -> str:
-    assert kind == "sqlite"
-    return f"sqlite:///{folder / 'headrace.db'}"
+    """Return the URL of the database that stands for the folder, the same each time."""
+    return f"sqlite:///{folder / 'headrace.db'}" if kind == "sqlite" else database_of(folder)
 
 
 @contextmanager

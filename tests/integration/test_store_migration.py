@@ -16,7 +16,7 @@ from custody_kit import answered, books, counts, keep, positions, receipt, recor
 from headrace.errors import SchemaError
 from headrace.store import Store, open_store
 from headrace.store.browse import dead_letter_page
-from headrace.store.database import engines, parsed
+from headrace.store.engines import engines, parsed
 from headrace.store.overview import trigger_list
 from headrace.store.schema import alembic_config
 from headrace.store.tables import metadata

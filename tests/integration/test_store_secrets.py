@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from headrace.errors import ApiRefused, Fenced, SettingsError
 from headrace.store import Store, open_store
-from headrace.store.database import engines, parsed
+from headrace.store.engines import engines, parsed
 from headrace.store.keyring import Keyring
 from headrace.store.schema import alembic_config
 from headrace.wire.jobs import CompleteJob

@@ -23,8 +23,8 @@ from sqlalchemy import Connection, bindparam, case, select, update
 from headrace.core.identity import EventKey, event_key
 from headrace.errors import Fenced
 from headrace.store.custody import Claim, record
-from headrace.store.database import BulkInsert
 from headrace.store.delivering import Deliveries
+from headrace.store.dialects import BulkInsert, among
 from headrace.store.letters import Letters
 from headrace.store.spilling import Spills
 from headrace.store.tables import events, firings, jobs, meta, triggers
@@ -40,12 +40,12 @@ _events = BulkInsert(events)
 _firings = BulkInsert(firings)
 _json = msgspec.json.Decoder(msgspec.Raw)
 
-_running = select(jobs.c.id).where(jobs.c.state == "running", jobs.c.id.in_(bindparam("ids", expanding=True)))
+_running = select(jobs.c.id).where(jobs.c.state == "running", among(jobs.c.id, "ids"))
 _leases = select(triggers.c.id, triggers.c.job_id, triggers.c.revoked_job_id, triggers.c.epoch, triggers.c.run_id).where(
-    triggers.c.id.in_(bindparam("ids", expanding=True))
+    among(triggers.c.id, "ids")
 )
-_known = select(events.c.key, events.c.seq).where(events.c.key.in_(bindparam("keys", expanding=True)))
-_fired = select(firings.c.seq, firings.c.trigger_id).where(firings.c.seq.in_(bindparam("seqs", expanding=True)))
+_known = select(events.c.key, events.c.seq).where(among(events.c.key, "keys"))
+_fired = select(firings.c.seq, firings.c.trigger_id).where(among(firings.c.seq, "seqs"))
 _head = select(meta.c.value).where(meta.c.name == HEAD)
 _move_head = update(meta).where(meta.c.name == HEAD).values(value=bindparam("head"))
 # One that fires has not failed; one that nobody holds stays what it is.

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Row, bindparam, delete, select, update
 from headrace.errors import Fenced
 from headrace.store import leases
 from headrace.store.database import Database
+from headrace.store.dialects import among
 from headrace.store.jobs import require_running
 from headrace.store.letters import Redriven, settle_redriven
 from headrace.store.tables import backlog, custody, lanes, spills, triggers
@@ -37,14 +38,14 @@ _named = (
     .join(lanes, lanes.c.id == backlog.c.lane_id)
     .where(
         backlog.c.trigger_id == bindparam("trigger"),
-        backlog.c.number.in_(bindparam("numbers", expanding=True)),
+        among(backlog.c.number, "numbers"),
         backlog.c.answer.is_(None),
     )
 )
-_remove = delete(backlog).where(backlog.c.number.in_(bindparam("numbers", expanding=True)))
+_remove = delete(backlog).where(among(backlog.c.number, "numbers"))
 _leave_answer = update(backlog).where(backlog.c.number == bindparam("n")).values(answer=bindparam("given"), spill_id=None)
-_unref = update(spills).where(spills.c.id.in_(bindparam("ids", expanding=True))).values(refs=spills.c.refs - 1)
-_drop_spills = delete(spills).where(spills.c.id.in_(bindparam("ids", expanding=True)), spills.c.refs <= 0)
+_unref = update(spills).where(among(spills.c.id, "ids")).values(refs=spills.c.refs - 1)
+_drop_spills = delete(spills).where(among(spills.c.id, "ids"), spills.c.refs <= 0)
 
 Found = Row[*tuple[Any, ...]]
 

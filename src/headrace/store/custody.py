@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
-from sqlalchemy.dialects.sqlite import insert as upsert
 
 from headrace.errors import Fenced
 from headrace.store.backlog import chunks, count_settled, forget
 from headrace.store.database import Database
+from headrace.store.dialects import Upsert, among
 from headrace.store.jobs import require_running
 from headrace.store.lanes import Lane, lanes_of
 from headrace.store.spilling import place_key
@@ -37,8 +37,8 @@ SETTLED = ("settled_fired", "settled_filtered", "settled_rejected", "settled_dea
 NONE = dict.fromkeys((*ANSWERS, *SETTLED, "redriven"), 0)
 BEFORE_ALL = b"p"  # sorts before the key of every position
 
-_holders = select(triggers.c.id, triggers.c.job_id, triggers.c.epoch).where(triggers.c.id.in_(bindparam("ids", expanding=True)))
-_crew = select(crews.c.id, crews.c.triggers).where(crews.c.triggers.in_(bindparam("sets", expanding=True)))
+_holders = select(triggers.c.id, triggers.c.job_id, triggers.c.epoch).where(among(triggers.c.id, "ids"))
+_crew = select(crews.c.id, crews.c.triggers).where(among(crews.c.triggers, "sets"))
 _any_kept = select(backlog.c.number).limit(1)
 _stretch = (
     select(backlog.c.number, backlog.c.trigger_id, backlog.c.answer)
@@ -50,16 +50,10 @@ _stretch = (
     )
     .order_by(backlog.c.number)
 )
-_count = update(backlog).where(backlog.c.number.in_(bindparam("numbers", expanding=True))).values(counted=True)
+_count = update(backlog).where(among(backlog.c.number, "numbers")).values(counted=True)
 _move = update(lanes).where(lanes.c.id == bindparam("lane_id")).values(after=bindparam("a"), last=bindparam("l"), read=bindparam("r"))
-_new_reads = upsert(crew_reads)
-_add_reads = _new_reads.on_conflict_do_update(
-    index_elements=["lane_id", "crew_id"], set_={"read": crew_reads.c.read + _new_reads.excluded.read}
-)
-_new_answers = upsert(custody)
-_add_answers = _new_answers.on_conflict_do_update(
-    index_elements=["lane_id", "trigger_id"], set_={name: custody.c[name] + _new_answers.excluded[name] for name in ANSWERS}
-)
+_add_reads = Upsert(crew_reads, ("lane_id", "crew_id"), lambda new: {"read": crew_reads.c.read + new["read"]})
+_add_answers = Upsert(custody, ("lane_id", "trigger_id"), lambda new: {name: custody.c[name] + new[name] for name in ANSWERS})
 
 Found = Row[*tuple[Any, ...]]
 
@@ -192,13 +186,9 @@ class _Books:
         connection = self.connection
         if self.moved:
             connection.execute(_move, [{"lane_id": one.id, "a": one.after, "l": one.last, "r": one.read} for one in self.moved.values()])
-        if self.reads:
-            connection.execute(_add_reads, [{"lane_id": lane, "crew_id": crew, "read": n} for (lane, crew), n in self.reads.items()])
-        if self.answers:
-            keys = self.answers.items()
-            connection.execute(
-                _add_answers, [{**NONE, **counts, "lane_id": lane, "trigger_id": trigger} for (lane, trigger), counts in keys]
-            )
+        _add_reads(connection, [{"lane_id": lane, "crew_id": crew, "read": n} for (lane, crew), n in self.reads.items()])
+        kept = self.answers.items()
+        _add_answers(connection, [{**NONE, **counts, "lane_id": lane, "trigger_id": trigger} for (lane, trigger), counts in kept])
         count_settled(connection, self.settled)
         if self.problems:
             connection.execute(insert(custody_problems), self.problems)

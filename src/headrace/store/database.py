@@ -1,39 +1,40 @@
-"""The connections: many readers, one writer, and what each of them must say to SQLite first."""
+"""One database as everything else sees it: many readers, one writer, and word of every commit."""
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+import secrets
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, Engine, Table, create_engine, event, insert
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy import Connection, event
 
-from headrace.errors import SettingsError
+from headrace.store.engines import clock_of, engines, is_postgresql, parsed
 from headrace.store.keyring import Keyring
-from headrace.store.times import wall_clock
 from headrace.store.trouble import told
 from headrace.store.writer import A, Collector, R, T, Work, Writer
 
-BUSY_TIMEOUT_MS = 10_000
-CACHE_KIB = 65_536
-# Every commit writes the pages of the key index anew; a longer write-ahead log folds more of them into one checkpoint.
-CHECKPOINT_PAGES = 8_000
+if TYPE_CHECKING:
+    from headrace.store.listener import Listener
 
 
 class Database:
     """One database: `reading()` gives a snapshot, `write` and `submit` run a work in the writer's transaction."""
 
-    def __init__(self, url: str, *, clock: Callable[[], int] = wall_clock, keyring: Keyring | None = None) -> None:
+    def __init__(self, url: str, *, clock: Callable[[], int] | None = None, keyring: Keyring | None = None) -> None:
         self.url = parsed(url)
-        self.now = clock
         self.keyring = keyring or Keyring()
-        self.readers, self._writing = engines(self.url)
+        self._me = secrets.token_hex(8)
+        self.readers, self._writing = engines(self.url, me=self._me)
+        self.now = clock or clock_of(self._writing)
         self._writer = Writer(self._writing)
+        self._others: tuple[Callable[[], None], ...] = ()
+        self._listener: Listener | None = None
+        self.write(_nothing)  # the first transaction brings the database's time
+        self.since = self.now()
+        """Since when the store has been within reach without a break, in microseconds: before, nobody could be heard."""
+        event.listen(self._writing, "connect", self._reconnected)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -54,85 +55,43 @@ class Database:
         return self._writer.collect(collector, item)
 
     def observe(self, observer: Callable[[], None]) -> Callable[[], None]:
-        """Call `observer` after each commit, in the writer's thread: it must return at once. Returns what takes it away again."""
-        return self._writer.observe(observer)
+        """Call `observer` after each commit, also of other apis: it must return at once. Returns what takes it away again."""
+        forgets = (self._writer.observe(observer), self.observe_others(observer))
+
+        def forget() -> None:
+            for each in forgets:
+                each()
+
+        return forget
+
+    def observe_others(self, observer: Callable[[], None]) -> Callable[[], None]:
+        """Call `observer` after commits of other apis, and now and then for nothing. Returns what takes it away again."""
+        self._others = (*self._others, observer)
+        if self._listener is None and is_postgresql(self.url):
+            from headrace.store.listener import Listener  # late: the driver is an extra
+
+            self._listener = Listener(self.readers, self._me, self._tell_of_others)
+
+        def forget() -> None:
+            self._others = tuple(other for other in self._others if other is not observer)
+
+        return forget
 
     def close(self) -> None:
         """Finish what is queued and close every connection."""
         self._writer.close()
+        if self._listener is not None:
+            self._listener.close()
         self.readers.dispose()
         self._writing.dispose()
 
+    def _tell_of_others(self) -> None:
+        for observer in self._others:
+            observer()
 
-class BulkInsert:
-    """Inserts rows at the speed of the driver: plain tuples in the order of the table's columns."""
-
-    def __init__(self, table: Table) -> None:
-        self._table = table
-        self._names = [column.name for column in table.columns]
-        self._compiled: dict[str, tuple[str, bool]] = {}
-
-    def __call__(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Insert `rows` in one driver call."""
-        if not rows:
-            return
-        text, positional = self._statement(connection)
-        if positional:
-            connection.exec_driver_sql(text, list(rows))
-        else:
-            connection.exec_driver_sql(text, [dict(zip(self._names, row, strict=True)) for row in rows])
-
-    def _statement(self, connection: Connection) -> tuple[str, bool]:
-        name = connection.dialect.name
-        if name not in self._compiled:
-            compiled = insert(self._table).compile(dialect=connection.dialect, column_keys=self._names)
-            self._compiled[name] = str(compiled), bool(connection.dialect.positional)
-        return self._compiled[name]
+    def _reconnected(self, *_: object) -> None:
+        self.since = self.now()
 
 
-def parsed(url: str) -> URL:
-    """Return `url` as SQLAlchemy's.
-
-    Raises:
-        SettingsError: It is not a URL of a database that Headrace knows.
-    """
-    hint = "Use sqlite:///path/to/file.db."
-    try:
-        result = make_url(url)
-        result.get_dialect()
-    except (ArgumentError, NoSuchModuleError) as error:
-        raise SettingsError("The database URL is not one that Headrace understands.", hint=hint) from error
-    if result.get_backend_name() != "sqlite" or not result.database or result.database == ":memory:":
-        raise SettingsError("Headrace keeps its events in a SQLite file.", hint=hint)
-    return result
-
-
-def engines(url: URL) -> tuple[Engine, Engine]:
-    """Return the engine that reads and the engine that writes."""
-    readers = create_engine(url, pool_size=8, max_overflow=32)
-    writer = create_engine(url, pool_size=1, max_overflow=0)
-    _prepare(readers, begin="BEGIN", query_only=True)
-    _prepare(writer, begin="BEGIN IMMEDIATE", query_only=False)
-    return readers, writer
-
-
-def _prepare(engine: Engine, *, begin: str, query_only: bool) -> None:
-    """Take transactions out of the driver's hands: it would begin them too late, and never as IMMEDIATE."""
-
-    def connected(raw: sqlite3.Connection, entry: ConnectionPoolEntry) -> None:
-        del entry
-        raw.isolation_level = None
-        raw.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-        raw.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-        if query_only:
-            raw.execute("PRAGMA query_only = ON")
-        else:
-            raw.execute("PRAGMA journal_mode = WAL")
-            raw.execute("PRAGMA synchronous = FULL")
-            raw.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-
-    def began(connection: Connection) -> None:
-        connection.exec_driver_sql(begin)
-
-    event.listen(engine, "connect", connected)
-    event.listen(engine, "begin", began)
+def _nothing(_: Connection) -> None:
+    """Do nothing in a transaction."""

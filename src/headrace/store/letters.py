@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 from sqlalchemy import Connection, bindparam, delete, select, update
 
-from headrace.store.database import BulkInsert
+from headrace.store.dialects import BulkInsert, among
 from headrace.store.tables import dead_letters, triggers
 from headrace.wire.backlog import Answer
 from headrace.wire.events import DeadLetterItem, ItemStatus
@@ -24,7 +24,7 @@ MOST_IDS = 10_000
 INT64 = range(-(2**63), 2**63)
 
 _insert = BulkInsert(dead_letters)
-_known = select(dead_letters.c.id, dead_letters.c.state).where(dead_letters.c.id.in_(bindparam("ids", expanding=True)))
+_known = select(dead_letters.c.id, dead_letters.c.state).where(among(dead_letters.c.id, "ids"))
 _count_rejected = update(triggers).where(triggers.c.id == bindparam("trigger")).values(rejected=triggers.c.rejected + bindparam("times"))
 _reopen = (
     update(dead_letters)
@@ -44,7 +44,7 @@ class Letters:
     """The dead letters of one transaction, each kept once; `items` are all that any of its batches has."""
 
     def __init__(self, connection: Connection, items: Sequence[DeadLetterItem], now: int) -> None:
-        ids = list({item.id for item in items})
+        ids = list({item.id for item in items if "\0" not in item.id})
         self._now = now
         self._known: dict[str, str] = {}
         for start in range(0, len(ids), MOST_IDS):

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, Row, false, func, insert, or_, select, update
 
 from headrace.errors import ApiRefused
 from headrace.store.database import Database
+from headrace.store.dialects import has_number
 from headrace.store.lanes import Lane, lanes_of
 from headrace.store.spilling import Keeping, letter_key
 from headrace.store.tables import backlog, custody, dead_letter_actions, dead_letters, triggers
@@ -96,8 +97,7 @@ def _chosen(connection: Connection, asked: ActOnDeadLetters) -> tuple[Sequence[F
         fits.append(dead_letters.c.kind == asked.kind)
     if asked.trigger is not None:
         ids = list(connection.execute(select(triggers.c.id).where(triggers.c.name == asked.trigger)).scalars())
-        each = func.json_each(dead_letters.c.triggers).table_valued("value")
-        fits.append(select(each.c.value).where(each.c.value.in_(ids)).exists())
+        fits.append(or_(false(), *(has_number(dead_letters.c.triggers, id) for id in ids)))
     query = select(dead_letters).where(*fits).order_by(dead_letters.c.received, dead_letters.c.id).limit(asked.limit)
     found = connection.execute(query).all()
     total = connection.execute(select(func.count()).select_from(dead_letters).where(*fits)).scalar_one()

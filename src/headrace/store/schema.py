@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from alembic import command
@@ -24,16 +25,30 @@ def alembic_config(connection: Connection | None = None) -> Config:
     return config
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One migration; `adds` is what it brings in words, and `loses` what is gone for good when it is taken back."""
+
+    revision: str
+    adds: str
+    loses: str
+
+
+def steps() -> list[Step]:
+    """Return every migration of this version, the oldest first."""
+    revisions = reversed(list(ScriptDirectory.from_config(alembic_config()).walk_revisions()))
+    return [Step(one.revision, one.doc.rstrip("."), str(getattr(one.module, "LOSES", "nothing"))) for one in revisions]
+
+
 def ensure_schema(connection: Connection, where: str, *, migrate: bool) -> None:
     """Bring the database named `where` to this version's schema: always when it is empty, otherwise only with `migrate`.
 
     Raises:
         SchemaError: The schema is older and `migrate` is off, or it is none of Headrace's.
     """
-    current = _revision(connection, where)
-    script = ScriptDirectory.from_config(alembic_config())
-    known = [revision.revision for revision in script.walk_revisions()]
-    if current == known[0]:
+    current = revision_of(connection, where)
+    known = [step.revision for step in steps()]
+    if current == known[-1]:
         return
     if current is not None and current not in known:
         raise SchemaError(
@@ -41,12 +56,18 @@ def ensure_schema(connection: Connection, where: str, *, migrate: bool) -> None:
             hint="Use the newer Headrace that made it, or name another database.",
         )
     if current is not None and not migrate:
-        raise SchemaError(f"The database {where} has an older schema.", hint="Back it up, then run: headrace api --migrate")
+        raise SchemaError(
+            f"The database {where} has an older schema.", hint="Back it up, then run: headrace db upgrade (or headrace api --migrate)"
+        )
     command.upgrade(alembic_config(connection), "head")
 
 
-def _revision(connection: Connection, where: str) -> str | None:
-    """Return the database's revision, or None where it is empty."""
+def revision_of(connection: Connection, where: str) -> str | None:
+    """Return the database's revision, or None where it is empty.
+
+    Raises:
+        SchemaError: It has tables, and they are none of Headrace's.
+    """
     names = inspect(connection).get_table_names()
     if REVISION_TABLE in names:
         found: str | None = connection.execute(select(column("version_num")).select_from(table(REVISION_TABLE))).scalar_one_or_none()

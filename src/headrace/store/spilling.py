@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 from sqlalchemy import Connection, bindparam, insert, select, update
 
-from headrace.store.database import BulkInsert
+from headrace.store.dialects import BulkInsert, among
 from headrace.store.lanes import Lane, lanes_of
 from headrace.store.tables import backlog, meta, spills, triggers
 from headrace.wire.backlog import SpillItem
@@ -25,9 +25,7 @@ INT64 = range(-(2**63), 2**63)
 _spills = BulkInsert(spills)
 _backlog = BulkInsert(backlog)
 
-_kept = select(backlog.c.key, backlog.c.trigger_id).where(
-    backlog.c.lane_id == bindparam("lane"), backlog.c.key.in_(bindparam("keys", expanding=True))
-)
+_kept = select(backlog.c.key, backlog.c.trigger_id).where(backlog.c.lane_id == bindparam("lane"), among(backlog.c.key, "keys"))
 _last_number = select(meta.c.value).where(meta.c.name == NUMBER)
 _move_number = update(meta).where(meta.c.name == NUMBER).values(value=bindparam("number"))
 _count = (

@@ -11,8 +11,9 @@ from sqlalchemy import Connection, insert, select, update
 from headrace.store.appending import HEAD
 from headrace.store.backlog import Backlog
 from headrace.store.custody import Custody
-from headrace.store.database import Database, engines, parsed
+from headrace.store.database import Database
 from headrace.store.deferred import TaskRuns
+from headrace.store.engines import clock_of, engines, parsed
 from headrace.store.jobs import Jobs, Liveness
 from headrace.store.keyring import Keyring
 from headrace.store.kwargs import seal_plain
@@ -25,7 +26,6 @@ from headrace.store.schema import ensure_schema
 from headrace.store.scopes import Scopes
 from headrace.store.secrets import Secrets
 from headrace.store.tables import meta
-from headrace.store.times import wall_clock
 from headrace.store.triggers import Triggers
 from headrace.store.trouble import named, told
 
@@ -59,7 +59,7 @@ class Store:
             yield connection
 
     def observe(self, observer: Callable[[], None]) -> Callable[[], None]:
-        """Call `observer` after each commit, in the writer's thread: it must return at once. Returns what takes it away again."""
+        """Call `observer` after each commit, also of other apis: it must return at once. Returns what takes it away again."""
         return self._database.observe(observer)
 
     def now(self) -> int:
@@ -101,7 +101,7 @@ def open_store(
     liveness: Liveness | None = None,
     keyring: Keyring | None = None,
     new_secrets: bool = False,
-    clock: Callable[[], int] = wall_clock,
+    clock: Callable[[], int] | None = None,
 ) -> Store:
     """Open the database, making its schema where there is none. Without a `keyring` it keeps no secrets, and arguments in plain.
 
@@ -115,10 +115,11 @@ def open_store(
     """
     url = parsed(database_url)
     readers, writer = engines(url)
+    now = clock or clock_of(writer)
     try:
         with told(url), writer.begin() as connection:
             ensure_schema(connection, named(url), migrate=migrate)
-            _begin(connection, clock())
+            _begin(connection, now())
             _take_up(connection, keyring or Keyring(), new_secrets=new_secrets)
     finally:
         readers.dispose()

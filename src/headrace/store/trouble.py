@@ -1,7 +1,8 @@
-"""The database's own errors, turned into Headrace's: what is wrong, and what to do."""
+"""The database's own errors, turned into Headrace's: what is wrong, and what to do. No password is ever in them."""
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,28 +11,54 @@ from pathlib import Path
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
-from headrace.errors import HeadraceError, ResourceError, StorageBusy, StorageFull
+from headrace.errors import ApiRefused, HeadraceError, ResourceError, StorageBusy, StorageFull
 
 _FULL = {
     "SQLITE_FULL": "The disk is full",
     "SQLITE_READONLY": "The database is read-only",
     "SQLITE_IOERR": "The disk failed",
 }
+_BACK = "Is PostgreSQL running there? Headrace goes on by itself when it is back."
+# What PostgreSQL calls its states: https://www.postgresql.org/docs/current/errcodes-appendix.html
+_UNDONE = frozenset({"40001", "40P01"})  # serialization failure, deadlock: the other one went on
+_AWAY = frozenset({"57P01", "57P02", "57P03", "57014", "53300", "25P03", *_UNDONE})
+_TAKES_NO_MORE = {
+    "53100": "The disk is full",
+    "53200": "The server has no memory left",
+    "58030": "The disk failed",
+    "25006": "The database is read-only: a standby, perhaps",
+}
+# A connection that is refused has no state, only words.
+_REFUSALS = (
+    (r"password authentication failed|no password supplied", "refuses the user or the password", "Correct them in the database URL."),
+    (r"no pg_hba\.conf entry", "lets nobody in from this host as this user", "Allow it in the server's pg_hba.conf."),
+    (r'role "[^"]*" does not exist', "does not know the user", "Make it with createuser, or correct the database URL."),
+    (r'database "[^"]*" does not exist', "is not there", "Make it with createdb, or correct the database URL."),
+)
 
 
 def named(url: URL) -> str:
-    """Return the database's name for people: a file's path, or the URL without its password."""
+    """Return the database's name for people: a file's path, or the URL without password and parameters."""
     if url.get_backend_name() == "sqlite":
         return url.database or "in memory"
-    return url.render_as_string(hide_password=True)
+    return url.set(drivername="postgresql", password=None, query={}).render_as_string()
 
 
 def explained(error: DBAPIError, url: URL) -> HeadraceError | None:
     """Return the error that tells a person what to do about `error`, or None where Headrace itself is at fault."""
-    where = named(url)
-    name = getattr(error.orig, "sqlite_errorname", "")
-    if not isinstance(error.orig, sqlite3.Error):
-        return StorageBusy(f"The database {where} does not answer.") if error.connection_invalidated else None
+    if isinstance(error.orig, sqlite3.Error):
+        return _by_sqlite(error.orig, named(url))
+    state = getattr(error.orig, "sqlstate", None)
+    return _without_state(error, url) if state is None else _by_postgresql(state, named(url))
+
+
+def undone(error: DBAPIError) -> bool:
+    """Whether the transaction is certainly gone and may fare better when it is tried again; asked before its commit only."""
+    return error.connection_invalidated or getattr(error.orig, "sqlstate", None) in _UNDONE
+
+
+def _by_sqlite(error: sqlite3.Error, where: str) -> HeadraceError | None:
+    name = getattr(error, "sqlite_errorname", "")
     if name.startswith("SQLITE_BUSY"):
         return StorageBusy(f"Another process holds the database {where}.", hint="Run one api for each SQLite file.")
     if name.startswith("SQLITE_CANTOPEN"):
@@ -42,6 +69,42 @@ def explained(error: DBAPIError, url: URL) -> HeadraceError | None:
         if name.startswith(prefix):
             return StorageFull(f"{what}: {where} takes no more.", hint=f"Make room on, or allow writing to, {Path(where).parent}.")
     return None
+
+
+def _by_postgresql(state: str, where: str) -> HeadraceError | None:
+    if state in _AWAY or state.startswith("08"):
+        return StorageBusy(f"The database {where} does not answer just now.", hint=_BACK)
+    if state == "55P03":
+        return StorageBusy(f"Another api holds the database {where}.", hint="Is one migrating it, or stuck? See pg_stat_activity there.")
+    if state in _TAKES_NO_MORE:
+        return StorageFull(f"{_TAKES_NO_MORE[state]}: {where} takes no more.", hint="Mend it at the server; nothing is lost meanwhile.")
+    if state == "42501":
+        return ResourceError(f"The database {where} does not allow it to this user.", hint="Make the user the owner of the database.")
+    if state.startswith("22"):
+        return _not_storable()
+    return None
+
+
+def _without_state(error: DBAPIError, url: URL) -> HeadraceError | None:
+    """Tell what the driver found by itself: a server that is not there or lets nobody in, or a text that PostgreSQL cannot hold."""
+    where, words = named(url), str(error.orig)
+    for pattern, what, hint in _REFUSALS:
+        if re.search(pattern, words):
+            return ResourceError(f"The database {where} {what}.", hint=hint)
+    kind = type(error.orig).__name__
+    if kind == "DataError":
+        return _not_storable()
+    if error.connection_invalidated or kind in {"OperationalError", "ConnectionTimeout"}:
+        why = words.rpartition("failed: ")[2].partition("\n")[0].strip()
+        if url.password:
+            why = why.replace(str(url.password), "***")
+        return StorageBusy(f"The database {where} does not answer: {why}.", hint=_BACK)
+    return None
+
+
+def _not_storable() -> HeadraceError:
+    what = "The database cannot hold one of these values: a text with a NUL in it, or a number of more than 64 bits."
+    return ApiRefused(what, hint="Send it without.", status=422, problem="invalid")
 
 
 @contextmanager

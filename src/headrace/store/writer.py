@@ -2,7 +2,9 @@
 
 The law: a work answers only after the commit that holds it. When any work of a transaction fails, nothing of that transaction is
 kept and each of its works is tried alone, so that one bad request cannot hurt its neighbours; a work must therefore be a
-function of the database alone. Items given to the same collector one after the other are handed to it in one call.
+function of the database alone. When the database is away, all that waited are told so at once. A transaction that was lost before its
+commit was sent is tried again; one that was lost while it committed may be there or not, so whoever asked is told to ask again, and
+every work answers a repeat as it answered the first. Items given to the same collector one after the other are handed to it in one call.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
 
 from headrace.errors import StorageBusy
-from headrace.store.trouble import told
+from headrace.store.trouble import told, undone
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -28,6 +31,7 @@ Work = Callable[[Connection], T]
 Collector = Callable[[Connection, Sequence[A]], Sequence[R]]
 
 MOST_TOGETHER = 256
+MOST_TRIES = 4
 
 
 @dataclass(slots=True, eq=False)
@@ -122,8 +126,9 @@ class Writer:
             for entry, answer in zip(entries, answers, strict=True):
                 entry.answer.set_result(answer)
             self._tell_observers()
-        elif len(entries) == 1:
-            entries[0].answer.set_exception(attempt.error)
+        elif len(entries) == 1 or isinstance(attempt.error, StorageBusy):
+            for entry in entries:
+                entry.answer.set_exception(attempt.error)
         else:
             for entry in entries:
                 self._settle([entry])
@@ -133,11 +138,27 @@ class Writer:
             observer()
 
     def _commit(self, entries: list[_Entry]) -> list[Any]:
-        answers: list[Any] = []
-        with told(self._engine.url), self._engine.begin() as connection:
-            for collector, group in groupby(entries, key=lambda entry: entry.collector):
-                answers.extend(collector(connection, [entry.item for entry in group]))
-        return answers
+        tries = 1
+        with told(self._engine.url):
+            while True:
+                with self._engine.connect() as connection:
+                    try:
+                        transaction = connection.begin()
+                        answers = _run(connection, entries)
+                    except DBAPIError as error:
+                        if tries == MOST_TRIES or not undone(error):
+                            raise
+                        tries += 1
+                        continue
+                    transaction.commit()
+                    return answers
+
+
+def _run(connection: Connection, entries: list[_Entry]) -> list[Any]:
+    answers: list[Any] = []
+    for collector, group in groupby(entries, key=lambda entry: entry.collector):
+        answers.extend(collector(connection, [entry.item for entry in group]))
+    return answers
 
 
 def _run_each(connection: Connection, works: Sequence[Work[Any]]) -> list[Any]:

@@ -1,0 +1,121 @@
+"""What SQLite and PostgreSQL say differently, each in one place: many keys at once, many rows at once, rows that may be there already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ARRAY, BigInteger, ColumnElement, Connection, Executable, Table, bindparam, cast, func, insert, literal, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.base import ReadOnlyColumnCollection
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.elements import KeyedColumnElement
+from sqlalchemy.sql.expression import any_
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import Boolean
+
+FEW = 8
+"""Up to so many rows are inserted by statements: a COPY is one more round trip."""
+
+Rows = Sequence[Mapping[str, Any]]
+Excluded = ReadOnlyColumnCollection[str, KeyedColumnElement[Any]]
+
+
+class among(FunctionElement[bool]):  # noqa: N801  reads like SQL
+    """The column has one of the values of the parameter `name`, a list of any length.
+
+    SQLite gets a parameter for each value. PostgreSQL gets one array, so that the statement is the same for every length.
+    """
+
+    type = Boolean()
+    inherit_cache = True
+
+    def __init__(self, column: ColumnElement[Any], name: str) -> None:
+        super().__init__(column, bindparam(name, type_=column.type))
+
+
+def _parts(element: among) -> tuple[ColumnElement[Any], str]:
+    column, wanted = element.clauses
+    return column, str(wanted.key)
+
+
+@compiles(among)
+def _in_list(element: among, compiler: SQLCompiler, **other: Any) -> str:
+    column, name = _parts(element)
+    return compiler.process(column.in_(bindparam(name, expanding=True)), **other)
+
+
+@compiles(among, "postgresql")
+def _in_array(element: among, compiler: SQLCompiler, **other: Any) -> str:
+    column, name = _parts(element)
+    return compiler.process(column == any_(bindparam(name, type_=ARRAY(column.type))), **other)
+
+
+class has_number(FunctionElement[bool]):  # noqa: N801  reads like SQL
+    """The JSON array of numbers in a text column has this one."""
+
+    type = Boolean()
+    inherit_cache = True
+
+    def __init__(self, column: ColumnElement[str], number: int) -> None:
+        super().__init__(column, literal(number, BigInteger()))
+
+
+@compiles(has_number)
+def _by_json_each(element: has_number, compiler: SQLCompiler, **other: Any) -> str:
+    column, number = element.clauses
+    each = func.json_each(column).table_valued("value")
+    return compiler.process(select(each.c.value).where(each.c.value == number).exists(), **other)
+
+
+@compiles(has_number, "postgresql")
+def _by_containment(element: has_number, compiler: SQLCompiler, **other: Any) -> str:
+    column, number = element.clauses
+    return compiler.process(cast(column, JSONB).contains(func.to_jsonb(number)), **other)
+
+
+class Upsert:
+    """Inserts rows; where the key is there already, changes the row to what `changes` makes of the row that was to be inserted."""
+
+    def __init__(self, table: Table, key: Sequence[str], changes: Callable[[Excluded], Mapping[str, Any]]) -> None:
+        on_sqlite, on_postgresql = sqlite.insert(table), postgresql.insert(table)
+        self._statements: dict[str, Executable] = {
+            "sqlite": on_sqlite.on_conflict_do_update(index_elements=key, set_=dict(changes(on_sqlite.excluded))),
+            "postgresql": on_postgresql.on_conflict_do_update(index_elements=key, set_=dict(changes(on_postgresql.excluded))),
+        }
+
+    def __call__(self, connection: Connection, rows: Rows) -> None:
+        """Insert or change `rows`."""
+        if rows:
+            connection.execute(self._statements[connection.dialect.name], list(rows))
+
+
+class BulkInsert:
+    """Inserts rows at the speed of the driver: plain tuples in the order of the table's columns."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._names = [column.name for column in table.columns]
+        self._compiled: dict[str, str] = {}
+
+    def __call__(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Insert `rows` in one driver call."""
+        if not rows:
+            return
+        if connection.dialect.name == "sqlite":
+            connection.exec_driver_sql(self._statement(connection), list(rows))
+        elif len(rows) <= FEW:
+            connection.exec_driver_sql(self._statement(connection), [dict(zip(self._names, row, strict=True)) for row in rows])
+        else:
+            from headrace.store.postgresql import copy  # late: the driver is an extra
+
+            quoted = ", ".join(map(connection.dialect.identifier_preparer.quote, self._names))
+            copy(connection, f"COPY {self._table.name} ({quoted}) FROM STDIN", rows)
+
+    def _statement(self, connection: Connection) -> str:
+        name = connection.dialect.name
+        if name not in self._compiled:
+            self._compiled[name] = str(insert(self._table).compile(dialect=connection.dialect, column_keys=self._names))
+        return self._compiled[name]
