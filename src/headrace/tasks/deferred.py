@@ -1,0 +1,72 @@
+"""How the body of a task ends other than by returning or failing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from headrace.errors import ProjectError
+from headrace.triggers.base import BaseEventTrigger, BaseTrigger
+from headrace.wire.deferred import AwaitedTrigger, Waiting
+
+
+@dataclass(eq=False)
+class TaskDeferred(BaseException):
+    """The task gives its place up until `trigger` fires, and goes on with `method_name(run, event, **kwargs)`.
+
+    Once `timeout` (seconds) is over it goes on with `timeout_method(run, **kwargs)`, or fails where that is None. `method_name` None: the
+    task itself. No `Exception`, so that no `except` of the body takes it for a failure.
+    """
+
+    trigger: BaseTrigger
+    method_name: str | None = None
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    timeout: float | timedelta | None = None
+    timeout_method: str | None = None
+    queue: str = "default"
+
+    def waiting(self) -> Waiting:
+        """Return what the api is told. Raises `ProjectError` where it cannot be written down."""
+        seconds = self.timeout.total_seconds() if isinstance(self.timeout, timedelta) else self.timeout
+        if seconds is not None and seconds <= 0:
+            raise ProjectError(f"A run cannot wait for {seconds:g} seconds.", hint="Give timeout= in seconds, more than 0.")
+        return Waiting(
+            trigger=awaited(self.trigger, self.queue),
+            method=self.method_name,
+            kwargs=as_json(self.kwargs, "kwargs="),
+            timeout=seconds,
+            timeout_method=self.timeout_method,
+        )
+
+
+class TaskSkipped(BaseException):
+    """There is nothing to do: the run ends as skipped, with a reason."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def awaited(trigger: object, queue: str = "default") -> AwaitedTrigger:
+    """Return a trigger as it is written down. Raises `ProjectError` where a run cannot wait for it."""
+    if not isinstance(trigger, BaseTrigger):
+        raise ProjectError(f"A run cannot wait for {trigger!r}.", hint="Give it a trigger, such as FileTrigger('there.json').")
+    if isinstance(trigger, BaseEventTrigger) and trigger.shared_stream_key() is not None:
+        raise ProjectError(
+            f"A run cannot wait for {trigger!r}, which reads a shared stream.",
+            hint="Wait for a trigger that polls alone; for the messages of a stream there are pipelines, which can start tasks.",
+        )
+    classpath, kwargs = trigger.serialize()
+    return AwaitedTrigger(classpath=classpath, kwargs=msgspec.json.decode(as_json(kwargs, f"what {classpath} serializes")), queue=queue)
+
+
+def as_json(value: object, what: str) -> str:
+    """Return a value as JSON text. Raises `ProjectError` where it is none."""
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError) as error:
+        raise ProjectError(f"{what} cannot be written as JSON: {error}", hint="Use texts, numbers, lists and dictionaries.") from error

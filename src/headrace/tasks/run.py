@@ -1,0 +1,64 @@
+"""What a task knows of the run that it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from threading import Event
+from typing import Any, NoReturn
+
+from headrace.errors import ProjectError, TaskCancelled
+from headrace.tasks.deferred import TaskDeferred, TaskSkipped
+from headrace.triggers.base import BaseTrigger
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a task. `attempt` is more than 1 where a worker died in this very step before: what it did may be done already.
+
+    `tables` is the folder of the pipelines' tables.
+    """
+
+    id: str
+    task: str
+    project: str
+    attempt: int
+    tables: Path
+    _spark: Callable[[], Any] | None = field(default=None, repr=False)
+    _cancelled: Event = field(default_factory=Event, repr=False)
+
+    @property
+    def spark(self) -> Any:
+        """The worker's SparkSession; it is made when it is first asked for."""
+        if self._spark is None:
+            raise ProjectError(f"The task {self.task!r} asks for no Spark.", hint="Declare it with @project.task(spark=True).")
+        return self._spark()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody cancelled the run, or it belongs to another worker now: what it still does counts for nothing."""
+        return self._cancelled.is_set()
+
+    def check(self) -> None:
+        """Raise `TaskCancelled` if the run was cancelled. A body that works for long calls it now and then."""
+        if self.cancelled:
+            raise TaskCancelled(f"The run {self.id} was cancelled.")
+
+    def defer(
+        self,
+        *,
+        trigger: BaseTrigger,
+        method_name: str | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        timeout: float | timedelta | None = None,
+        timeout_method: str | None = None,
+        queue: str = "default",
+    ) -> NoReturn:
+        """Give the place up until `trigger` fires; does not return. The arguments are those of `TaskDeferred`."""
+        raise TaskDeferred(trigger, method_name, kwargs or {}, timeout, timeout_method, queue)
+
+    def skip(self, reason: str = "") -> NoReturn:
+        """End the run as skipped; does not return."""
+        raise TaskSkipped(reason)
