@@ -35,6 +35,7 @@ def serve_api(settings: Settings, *, migrate: bool, new_secrets: bool = False) -
     from headrace.api.app import create_app
     from headrace.api.server import Server
     from headrace.store import Liveness, open_store
+    from headrace.store.alarm import Alarm
     from headrace.store.keyring import Keyring
 
     _make_folder(settings.home)
@@ -43,6 +44,7 @@ def serve_api(settings: Settings, *, migrate: bool, new_secrets: bool = False) -
     with (
         _listen(settings.host, settings.port) as listener,
         closing(open_store(settings.database, migrate=migrate, liveness=liveness, keyring=keyring, new_secrets=new_secrets)) as store,
+        Alarm(store),
     ):
         app = create_app(store, key=settings.key, logs=settings.logs.absolute())
         config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=5, lifespan="on")

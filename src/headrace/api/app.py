@@ -11,6 +11,7 @@ import headrace.api.letters
 import headrace.api.logs
 import headrace.api.pages
 import headrace.api.people
+import headrace.api.task_runs
 from headrace.api import description, problems
 from headrace.api.auth import Tokens
 from headrace.api.limits import MOST_BODY, BodyLimit
@@ -39,6 +40,7 @@ def create_app(store: Store, *, key: str, most_body: int = MOST_BODY, rates: Rat
     app.include_router(newest(), include_in_schema=False)
     app.include_router(headrace.api.people.router_for(store, live))
     app.include_router(headrace.api.letters.router_for(store))
+    app.include_router(headrace.api.task_runs.router_for(store))
     app.include_router(headrace.api.logs.router_for(LogFinder(store, logs, socket.gethostname()), Passes(key), live))
     app.include_router(headrace.api.pages.router_for(store))
     app.add_middleware(BodyLimit, most=most_body)
