@@ -14,7 +14,8 @@ import httpx
 import uvicorn
 
 from headrace.api.app import create_app
-from headrace.store import Store, open_store
+from headrace.api.rates import RatePolicy
+from headrace.store import Liveness, Store, open_store
 from headrace.wire.model import API_VERSION, VERSION_HEADER
 from store_kit import TurnedClock, database_url
 
@@ -50,10 +51,10 @@ class Api:
 
 
 @contextmanager
-def serving(folder: Path, *, kind: str = "sqlite", most_body: int = 16 * 1024 * 1024) -> Iterator[Api]:
+def serving(folder: Path, *, kind: str = "sqlite", most_body: int = 16 * 1024 * 1024, rates: RatePolicy | None = None) -> Iterator[Api]:
     clock = TurnedClock()
-    store = open_store(database_url(kind, folder), clock=clock)
-    app = create_app(store, key=KEY, most_body=most_body)
+    store = open_store(database_url(kind, folder), clock=clock, liveness=Liveness(ticks=clock.ticks))
+    app = create_app(store, key=KEY, most_body=most_body, rates=rates)
     with socket.create_server(("127.0.0.1", 0)) as bound:
         server = _Server(uvicorn.Config(app, log_level="warning", access_log=False))
         thread = Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)

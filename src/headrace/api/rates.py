@@ -99,8 +99,8 @@ class RateLimit:
         self._accepted = accepted
         self._policy = policy or RatePolicy()
         self._clock = clock
-        self._tokens: Buckets[int] = Buckets(self._policy.token, self._policy.most)
-        self._addresses: Buckets[str] = Buckets(self._policy.address, self._policy.most)
+        self.tokens: Buckets[int] = Buckets(self._policy.token, self._policy.most)
+        self.addresses: Buckets[str] = Buckets(self._policy.address, self._policy.most)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request whose caller has something left."""
@@ -109,7 +109,7 @@ class RateLimit:
             return
         given = Headers(scope=scope).get("authorization", "")
         token = hash(given)  # under a secret of this process: nobody makes one that falls on another's
-        wait = self._tokens.wait(token, self._clock()) if token in self._tokens else self._addresses.wait(_address(scope), self._clock())
+        wait = self.tokens.wait(token, self._clock()) if token in self.tokens else self.addresses.wait(_address(scope), self._clock())
         if wait > 0:
             headers = {"Retry-After": str(math.ceil(wait))}
             await problem(429, "too-often", "Too many calls in a short time.", hint=HINT, headers=headers)(scope, receive, send)
@@ -125,12 +125,12 @@ class RateLimit:
     def _pay(self, scope: Scope, status: int, given: str, token: int) -> None:
         now = self._clock()
         if status == 401:
-            self._tokens.forget(token)
-            self._addresses.pay(_address(scope), self._policy.forged, now)
-        elif token in self._tokens or (given and self._accepted(given.partition(" ")[2].strip())):
-            self._tokens.pay(token, self._cost(scope, status), now)
+            self.tokens.forget(token)
+            self.addresses.pay(_address(scope), self._policy.forged, now)
+        elif token in self.tokens or (given and self._accepted(given.partition(" ")[2].strip())):
+            self.tokens.pay(token, self._cost(scope, status), now)
         else:
-            self._addresses.pay(_address(scope), 1.0, now)
+            self.addresses.pay(_address(scope), 1.0, now)
 
     def _cost(self, scope: Scope, status: int) -> float:
         if 400 <= status < 500:
