@@ -154,11 +154,14 @@ class Ledger(Books):
         self.next_seq = seq + 1
         binding = reader.binding
         if binding is None:
-            binding = reader.binding = Binding(reader, entry)
+            binding = reader.binding = Binding(reader, entry, seq)
             reader.unconfirmed[binding] = None
             entry.derived = True
-        binding.seqs.append(seq)
-        binding.owed += 1
+        else:
+            binding.owed += 1
+            if binding.more is None:
+                binding.more = []
+            binding.more.append(seq)
         self._bindings[seq] = binding
         return seq
 
@@ -379,7 +382,7 @@ class Ledger(Books):
     def _forget(self, binding: Binding) -> None:
         """Give up on what of a binding is not confirmed."""
         del binding.reader.unconfirmed[binding]
-        for seq in binding.seqs:
+        for seq in (binding.seq, *(binding.more or ())):
             self._bindings.pop(seq, None)
 
     def _confirm_claim(self, seq: int, claim: Claim) -> None:

@@ -90,15 +90,19 @@ class Lane:
 
 
 class Binding:
-    """What a reader derived from one entry, until all of it is confirmed. `seqs` are all of it, `owed` how many are not."""
+    """What a reader derived from one entry, until all of it is confirmed.
 
-    __slots__ = ("closed", "entry", "owed", "reader", "rejected", "seqs")
+    `seq` and those in `more` (there are seldom any, so that it is seldom a list) are all of it, `owed` how many are not confirmed.
+    """
 
-    def __init__(self, reader: Reader, entry: Entry) -> None:
+    __slots__ = ("closed", "entry", "more", "owed", "reader", "rejected", "seq")
+
+    def __init__(self, reader: Reader, entry: Entry, seq: int) -> None:
         self.reader = reader
         self.entry = entry
-        self.seqs: list[int] = []
-        self.owed = 0
+        self.seq = seq
+        self.more: list[int] | None = None
+        self.owed = 1
         self.closed = False
         self.rejected = False
 

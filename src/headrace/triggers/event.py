@@ -7,9 +7,10 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class TriggerEvent:
+
+class TriggerEvent(Struct, frozen=True):
     """What a trigger makes of a raw event. `payload` must be JSON; what else is given goes into the event, else Headrace fills it in."""
 
     payload: Any

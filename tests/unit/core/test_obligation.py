@@ -26,7 +26,7 @@ def test_the_oldest_a_reader_owes_is_what_it_derived_then_what_it_is_at_then_wha
     assert reader.oldest() is at
     reader.settled = True
     assert reader.oldest() is waits
-    reader.unconfirmed[Binding(reader, derived)] = None
+    reader.unconfirmed[Binding(reader, derived, 1)] = None
     assert reader.oldest() is derived
 
 
@@ -35,7 +35,7 @@ def test_a_reader_has_not_ended_what_it_is_at_and_what_waits() -> None:
     derived, at, waits = (entry(number, lane) for number in range(3))
     reader.queue.append(waits)
     reader.open = at
-    reader.unconfirmed[Binding(reader, derived)] = None
+    reader.unconfirmed[Binding(reader, derived, 1)] = None
     assert [reader.has_not_ended(one) for one in (derived, at, waits)] == [False, True, True]
     reader.settled = True
     assert not reader.has_not_ended(at)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ def test_a_trigger_event_is_its_payload_and_what_it_says_of_itself() -> None:
     event = TriggerEvent({"a": 1}, follows="x")
     assert (event.payload, event.follows, event.id) == ({"a": 1}, "x", None)
     thawed: Any = event
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         thawed.payload = 2
     assert Reject().reason is None
 
