@@ -87,6 +87,19 @@ class JobsSayMore(VersionChange):
     )
 
 
+class TaskRunsExist(VersionChange):
+    """There are task runs, which workers claim and which may wait for a trigger."""
+
+    instructions_to_migrate_to_previous_version = (
+        endpoint("/execution/task-runs", ["POST"]).didnt_exist,
+        endpoint("/execution/task-runs/claim", ["POST"]).didnt_exist,
+        endpoint("/execution/task-runs/{run_id}/defer", ["POST"]).didnt_exist,
+        endpoint("/execution/task-runs/{run_id}/finish", ["POST"]).didnt_exist,
+        endpoint("/execution/runs/{run_id}/state", ["GET"]).didnt_exist,
+        endpoint("/execution/runs/{run_id}/result", ["GET"]).didnt_exist,
+    )
+
+
 class TokensAreRefreshed(VersionChange):
     """A job's token lives for minutes, and a heartbeat brings the next one. An older client gets one that lives as long as its job."""
 
@@ -103,7 +116,7 @@ def _to_run(leases: list[dict[str, Any]], revoked: list[int]) -> list[dict[str, 
 
 
 VERSIONS = VersionBundle(
-    Version(API_VERSION, ReceiptsTravelWithEvents, LeasesAreGivenBack, FailuresAreJudged, JobsSayMore, TokensAreRefreshed),
+    Version(API_VERSION, ReceiptsTravelWithEvents, LeasesAreGivenBack, FailuresAreJudged, JobsSayMore, TaskRunsExist, TokensAreRefreshed),
     Version(FIRST_API_VERSION),
 )
 """The versions of the machine API, the newest first."""
