@@ -44,10 +44,10 @@ def opened(folder: Path) -> Iterator[Store]:
 
 
 @contextmanager
-def serving(store: Store, port: int = 0) -> Iterator[str]:
+def serving(store: Store, port: int = 0, *, logs: Path | None = None) -> Iterator[str]:
     """Serve the api over `store` from a thread of its own; gives its URL. The socket listens already: nobody needs to wait."""
     listener = socket.create_server(("127.0.0.1", port))
-    app = create_app(store, key=KEY)
+    app = create_app(store, key=KEY, logs=logs)
     server = Server(app, uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="api")
     thread.start()
@@ -198,11 +198,13 @@ def run(
 
 
 @asynccontextmanager
-async def at_work(url: str) -> AsyncIterator[Scene]:
+async def at_work(url: str, *, log_url: str | None = None) -> AsyncIterator[Scene]:
     """Register a triggerer and a pipeline at the api and declare the project; gives the scene."""
     async with TriggererClient(url, key=KEY) as triggerer:
         await triggerer.register(
-            RegisterJob(registration_id="triggerer-1", kind="triggerer", hostname="wheel-1", pid=4711, project=PROJECT)
+            RegisterJob(
+                registration_id="triggerer-1", kind="triggerer", hostname="wheel-1", pid=4711, project=PROJECT, log_url=log_url
+            )
         )
         declared = DeclareProject(
             triggers=[
