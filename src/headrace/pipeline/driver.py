@@ -38,6 +38,7 @@ from headrace.pipeline.ordering import order
 from headrace.pipeline.payload import PayloadSchemas
 from headrace.pipeline.scope_lock import scope_lock
 from headrace.pipeline.session import open_session
+from headrace.pipeline.shipping import ship
 from headrace.pipeline.sink import TableSink
 from headrace.project import Project
 from headrace.wire.jobs import CompleteJob, JobRegistered, RegisterJob
@@ -61,7 +62,7 @@ def run_pipeline(project: Project, options: PipelineOptions, stop: threading.Eve
         PipelineError: A pipeline failed for good, or Spark did. Nothing is lost: its batch comes again at the next start.
         ApiError: The api refuses this process.
     """
-    _ship(project)
+    ship(pipeline.function for pipeline in project.pipelines.values())
     with PipelineClient(options.api_url, key=options.key) as client, scope_lock(options, stop):
         job = _register(client, project.name, options.log_url, stop)
         if job is None:
