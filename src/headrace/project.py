@@ -1,4 +1,4 @@
-"""What a user declares in one Python file: watches, triggers, pipelines."""
+"""What a user declares in one Python file: watches, triggers, pipelines, tasks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from fnmatch import fnmatchcase
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from headrace.errors import HeadraceError, ProjectError
+from headrace.tasks.task import StartTrigger, Task
 from headrace.triggers.base import BaseEventTrigger, stream_name
 from headrace.triggers.upstream import Upstream
 from headrace.triggers.watch import WatchTrigger
@@ -54,6 +56,7 @@ class Project:
         self.name = _checked(name, "A project")
         self._triggers: dict[str, BaseEventTrigger] = {}
         self._pipelines: dict[str, Pipeline] = {}
+        self._tasks: dict[str, Task] = {}
 
     @property
     def triggers(self) -> Mapping[str, BaseEventTrigger]:
@@ -64,6 +67,11 @@ class Project:
     def pipelines(self) -> Mapping[str, Pipeline]:
         """The pipelines, by name."""
         return MappingProxyType(self._pipelines)
+
+    @property
+    def tasks(self) -> Mapping[str, Task]:
+        """The tasks, by name."""
+        return MappingProxyType(self._tasks)
 
     def watch(
         self,
@@ -119,6 +127,34 @@ class Project:
 
         return declare
 
+    def task(
+        self,
+        name: str | None = None,
+        *,
+        spark: bool = False,
+        start_deferred: StartTrigger | None = None,
+        start_timeout: float | timedelta | None = None,
+        on_success: Task | str | None = None,
+        on_failure: Task | str | None = None,
+        on_timeout: Task | str | None = None,
+    ) -> Callable[[Callable[..., Any]], Task]:
+        """Declare the decorated function a task, which a worker runs; the arguments are those of `Task`.
+
+        `on_success`, `on_failure` and `on_timeout` are tasks that are started with the `outcome` of each of its runs.
+        """
+
+        def declare(function: Callable[..., Any]) -> Task:
+            named = _checked(name if name is not None else getattr(function, "__name__", ""), "A task")
+            if named in self._tasks:
+                raise ProjectError(f"Two tasks have the name {named!r}.")
+            callbacks = {"on_success": on_success, "on_failure": on_failure, "on_timeout": on_timeout}
+            self._tasks[named] = Task(
+                named, function, spark=spark, start_deferred=start_deferred, start_timeout=start_timeout, callbacks=callbacks
+            )
+            return self._tasks[named]
+
+        return declare
+
     def relative_to(self, base: Path) -> None:
         """Let relative paths in the watches' upstreams start from the folder `base`."""
         for name, trigger in self._triggers.items():
@@ -133,6 +169,13 @@ class Project:
                     raise ProjectError(
                         f"The pipeline {pipeline.name!r} takes {pattern!r}, but no trigger has such a name.",
                         hint=f"The triggers are: {', '.join(self._triggers) or 'none'}.",
+                    )
+        for task in self._tasks.values():
+            for callback in task.callbacks.model_dump(exclude_none=True).values() if task.callbacks else ():
+                if callback not in self._tasks:
+                    raise ProjectError(
+                        f"The task {task.name!r} names {callback!r}, but no task has such a name.",
+                        hint=f"The tasks are: {', '.join(self._tasks)}.",
                     )
         return DeclareProject(
             triggers=[_declared(name, trigger) for name, trigger in self._triggers.items()],
