@@ -51,6 +51,9 @@ class Settings(BaseSettings):
     advance_timeout: Annotated[float, Field(gt=0)] = Field(default=60.0, description="seconds in which an upstream must be advanced")
     api_timeout: Annotated[float, Field(gt=0)] = Field(default=30.0, description="seconds in which the api must answer a triggerer")
     job_timeout: Annotated[float, Field(gt=0)] = Field(default=30.0, description="seconds without a heartbeat after which a job is dead")
+    stuck_timeout: Annotated[float, Field(gt=0)] = Field(
+        default=60.0, description="seconds for which a trigger may block its runner before that is ended and started again"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "text", "json"] = Field(default="auto", description="auto: text at a terminal, JSON lines elsewhere")
     log_store: Path | None = Field(default=None, description="folder of triggers' and runs' logs, shared by all hosts; default: in `home`")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -52,22 +53,54 @@ def serve_api(settings: Settings, *, migrate: bool, new_secrets: bool = False) -
 
 
 async def run_triggerer(settings: Settings) -> None:
-    """Run the project's triggers until SIGINT or SIGTERM."""
+    """Run the project's triggers until SIGINT or SIGTERM; the second signal does not wait for what is under way."""
     from headrace.client.triggerer import TriggererClient
-    from headrace.engine.runner import Limits
-    from headrace.engine.triggerer import Identity, Triggerer
+    from headrace.engine.runner_process import RunnerCommand, RunnerProcess
+    from headrace.engine.silence import Patience
+    from headrace.engine.supervisor import Policy, Supervisor
+    from headrace.engine.tenure import Orders
     from headrace.logs.serving import serving
-    from headrace.standalone.signals import stop_signals
+    from headrace.standalone.signals import calling
+    from headrace.standalone.stack import runner_environment
 
-    project = read_project(settings)
-    limits = Limits(ack_timeout=settings.ack_timeout, advance_timeout=settings.advance_timeout)
+    # This process imports nothing of the user's, and the one that does has no key.
+    command = RunnerCommand((sys.executable, "-m", "headrace", "runner"), runner_environment(settings))
+    policy = Policy(patience=Patience(stuck=settings.stuck_timeout))
+    orders = Orders()
     async with (
         serving(_logs(settings)) as log_url,
         TriggererClient(settings.url, key=settings.key, timeout=settings.api_timeout) as api,
-        stop_signals() as stop,
     ):
-        identity = Identity(job=_registration("triggerer", project.name, log_url), declared=project.declaration())
-        await Triggerer(api, identity, next_registration=lambda: uuid4().hex, limits=limits).run(stop)
+        incarnations = _Incarnations(log_url)
+        with calling(orders.told):
+            await Supervisor(api, lambda: RunnerProcess.start(command), incarnations.next, policy).run(orders)
+
+
+def run_runner(settings: Settings) -> None:
+    """Run what users wrote of a triggerer; `run_triggerer` starts this."""
+    from headrace.client.triggerer import TriggererClient
+    from headrace.engine.runner import Limits
+    from headrace.standalone import runner
+
+    limits = Limits(ack_timeout=settings.ack_timeout, advance_timeout=settings.advance_timeout)
+    runner.run_runner(lambda: read_project(settings), limits, lambda session: TriggererClient(settings.url, key="", session=session))
+
+
+class _Incarnations:
+    """The jobs of one triggerer, one after the other; each says which it stands in for."""
+
+    def __init__(self, log_url: str) -> None:
+        self._log_url = log_url
+        self._last: RegisterJob | None = None
+
+    def next(self, project: str) -> RegisterJob:
+        """Return the next job."""
+        if self._last is None:
+            job = _registration("triggerer", project, self._log_url)
+        else:
+            job = self._last.model_copy(update={"registration_id": uuid4().hex, "replaces": self._last.registration_id})
+        self._last = job
+        return job
 
 
 def run_pipelines(settings: Settings) -> None:

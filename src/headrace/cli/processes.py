@@ -28,6 +28,7 @@ def add_to(app: typer.Typer) -> None:
         rich_help_panel=panel,
         epilog="Example: [bold]headrace triggerer --project project.py --api-url http://127.0.0.1:8642[/bold]",
     )(triggerer)
+    app.command("runner", hidden=True)(runner)
     app.command("pipeline", rich_help_panel=panel, epilog="Example: [bold]headrace pipeline --project project.py --master local[4][/bold]")(
         pipeline
     )
@@ -82,12 +83,23 @@ def api(
 
 def triggerer(project: Project = None, home: Home = None, api_url: ApiUrl = None) -> None:
     """Run the triggers of a project."""
+    import uvloop
+
     from headrace.wiring import run_triggerer
 
     settings = read_settings(project=project, home=home, api_url=api_url).with_key()
-    set_up_logging(settings, targets=[trigger_target])
+    set_up_logging(settings)
     hold_lifeline()
-    asyncio.run(run_triggerer(settings))
+    uvloop.run(run_triggerer(settings))
+
+
+def runner() -> None:
+    """Run what users wrote of a triggerer, which starts this."""
+    from headrace.wiring import run_runner
+
+    settings = read_settings()
+    set_up_logging(settings, targets=[trigger_target])
+    run_runner(settings)
 
 
 def pipeline(project: Project = None, home: Home = None, api_url: ApiUrl = None, master: Master = None, lookback: Lookback = None) -> None:

@@ -9,7 +9,7 @@ import msgspec
 import structlog
 
 from headrace.core.envelope import Sealed
-from headrace.engine.current import Running, current_trigger
+from headrace.engine.current import Running
 from headrace.engine.outbox import Outbox, Pending
 from headrace.engine.sealer import event_item
 from headrace.streams.backlog import Backlog
@@ -17,14 +17,17 @@ from headrace.streams.hub import Origin, SharedStreamManager
 from headrace.triggers.base import BaseEventTrigger, BaseTrigger, has_acks, stream_name
 from headrace.triggers.event import TriggerEvent
 from headrace.wire.events import DeadLetterItem
-from headrace.wire.triggers import RunTrigger
+
+log = structlog.get_logger(__name__)
 
 
 class Firing:
     """Runs one trigger. `subscribe` at once, then `run`; to start again after a failure, do both again."""
 
-    def __init__(self, workload: RunTrigger, trigger: BaseTrigger, hub: SharedStreamManager, outbox: Outbox, backlog: Backlog) -> None:
-        self._workload = workload
+    __slots__ = ("_backlog", "_events", "_hub", "_index", "_origin", "_outbox", "_trigger", "key", "running")
+
+    def __init__(self, running: Running, trigger: BaseTrigger, hub: SharedStreamManager, outbox: Outbox, backlog: Backlog) -> None:
+        self.running = running
         self._trigger = trigger
         self._hub = hub
         self._outbox = outbox
@@ -33,17 +36,21 @@ class Firing:
         self._origin: Origin | None = None
         self._index = 0
         self._events: AsyncIterator[TriggerEvent] | None = None
-        self._log = structlog.get_logger(__name__).bind(trigger=workload.name)
 
     @property
     def trigger_id(self) -> int:
         """The trigger's id."""
-        return self._workload.trigger_id
+        return self.running.trigger_id
+
+    @property
+    def has_acks(self) -> bool:
+        """Whether the broker of its stream is advanced, so that it owes answers."""
+        return isinstance(self._trigger, BaseEventTrigger) and has_acks(type(self._trigger))
 
     def subscribe(self) -> None:
         """Join the shared stream, synchronously, to begin with what is kept for it; a trigger that polls alone begins in `run`."""
         if isinstance(self._trigger, BaseEventTrigger) and self.key is not None:
-            backlog = self._backlog if has_acks(type(self._trigger)) else None
+            backlog = self._backlog if self.has_acks else None
             raw = self._hub.subscribe(trigger_id=self.trigger_id, trigger=self._trigger, key=self.key, backlog=backlog)
             self._events = self._trigger.filter_shared_stream(raw)
         else:
@@ -53,7 +60,6 @@ class Firing:
         """Put whatever the trigger yields into the outbox, until it returns or raises."""
         if self._events is None:
             raise RuntimeError("subscribe comes before run")
-        current_trigger.set(Running(self.trigger_id, self._workload.name, self._workload.log_name))
         async for event in self._events:
             self._outbox.put(self._pending(event))
             await self._outbox.room()
@@ -65,7 +71,7 @@ class Firing:
         """
         attempts = 0 if self.key is None else self._hub.fault(trigger_id=self.trigger_id, key=self.key, error=error)
         if attempts:
-            self._log.warning("trigger raised", attempts=attempts, error=f"{type(error).__name__}: {error}")
+            log.warning("trigger raised", trigger=self.running.name, attempts=attempts, error=f"{type(error).__name__}: {error}")
         return attempts
 
     async def leave(self) -> None:
@@ -78,7 +84,7 @@ class Firing:
         """Return the item to store. An event that cannot be JSON fails by itself, never the trigger."""
         seq = None if self.key is None else self._hub.bind_pending_event(trigger_id=self.trigger_id, key=self.key)
         origin = None if self.key is None else self._hub.origin(trigger_id=self.trigger_id, key=self.key)
-        stream = f"trigger:{self._workload.name}" if self.key is None else stream_name(self.key)
+        stream = f"trigger:{self.running.name}" if self.key is None else stream_name(self.key)
         name = event.id or self._name(origin)
         sealed = Sealed(
             id=name,
@@ -94,7 +100,7 @@ class Firing:
             lane, position = origin or (None, None)
             return Pending(event_item(sealed, payload, trigger_ids, stream=stream, lane=lane, position=position), seq)
         except (TypeError, ValueError) as error:
-            self._log.error("event cannot be stored, kept as a dead letter", id=name, error=str(error))
+            log.error("event cannot be stored, kept as a dead letter", trigger=self.running.name, id=name, error=str(error))
             if seq is not None:
                 self._hub.mark_rejected(seq)
             reason = f"The payload cannot be written as JSON, or a field is not valid: {error}"
@@ -111,7 +117,7 @@ class Firing:
     def _name(self, origin: Origin | None) -> str:
         """Return an id for an event that has none: the same again when the same raw event is delivered again, where it has a position."""
         if origin is None or origin.position is None:
-            return f"{self._workload.name}/{uuid4().hex}"
+            return f"{self.running.name}/{uuid4().hex}"
         self._index = self._index + 1 if origin == self._origin else 0
         self._origin = origin
-        return f"{self._workload.name}/{origin.lane}/{origin.position}/{self._index}"
+        return f"{self.running.name}/{origin.lane}/{origin.position}/{self._index}"

@@ -1,106 +1,144 @@
-"""Keep one trigger that is written in Python at work: start it again when it fails or is failed."""
+"""Keep one trigger that is written in Python at work: start it again when it fails or is failed, as the api says.
+
+There may be 20,000 of these, most of them idle: one that works is one task and no more.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from contextvars import copy_context
+from typing import Any, Protocol
 
 import structlog
 
 from headrace.engine.backoff import Backoff
+from headrace.engine.current import Running, current_trigger
 from headrace.engine.firing import Firing
+from headrace.engine.pulse import Marked, Pulse
 from headrace.errors import StreamEnded
-from headrace.wire.triggers import RunTrigger
+from headrace.wire.triggers import FailureRecorded
 
-Failed = Callable[[int, BaseException], Awaitable[None]]
-
-_LONG_LIFE = 60.0  # seconds; a turn that lasted longer than this is followed by a short wait
 _STUBBORN = 10.0  # seconds that a filter has to end once it is cancelled
+
+log = structlog.get_logger(__name__)
+
+
+class Failed(Protocol):
+    """Is told which trigger failed, and with what; says what comes next."""
+
+    async def __call__(self, trigger_id: int, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
+        """Return the verdict; `upstream`: it is not the trigger's own fault."""
+        ...
 
 
 class Keeper:
-    """One trigger's turns, one after the other. It subscribes when it is made, so that it gets what is read from then on."""
+    """One trigger's turns, one after the other. It subscribes when it begins, so that it gets what is read from then on."""
 
-    def __init__(self, workload: RunTrigger, firing: Firing, subscribe: Callable[[], None], failed: Failed) -> None:
-        self._workload = workload
+    __slots__ = ("_ending", "_failed", "_firing", "_pulse", "_subscribe", "_task", "_turning", "_waits")
+
+    def __init__(self, firing: Firing, subscribe: Callable[[Firing], None], failed: Failed, pulse: Pulse) -> None:
         self._firing = firing
         self._subscribe = subscribe
         self._failed = failed
-        self._turn: asyncio.Task[None] | None = None
-        self._cause: Exception | None = None
-        self._log = structlog.get_logger(__name__).bind(trigger=workload.name)
-        self._task = asyncio.create_task(self._keep(self._refusal()), name=f"trigger {workload.name}")
+        self._pulse = pulse
+        self._task: asyncio.Task[None] | None = None
+        self._turning = False
+        self._ending = False
+        self._waits: Backoff | None = None
+
+    def begin(self, after: float = 0.0) -> None:
+        """Start the trigger, `after` so many seconds."""
+        if after > 0:
+            self._follow(self._later(after))
+            return
+        try:
+            with self._pulse.at(self._running.trigger_id):
+                self._subscribe(self._firing)
+        except Exception as error:  # a user's trigger has a word in it
+            self._follow(self._recover(error))
+            return
+        context = copy_context()
+        context.run(current_trigger.set, self._running)
+        turn = Marked(self._firing.run(), self._pulse, self._running)
+        self._task = asyncio.Task(turn, name=self._running.name, context=context)
+        self._turning = True
+        self._task.add_done_callback(self._turned)
 
     def fail(self, error: Exception) -> None:
         """End the present turn, whose filter may hang, and begin another: the stream has failed the subscriber."""
-        self._cause = error
-        if self._turn is not None:
-            self._turn.cancel()
+        turn = self._task
+        if self._turning and turn is not None and not self._ending:
+            self._turning = False
+            self._follow(self._replace(turn, error))
 
-    def cancel(self) -> None:
-        """Let the trigger end."""
-        self._task.cancel()
+    async def stop(self) -> None:
+        """Let the trigger end, and release what it holds."""
+        self._ending = True
+        if self._task is not None:
+            await self._ended(self._task)
+        await self._leave()
 
-    async def stopped(self) -> None:
-        """Wait until it has ended."""
-        await asyncio.wait({self._task})
+    @property
+    def _running(self) -> Running:
+        return self._firing.running
 
-    async def _keep(self, refusal: Exception | None) -> None:
-        backoff = Backoff(first=0.5, most=60.0)
-        loop = asyncio.get_running_loop()
-        try:
-            while True:
-                while refusal is not None:
-                    await self._failed(self._workload.trigger_id, refusal)
-                    await asyncio.sleep(backoff.next())
-                    refusal = self._refusal()
-                began = loop.time()
-                error = await self._one_turn()
-                if error is None:
-                    self._log.info("trigger is done")
-                    return
-                if loop.time() - began > _LONG_LIFE:
-                    backoff.reset()
-                if self._firing.fault(error) == 1:
-                    backoff.reset()  # it got past what it failed on before: each raw event has waits of its own
-                await self._failed(self._workload.trigger_id, error)
-                await asyncio.sleep(backoff.next())
-                refusal = self._refusal()
-        finally:
-            await self._firing.leave()
+    def _follow(self, what: Coroutine[Any, Any, None]) -> None:
+        self._task = asyncio.create_task(what, name=self._running.name)
 
-    def _refusal(self) -> Exception | None:
-        """Subscribe; return what that raised: a user's trigger has a word in it."""
-        try:
-            self._subscribe()
-        except Exception as error:
-            return error
-        return None
+    def _turned(self, turn: asyncio.Task[None]) -> None:
+        """See how a turn ended that nobody ended."""
+        error = _why(turn)
+        if self._ending or not self._turning:
+            return
+        self._turning = False
+        if error is None and self._firing.key is None:
+            log.info("trigger is done", trigger=self._running.name)
+            self._follow(self._leave())
+            return
+        # It stays registered: what is read from now on would be kept for it and never asked for.
+        ended = StreamEnded("The filter returned; it is expected to read for as long as the stream lives.")
+        self._follow(self._recover(error or ended))
 
-    async def _one_turn(self) -> Exception | None:
-        """Run the trigger until it raises, is failed, or returns (None; on a shared stream that is an error)."""
-        self._cause = None
-        self._turn = asyncio.create_task(self._firing.run(), name=f"turn of {self._workload.name}")
-        try:
-            await asyncio.wait({self._turn})
-        finally:
-            if not self._turn.done():
-                self._turn.cancel()
-                _, stubborn = await asyncio.wait({self._turn}, timeout=_STUBBORN)
-                if stubborn:
-                    self._log.error("the filter does not end although it was cancelled; it is left behind")
-            elif not self._turn.cancelled():
-                self._turn.exception()  # it is told, or, where this task was cancelled, of no interest any more
-        if self._turn.cancelled():
-            return self._why()
-        error = self._turn.exception()
-        if error is None and self._firing.key is not None:
-            # It stays registered: what is read from now on would be kept for it and never asked for.
-            return StreamEnded("The filter returned; it is expected to read for as long as the stream lives.")
-        if error is None or isinstance(error, Exception):
-            return error
-        raise error
+    async def _replace(self, turn: asyncio.Task[None], error: Exception) -> None:
+        await self._ended(turn)
+        await self._recover(error)
 
-    def _why(self) -> Exception:
-        """Return what the turn was ended for."""
-        return self._cause or RuntimeError("The trigger's filter cancelled itself.")
+    async def _recover(self, error: Exception) -> None:
+        attempts = self._firing.fault(error)
+        # It got past what it failed on before, or will not see it again: each raw event has attempts and waits of its own, and ends as a
+        # dead letter. How often the trigger itself may fail is the api's to say.
+        verdict = await self._failed(self._running.trigger_id, error, upstream=attempts > 0)
+        if verdict.verdict == "parked":
+            log.error("trigger is parked; what is for it is kept", trigger=self._running.name, restarts=verdict.restarts)
+            return
+        await self._later(self._wait(attempts) if attempts else verdict.retry_in)
+
+    def _wait(self, attempts: int) -> float:
+        if attempts == 1 or self._waits is None:
+            self._waits = Backoff(first=0.5, most=60.0)
+        return self._waits.next()
+
+    async def _later(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        if not self._ending:
+            self.begin()
+
+    async def _ended(self, task: asyncio.Task[None]) -> None:
+        task.cancel()
+        _, stubborn = await asyncio.wait({task}, timeout=_STUBBORN)
+        if stubborn:
+            log.error("the filter does not end although it was cancelled; it is left behind", trigger=self._running.name)
+
+    async def _leave(self) -> None:
+        await asyncio.Task(Marked(self._firing.leave(), self._pulse, self._running), name=self._running.name)
+
+
+def _why(turn: asyncio.Task[None]) -> Exception | None:
+    """Return what the turn ended with; None: it returned."""
+    if turn.cancelled():
+        return RuntimeError("The trigger's filter cancelled itself.")
+    error = turn.exception()
+    if error is None or isinstance(error, Exception):
+        return error
+    return RuntimeError(f"The trigger raised {type(error).__name__}.")

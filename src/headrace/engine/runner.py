@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Self
+from typing import Any, Self
 
 import structlog
 
 from headrace.engine.backlog import ApiBacklog
-from headrace.engine.backoff import Backoff
+from headrace.engine.current import Running
 from headrace.engine.firing import Firing
-from headrace.engine.keeper import Keeper
+from headrace.engine.keeper import Failed, Keeper
 from headrace.engine.leases import Leases
 from headrace.engine.load_trigger import load_trigger
 from headrace.engine.outbox import Outbox
+from headrace.engine.pulse import Pulse
 from headrace.engine.recorder import ApiRecorder
 from headrace.engine.redrive import Redrive
 from headrace.engine.sealer import Sealer
+from headrace.engine.stretch import Stretch
 from headrace.ports.control_plane import TriggererControl
 from headrace.streams.hub import SharedStreamManager
-from headrace.triggers.base import BaseTrigger, stream_name
+from headrace.triggers.base import stream_name
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.triggers import RunTrigger
-
-Failed = Callable[[int, BaseException], Awaitable[None]]
-"""Is told which trigger failed, and with what."""
-
-_LONG_LIFE = 60.0  # seconds; a stream that lived longer than this is opened again without the waits of earlier failures
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +41,17 @@ class Runner:
     """The triggers that run in this process. Use it as `async with Runner(...)`; on exit every stream is stopped.
 
     All triggers of a stream come and go together. Those that are written in Python are registered before anything is read, so that what
-    one of them cannot take, also while it fails and starts again, is kept for it.
+    one of them cannot take, also while it fails and starts again or is parked, is kept for it.
     """
 
-    def __init__(self, api: TriggererControl, leases: Leases, outbox: Outbox, failed: Failed, limits: Limits) -> None:
+    def __init__(
+        self, api: TriggererControl, leases: Leases, outbox: Outbox, failed: Failed, limits: Limits, pulse: Pulse | None = None
+    ) -> None:
         self._api = api
         self._leases = leases
         self._outbox = outbox
         self._failed = failed
+        self._pulse = pulse or Pulse()
         sink = Sealer(outbox, self._mark_rejected, self._ended, self._filter_failed)
         self.hub = SharedStreamManager(
             sink=sink,
@@ -65,10 +64,9 @@ class Runner:
         self._watches: dict[str, dict[int, WatchTrigger]] = defaultdict(dict)
         self._keys: dict[int, Hashable] = {}
         self._keepers: dict[int, Keeper] = {}
+        self._loading: dict[int, asyncio.Task[None]] = {}
         self._streams: dict[Hashable, None] = {}
-        self._opened: dict[str, float] = {}
         self._reopening: dict[str, asyncio.Task[None]] = {}
-        self._backoffs: dict[str, Backoff] = defaultdict(lambda: Backoff(first=1.0, most=60.0))
         self._log = structlog.get_logger(__name__)
 
     async def __aenter__(self) -> Self:
@@ -76,15 +74,10 @@ class Runner:
 
     async def __aexit__(self, *_: object) -> None:
         await self._redrive.stop()
-        for task in self._reopening.values():
-            task.cancel()
-        if self._reopening:
-            await asyncio.wait(self._reopening.values())
-        for keeper in self._keepers.values():
-            keeper.cancel()
-        await self.hub.stop_all()
-        for keeper in self._keepers.values():
-            await keeper.stopped()
+        await _ended([*self._reopening.values(), *self._loading.values()])
+        closing = asyncio.create_task(self.hub.stop_all(), name="stop all streams")
+        await _together(keeper.stop() for keeper in self._keepers.values())
+        await closing
 
     @property
     def streams(self) -> tuple[Hashable, ...]:
@@ -93,52 +86,44 @@ class Runner:
 
     async def start(self, workloads: Iterable[RunTrigger]) -> None:
         """Start these triggers. One that cannot be loaded is reported as failed, and what is for it is kept; the others go on."""
-        keys: set[str] = set()
-        firings: list[tuple[RunTrigger, Firing]] = []
-        unloadable: list[RunTrigger] = []
+        stretch = Stretch()
+        made: list[_Made] = []
         for workload in workloads:
-            try:
-                trigger = load_trigger(workload)
-                firing = None if isinstance(trigger, WatchTrigger) else self._firing(workload, trigger)
-            except Exception as error:  # a user's trigger may raise anything: it is reported, and what is for it is kept
-                unloadable.append(workload)
-                await self._failed(workload.trigger_id, error)
-                continue
-            if isinstance(trigger, WatchTrigger):
-                key = trigger.shared_stream_key()
-                self._keys[workload.trigger_id] = key
-                self._watches[key][workload.trigger_id] = trigger
-                keys.add(key)
-            elif firing is not None:
-                if firing.key is not None:
-                    self._keys[workload.trigger_id] = firing.key
-                firings.append((workload, firing))
-        # No await from here on: a poll begins only once the loop runs again, so every trigger of a stream gets its first event.
-        self._register([firing for _, firing in firings], unloadable)
+            made.append(self._made(workload))
+            await stretch.rest()
+        self._name_keys(made)
+        keys = {one.key for one in made if one.key is not None}
+        # Nothing is read until all of them have taken their places: every trigger of a stream gets its first event.
         for key in keys:
-            self._streams[key] = None
-            self._watch(key)
-        for workload, firing in firings:
-            if firing.key is not None:
-                self._streams[firing.key] = None
-            self._keepers[workload.trigger_id] = Keeper(workload, firing, partial(self._subscribe, firing), self._failed)
+            self.hub.hold(key)
+        try:
+            await self._register(made, stretch)
+            for one in made:
+                self._begin(one)
+                await stretch.rest()
+        finally:
+            for key in keys:
+                self.hub.release(key)
 
     async def stop(self, trigger_ids: Iterable[int], *, again: Iterable[int] = ()) -> None:
         """Stop these triggers here; those that are to start `again` at once stay registered, so that nothing passes them by.
 
         What a stream owes when the last of its triggers stops stays with the broker.
         """
-        gone = set(trigger_ids) - set(again)
-        stopping = [self._keepers.pop(one) for one in trigger_ids if one in self._keepers]
-        for keeper in stopping:
-            keeper.cancel()
-        for keeper in stopping:
-            await keeper.stopped()
+        stopping = list(trigger_ids)
+        gone = set(stopping) - set(again)
+        await _ended([self._loading.pop(one) for one in stopping if one in self._loading])
+        await _together([self._keepers.pop(one).stop() for one in stopping if one in self._keepers])
         ended = {self._keys[one] for one in gone if one in self._keys}
         for trigger_id in gone:
             await self._leave(trigger_id)
         for key in ended - set(self._keys.values()):
             await self.hub.stop(key)
+
+    async def quiesce(self, trigger_ids: Iterable[int] | None = None) -> None:
+        """Read no more on the streams of these triggers (None: on all), and return when everything that was read is advanced."""
+        keys = set(self._keys.values()) if trigger_ids is None else {self._keys[one] for one in trigger_ids if one in self._keys}
+        await _together(self.hub.quiesce(key) for key in keys)
 
     def drain(self, backlogs: Mapping[int, int]) -> None:
         """Let triggers look into backlogs that the api says are not empty: a dead letter may have been redriven."""
@@ -152,21 +137,68 @@ class Runner:
             else:
                 self.hub.drain(trigger_id=trigger_id, key=key)
 
-    def _firing(self, workload: RunTrigger, trigger: BaseTrigger) -> Firing:
-        return Firing(workload, trigger, self.hub, self._outbox, ApiBacklog(self._api, workload.trigger_id, self._leases.epoch))
+    def _made(self, workload: RunTrigger) -> _Made:
+        """Load one trigger: its watch, or its filter, or what it cannot be loaded for."""
+        if workload.parked:
+            self._log.warning("trigger is parked: it is not started, what is for it is kept", trigger=workload.name)
+            return _Made(workload)
+        running = Running(workload.trigger_id, workload.name, workload.log_name)
+        try:
+            with self._pulse.at(workload.trigger_id):
+                trigger = load_trigger(workload)
+                if isinstance(trigger, WatchTrigger):
+                    return _Made(workload, trigger.shared_stream_key(), watch=trigger)
+                backlog = ApiBacklog(self._api, workload.trigger_id, self._leases.epoch)
+                firing = Firing(running, trigger, self.hub, self._outbox, backlog)
+        except Exception as error:  # a user's trigger may raise anything: it is reported, and what is for it is kept
+            return _Made(workload, error=error)
+        return _Made(workload, firing.key, firing=firing)
 
-    def _register(self, firings: Sequence[Firing], unloadable: Sequence[RunTrigger]) -> None:
-        registered: dict[Hashable, list[int]] = defaultdict(list)
-        for firing in firings:
-            if firing.key is not None:
-                registered[firing.key].append(firing.trigger_id)
-        named = {stream_name(key): key for key in [*registered, *self._keys.values()]}
-        for workload in unloadable:
-            if (key := named.get(workload.stream or "")) is not None:
-                self._keys[workload.trigger_id] = key
-                registered[key].append(workload.trigger_id)
-        for key, trigger_ids in registered.items():
-            self.hub.register(trigger_ids=trigger_ids, key=key)
+    def _name_keys(self, made: Sequence[_Made]) -> None:
+        """Give those that are not loaded the key of the others of their stream."""
+        named = {stream_name(key): key for key in [*(one.key for one in made if one.key is not None), *self._keys.values()]}
+        for one in made:
+            if one.key is None:
+                one.key = named.get(one.workload.stream or "")
+            if one.key is not None:
+                self._keys[one.workload.trigger_id] = one.key
+
+    async def _register(self, made: Sequence[_Made], stretch: Stretch) -> None:
+        for one in made:
+            if one.watch is None and one.key is not None and (one.firing is None or one.firing.has_acks):
+                self.hub.register(trigger_ids=[one.workload.trigger_id], key=one.key)
+                await stretch.rest()
+        watched = {one.watch.shared_stream_key(): None for one in made if one.watch is not None}
+        for one in made:
+            if one.watch is not None:
+                self._watches[one.watch.shared_stream_key()][one.workload.trigger_id] = one.watch
+        for key in watched:
+            self._streams[key] = None
+            self._watch(key)
+
+    def _begin(self, one: _Made) -> None:
+        trigger_id = one.workload.trigger_id
+        if one.error is not None:
+            self._loading[trigger_id] = asyncio.create_task(self._load_again(one.workload, one.error), name=one.workload.name)
+        elif one.firing is not None:
+            if one.key is not None:
+                self._streams[one.key] = None
+            keeper = self._keepers[trigger_id] = Keeper(one.firing, self._subscribe, self._failed, self._pulse)
+            keeper.begin(one.workload.start_after)
+
+    async def _load_again(self, workload: RunTrigger, error: Exception) -> None:
+        """Report a trigger that cannot be loaded, and try again as often as the api says."""
+        while True:
+            verdict = await self._failed(workload.trigger_id, error)
+            if verdict.verdict == "parked":
+                return
+            await asyncio.sleep(verdict.retry_in)
+            made = self._made(workload)
+            if made.error is None:
+                break
+            error = made.error
+        del self._loading[workload.trigger_id]
+        await self.start([workload])
 
     async def _leave(self, trigger_id: int) -> None:
         key = self._keys.pop(trigger_id, None)
@@ -195,20 +227,42 @@ class Runner:
 
     def _watch(self, key: str) -> None:
         if self._watches[key] and key not in self._reopening:
-            self._opened[key] = asyncio.get_running_loop().time()
             self.hub.watch(triggers=self._watches[key], key=key)
 
     def _ended(self, key: str, trigger_ids: Sequence[int], error: Exception) -> None:
-        now = asyncio.get_running_loop().time()
-        if now - self._opened.get(key, now) > _LONG_LIFE:
-            self._backoffs[key].reset()
-        wait = self._backoffs[key].next()
-        self._log.error("stream ended, opening it again", stream=key, error=str(error), retry_in=round(wait, 1))
-        self._reopening[key] = asyncio.create_task(self._reopen(key, tuple(trigger_ids), error, wait), name=f"reopen {key}")
+        self._log.error("stream ended, opening it again", stream=key, error=str(error))
+        self._reopening[key] = asyncio.create_task(self._reopen(key, tuple(trigger_ids), error), name=f"reopen {key}")
 
-    async def _reopen(self, key: str, trigger_ids: Sequence[int], error: Exception, wait: float) -> None:
-        for trigger_id in trigger_ids:
-            await self._failed(trigger_id, error)
-        await asyncio.sleep(wait)
+    async def _reopen(self, key: str, trigger_ids: Sequence[int], error: Exception) -> None:
+        verdicts = await asyncio.gather(*(self._failed(trigger_id, error, upstream=True) for trigger_id in trigger_ids))
+        await asyncio.sleep(max((verdict.retry_in for verdict in verdicts), default=0.0))
         del self._reopening[key]
         self._watch(key)
+
+
+@dataclass(slots=True)
+class _Made:
+    """A workload that was loaded: a watch, a filter, or neither (it is parked, or cannot be loaded)."""
+
+    workload: RunTrigger
+    key: Hashable | None = None
+    watch: WatchTrigger | None = None
+    firing: Firing | None = None
+    error: Exception | None = None
+
+
+async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel these and wait until they are done."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
+
+
+async def _together(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Do all of it, side by side; what one raises does not keep the others from their end."""
+    tasks = [asyncio.create_task(one) for one in work]
+    if tasks:
+        await asyncio.wait(tasks)
+    for task in tasks:
+        task.result()

@@ -8,7 +8,7 @@ from headrace.wire.backlog import BacklogPage, SettleBacklog
 from headrace.wire.custody import LaneMarks
 from headrace.wire.events import BatchStored, EventBatch
 from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
-from headrace.wire.triggers import DeclareProject, ProjectDeclared, RunTrigger, TriggerFailure, TriggersLoaded
+from headrace.wire.triggers import DeclareProject, FailureRecorded, ProjectDeclared, RunTrigger, TriggerFailure, TriggersLoaded
 
 
 class TriggererControl(Protocol):
@@ -60,6 +60,14 @@ class TriggererControl(Protocol):
         """Return how far the custody of each lane of a stream is recorded; a lane that is not named has none."""
         ...
 
-    async def failure(self, trigger_id: int, failure: TriggerFailure) -> None:
-        """Record why a trigger failed."""
+    async def failure(self, trigger_id: int, failure: TriggerFailure) -> FailureRecorded:
+        """Record why a trigger failed; learn whether and when it is to be started again."""
+        ...
+
+    async def cleanup(self, trigger_ids: list[int], epochs: dict[int, int] | None = None) -> None:
+        """Give up the leases on triggers that this job no longer runs, but none that is newer than its epoch here."""
+        ...
+
+    async def pass_on(self, method: str, path: str, content: bytes | None) -> bytes:
+        """Send what the runner wrote, as this job; return the body of the answer."""
         ...

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 
 @asynccontextmanager
 async def stop_signals() -> AsyncIterator[asyncio.Event]:
     """Give an event that SIGINT and SIGTERM set, instead of ending the process."""
-    loop = asyncio.get_running_loop()
     told = asyncio.Event()
+    with calling(told.set):
+        yield told
+
+
+@contextmanager
+def calling(told: Callable[[], None]) -> Iterator[None]:
+    """Call `told` at each SIGINT and SIGTERM, instead of ending the process."""
+    loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
     for number in signals:
-        loop.add_signal_handler(number, told.set)
+        loop.add_signal_handler(number, told)
     try:
-        yield told
+        yield
     finally:
         for number in signals:
             loop.remove_signal_handler(number)

@@ -15,8 +15,11 @@ import structlog
 
 from headrace.errors import ResourceError
 from headrace.settings import Settings
-from headrace.standalone.child import ChildSpec
+from headrace.standalone.child import LIFELINE, ChildSpec
 from headrace.standalone.fleet import Fleet, Notice
+
+# HOST goes with the key: without one it may only be a loopback.
+_NOT_FOR_RUNNERS = frozenset({"HEADRACE_KEY", "HEADRACE_FERNET_KEYS", "HEADRACE_DATABASE_URL", "HEADRACE_TOKEN", "HEADRACE_HOST", LIFELINE})
 
 
 class Stack:
@@ -99,10 +102,16 @@ def child_environment(settings: Settings) -> dict[str, str]:
         "ADVANCE_TIMEOUT": settings.advance_timeout,
         "API_TIMEOUT": settings.api_timeout,
         "JOB_TIMEOUT": settings.job_timeout,
+        "STUCK_TIMEOUT": settings.stuck_timeout,
         "LOG_LEVEL": settings.log_level,
         "DEBUG": settings.debug,
     }
     return {f"HEADRACE_{name}": str(value) for name, value in values.items()} | {"PYTHONUNBUFFERED": "1"}
+
+
+def runner_environment(settings: Settings) -> dict[str, str]:
+    """Return the environment of a runner: these settings but for what opens the api and the database, which users' code has no use for."""
+    return {name: value for name, value in (os.environ | child_environment(settings)).items() if name not in _NOT_FOR_RUNNERS}
 
 
 def _free_port(host: str) -> int:

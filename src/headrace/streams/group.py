@@ -93,6 +93,7 @@ class Group:
         self._settler = Settler(self.ledger, policy, lambda reader: self._backlogs.get(reader.trigger_id))
         self._ties = Ties(self.ledger, policy.clock, self._changed, self._refuse, acks)
         self._room = asyncio.Event()
+        self._most = policy.max_outstanding
         self._ended = False
         self._polling: asyncio.Task[None] | None = None
         self._timing: asyncio.Task[None] | None = None
@@ -208,11 +209,27 @@ class Group:
             if mailbox is not None:
                 mailbox.wake()
 
+    def hold(self) -> None:
+        """Read nothing from now on; what the upstream has under way still comes."""
+        self._most = 0
+
+    def release(self) -> None:
+        """Read again."""
+        self._most = self._policy.max_outstanding
+        self._room.set()
+
+    async def emptied(self) -> None:
+        """Wait until nothing is outstanding, or the stream has ended."""
+        while self.ledger.outstanding and not self._ended:
+            self._room.clear()
+            await self._room.wait()
+
     def end(self, error: Exception | None) -> None:
         """Evict the stream and tell its subscribers, at once; None: it was stopped, and the sink is not told. Once only."""
         if self._ended:
             return
         self._ended = True
+        self._room.set()
         self._on_end(self)
         for mailbox in self.mailboxes.values():
             why = StreamEnded(f"The shared stream {self.name} ended: {error or 'it was stopped'}")
@@ -295,9 +312,10 @@ class Group:
         try:
             if self._recorder is not None:
                 self._pump.custody = Custody(self.name, await self._recorder.marks(self.name))
+            await self._wait_for_room()
             stream = producer.open_stream()
             stretch = 0
-            ledger, publish, most = self.ledger, self._fan_out.publish, self._policy.max_outstanding
+            ledger, publish = self.ledger, self._fan_out.publish
             async for raw, payload in stream:
                 if self._ended:
                     break
@@ -305,7 +323,7 @@ class Group:
                     await self._overflow()
                 publish(producer, raw, payload)
                 stretch += 1
-                if (ledger.full or ledger.outstanding >= most) and not self._has_room():
+                if (ledger.full or ledger.outstanding >= self._most) and not self._has_room():
                     await self._wait_for_room()
                 elif stretch % POLL_STRETCH == 0:
                     await asyncio.sleep(0)
@@ -333,7 +351,7 @@ class Group:
     def _has_room(self) -> bool:
         if self.ledger.full and self._policy.overflow != "fail" and self._is_blocked():
             return False
-        return self.ledger.outstanding < self._policy.max_outstanding
+        return self.ledger.outstanding < self._most
 
     def _is_blocked(self) -> bool:
         return self._policy.overflow == "block" or any(not reader.registered for reader in self.ledger.full)

@@ -100,6 +100,7 @@ class SharedStreamManager:
         self._running: dict[int, Group] = {}
         self._counts: dict[Hashable, Counts] = {}
         self._registered: dict[Hashable, dict[int, Trouble]] = {}
+        self._held: set[Hashable] = set()
         self._numbers = count(1)
 
     def register(self, *, trigger_ids: Iterable[int], key: Hashable) -> None:
@@ -141,9 +142,28 @@ class SharedStreamManager:
     async def stop(self, key: Hashable) -> None:
         """Stop one stream and forget who is registered and declared: what is resolved is advanced, the rest is left to redelivery."""
         self._registered.pop(key, None)
+        self._held.discard(key)
         group = self._groups.get(key)
         if group is not None:
             await group.stop()
+
+    def hold(self, key: Hashable) -> None:
+        """Read nothing on this stream, live or yet to come, until `release`; what was read goes on."""
+        self._held.add(key)
+        if (group := self._groups.get(key)) is not None:
+            group.hold()
+
+    def release(self, key: Hashable) -> None:
+        """Read again."""
+        self._held.discard(key)
+        if (group := self._groups.get(key)) is not None:
+            group.release()
+
+    async def quiesce(self, key: Hashable) -> None:
+        """Read no more on this stream, and return when all that was read is advanced, or the stream has ended."""
+        self.hold(key)
+        if (group := self._groups.get(key)) is not None:
+            await group.emptied()
 
     def fault(self, *, trigger_id: int, key: Hashable, error: Exception) -> int:
         """Let a subscriber leave whose filter raised: what it is at stays owed, and it gets it again first when it subscribes again.
@@ -278,6 +298,8 @@ class SharedStreamManager:
                 first_seq=number << SEQ_BITS,
                 on_end=self._evict,
             )
+            if key in self._held:
+                group.hold()
             for trigger_id, trouble in self._registered.get(key, {}).items():
                 group.register(trigger_id, trouble)
             group.task.add_done_callback(lambda _: self._running.pop(number))

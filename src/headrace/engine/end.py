@@ -1,0 +1,41 @@
+"""How a job came to its end."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+
+from headrace.wire.jobs import Blocked
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """The trigger whose code ran when its runner died, or had to be ended."""
+
+    trigger_id: int
+    kind: str
+    stack: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Why a job is over. `asked`: it was told to end; `lost`: the api takes nothing more of it."""
+
+    reason: str
+    asked: bool = False
+    lost: bool = False
+    culprit: Culprit | None = None
+
+
+def died(code: int, running: int | None) -> End:
+    """Return the end of a job whose runner has ended with `code` while the code of the trigger `running` held its loop."""
+    how = f"by signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"with exit code {code}"
+    return End(f"The runner ended {how}.", culprit=None if running is None else Culprit(running, "RunnerDied"))
+
+
+def stuck(blocked: Blocked) -> End:
+    """Return the end of a job whose runner was blocked for too long."""
+    reason = f"The runner's loop was blocked for {blocked.seconds:.0f} s."
+    if blocked.trigger_id is None:
+        return End(reason)
+    return End(reason, culprit=Culprit(blocked.trigger_id, "Blocked", tuple(blocked.stack)))

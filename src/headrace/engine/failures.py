@@ -1,0 +1,51 @@
+"""Tell the api which trigger failed and why, and learn what comes next."""
+
+from __future__ import annotations
+
+import traceback
+
+import structlog
+
+from headrace.engine.insist import insist
+from headrace.engine.leases import Leases
+from headrace.errors import ApiRefused
+from headrace.ports.control_plane import TriggererControl
+from headrace.wire.triggers import FailureRecorded, TriggerFailure
+
+_REFUSED = 5.0  # seconds to wait before a start that the api would not speak about: its lease is about to go
+_LINES = 100  # of a traceback
+
+
+class Failures:
+    """The api's restart policy, as the runner asks for it."""
+
+    def __init__(self, api: TriggererControl, leases: Leases) -> None:
+        self._api = api
+        self._leases = leases
+        self._numbers: dict[int, tuple[int, int]] = {}
+        self._log = structlog.get_logger(__name__)
+
+    async def __call__(self, trigger_id: int, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
+        """Return the verdict; `upstream`: it is not the trigger's own fault, and it is never parked for it."""
+        lines = "".join(traceback.format_exception(error)).splitlines()
+        self._log.error("trigger failed", trigger=trigger_id, error=f"{type(error).__name__}: {error}")
+        epoch = self._leases.epoch(trigger_id)
+        failure = TriggerFailure(
+            epoch=epoch,
+            number=self._number(trigger_id, epoch),
+            upstream=upstream,
+            kind=type(error).__name__,
+            message=str(error),
+            traceback=lines[-_LINES:],
+        )
+        try:
+            return await insist(lambda: self._api.failure(trigger_id, failure), "failure")
+        except ApiRefused as trouble:  # if it is that this job is over, the heartbeat learns it too and ends the job
+            self._log.warning("failure not recorded", trigger=trigger_id, error=str(trouble))
+            return FailureRecorded(verdict="restart", retry_in=_REFUSED, restarts=0)
+
+    def _number(self, trigger_id: int, epoch: int) -> int:
+        last_epoch, last = self._numbers.get(trigger_id, (epoch, 0))
+        number = last + 1 if last_epoch == epoch else 1
+        self._numbers[trigger_id] = (epoch, number)
+        return number

@@ -1,0 +1,58 @@
+"""The supervisor's side of the runner's calls: each is sent to the api as it is, and answered as it is."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headrace.engine.calls import failed
+from headrace.engine.frames import Answered, Call
+from headrace.engine.link import Link
+from headrace.errors import ApiError, ApiRefused
+from headrace.ports.control_plane import TriggererControl
+
+_AT_ONCE = 64
+_MAY = "/execution/"
+_MAY_NOT = "/execution/jobs"
+
+
+class Relay:
+    """At most so many calls at once; while they are under way, no more is read from the runner."""
+
+    def __init__(self, api: TriggererControl, link: Link) -> None:
+        self._api = api
+        self._link = link
+        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def pass_on(self, call: Call) -> None:
+        """Begin one call."""
+        await self._room.acquire()
+        task = asyncio.create_task(self._answer(call), name=f"{call.method} {call.path}")
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    async def close(self, seconds: float) -> None:
+        """Let what is under way end, within so many seconds: what the runner sent before it died may be stored."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._room.release()
+        if not task.cancelled():
+            task.result()
+
+    async def _answer(self, call: Call) -> None:
+        try:
+            # The runner runs users' code: it works for the job, but the job's own life is not its to change.
+            if not call.path.startswith(_MAY) or call.path.startswith(_MAY_NOT):
+                raise ApiRefused(f"A runner may not call {call.path}.")
+            content = await self._api.pass_on(call.method, call.path, call.content)
+        except ApiError as error:
+            await self._link.send(failed(call.number, error))
+        else:
+            await self._link.send(Answered(call.number, content))

@@ -1,0 +1,138 @@
+"""The runner's process: the loop in which users' code runs. It knows the api through its supervisor only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import structlog
+
+from headrace.engine.calls import Calls
+from headrace.engine.failures import Failures
+from headrace.engine.frames import Answered, Drain, Drained, Failed, Frame, Held, Over, Report, Stopped
+from headrace.engine.leases import Leases
+from headrace.engine.link import Link
+from headrace.engine.outbox import Outbox
+from headrace.engine.pulse import Pulse
+from headrace.engine.reports import stream_report
+from headrace.engine.runner import Limits, Runner
+from headrace.engine.uploader import Uploader
+from headrace.errors import Fenced
+from headrace.ports.control_plane import TriggererControl
+from headrace.wire.jobs import Heartbeat, Lease
+from headrace.wire.triggers import Workloads
+
+_HANDOVER = 10.0  # seconds in which what is under way on a stream is resolved before the stream is given away
+
+
+class Station:
+    """Does what the supervisor says until it says to drain, or is gone.
+
+    `api` sends through `calls`. When the supervisor is gone, nothing that was not confirmed can be advanced any more: no answer comes.
+    """
+
+    def __init__(self, link: Link, calls: Calls, api: TriggererControl, limits: Limits, pulse: Pulse) -> None:
+        self._link = link
+        self._calls = calls
+        self._api = api
+        self._limits = limits
+        self._pulse = pulse
+        self._orders: asyncio.Queue[Held | Drain | None] = asyncio.Queue()
+        self._log = structlog.get_logger(__name__)
+
+    async def run(self, report_every: float) -> None:
+        """Work; return when everything has stopped."""
+        leases, outbox = Leases(), Outbox()
+        failures = Failures(self._api, leases)
+        runner = Runner(self._api, leases, outbox, failures, self._limits, self._pulse)
+        uploader = Uploader(self._api, outbox, runner.hub, leases.epochs)
+        tasks = [
+            asyncio.create_task(self._listen(), name="supervisor's words"),
+            asyncio.create_task(self._work(runner, uploader, leases, outbox), name="supervisor's orders"),
+            asyncio.create_task(self._upload(uploader), name="uploader"),
+            asyncio.create_task(self._report(runner, report_every), name="reports"),
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def _listen(self) -> None:
+        while (frame := await self._link.receive()) is not None:
+            self._hear(frame)
+        # nothing of this process may outlive its supervisor: another triggerer may have its leases already
+
+    def _hear(self, frame: Frame) -> None:
+        if isinstance(frame, Answered | Failed):
+            self._calls.answered(frame)
+        elif isinstance(frame, Held | Drain):
+            self._orders.put_nowait(frame)
+
+    async def _work(self, runner: Runner, uploader: Uploader, leases: Leases, outbox: Outbox) -> None:
+        async with runner:
+            while isinstance(order := await self._orders.get(), Held):
+                await self._hold(order, runner, uploader, leases)
+            if order is not None:
+                await self._drain(runner, outbox, order.seconds)
+        # the streams are closed now: what was confirmed is advanced, and the broker gives the rest again
+        await self._link.send(Report(_heartbeat(runner)))
+        await self._link.send(Drained())
+
+    async def _hold(self, held: Held, runner: Runner, uploader: Uploader, leases: Leases) -> None:
+        """Run what is held, no more and no less; say what has stopped."""
+        now = [Lease(trigger_id=one, epoch=epoch) for one, epoch in held.epochs.items()]
+        start, stop = leases.changes(now)
+        gone = [one for one in stop if one not in held.epochs]
+        if gone:
+            self._log.info("stopping triggers that are given back", triggers=len(gone))
+            await self._within(_HANDOVER, runner, gone)
+        stopped = leases.epochs([*gone, *(one for one in held.cleanup if one not in gone)])
+        if stop:
+            await runner.stop(stop, again=start)
+        leases.replace(now)
+        workloads = Workloads.model_validate_json(held.workloads).workloads if held.workloads else []
+        if workloads:
+            await runner.start(workloads)
+            self._log.info("triggers started", triggers=len(workloads))
+        if start or stop:
+            uploader.again()
+        if stopped:
+            await self._link.send(Stopped(stopped))
+        runner.drain(held.backlogs)
+
+    async def _drain(self, runner: Runner, outbox: Outbox, seconds: float) -> None:
+        self._log.info("reading no more, finishing what is under way", queued=len(outbox))
+        if await self._within(seconds, runner, None):
+            self._log.info("all that was read is done")
+
+    async def _within(self, seconds: float, runner: Runner, trigger_ids: Iterable[int] | None) -> bool:
+        """Let the streams of these triggers come to rest, and what was fired be stored; say whether they did in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                await runner.quiesce(trigger_ids)
+                await self._calls.quiet()
+        except TimeoutError:
+            self._log.warning("not all that was read is done in time: the upstream gives the rest again", seconds=seconds)
+            return False
+        return True
+
+    async def _upload(self, uploader: Uploader) -> None:
+        try:
+            await uploader.run()
+        except Fenced as fenced:
+            await self._link.send(Over(str(fenced)))
+            await asyncio.Event().wait()  # the supervisor ends this process: nothing of the old job may go on
+
+    async def _report(self, runner: Runner, every: float) -> None:
+        while True:
+            await self._link.send(Report(_heartbeat(runner)))
+            await asyncio.sleep(every)
+
+
+def _heartbeat(runner: Runner) -> bytes:
+    streams = [stream_report(runner.hub.statistics(key)) for key in runner.streams]
+    return Heartbeat(streams=streams).model_dump_json().encode()

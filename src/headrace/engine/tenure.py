@@ -1,0 +1,211 @@
+"""One job and its runner, from the first claim to the end: they begin and end together.
+
+The law: what a runner may still have sent when it died is stored under its own job, or not at all. The next runner has a job of its own,
+whose leases have new epochs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from headrace.engine.end import End, died, stuck
+from headrace.engine.frames import Call, Drain, Drained, Frame, Held, Over, Report, Stopped
+from headrace.engine.insist import insist
+from headrace.engine.relay import Relay
+from headrace.engine.runner_process import RunnerProcess
+from headrace.engine.silence import Patience
+from headrace.engine.watchman import Watchman
+from headrace.errors import ApiUnavailable, Fenced
+from headrace.ports.control_plane import TriggererControl
+from headrace.wire.jobs import Heartbeat, JobRegistered, Wanted
+from headrace.wire.triggers import TriggersLoaded, Workloads
+
+_PAGE = 1000  # workloads in one call
+
+
+@dataclass(frozen=True)
+class Share:
+    """How many triggers this triggerer takes, and of which queues."""
+
+    capacity: int = 10_000
+    queues: tuple[str, ...] = ("default",)
+
+
+class Orders:
+    """What this process was told: to end (`stop`), and to be quick about it (`hurry`)."""
+
+    def __init__(self) -> None:
+        self.stop = asyncio.Event()
+        self.hurry = asyncio.Event()
+
+    def told(self) -> None:
+        """Take one signal: the first says stop, the second hurry."""
+        (self.hurry if self.stop.is_set() else self.stop).set()
+
+
+class Tenure:
+    """Claims, heartbeats and the relay for one runner under one job."""
+
+    def __init__(
+        self, api: TriggererControl, runner: RunnerProcess, job: JobRegistered, share: Share, patience: Patience, drain_seconds: float
+    ) -> None:
+        self._api = api
+        self._runner = runner
+        self._job = job
+        self._share = share
+        self._drain_seconds = drain_seconds
+        self._relay = Relay(api, runner.link)
+        self._watchman = Watchman(runner, patience, self._name, self._wake)
+        self._names: dict[int, str] = {}
+        self.epochs: dict[int, int] = {}
+        """What the runner was told to run."""
+        self._beat_now = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._reported = Heartbeat()
+        self._log = structlog.get_logger(__name__)
+
+    async def run(self, orders: Orders) -> End:
+        """Work until there is a reason to end."""
+        work: list[Coroutine[Any, Any, End]] = [
+            self._listen(),
+            self._live(orders),
+            self._watch(),
+            self._reap(),
+            self._obey(orders),
+        ]
+        tasks = [asyncio.create_task(one) for one in work]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            return next(task for task in tasks if task in done).result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def close(self, seconds: float) -> None:
+        """End the runner, and let its calls that are under way come to their end."""
+        self._runner.kill()
+        await self._relay.close(seconds)
+
+    def heartbeat(self) -> Heartbeat:
+        """Return what there is to say: what the runner reported last, and what blocks it."""
+        return self._reported.model_copy(update={"blocked": self._watchman.blocked})
+
+    async def _listen(self) -> End:
+        while (frame := await self._runner.link.receive()) is not None:
+            if isinstance(frame, Over):
+                return End(frame.reason, lost=True)
+            await self._hear(frame)
+        return died(await self._runner.ended(), self._runner.pulse.running)
+
+    async def _hear(self, frame: Frame) -> None:
+        match frame:
+            case Call():
+                await self._relay.pass_on(frame)
+            case Report(heartbeat):
+                self._reported = Heartbeat.model_validate_json(heartbeat)
+            case Stopped(epochs):
+                await self._give_back(epochs)
+            case Drained():
+                self._drained.set()
+
+    async def _give_back(self, epochs: dict[int, int]) -> None:
+        try:
+            await insist(lambda: self._api.cleanup(list(epochs), epochs), "cleanup")
+        except Fenced as fenced:
+            self._log.warning("triggers not given back: the job is over", reason=str(fenced))
+        else:
+            self._log.info("triggers given back", triggers=len(epochs))
+
+    async def _live(self, orders: Orders) -> End:
+        """Say that the job lives, and follow what the api answers. It does so whatever the runner does."""
+        while True:
+            self._beat_now.clear()
+            try:
+                if not orders.stop.is_set():
+                    await self._claim()
+                answer = await self._api.heartbeat(self.heartbeat())
+            except ApiUnavailable as trouble:
+                self._log.warning("heartbeat not heard", error=str(trouble))
+            except Fenced as fenced:
+                return End(str(fenced), lost=True)
+            else:
+                self._want(answer.wanted, orders)
+                await self._tell_backlogs(answer.backlogs)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._job.heartbeat):
+                    await self._beat_now.wait()
+
+    def _want(self, wanted: Wanted, orders: Orders) -> None:
+        if wanted == "run" or orders.stop.is_set():
+            return
+        self._log.info("the api wants this job to end", wanted=wanted)
+        orders.stop.set()
+        if wanted == "stop":
+            orders.hurry.set()
+
+    async def _claim(self) -> None:
+        """Claim what there is to claim; have the runner run what is held, no more and no less."""
+        # Each time: a trigger that is new, or whose job has died, is nobody's until somebody asks.
+        loaded = await self._api.load(self._share.capacity, list(self._share.queues))
+        held = _to_run(loaded)
+        new = [one for one, epoch in held.items() if self.epochs.get(one) != epoch]
+        if not new and held.keys() == self.epochs.keys() and not loaded.revoked:
+            return
+        pages = [await self._api.workloads(new[at : at + _PAGE]) for at in range(0, len(new), _PAGE)]
+        workloads = [workload for page in pages for workload in page]
+        self._names |= {workload.trigger_id: workload.name for workload in workloads}
+        got = {workload.trigger_id for workload in workloads}
+        self.epochs = {one: epoch for one, epoch in held.items() if one in got or self.epochs.get(one) == epoch}
+        self._log.info("triggers held", triggers=len(self.epochs), new=len(workloads), revoked=len(loaded.revoked))
+        encoded = Workloads(workloads=workloads).model_dump_json().encode() if workloads else b""
+        await self._runner.link.send(Held(self.epochs, encoded, loaded.revoked, {}))
+
+    async def _tell_backlogs(self, backlogs: dict[int, int]) -> None:
+        if backlogs:
+            await self._runner.link.send(Held(self.epochs, b"", [], backlogs))
+
+    async def _watch(self) -> End:
+        blocked = await self._watchman.run()
+        self._log.error("the runner is stuck, ending it", trigger=blocked.trigger, seconds=round(blocked.seconds))
+        return stuck(blocked)
+
+    async def _reap(self) -> End:
+        code = await self._runner.ended()
+        return died(code, self._runner.pulse.running)
+
+    async def _obey(self, orders: Orders) -> End:
+        await orders.stop.wait()
+        self._log.info("stopping: what is under way is finished first; a second signal ends it at once")
+        await self._runner.link.send(Drain(self._drain_seconds))
+        hurrying = asyncio.create_task(orders.hurry.wait())
+        drained = asyncio.create_task(self._drained.wait())
+        try:
+            # It has some time more than for what is under way: upstreams want to be closed.
+            await asyncio.wait({hurrying, drained}, timeout=self._drain_seconds + _CLOSING, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            hurrying.cancel()
+            drained.cancel()
+        if not self._drained.is_set():
+            self._log.warning("not everything has stopped in order: the upstreams give again what was not confirmed")
+        return End("It was told to stop.", asked=True)
+
+    def _name(self, trigger_id: int) -> str:
+        return self._names.get(trigger_id, str(trigger_id))
+
+    def _wake(self) -> None:
+        self._beat_now.set()
+
+
+_CLOSING = 10.0
+
+
+def _to_run(loaded: TriggersLoaded) -> dict[int, int]:
+    revoked = set(loaded.revoked)
+    return {lease.trigger_id: lease.epoch for lease in loaded.leases if lease.trigger_id not in revoked}
