@@ -44,7 +44,6 @@ class Lease(Wire):
     epoch: int
 
 
-class Heartbeat(Wire):
 class Blocked(Wire):
     """What has blocked the loop of a triggerer's runner, and for how long; no trigger: it is in none's code. `stack`: innermost first."""
 
@@ -54,11 +53,12 @@ class Blocked(Wire):
     stack: list[str] = []
 
 
+class Heartbeat(Wire):
     """A sign of life, with what the job's streams have done since it started (absolute counts), and what blocks its triggers just now."""
 
     streams: list[StreamReport] = []
-
     blocked: Blocked | None = None
+
 
 class HeartbeatAnswer(Wire):
     """What the api wants of the job, the leases it still holds, and how much is kept in its triggers' backlogs.
