@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from headrace.store import Store, open_store
+from headrace.store import Liveness, Store, open_store
 from headrace.wire.events import DeadLetterItem, EventBatch, EventItem
 from headrace.wire.jobs import JobKind, RegisterJob
 from headrace.wire.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, LoadTriggers
@@ -24,14 +24,24 @@ _registrations = count()
 
 @dataclass
 class TurnedClock:
-    """A clock in microseconds that moves when it is told to."""
+    """A clock in microseconds that moves when it is told to, beside a steady one that nobody sets."""
 
     now: int = START
+    passed: int = 0
 
     def __call__(self) -> int:
         return self.now
 
+    def ticks(self) -> int:
+        return self.passed
+
     def turn(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += int(seconds * SECOND)
+        self.passed += int(seconds * SECOND)
+
+    def set(self, seconds: float) -> None:
+        """Set the clock forth, or back, without letting any time pass."""
         self.now += int(seconds * SECOND)
 
 
@@ -42,7 +52,8 @@ def database_url(kind: str, folder: Path) -> str:
 
 @contextmanager
 def opened(kind: str, folder: Path, clock: TurnedClock | None = None) -> Iterator[Store]:
-    store = open_store(database_url(kind, folder), clock=clock or TurnedClock())
+    clock = clock or TurnedClock()
+    store = open_store(database_url(kind, folder), clock=clock, liveness=Liveness(ticks=clock.ticks))
     try:
         yield store
     finally:

@@ -17,6 +17,7 @@ from headrace.store.tables import crew_reads, crews, custody, lanes
 from headrace.wire.custody import Receipts
 from headrace.wire.jobs import CompleteJob, Heartbeat
 from headrace.wire.streams import LaneReport, StreamReport
+from headrace.wire.triggers import CleanupTriggers
 from store_kit import DATABASES, Holder, declaration, holder, opened
 
 
@@ -135,6 +136,7 @@ def test_a_thousand_triggers_that_filter_cost_a_lane_no_more_than_one(store: Sto
 
 def test_an_old_owner_records_nothing(store: Store, owner: Holder) -> None:
     store.projects.declare(owner.job_id, "flights", declaration("first", "second", stream="moved"))
+    store.triggers.cleanup(owner.job_id, CleanupTriggers(trigger_ids=[1, 2]))
     other = holder(store)
     assert set(other.epochs) == {1, 2}
     with pytest.raises(Fenced):

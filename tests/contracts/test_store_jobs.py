@@ -14,7 +14,7 @@ from headrace.store import Store
 from headrace.store.tables import jobs, stream_reports, triggers
 from headrace.wire.jobs import CompleteJob, Heartbeat
 from headrace.wire.streams import StreamReport
-from headrace.wire.triggers import LoadTriggers, TriggerFailure
+from headrace.wire.triggers import CleanupTriggers, LoadTriggers, TriggerFailure
 from store_kit import DATABASES, TurnedClock, declaration, event, holder, opened, registration
 
 NOTHING = Heartbeat()
@@ -208,9 +208,9 @@ def test_a_failure_at_a_stale_epoch_is_fenced(store: Store) -> None:
 def test_triggers_given_up_can_be_claimed(store: Store) -> None:
     first = holder(store, "first")
     second = holder(store)
-    store.triggers.cleanup(second.job_id, [1])
+    store.triggers.cleanup(second.job_id, CleanupTriggers(trigger_ids=[1]))
     assert second.load() == {}
-    store.triggers.cleanup(first.job_id, [1])
+    store.triggers.cleanup(first.job_id, CleanupTriggers(trigger_ids=[1]))
     assert second.load() == {1: 2}
 
 

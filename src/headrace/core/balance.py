@@ -32,7 +32,7 @@ class Step:
 def step(triggers: Iterable[Trigger], jobs: Sequence[Job], job_id: int) -> Step:
     """Return what the job claims and gives back now, and whether all is settled. `jobs` are those that run and have said their capacity."""
     made = units(triggers)
-    plan = _Plan(made, jobs)
+    plan = _Plan(made, jobs, job_id)
     claim = plan.claims(job_id)
     give_back = plan.gives(job_id, surplus=not claim)
     settled = not claim and not give_back and all(one.listening for one in jobs) and plan.settled()
@@ -74,7 +74,8 @@ class _Load:
 class _Plan:
     """Where every unit is to be, were nothing more to move."""
 
-    def __init__(self, made: Sequence[Unit], jobs: Sequence[Job]) -> None:
+    def __init__(self, made: Sequence[Unit], jobs: Sequence[Job], asking: int | None = None) -> None:
+        self._asking = asking
         self._loads = {job.id: _Load(job) for job in jobs}
         self._takers = [load for load in self._loads.values() if not load.job.draining and load.job.listening]
         self._must_go: dict[int, list[Unit]] = {job.id: [] for job in jobs}
@@ -130,7 +131,7 @@ class _Plan:
             if unit.queues not in serving:
                 serving[unit.queues] = [load for load in self._takers if load.job.serves(unit)]
             able = serving[unit.queues]
-            target = min((load for load in able if load.has_room(unit)), key=_price, default=None)
+            target = min((load for load in able if load.has_room(unit)), key=self._price, default=None)
             if target is None:
                 target = max((load for load in able if not load.units), key=lambda load: load.job.capacity, default=None)
             if target is None:
@@ -138,6 +139,10 @@ class _Plan:
             else:
                 target.add(unit)
                 targets.append((unit, target))
+
+    def _price(self, load: _Load) -> tuple[float, bool, int]:
+        """Of jobs that are as far below their shares, the one that asks is first: it is there."""
+        return load.next_price, load.job.id != self._asking, load.job.id
 
     def _surplus(self, giver: _Load) -> list[Unit]:
         """Return what the job gives up so that all come nearer to their shares: fewer, where the others could not take it as planned."""
@@ -165,7 +170,7 @@ class _Plan:
 
     def _next_move(self, giver: _Load, left: Sequence[Unit]) -> tuple[Unit, _Load] | None:
         over = giver.size > giver.job.capacity
-        for taker in sorted(self._takers, key=_price):
+        for taker in sorted(self._takers, key=self._price):
             if taker is giver or not (over or taker.gains_over(giver)):
                 continue
             unit = next((unit for unit in left if taker.has_room(unit) and taker.job.serves(unit)), None)
@@ -189,10 +194,6 @@ class _Plan:
             load.units, load.size = count, size
         back = any((id(unit) in gone or unit.leaving) and target.job.id == unit.holder for unit, target in targets)
         return len(homeless) <= len(self.homeless) and not back
-
-
-def _price(load: _Load) -> tuple[float, int]:
-    return load.next_price, load.job.id
 
 
 def _last(unit: Unit) -> int | None:

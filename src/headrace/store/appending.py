@@ -48,8 +48,8 @@ _known = select(events.c.key, events.c.seq).where(among(events.c.key, "keys"))
 _fired = select(firings.c.seq, firings.c.trigger_id).where(among(firings.c.seq, "seqs"))
 _head = select(meta.c.value).where(meta.c.name == HEAD)
 _move_head = update(meta).where(meta.c.name == HEAD).values(value=bindparam("head"))
-# One that fires has not failed; one that nobody holds stays what it is.
-_state = case((triggers.c.job_id.is_not(None), "running"), else_=triggers.c.state)
+# One that fires has not failed; one that nobody holds, or that is parked, stays what it is.
+_state = case((triggers.c.job_id.is_not(None) & (triggers.c.state != "parked"), "running"), else_=triggers.c.state)
 _count_fired = (
     update(triggers)
     .where(triggers.c.id == bindparam("trigger"))

@@ -8,13 +8,17 @@ An end is final, and takes the job's leases with it. A job that ended is fenced 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
 from sqlalchemy import Connection, insert, select, update
 
-from headrace.errors import Fenced
+from headrace.errors import ApiRefused, Fenced
 from headrace.store import leases, reports
+from headrace.store.balancing import Balancer
 from headrace.store.database import Database
+from headrace.store.silence import Silence, steady_clock
 from headrace.store.tables import jobs
 from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobKind, RegisterJob, Wanted
 
@@ -23,9 +27,13 @@ SECOND = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """How long a job may be silent, in microseconds. None dies within `threshold` of the store's opening: nobody could be heard."""
+    """How long a job may be silent, in microseconds, and the clock that tells it, which nobody sets.
+
+    None dies within `threshold` of the store's opening: nobody could be heard.
+    """
 
     threshold: int = 30 * SECOND
+    ticks: Callable[[], int] = steady_clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +50,8 @@ class Jobs:
     def __init__(self, database: Database, liveness: Liveness) -> None:
         self._database = database
         self._liveness = liveness
-        self._opened = database.now()
+        self._silence = Silence(liveness.threshold, liveness.ticks)
+        self._balancer = Balancer()
 
     def register(self, job: RegisterJob) -> Registered:
         """Register a process, and end the job of the incarnation that it replaces."""
@@ -56,6 +65,14 @@ class Jobs:
         """End the job; only the first end counts."""
         self._database.write(lambda connection: end_jobs(connection, [job_id], end.state, end.reason, self._database.now()))
 
+    def want(self, job_id: int, wanted: Wanted) -> None:
+        """Say what is wanted of a job; it learns of it with its next heartbeat.
+
+        Raises:
+            ApiRefused: There is no such job, or it has ended.
+        """
+        self._database.write(lambda connection: _want(connection, job_id, wanted))
+
     def check(self, job_id: int) -> None:
         """Raise `Fenced` when the job has ended."""
         with self._database.reading() as connection:
@@ -63,20 +80,33 @@ class Jobs:
 
     def sweep(self, connection: Connection) -> None:
         """End, within a work of the writer, every job that has been silent for too long."""
-        now = self._database.now()
-        cutoff = now - self._liveness.threshold
-        if self._opened > cutoff:
-            return
-        silent = connection.execute(select(jobs.c.id).where(jobs.c.state == "running", jobs.c.heartbeat < cutoff)).scalars().all()
+        running = connection.execute(select(jobs.c.id, jobs.c.heartbeat).where(jobs.c.state == "running"))
+        silent = self._silence.over((row[0], row[1]) for row in running)
         if silent:
-            end_jobs(connection, list(silent), "lost", f"silent for {self._liveness.threshold // SECOND} s", now)
+            end_jobs(connection, silent, "lost", f"silent for {self._liveness.threshold // SECOND} s", self._database.now())
+
+    def take(self, connection: Connection, job: RunningJob, capacity: int, queues: list[str]) -> None:
+        """Let a triggerer claim and give back, within a work of the writer, by the capacity and the queues that it says."""
+        written = msgspec.json.encode(sorted(set(queues))).decode()
+        if (job.capacity, job.queues) != (capacity, written):
+            connection.execute(update(jobs).where(jobs.c.id == job.id).values(capacity=capacity, queues=written))
+            leases.changed(connection)
+        self._balancer.step(connection, job.id, job.project, self._database.now(), claiming=True)
 
     def _beat(self, connection: Connection, job_id: int, beat: Heartbeat) -> HeartbeatAnswer:
-        wanted = require_running(connection, job_id).wanted
+        job = require_running(connection, job_id)
         touch(connection, job_id, self._database.now())
         reports.keep(connection, job_id, beat.streams, self._database.now())
         self.sweep(connection)
-        return HeartbeatAnswer(wanted=wanted, leases=leases.held(connection, job_id), backlogs=leases.backlogs(connection, job_id))
+        if job.capacity is not None:
+            # it learns of new epochs where it asks for them: it stops what runs at an old one before that is fenced
+            self._balancer.step(connection, job.id, job.project, self._database.now(), claiming=False)
+        return HeartbeatAnswer(
+            wanted=job.wanted,
+            leases=leases.held(connection, job_id),
+            revoked=leases.revoked(connection, job_id),
+            backlogs=leases.backlogs(connection, job_id),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +116,18 @@ class RunningJob:
     id: int
     project: str
     wanted: Wanted
+    capacity: int | None
+    queues: str
 
 
 def require_running(connection: Connection, job_id: int) -> RunningJob:
     """Return the job, or raise `Fenced` when it has ended."""
-    row = connection.execute(select(jobs.c.project, jobs.c.wanted, jobs.c.state, jobs.c.reason).where(jobs.c.id == job_id)).one_or_none()
+    columns = (jobs.c.project, jobs.c.wanted, jobs.c.state, jobs.c.capacity, jobs.c.queues)
+    row = connection.execute(select(*columns).where(jobs.c.id == job_id)).one_or_none()
     if row is None or row.state != "running":
         what = "is unknown" if row is None else f"has ended ({row.state})"
         raise Fenced(f"Job {job_id} {what}.", hint="Register a new job.", status=409, problem="fenced")
-    return RunningJob(job_id, row.project, row.wanted)
+    return RunningJob(job_id, row.project, row.wanted, row.capacity, row.queues)
 
 
 def touch(connection: Connection, job_id: int, now: int) -> None:
@@ -124,6 +157,16 @@ def _register(connection: Connection, job: RegisterJob, now: int) -> Registered:
         )
     )
     return Registered(int(made.scalar_one()), job.kind)
+
+
+def _want(connection: Connection, job_id: int, wanted: Wanted) -> None:
+    state = connection.execute(select(jobs.c.state).where(jobs.c.id == job_id)).scalar_one_or_none()
+    if state is None:
+        raise ApiRefused(f"No job has the id {job_id}.", hint="See: headrace triggerers list", status=404, problem="not-found")
+    if state != "running":
+        raise ApiRefused(f"Job {job_id} has ended ({state}).", hint="See: headrace triggerers list", status=409, problem="ended")
+    connection.execute(update(jobs).where(jobs.c.id == job_id).values(wanted=wanted))
+    leases.changed(connection)
 
 
 def _replace(connection: Connection, job: RegisterJob, replaced: str, now: int) -> None:

@@ -1,32 +1,52 @@
 """Leases: a job's claim on a trigger. They live on the trigger's row: `job_id` holds it, `epoch` counts its owners.
 
-The epoch goes up with every new claim and never down, so that whoever held an earlier one is told apart for ever.
+The epoch goes up with every new claim and never down, so that whoever held an earlier one is told apart for ever. `revoked_job_id` is
+the job that was told to let go and has not yet said that it did. While it also holds the trigger, what it stores still counts: the
+trigger is given back. Where nobody holds the trigger any more, it changed or went. Either way no other job gets it before.
+
+Whatever changes who may hold what is to call `changed`, or to call what does so here: jobs look for work only after that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import secrets
+from collections.abc import Mapping, Sequence
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import ColumnElement, Connection, case, func, insert, select, update
 
 from headrace.errors import Fenced
-from headrace.store.tables import triggers
+from headrace.store.tables import meta, triggers
 from headrace.wire.jobs import Lease
 
+LEASES = "leases"
+AT_ONCE = 10_000
 
-@dataclass(frozen=True, slots=True)
-class Claimable:
-    """A trigger that nobody holds."""
+_version = select(
+    select(meta.c.value).where(meta.c.name == LEASES).scalar_subquery(),
+    # a trigger that is new is looked at also where whoever made it said nothing
+    select(func.max(triggers.c.id)).scalar_subquery(),
+)
+_free_state = case((triggers.c.state.in_(("parked", "removed")), triggers.c.state), else_="waiting")
+_claimed_state = case((triggers.c.state == "parked", "parked"), else_="running")
+_claimed_failure = case((triggers.c.state == "parked", triggers.c.failure))
 
-    id: int
-    stream: str | None
+
+def changed(connection: Connection) -> None:
+    """Note that somebody may have to claim or give back. The mark is never one that was there before, also not in a work that failed."""
+    mark = secrets.randbits(62)
+    if not connection.execute(update(meta).where(meta.c.name == LEASES).values(value=mark)).rowcount:
+        connection.execute(insert(meta).values(name=LEASES, value=mark))
+
+
+def version(connection: Connection) -> tuple[object, ...]:
+    """Return what is different after every change."""
+    return tuple(connection.execute(_version).one())
 
 
 def held(connection: Connection, job_id: int) -> list[Lease]:
     """Return every lease that the job holds."""
     rows = connection.execute(select(triggers.c.id, triggers.c.epoch).where(triggers.c.job_id == job_id).order_by(triggers.c.id))
-    return [Lease(trigger_id=row.id, epoch=row.epoch) for row in rows]
+    return [Lease.model_construct(trigger_id=row[0], epoch=row[1]) for row in rows]
 
 
 def backlogs(connection: Connection, job_id: int) -> dict[int, int]:
@@ -36,20 +56,57 @@ def backlogs(connection: Connection, job_id: int) -> dict[int, int]:
 
 
 def revoked(connection: Connection, job_id: int) -> list[int]:
-    """Return the triggers that were taken from the job and that it must let go."""
-    mine = (triggers.c.revoked_job_id == job_id, triggers.c.job_id.is_distinct_from(job_id))
-    return list(connection.execute(select(triggers.c.id).where(*mine).order_by(triggers.c.id)).scalars())
+    """Return the triggers that the job must let go."""
+    mine = triggers.c.revoked_job_id == job_id
+    return list(connection.execute(select(triggers.c.id).where(mine).order_by(triggers.c.id)).scalars())
 
 
-def release(connection: Connection, job_ids: Sequence[int]) -> None:
-    """Free whatever the jobs hold."""
-    connection.execute(update(triggers).where(triggers.c.job_id.in_(job_ids)).values(job_id=None, state="waiting"))
+def claim(connection: Connection, job_id: int, trigger_ids: Sequence[int], now: int) -> None:
+    """Give the job these triggers, which nobody holds, at their next epochs."""
+    for part in _parts(trigger_ids):
+        free = (triggers.c.id.in_(part), triggers.c.job_id.is_(None))
+        taken = update(triggers).where(*free).values(job_id=job_id, epoch=triggers.c.epoch + 1, revoked_job_id=None, started=now)
+        connection.execute(taken.values(state=_claimed_state, failure=_claimed_failure))
+    changed(connection)
+
+
+def give_back(connection: Connection, job_id: int, trigger_ids: Sequence[int]) -> None:
+    """Tell the job to let these triggers go; it holds them until it says that it has stopped them."""
+    for part in _parts(trigger_ids):
+        mine = (triggers.c.id.in_(part), triggers.c.job_id == job_id)
+        connection.execute(update(triggers).where(*mine).values(revoked_job_id=job_id))
+    changed(connection)
 
 
 def revoke(connection: Connection, trigger_ids: Sequence[int]) -> None:
     """Take the triggers from whoever holds them; the holder learns of it when it next asks."""
-    taken = (triggers.c.id.in_(trigger_ids), triggers.c.job_id.is_not(None))
-    connection.execute(update(triggers).where(*taken).values(revoked_job_id=triggers.c.job_id, job_id=None, state="waiting"))
+    for part in _parts(trigger_ids):
+        taken = (triggers.c.id.in_(part), triggers.c.job_id.is_not(None))
+        connection.execute(update(triggers).where(*taken).values(revoked_job_id=triggers.c.job_id, job_id=None, state="waiting"))
+    if trigger_ids:
+        changed(connection)
+
+
+def let_go(connection: Connection, job_id: int, trigger_ids: Sequence[int], epochs: Mapping[int, int]) -> None:
+    """Free those of the triggers that the job has stopped. A lease that is newer than the epoch given for it stays."""
+    stopped = _stopped(job_id)
+    rows = [
+        row.id
+        for part in _parts(trigger_ids)
+        for row in connection.execute(select(triggers.c.id, triggers.c.epoch).where(triggers.c.id.in_(part), stopped))
+        if row.epoch <= epochs.get(row.id, row.epoch)
+    ]
+    for part in _parts(rows):
+        _free(connection, triggers.c.id.in_(part), job_id)
+    if rows:
+        changed(connection)
+
+
+def release(connection: Connection, job_ids: Sequence[int]) -> None:
+    """Free whatever jobs that ended hold, or have yet to let go."""
+    for job_id in job_ids:
+        _free(connection, _stopped(job_id), job_id)
+    changed(connection)
 
 
 def require_lease(connection: Connection, job_id: int, trigger_id: int, epoch: int) -> None:
@@ -59,45 +116,14 @@ def require_lease(connection: Connection, job_id: int, trigger_id: int, epoch: i
         raise Fenced(f"Job {job_id} does not hold trigger {trigger_id} at epoch {epoch}.", status=409, problem="fenced")
 
 
-def claim(connection: Connection, job_id: int, project: str, queues: Sequence[str], capacity: int) -> None:
-    """Claim free triggers of the project for the job until it holds `capacity`."""
-    mine: list[str | None] = []
-    elsewhere: set[str] = set()
-    free: list[Claimable] = []
-    rows = connection.execute(
-        select(triggers.c.id, triggers.c.stream, triggers.c.job_id, triggers.c.queue)
-        .where(triggers.c.project == project, triggers.c.state != "removed")
-        .order_by(triggers.c.id)
-    )
-    for row in rows:
-        if row.job_id == job_id:
-            mine.append(row.stream)
-        elif row.job_id is None:
-            if row.queue in queues:
-                free.append(Claimable(row.id, row.stream))
-        elif row.stream is not None:
-            elsewhere.add(row.stream)
-    own = {stream for stream in mine if stream is not None}
-    chosen = choose(free, own=own, elsewhere=elsewhere, room=capacity - len(mine), idle=not mine)
-    if chosen:
-        taken = update(triggers).where(triggers.c.id.in_(chosen))
-        connection.execute(taken.values(job_id=job_id, epoch=triggers.c.epoch + 1, state="running", failure=None, revoked_job_id=None))
+def _stopped(job_id: int) -> ColumnElement[bool]:
+    return (triggers.c.job_id == job_id) | (triggers.c.revoked_job_id == job_id)
 
 
-def choose(free: Sequence[Claimable], *, own: set[str], elsewhere: set[str], room: int, idle: bool) -> list[int]:
-    """Return which free triggers a job may claim.
+def _free(connection: Connection, which: ColumnElement[bool], job_id: int) -> None:
+    connection.execute(update(triggers).where(which, triggers.c.job_id == job_id).values(job_id=None, state=_free_state))
+    connection.execute(update(triggers).where(which, triggers.c.revoked_job_id == job_id).values(revoked_job_id=None))
 
-    All triggers of one stream go to one job: those of its `own` streams always, those of streams polled `elsewhere` never, and the
-    others while there is `room`. A stream larger than any job's room goes to a job that is otherwise idle, rather than to none.
-    """
-    groups: dict[str | int, list[int]] = {}
-    for trigger in free:
-        if trigger.stream not in elsewhere:
-            groups.setdefault(trigger.stream if trigger.stream is not None else trigger.id, []).append(trigger.id)
-    chosen: list[int] = []
-    for key in sorted(groups, key=lambda key: (key not in own, groups[key][0])):
-        group = groups[key]
-        if key in own or len(group) <= room or (idle and not chosen):
-            chosen += group
-            room -= len(group)
-    return chosen
+
+def _parts(trigger_ids: Sequence[int]) -> list[Sequence[int]]:
+    return [trigger_ids[start : start + AT_ONCE] for start in range(0, len(trigger_ids), AT_ONCE)]

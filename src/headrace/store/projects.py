@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from headrace.errors import ApiRefused
 from headrace.store import kwargs, leases
 from headrace.store.database import Database
+from headrace.store.failures import FRESH
 from headrace.store.jobs import require_running
 from headrace.store.keyring import Keyring
 from headrace.store.tables import pipelines, projects, triggers
@@ -52,12 +53,14 @@ def _declare_triggers(connection: Connection, project: str, wanted: dict[str, De
     new: list[dict[str, Any]] = []
     for name, trigger in wanted.items():
         values = _values(trigger)
+        policy = {"priority": trigger.priority, "max_restarts": trigger.max_restarts}
         row = known.get(name)
         what = kwargs.named(project, name)
         same = row is not None and kwargs.unchanged(keyring, row, trigger.kwargs, what)
-        if row is not None and same and row.state != "removed" and all(getattr(row, column) == value for column, value in values.items()):
+        if row is not None and same and row.state != "removed" and _keeps(row, values):
+            _adjust(connection, row, policy)
             continue
-        values |= kwargs.sealed(keyring, trigger.kwargs, what)
+        values |= policy | kwargs.sealed(keyring, trigger.kwargs, what)
         if row is None:
             new.append({"project": project, "name": name, "declared": now, **_NEW, **values})
         else:
@@ -65,11 +68,22 @@ def _declare_triggers(connection: Connection, project: str, wanted: dict[str, De
     leases.revoke(connection, gone + [trigger_id for trigger_id, _ in changed])
     connection.execute(update(triggers).where(triggers.c.id.in_(gone)).values(state="removed"))
     for trigger_id, values in changed:
-        connection.execute(
-            update(triggers).where(triggers.c.id == trigger_id).values(state="waiting", failure=None, declared=now, **values)
-        )
+        connection.execute(update(triggers).where(triggers.c.id == trigger_id).values(**FRESH, declared=now, **values))
     if new:
         connection.execute(insert(triggers), new)
+    if new or changed:
+        leases.changed(connection)
+
+
+def _keeps(row: Row[Any], values: dict[str, Any]) -> bool:
+    return all(getattr(row, column) == value for column, value in values.items())
+
+
+def _adjust(connection: Connection, row: Row[Any], policy: dict[str, Any]) -> None:
+    """Change what does not concern whoever runs the trigger; it runs on."""
+    if not _keeps(row, policy):
+        connection.execute(update(triggers).where(triggers.c.id == row.id).values(**policy))
+        leases.changed(connection)
 
 
 _NEW = {"state": "waiting", "failures": 0, "fired": 0, "rejected": 0, "epoch": 0}

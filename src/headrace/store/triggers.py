@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Connection, Row, select
 
-from headrace.store import kwargs, leases
+from headrace.store import failures, kwargs, leases
 from headrace.store.database import Database
 from headrace.store.jobs import Jobs, require_running, touch
 from headrace.store.keyring import Keyring
 from headrace.store.tables import triggers
-from headrace.store.times import moment
-from headrace.wire.model import rfc3339
-from headrace.wire.triggers import LoadTriggers, RunTrigger, TriggerFailure, TriggersLoaded
+from headrace.wire.triggers import CleanupTriggers, FailureRecorded, LoadTriggers, RunTrigger, TriggerFailure, TriggersLoaded
 
 
 class Triggers:
@@ -34,28 +31,31 @@ class Triggers:
             require_running(connection, job_id)
             mine = (triggers.c.id.in_(trigger_ids), triggers.c.job_id == job_id)
             return [
-                _workload(row, job_id, self._database.keyring)
+                _workload(row, job_id, self._database.keyring, self._database.now())
                 for row in connection.execute(select(triggers).where(*mine).order_by(triggers.c.id))
             ]
 
-    def failure(self, job_id: int, trigger_id: int, failure: TriggerFailure) -> None:
-        """Keep why the trigger failed; the job keeps the lease, since the restart is its to make."""
-        self._database.write(lambda connection: _fail(connection, job_id, trigger_id, failure, self._database.now()))
+    def failure(self, job_id: int, trigger_id: int, failure: TriggerFailure) -> FailureRecorded:
+        """Keep why the trigger failed; answer when the job is to start it again, or that it is parked."""
+        return self._database.write(lambda connection: _fail(connection, job_id, trigger_id, failure, self._database.now()))
 
-    def cleanup(self, job_id: int, trigger_ids: Sequence[int]) -> None:
-        """Give up the job's leases on triggers that it no longer runs."""
-        self._database.write(lambda connection: _give_up(connection, job_id, trigger_ids))
+    def cleanup(self, job_id: int, gone: CleanupTriggers) -> None:
+        """Give up the job's leases on triggers that it has stopped: others may have them now."""
+        self._database.write(lambda connection: _clean_up(connection, job_id, gone))
+
+    def resume(self, trigger_id: int) -> None:
+        """Let a trigger that is parked, or waits after a failure, start at once."""
+        self._database.write(lambda connection: failures.resume(connection, trigger_id))
 
     def _load(self, connection: Connection, job_id: int, asked: LoadTriggers) -> TriggersLoaded:
         job = require_running(connection, job_id)
         touch(connection, job_id, self._database.now())
         self._jobs.sweep(connection)
-        if job.wanted == "run":
-            leases.claim(connection, job_id, job.project, asked.queues, asked.capacity)
+        self._jobs.take(connection, job, asked.capacity, asked.queues)
         return TriggersLoaded(leases=leases.held(connection, job_id), revoked=leases.revoked(connection, job_id))
 
 
-def _workload(row: Row[tuple[object, ...]], job_id: int, keyring: Keyring) -> RunTrigger:
+def _workload(row: Row[tuple[object, ...]], job_id: int, keyring: Keyring, now: int) -> RunTrigger:
     arguments, trouble = kwargs.opened(keyring, row.kwargs, kwargs.named(row.project, row.name))
     return RunTrigger(
         trigger_id=row.id,
@@ -68,22 +68,18 @@ def _workload(row: Row[tuple[object, ...]], job_id: int, keyring: Keyring) -> Ru
         epoch=row.epoch,
         log_name=f"trigger-{row.id}-job-{job_id}.log",
         backlog=row.backlog,
+        parked=row.state == "parked",
+        start_after=failures.start_after(row.retry_at, now),
+        restarts=row.restarts,
         run_id=row.run_id,
     )
 
 
-def _fail(connection: Connection, job_id: int, trigger_id: int, failure: TriggerFailure, now: int) -> None:
+def _fail(connection: Connection, job_id: int, trigger_id: int, failure: TriggerFailure, now: int) -> FailureRecorded:
     require_running(connection, job_id)
-    leases.require_lease(connection, job_id, trigger_id, failure.epoch)
-    kept = failure.model_dump(exclude={"epoch"}) | {"at": rfc3339(moment(now))}
-    connection.execute(
-        update(triggers)
-        .where(triggers.c.id == trigger_id)
-        .values(state="failed", failure=msgspec.json.encode(kept).decode(), failures=triggers.c.failures + 1)
-    )
+    return failures.record(connection, job_id, trigger_id, failure, now)
 
 
-def _give_up(connection: Connection, job_id: int, trigger_ids: Sequence[int]) -> None:
+def _clean_up(connection: Connection, job_id: int, gone: CleanupTriggers) -> None:
     require_running(connection, job_id)
-    mine = (triggers.c.id.in_(trigger_ids), triggers.c.job_id == job_id)
-    connection.execute(update(triggers).where(*mine).values(job_id=None, state="waiting"))
+    leases.let_go(connection, job_id, gone.trigger_ids, gone.epochs)

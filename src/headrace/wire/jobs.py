@@ -17,7 +17,7 @@ class RegisterJob(Wire):
     """Register a process. The same `registration_id` always answers with the same job.
 
     `replaces` is the registration id of the process's previous incarnation, when it is known to be dead: its job ends at once.
-    `log_url` is where the logs that it writes are served while it lives.
+    `log_url` is where the logs that it writes are served while it lives, `version` that of the program that it runs.
     """
 
     registration_id: str = Field(min_length=8, max_length=64)
@@ -27,6 +27,7 @@ class RegisterJob(Wire):
     project: str
     replaces: str | None = None
     log_url: str | None = Field(default=None, max_length=300, pattern=r"^http://(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$")
+    version: str | None = Field(default=None, max_length=64)
 
 
 class JobRegistered(Wire):

@@ -9,7 +9,6 @@ from pydantic import Field
 from headrace.wire.jobs import Lease
 from headrace.wire.model import Wire
 
-
 CLASSPATH = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$"
 """A module and the name of a class in it; the api never imports one."""
 
@@ -55,7 +54,8 @@ class ProjectDeclared(Wire):
 class LoadTriggers(Wire):
     """POST /execution/triggers/load: claim up to `capacity` triggers of these `queues`; all triggers of one stream come together.
 
-    Both are kept with the job: its heartbeats claim and give back by them too, until it asks with others.
+    Both are kept with the job: what the others may have is reckoned with them, and a heartbeat may be told to give back. Nothing is
+    claimed but here, so that is to be asked again and again.
     """
 
     capacity: int = Field(gt=0, le=1_000_000_000)
@@ -67,9 +67,9 @@ class TriggersLoaded(Wire):
 
     What is held and not `revoked` is to run. A trigger that is in both is given back to another job: its events are still taken, under the
     same epoch, until the job says with `CleanupTriggers` that it has stopped; nobody else gets it before. One that is only in `revoked`
-    has changed or is gone: its events are fenced from now on, and that it stopped is to be said as well. All revoked triggers of a
-    stream go together. So: stop reading, store what was resolved, advance what is confirmed, then clean up. A trigger that is held again
-    at a new epoch is not in `revoked`: it is to be stopped and started anew, without a cleanup.
+    has changed or is gone: what it resolved before may still be stored, and that it stopped is to be said as well. All that is given
+    back of a stream goes together. So: stop reading, store what was resolved, advance what is confirmed, then clean up. A trigger that is
+    held again at a new epoch is not in `revoked`: it is to be stopped and started anew, without a cleanup.
     """
 
     leases: list[Lease]

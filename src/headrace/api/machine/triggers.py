@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from headrace.api.access import StoreOf
 from headrace.api.auth import Triggerer
 from headrace.api.bodies import WireRoute
-from headrace.wire.triggers import CleanupTriggers, FetchWorkloads, LoadTriggers, TriggerFailure, TriggersLoaded, Workloads
+from headrace.wire.triggers import CleanupTriggers, FailureRecorded, FetchWorkloads, LoadTriggers, TriggerFailure, TriggersLoaded, Workloads
 
 router = APIRouter(prefix="/execution/triggers", tags=["triggers"], route_class=WireRoute)
 
@@ -26,11 +26,11 @@ def workloads(asked: FetchWorkloads, store: StoreOf, caller: Triggerer) -> Workl
 
 @router.post("/cleanup", status_code=204)
 def cleanup(gone: CleanupTriggers, store: StoreOf, caller: Triggerer) -> None:
-    """Give up leases on triggers that the job no longer runs."""
-    store.triggers.cleanup(caller.job_id, gone.trigger_ids)
+    """Give up leases on triggers that the job has stopped, so that others may have them."""
+    store.triggers.cleanup(caller.job_id, gone)
 
 
-@router.post("/{trigger_id}/failure", status_code=204)
-def failure(trigger_id: int, failed: TriggerFailure, store: StoreOf, caller: Triggerer) -> None:
-    """Keep why a trigger failed."""
-    store.triggers.failure(caller.job_id, trigger_id, failed)
+@router.post("/{trigger_id}/failure")
+def failure(trigger_id: int, failed: TriggerFailure, store: StoreOf, caller: Triggerer) -> FailureRecorded:
+    """Keep why a trigger failed; learn when to start it again, or that it is parked."""
+    return store.triggers.failure(caller.job_id, trigger_id, failed)

@@ -1,0 +1,71 @@
+"""Balancing: what `core.balance` decides, read from the tables and written to them in the transaction of a heartbeat or a load.
+
+Looking at every trigger is for when something changed. Once nobody has anything to do, that is remembered together with the mark of
+the last change, and looking whether the mark is still there is all that a heartbeat costs.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from sqlalchemy import Connection, select
+
+from headrace.core import balance
+from headrace.core.units import Job, Trigger
+from headrace.store import leases
+from headrace.store.tables import jobs, triggers
+
+LATELY = 5_000_000  # microseconds; who was not heard of for so long is given nothing new, though it is not taken for dead yet
+
+_jobs = select(jobs.c.id, jobs.c.capacity, jobs.c.queues, jobs.c.wanted, jobs.c.heartbeat).where(
+    jobs.c.state == "running", jobs.c.kind == "triggerer", jobs.c.capacity.is_not(None)
+)
+_triggers = select(
+    triggers.c.id,
+    triggers.c.stream,
+    triggers.c.queue,
+    triggers.c.priority,
+    triggers.c.job_id,
+    triggers.c.revoked_job_id,
+    (triggers.c.state == "parked").label("parked"),
+).where(triggers.c.state != "removed")
+
+
+class Balancer:
+    """Lets each job take its step. It belongs to one writer: what it remembers is asked and told in its transactions only."""
+
+    def __init__(self) -> None:
+        self._settled: dict[str, tuple[object, ...]] = {}
+
+    def step(self, connection: Connection, job_id: int, project: str, now: int, *, claiming: bool) -> None:
+        """Let the job give back what it is to and, where it is `claiming`, take what it may."""
+        seen = leases.version(connection)
+        if self._settled.get(project) == seen:
+            return
+        found = balance.step(_read_triggers(connection, project), _read_jobs(connection, project, now), job_id)
+        if found.claim and claiming:
+            leases.claim(connection, job_id, found.claim, now)
+        if found.give_back:
+            leases.give_back(connection, job_id, found.give_back)
+        if found.settled:
+            self._settled[project] = seen
+
+
+def unserved(connection: Connection, now: int) -> set[int]:
+    """Return the triggers that wait for a job that serves their queue and has room, where no running job does."""
+    waiting = select(triggers.c.project).where(triggers.c.state == "waiting").distinct()
+    found: set[int] = set()
+    for project in connection.execute(waiting).scalars().all():
+        there = [job._replace(listening=True) for job in _read_jobs(connection, project, now)]
+        found.update(balance.unserved(_read_triggers(connection, project), there))
+    return found
+
+
+def _read_triggers(connection: Connection, project: str) -> list[Trigger]:
+    return [Trigger._make(row) for row in connection.execute(_triggers.where(triggers.c.project == project))]
+
+
+def _read_jobs(connection: Connection, project: str, now: int) -> list[Job]:
+    return [
+        Job(row.id, row.capacity, frozenset(msgspec.json.decode(row.queues)), row.wanted != "run", abs(now - row.heartbeat) <= LATELY)
+        for row in connection.execute(_jobs.where(jobs.c.project == project).order_by(jobs.c.id))
+    ]
