@@ -13,7 +13,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import create_engine
 
 from headrace.errors import ResourceError, SchemaError, SettingsError, StorageBusy, StorageFull
-from headrace.store import Store, database, open_store, schema
+from headrace.store import Store, engines, open_store, schema
 from headrace.store.tables import metadata
 from store_kit import event, holder, opened
 
@@ -47,7 +47,7 @@ def test_a_database_keeps_what_it_has_and_who_it_is(tmp_path: Path) -> None:
 
 
 def test_commits_are_synced_to_the_disk_through_a_write_ahead_log(tmp_path: Path) -> None:
-    readers, writer = database.engines(database.parsed(url(tmp_path)))
+    readers, writer = engines.engines(engines.parsed(url(tmp_path)))
     with writer.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar_one() == "wal"
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar_one() == 2
@@ -107,7 +107,7 @@ def test_a_url_of_no_known_database_is_a_wrong_setting(wrong: str) -> None:
 
 
 def test_a_database_held_by_another_process_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.store.database.BUSY_TIMEOUT_MS", 10)
+    monkeypatch.setattr("headrace.store.sqlite.BUSY_TIMEOUT_MS", 10)
     with opened("sqlite", tmp_path) as store:
         held = sqlite3.connect(tmp_path / "headrace.db", isolation_level=None)
         held.execute("BEGIN IMMEDIATE")

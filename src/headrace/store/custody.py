@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import msgspec
@@ -38,7 +39,7 @@ NONE = dict.fromkeys((*ANSWERS, *SETTLED, "redriven"), 0)
 BEFORE_ALL = b"p"  # sorts before the key of every position
 
 _holders = select(triggers.c.id, triggers.c.job_id, triggers.c.epoch).where(among(triggers.c.id, "ids"))
-_crew = select(crews.c.id, crews.c.triggers).where(among(crews.c.triggers, "sets"))
+_crew = select(crews.c.id, crews.c.digest).where(among(crews.c.digest, "digests"))
 _any_kept = select(backlog.c.number).limit(1)
 _stretch = (
     select(backlog.c.number, backlog.c.trigger_id, backlog.c.answer)
@@ -227,9 +228,10 @@ def _crew_text(owed: Sequence[int]) -> str:
 
 def _crews(connection: Connection, sets: set[str]) -> dict[str, int]:
     """Return the crews by their triggers, making those that are new."""
-    found = {row.triggers: row.id for row in connection.execute(_crew, {"sets": list(sets)})}
-    new = [text for text in sets if text not in found]
+    digests = {blake2b(text.encode(), digest_size=16).digest(): text for text in sets}
+    found = {digests[row.digest]: row.id for row in connection.execute(_crew, {"digests": list(digests)})}
+    new = {digest: text for digest, text in digests.items() if text not in found}
     if new:
-        connection.execute(insert(crews), [{"triggers": text} for text in new])
-        found |= {row.triggers: row.id for row in connection.execute(_crew, {"sets": new})}
+        connection.execute(insert(crews), [{"triggers": text, "digest": digest} for digest, text in new.items()])
+        found |= {digests[row.digest]: row.id for row in connection.execute(_crew, {"digests": list(new)})}
     return found

@@ -205,7 +205,8 @@ crews = Table(
     "crews",
     metadata,
     Column("id", Number, primary_key=True),
-    Column("triggers", Text, nullable=False, unique=True),
+    Column("triggers", Text, nullable=False),
+    Column("digest", LargeBinary, nullable=False, unique=True),  # of `triggers`, which may be longer than an index of PostgreSQL takes
 )
 
 crew_reads = Table(

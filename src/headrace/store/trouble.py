@@ -80,7 +80,7 @@ def _by_postgresql(state: str, where: str) -> HeadraceError | None:
         return StorageFull(f"{_TAKES_NO_MORE[state]}: {where} takes no more.", hint="Mend it at the server; nothing is lost meanwhile.")
     if state == "42501":
         return ResourceError(f"The database {where} does not allow it to this user.", hint="Make the user the owner of the database.")
-    if state.startswith("22"):
+    if state.startswith(("22", "54")):
         return _not_storable()
     return None
 
@@ -103,8 +103,8 @@ def _without_state(error: DBAPIError, url: URL) -> HeadraceError | None:
 
 
 def _not_storable() -> HeadraceError:
-    what = "The database cannot hold one of these values: a text with a NUL in it, or a number of more than 64 bits."
-    return ApiRefused(what, hint="Send it without.", status=422, problem="invalid")
+    what = "The database cannot hold one of these values: a text with a NUL in it or too long for a name, or a number of more than 64 bits."
+    return ApiRefused(what, hint="Send it without, or shorter.", status=422, problem="invalid")
 
 
 @contextmanager

@@ -1,6 +1,8 @@
-"""What leases are balanced by: capacities, queues, priorities, restarts."""
+"""What leases are balanced by: capacities, queues, priorities, restarts. Crews are told apart by a digest, so that they may be large."""
 
 from __future__ import annotations
+
+from hashlib import blake2b
 
 import sqlalchemy as sa
 from alembic import op
@@ -26,10 +28,33 @@ def upgrade() -> None:
     op.add_column("jobs", sa.Column("queues", sa.Text(), server_default='["default"]', nullable=False))
     op.add_column("jobs", sa.Column("log_url", sa.Text()))
     op.add_column("jobs", sa.Column("version", sa.Text()))
+    _name_crews_by_digest()
+
+
+def _name_crews_by_digest() -> None:
+    op.add_column("crews", sa.Column("digest", sa.LargeBinary()))
+    crews = sa.table("crews", sa.column("id"), sa.column("triggers"), sa.column("digest", sa.LargeBinary()))
+    bind = op.get_bind()
+    for row in bind.execute(sa.select(crews.c.id, crews.c.triggers)).all():
+        digest = blake2b(row.triggers.encode(), digest_size=16).digest()
+        bind.execute(sa.update(crews).where(crews.c.id == row.id).values(digest=digest))
+    on_postgresql = bind.dialect.name == "postgresql"
+    if on_postgresql:  # a database that was here before went back without it
+        op.execute("ALTER TABLE crews DROP CONSTRAINT IF EXISTS uq_crews_triggers")
+    with op.batch_alter_table("crews") as altered:
+        altered.alter_column("digest", existing_type=sa.LargeBinary(), nullable=False)
+        if not on_postgresql:
+            altered.drop_constraint("uq_crews_triggers", type_="unique")
+        altered.create_unique_constraint("uq_crews_digest", ["digest"])
 
 
 def downgrade() -> None:
-    """Take them away again."""
+    """Take them away again. On PostgreSQL crews stay without a constraint: some may be too large for one."""
+    with op.batch_alter_table("crews") as crews:
+        crews.drop_constraint("uq_crews_digest", type_="unique")
+        crews.drop_column("digest")
+        if op.get_bind().dialect.name == "sqlite":
+            crews.create_unique_constraint("uq_crews_triggers", ["triggers"])
     with op.batch_alter_table("jobs") as jobs:
         for name in ("capacity", "queues", "log_url", "version"):
             jobs.drop_column(name)
