@@ -1,0 +1,148 @@
+"""`headrace runs`: the runs of the pipelines; `headrace runs list|show|start|cancel|result`: those of the tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import uuid4
+
+import msgspec
+import typer
+
+from headrace.cli import look
+from headrace.cli.console import out
+from headrace.cli.options import ApiUrl, AsJson, Home, Limit, Project
+from headrace.cli.tables import ago, show, show_json
+from headrace.client.task_runs import TaskRunsClient
+from headrace.errors import PipelineError, UsageError
+from headrace.settings import Settings, read_settings
+from headrace.wire.deferred import StartTask, TaskRun, TaskRunIs, TaskRunState
+
+LISTED = 20
+
+group = typer.Typer(
+    help="List the runs of the pipelines. With a command: list, look at, start or cancel the runs of the tasks.",
+    epilog='Example: [bold]headrace runs start score --args \'{"day": "2013-01-01"}\'[/bold]',
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="rich",
+)
+
+Id = Annotated[str, typer.Argument(help="Its id, as `headrace runs list` shows it.", metavar="ID")]
+State = Annotated[TaskRunState | None, typer.Option("--state", help="Only those in this state.", show_default=False)]
+Task = Annotated[str | None, typer.Option("--task", help="Only those of this task.", show_default=False)]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the group to `app`."""
+    app.add_typer(group, name="runs", rich_help_panel="Looking")
+
+
+@group.callback(invoke_without_command=True)
+def runs(context: typer.Context, api_url: ApiUrl = None, limit: Limit = LISTED, json: AsJson = False) -> None:
+    """List the newest runs of the pipelines. With a command: the runs of the tasks."""
+    if context.invoked_subcommand is None:
+        look.runs(api_url, limit, json)
+    elif api_url is not None or json or limit != LISTED:
+        raise UsageError("Options belong behind the command.", hint=f"Like this: headrace runs {context.invoked_subcommand} --json")
+
+
+@group.command("list", epilog="Example: [bold]headrace runs list --state deferred[/bold]")
+def list_runs(api_url: ApiUrl = None, state: State = None, task: Task = None, limit: Limit = LISTED, json: AsJson = False) -> None:
+    """List the runs of the tasks: in which state each is, and what it waits for."""
+    with TaskRunsClient(read_settings(api_url=api_url).url) as client:
+        found = client.runs(limit=limit, state=state, task=task)
+    if json:
+        show_json(found)
+        return
+    show(
+        ["~id", "task", "state", "#attempt", "~waits for", "changed", "!error"],
+        [(r.run_id, r.task, r.state, r.attempt, _waits(r), ago(r.changed), (r.error or "").partition("\n")[0]) for r in found.runs],
+        empty="No such run of a task: start one with `headrace runs start TASK --args JSON`.",
+    )
+
+
+@group.command("show", epilog="Example: [bold]headrace runs show 6f1c3a52 --json[/bold]")
+def show_run(id: Id, api_url: ApiUrl = None, json: AsJson = False) -> None:
+    """Show one run of a task: its arguments, what it waits for, its result or what it failed with."""
+    with TaskRunsClient(read_settings(api_url=api_url).url) as client:
+        run = client.run(id)
+    if json:
+        show_json(run)
+        return
+    moments = {"created": ago(run.created), "changed": ago(run.changed)}
+    facts: dict[str, Any] = run.model_dump(mode="json", exclude={"error", "callbacks"}) | moments | {"waits_for": _waits(run)}
+    show(["what", "~value"], [(name, None if value is None else str(value)) for name, value in facts.items()], empty="")
+    if run.error:
+        out.print(run.error, markup=False)
+
+
+@group.command("start", epilog='Example: [bold]headrace runs start score --args \'{"day": "2013-01-01"}\'[/bold]')
+def start(
+    task: Annotated[str, typer.Argument(help="The task, as the project file names it.", metavar="TASK")],
+    args: Annotated[str, typer.Option("--args", help="Its arguments: a JSON object.", metavar="JSON")] = "{}",
+    id: Annotated[str | None, typer.Option("--id", help="An id of your own: the same id is the same run.", show_default=False)] = None,
+    project: Project = None,
+    api_url: ApiUrl = None,
+    home: Home = None,
+    json: AsJson = False,
+) -> None:
+    """Start a run of a task."""
+    from headrace.wiring import read_project  # late: it imports user code
+
+    settings = read_settings(project=project, api_url=api_url, home=home)
+    declared = read_project(settings)
+    if task not in declared.tasks:
+        raise UsageError(f"The project has no task {task!r}.", hint=f"There are: {', '.join(declared.tasks) or 'none'}.")
+    request = declared.tasks[task].request(id or str(uuid4()), _arguments(args))
+    with TaskRunsClient(settings.url, key=_key(settings)) as client:
+        _tell(client.start(StartTask(project=declared.name, **request.model_dump())), json=json)
+
+
+@group.command("cancel", epilog="Example: [bold]headrace runs cancel 6f1c3a52[/bold]")
+def cancel(id: Id, api_url: ApiUrl = None, home: Home = None, json: AsJson = False) -> None:
+    """Cancel a run of a task, wherever it is; what it waits for is given up too."""
+    settings = read_settings(api_url=api_url, home=home)
+    with TaskRunsClient(settings.url, key=_key(settings)) as client:
+        _tell(client.cancel(id), json=json)
+
+
+@group.command("result", epilog="Example: [bold]headrace runs result 6f1c3a52 | jq .rows[/bold]")
+def result(id: Id, api_url: ApiUrl = None) -> None:
+    """Print the result of a run as JSON, for programs; fail where it has none."""
+    with TaskRunsClient(read_settings(api_url=api_url).url) as client:
+        run = client.run(id)
+    if run.state != "succeeded":
+        why = f": {run.error}" if run.error else ""
+        raise PipelineError(f"The run {id} is {run.state}{why}", hint=f"See: headrace runs show {id}")
+    out.print(run.result or "null", markup=False)
+
+
+def _arguments(text: str) -> Mapping[str, Any]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"--args is not a JSON object: {error}", hint='Like this: --args \'{"day": "2013-01-01"}\'') from error
+
+
+def _tell(run: TaskRunIs, *, json: bool) -> None:
+    if json:
+        show_json(run)
+    else:
+        out.print(f"{run.run_id} is {run.state}.", markup=False)
+
+
+def _waits(run: TaskRun) -> str | None:
+    if run.waits_for is None:
+        return None
+    name = run.waits_for.classpath.rpartition(".")[2]
+    until = f" until {run.timeout:%Y-%m-%d %H:%M:%S} UTC" if run.timeout else ""
+    return f"{name} ({run.waits_for.state}){until}"
+
+
+def _key(settings: Settings) -> str:
+    """Return the deployment key: the one that is set, or the one that `home` keeps; none is made here."""
+    kept: Path = settings.home / "key"
+    if not settings.key and not kept.is_file():
+        raise UsageError("This needs the deployment key of the api.", hint="Set HEADRACE_KEY, or name the api's --home.")
+    return settings.key or settings.with_key().key
