@@ -54,6 +54,7 @@ class Settings(BaseSettings):
     stuck_timeout: Annotated[float, Field(gt=0)] = Field(
         default=60.0, description="seconds for which a trigger may block its runner before that is ended and started again"
     )
+    task_slots: int = Field(default=4, ge=1, description="how many task runs a worker does at a time")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "text", "json"] = Field(default="auto", description="auto: text at a terminal, JSON lines elsewhere")
     log_store: Path | None = Field(default=None, description="folder of triggers' and runs' logs, shared by all hosts; default: in `home`")

@@ -131,6 +131,31 @@ def run_pipelines(settings: Settings) -> None:
         run_pipeline(project, options, stop)
 
 
+def run_worker(settings: Settings) -> None:
+    """Run the project's tasks until SIGINT or SIGTERM."""
+    from headrace.client.deferred import WorkerClient
+    from headrace.engine.execution import Surroundings
+    from headrace.engine.worker import Worker
+    from headrace.logs.serving import serving_in_thread
+    from headrace.pipeline.task_session import TaskSession
+
+    project = read_project(settings)
+    home = settings.home.absolute()
+    _make_folder(home)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    functions = [task.function for task in project.tasks.values()]
+    with (
+        serving_in_thread(_logs(settings)) as log_url,
+        WorkerClient(settings.url, key=settings.key) as client,
+        TaskSession(f"{project.name} tasks", master=settings.master, work=home / "spark-worker", functions=functions) as session,
+    ):
+        around = Surroundings(project.name, home / "tables", session)
+        worker = Worker(client, project.tasks, around, next_registration=lambda: uuid4().hex, capacity=settings.task_slots)
+        worker.run(_registration("worker", project.name, log_url), stop)
+
+
 def _logs(settings: Settings) -> Serving:
     """Return what this process serves of its logs, and to whom."""
     from headrace.logs.serving import Serving

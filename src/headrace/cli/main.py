@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli import audit, dead_letters, demo, init, logs, look, processes, send
+from headrace.cli import audit, dead_letters, demo, init, logs, look, processes, runs, send, worker
 from headrace.cli.console import fail
 from headrace.errors import HeadraceError, UsageError
 
@@ -23,8 +23,10 @@ app = typer.Typer(
 )
 init.add_to(app)
 processes.add_to(app)
+worker.add_to(app)
 demo.add_to(app)
 look.add_to(app)
+runs.add_to(app)
 logs.add_to(app)
 send.add_to(app)
 audit.add_to(app)

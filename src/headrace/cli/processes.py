@@ -54,10 +54,11 @@ def standalone(
 async def _standalone(settings: Settings) -> None:
     from headrace.wiring import read_project  # late: it imports user code
 
-    name = read_project(settings).name
+    project = read_project(settings)
+    name = project.name
     async with Stack(settings, notice=lambda text: err.print(f"[yellow]![/] {escape(text)}")) as stack:
         out.print(f"Project [bold]{escape(name)}[/]: starting api, triggerer and pipeline …")
-        await stack.start()
+        await stack.start(*([stack.worker()] if project.tasks else []))
         out.print(f"[bold green]✓[/] running. Status page: [link]{stack.url}[/link]   logs: {escape(str(stack.logs))}   Ctrl-C stops.")
         await until_told_to_stop(stack.failed)
         out.print("Stopping: what was read is stored first …")

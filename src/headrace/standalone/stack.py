@@ -68,6 +68,10 @@ class Stack:
         for spec in (self._spec("triggerer"), self._spec("pipeline"), *more):
             await self.fleet.start(spec)
 
+    def worker(self) -> ChildSpec:
+        """Return how to start the process that runs tasks, for a project that has some."""
+        return self._spec("worker")
+
     async def failed(self) -> None:
         """Wait until a process fails for good, and raise that."""
         await self.fleet.failed()
@@ -103,6 +107,7 @@ def child_environment(settings: Settings) -> dict[str, str]:
         "API_TIMEOUT": settings.api_timeout,
         "JOB_TIMEOUT": settings.job_timeout,
         "STUCK_TIMEOUT": settings.stuck_timeout,
+        "TASK_SLOTS": settings.task_slots,
         "LOG_LEVEL": settings.log_level,
         "DEBUG": settings.debug,
     }
