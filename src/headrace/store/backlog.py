@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row, bindparam, delete, select, update
 from headrace.errors import Fenced
 from headrace.store import leases
 from headrace.store.database import Database
-from headrace.store.dialects import among
+from headrace.store.dialects import LITTLE_BY_LITTLE, among
 from headrace.store.jobs import require_running
 from headrace.store.letters import Redriven, settle_redriven
 from headrace.store.tables import backlog, custody, lanes, spills, triggers
@@ -69,7 +69,8 @@ class Backlog:
                 raise Fenced(f"Job {job_id} does not hold trigger {trigger_id}.", status=409, problem="fenced")
             items: list[BacklogItem] = []
             size = 0
-            with connection.execute(_waiting.limit(min(limit, MOST_ITEMS)), {"trigger": trigger_id, "after": after}) as found:
+            most = _waiting.limit(min(limit, MOST_ITEMS))
+            with connection.execute(most, {"trigger": trigger_id, "after": after}, execution_options=LITTLE_BY_LITTLE) as found:
                 for kept in found:
                     size += len(kept.raw)
                     if items and size > MOST_BYTES:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ARRAY, BigInteger, ColumnElement, Connection, Executable, Table, bindparam, cast, func, insert, literal, select
@@ -18,6 +18,9 @@ from sqlalchemy.types import Boolean
 
 FEW = 8
 """Up to so many rows are inserted by statements: a COPY is one more round trip."""
+
+LITTLE_BY_LITTLE = {"stream_results": True, "max_row_buffer": 50}
+"""Options of a query whose rows may be large: PostgreSQL's driver would fetch all of them before the first is seen."""
 
 Rows = Sequence[Mapping[str, Any]]
 Excluded = ReadOnlyColumnCollection[str, KeyedColumnElement[Any]]
@@ -74,6 +77,13 @@ def _by_json_each(element: has_number, compiler: SQLCompiler, **other: Any) -> s
 def _by_containment(element: has_number, compiler: SQLCompiler, **other: Any) -> str:
     column, number = element.clauses
     return compiler.process(cast(column, JSONB).contains(func.to_jsonb(number)), **other)
+
+
+def driver_rows(connection: Connection, query: Executable, step: int) -> Iterator[Sequence[tuple[Any, ...]]]:
+    """Yield the rows of a query as the driver gives them, `step` at a time, and never more of them in memory."""
+    with connection.execute(query, execution_options=LITTLE_BY_LITTLE) as result:
+        while rows := result.cursor_strategy.fetchmany(result, result.cursor, step):
+            yield rows
 
 
 class Upsert:

@@ -15,6 +15,7 @@ from headrace.errors import Fenced
 from headrace.store.appending import HEAD, Prepared, append, prepare
 from headrace.store.bell import Bell
 from headrace.store.database import Database
+from headrace.store.dialects import driver_rows
 from headrace.store.tables import events, firings, meta, triggers
 from headrace.store.times import moment
 from headrace.wire.events import BatchStored, EventBatch, LogHead
@@ -90,15 +91,15 @@ def _head(connection: Connection) -> int:
 def _events(connection: Connection, after: int, to: int, limit: int) -> pa.Table:
     """Return the events without their firings, as the driver gives them: a row object for each would cost more than all the rest."""
     query = select(*_COLUMNS).where(events.c.seq > after, events.c.seq <= to).order_by(events.c.seq).limit(limit)
-    cursor = connection.execute(query).cursor
     batches: list[pa.RecordBatch] = []
     size = 0
-    while size < MOST_PAYLOAD and (rows := cursor.fetchmany(STEP)):
+    for rows in driver_rows(connection, query, STEP):
         columns = zip(zip(*rows, strict=True), _EVENT_SCHEMA.types, strict=True)
         batch = pa.RecordBatch.from_arrays([pa.array(column, type=kind) for column, kind in columns], schema=_EVENT_SCHEMA)
         batches.append(batch)
         size += batch.column("payload").nbytes
-    cursor.close()
+        if size >= MOST_PAYLOAD:
+            break
     return pa.Table.from_batches(batches, schema=_EVENT_SCHEMA)
 
 
