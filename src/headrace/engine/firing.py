@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncGenerator, AsyncIterator, Hashable
 from uuid import uuid4
 
 import msgspec
@@ -15,18 +15,31 @@ from headrace.engine.sealer import event_item
 from headrace.streams.backlog import Backlog
 from headrace.streams.hub import Origin, SharedStreamManager
 from headrace.triggers.base import BaseEventTrigger, BaseTrigger, has_acks, stream_name
-from headrace.triggers.event import TriggerEvent
+from headrace.triggers.event import RunFailed, TriggerEvent
 from headrace.wire.events import DeadLetterItem
 
 log = structlog.get_logger(__name__)
 
 
 class Firing:
-    """Runs one trigger. `subscribe` at once, then `run`; to start again after a failure, do both again."""
+    """Runs one trigger. `subscribe` at once, then `run`; to start again after a failure, do both again.
 
-    __slots__ = ("_backlog", "_events", "_hub", "_index", "_origin", "_outbox", "_trigger", "key", "running")
+    With `run_id` a task run waits for it: one event is what it waits for, and there will be one.
+    """
 
-    def __init__(self, running: Running, trigger: BaseTrigger, hub: SharedStreamManager, outbox: Outbox, backlog: Backlog) -> None:
+    __slots__ = ("_backlog", "_events", "_hub", "_index", "_origin", "_outbox", "_run_id", "_trigger", "key", "running")
+
+    def __init__(
+        self,
+        running: Running,
+        trigger: BaseTrigger,
+        hub: SharedStreamManager,
+        outbox: Outbox,
+        backlog: Backlog,
+        *,
+        run_id: str | None = None,
+    ) -> None:
+        self._run_id = run_id
         self.running = running
         self._trigger = trigger
         self._hub = hub
@@ -60,6 +73,9 @@ class Firing:
         """Put whatever the trigger yields into the outbox, until it returns or raises."""
         if self._events is None:
             raise RuntimeError("subscribe comes before run")
+        if self._run_id is not None:
+            self._outbox.put(self._pending(await _first(self._events)))
+            return
         async for event in self._events:
             self._outbox.put(self._pending(event))
             await self._outbox.room()
@@ -74,11 +90,12 @@ class Firing:
             log.warning("trigger raised", trigger=self.running.name, attempts=attempts, error=f"{type(error).__name__}: {error}")
         return attempts
 
-    async def leave(self) -> None:
-        """Leave the stream and let the trigger release what it holds."""
+    async def leave(self, *, dropped: bool = False) -> None:
+        """Leave the stream and let the trigger release what it holds: one that a run waits for only when it is `dropped`."""
         if self.key is not None:
             await self._hub.unsubscribe(self.trigger_id, self.key)
-        await self._trigger.cleanup()
+        if self._run_id is None or dropped:
+            await self._trigger.cleanup()
 
     def _pending(self, event: TriggerEvent) -> Pending:
         """Return the item to store. An event that cannot be JSON fails by itself, never the trigger."""
@@ -100,6 +117,8 @@ class Firing:
             lane, position = origin or (None, None)
             return Pending(event_item(sealed, payload, trigger_ids, stream=stream, lane=lane, position=position), seq)
         except (TypeError, ValueError) as error:
+            if self._run_id is not None:
+                return self._pending(RunFailed(f"What the trigger fired cannot be written as JSON: {error}"))
             log.error("event cannot be stored, kept as a dead letter", trigger=self.running.name, id=name, error=str(error))
             if seq is not None:
                 self._hub.mark_rejected(seq)
@@ -121,3 +140,14 @@ class Firing:
         self._index = self._index + 1 if origin == self._origin else 0
         self._origin = origin
         return f"{self.running.name}/{origin.lane}/{origin.position}/{self._index}"
+
+
+async def _first(events: AsyncIterator[TriggerEvent]) -> TriggerEvent:
+    """Return the first event, and close what gives them; where there is none, one that fails the run that waits."""
+    try:
+        async for event in events:
+            return event
+        return RunFailed("The trigger ended without firing.")
+    finally:
+        if isinstance(events, AsyncGenerator):
+            await events.aclose()

@@ -72,12 +72,12 @@ class Keeper:
             self._turning = False
             self._follow(self._replace(turn, error))
 
-    async def stop(self) -> None:
-        """Let the trigger end, and release what it holds."""
+    async def stop(self, *, dropped: bool = False) -> None:
+        """Let the trigger end, and release what it holds; `dropped`: nothing waits on it any more."""
         self._ending = True
         if self._task is not None:
             await self._ended(self._task)
-        await self._leave()
+        await self._leave(dropped=dropped)
 
     @property
     def _running(self) -> Running:
@@ -130,8 +130,8 @@ class Keeper:
         if stubborn:
             log.error("the filter does not end although it was cancelled; it is left behind", trigger=self._running.name)
 
-    async def _leave(self) -> None:
-        await asyncio.Task(Marked(self._firing.leave(), self._pulse, self._running), name=self._running.name)
+    async def _leave(self, *, dropped: bool = False) -> None:
+        await asyncio.Task(Marked(self._firing.leave(dropped=dropped), self._pulse, self._running), name=self._running.name)
 
 
 def _why(turn: asyncio.Task[None]) -> Exception | None:

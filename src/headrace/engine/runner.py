@@ -105,15 +105,15 @@ class Runner:
             for key in keys:
                 self.hub.release(key)
 
-    async def stop(self, trigger_ids: Iterable[int], *, again: Iterable[int] = ()) -> None:
+    async def stop(self, trigger_ids: Iterable[int], *, again: Iterable[int] = (), dropped: Sequence[int] = ()) -> None:
         """Stop these triggers here; those that are to start `again` at once stay registered, so that nothing passes them by.
 
-        What a stream owes when the last of its triggers stops stays with the broker.
+        What a stream owes when the last of its triggers stops stays with the broker. On those that are `dropped` nothing waits any more.
         """
         stopping = list(trigger_ids)
         gone = set(stopping) - set(again)
         await _ended([self._loading.pop(one) for one in stopping if one in self._loading])
-        await _together([self._keepers.pop(one).stop() for one in stopping if one in self._keepers])
+        await _together([self._keepers.pop(one).stop(dropped=one in dropped) for one in stopping if one in self._keepers])
         ended = {self._keys[one] for one in gone if one in self._keys}
         for trigger_id in gone:
             await self._leave(trigger_id)
@@ -149,7 +149,7 @@ class Runner:
                 if isinstance(trigger, WatchTrigger):
                     return _Made(workload, trigger.shared_stream_key(), watch=trigger)
                 backlog = ApiBacklog(self._api, workload.trigger_id, self._leases.epoch)
-                firing = Firing(running, trigger, self.hub, self._outbox, backlog)
+                firing = Firing(running, trigger, self.hub, self._outbox, backlog, run_id=workload.run_id)
         except Exception as error:  # a user's trigger may raise anything: it is reported, and what is for it is kept
             return _Made(workload, error=error)
         return _Made(workload, firing.key, firing=firing)

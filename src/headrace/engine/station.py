@@ -92,7 +92,7 @@ class Station:
             await self._within(_HANDOVER, runner, gone)
         stopped = leases.epochs([*gone, *(one for one in held.cleanup if one not in gone)])
         if stop:
-            await runner.stop(stop, again=start)
+            await runner.stop(stop, again=start, dropped=held.dropped)
         leases.replace(now)
         workloads = Workloads.model_validate_json(held.workloads).workloads if held.workloads else []
         if workloads:

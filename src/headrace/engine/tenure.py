@@ -165,7 +165,9 @@ class Tenure:
         self.epochs = {one: epoch for one, epoch in held.items() if one in got or self.epochs.get(one) == epoch}
         self._log.info("triggers held", triggers=len(self.epochs), new=len(workloads), revoked=len(loaded.revoked))
         encoded = Workloads(workloads=workloads).model_dump_json().encode() if workloads else b""
-        await self._runner.link.send(Held(self.epochs, encoded, loaded.revoked, {}))
+        leased = {lease.trigger_id for lease in loaded.leases}
+        dropped = [one for one in loaded.revoked if one not in leased]
+        await self._runner.link.send(Held(self.epochs, encoded, loaded.revoked, {}, dropped))
 
     async def _tell_backlogs(self, backlogs: dict[int, int]) -> None:
         if backlogs:

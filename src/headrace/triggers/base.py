@@ -28,7 +28,11 @@ class BaseTrigger(ABC):
         """Yield a trigger event whenever the trigger fires; an async generator."""
 
     async def cleanup(self) -> None:
-        """Release what the trigger holds; called when it is no longer needed here."""
+        """Release what the trigger holds; called when it is no longer needed here.
+
+        For a trigger that a task run waits for: when nothing waits on it any more, since it fired, its time is up or the run was cancelled.
+        Never when it only moves to another triggerer: so this is the place to cancel what was submitted elsewhere.
+        """
         return
 
     def __repr__(self) -> str:

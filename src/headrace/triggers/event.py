@@ -9,6 +9,8 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
+from headrace.core.deferral import RUN_FAILED, RUN_SKIPPED, RUN_SUCCEEDED
+
 
 class TriggerEvent(Struct, frozen=True):
     """What a trigger makes of a raw event. `payload` must be JSON; what else is given goes into the event, else Headrace fills it in."""
@@ -19,6 +21,42 @@ class TriggerEvent(Struct, frozen=True):
     occurred: datetime | None = None
     follows: str | None = None
     type: str | None = None
+    source: str | None = None
+
+
+class RunSucceeded(TriggerEvent, frozen=True):
+    """Ends the task run that waits for the trigger, in place: it has succeeded, and `payload` is its result. No worker is used."""
+
+    payload: Any = None
+    id: str | None = None
+    subject: str | None = None
+    occurred: datetime | None = None
+    follows: str | None = None
+    type: str | None = RUN_SUCCEEDED
+    source: str | None = None
+
+
+class RunFailed(TriggerEvent, frozen=True):
+    """Ends the task run that waits for the trigger, in place: it has failed, and `payload` says why."""
+
+    payload: Any = None
+    id: str | None = None
+    subject: str | None = None
+    occurred: datetime | None = None
+    follows: str | None = None
+    type: str | None = RUN_FAILED
+    source: str | None = None
+
+
+class RunSkipped(TriggerEvent, frozen=True):
+    """Ends the task run that waits for the trigger, in place: there is nothing to do, and `payload` says why."""
+
+    payload: Any = None
+    id: str | None = None
+    subject: str | None = None
+    occurred: datetime | None = None
+    follows: str | None = None
+    type: str | None = RUN_SKIPPED
     source: str | None = None
 
 
