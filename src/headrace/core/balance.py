@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from headrace.core.units import Job, Trigger, Unit, units
+from headrace.core.units import Job, Trigger, Unit, by_claim, units
 
 LEAST = 8  # units; a few streams change hands in one step
 
@@ -159,8 +159,8 @@ class _Plan:
             found = self._next_move(giver, left)
             if found is None:
                 break
-            unit, taker = found
-            left.remove(unit)
+            place, taker = found
+            unit = left.pop(place)
             giver.add(unit, -1)
             taker.add(unit)
             moving.append(unit)
@@ -168,14 +168,15 @@ class _Plan:
             load.units, load.size = count, size
         return moving
 
-    def _next_move(self, giver: _Load, left: Sequence[Unit]) -> tuple[Unit, _Load] | None:
+    def _next_move(self, giver: _Load, left: Sequence[Unit]) -> tuple[int, _Load] | None:
+        """Return the place of the smallest unit that is to move, and to whom."""
         over = giver.size > giver.job.capacity
         for taker in sorted(self._takers, key=self._price):
             if taker is giver or not (over or taker.gains_over(giver)):
                 continue
-            unit = next((unit for unit in left if taker.has_room(unit) and taker.job.serves(unit)), None)
-            if unit is not None:
-                return unit, taker
+            place = next((at for at, unit in enumerate(left) if taker.has_room(unit) and taker.job.serves(unit)), None)
+            if place is not None:
+                return place, taker
         return None
 
     def _would_leave(self, giver: _Load, moving: Sequence[Unit]) -> bool:
@@ -187,12 +188,12 @@ class _Plan:
             giver.add(unit, -1)
         targets: list[tuple[Unit, _Load]] = []
         homeless: list[Unit] = []
-        gone = {id(unit) for unit in moving}
-        again = sorted([*self._pending, *moving], key=lambda unit: (-unit.priority, unit.order))
+        gone = {unit.order for unit in moving}
+        again = sorted([*self._pending, *moving], key=by_claim)
         self._assign(again, targets, homeless)
         for load, count, size in before:
             load.units, load.size = count, size
-        back = any((id(unit) in gone or unit.leaving) and target.job.id == unit.holder for unit, target in targets)
+        back = any((unit.order in gone or unit.leaving) and target.job.id == unit.holder for unit, target in targets)
         return len(homeless) <= len(self.homeless) and not back
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 
@@ -33,34 +32,22 @@ class Job(NamedTuple):
         return unit.queues <= self.queues
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """Triggers that go together.
+class Unit(NamedTuple):
+    """Triggers that go together: `size` of them, of which the one with the id `order` was declared first.
 
-    `stopping` are the jobs that have yet to say that they let go of some of it; it is `leaving` where its holder was told to give it back.
+    `stopping` are the jobs that have yet to say that they let go of some of it; it is `leaving` where its holder was told to give it back,
+    and `idle` where nothing of it would run. There is one for each trigger that polls alone, so it is made to be made quickly.
     """
 
+    order: int
+    size: int
     triggers: tuple[Trigger, ...]
     queues: frozenset[str]
     priority: int
     holder: int | None
     stopping: frozenset[int]
     leaving: bool
-
-    @property
-    def order(self) -> int:
-        """What was declared first goes first."""
-        return self.triggers[0].id
-
-    @property
-    def size(self) -> int:
-        """How many triggers it is."""
-        return len(self.triggers)
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing of it would run."""
-        return all(trigger.parked for trigger in self.triggers)
+    idle: bool
 
     def ids(self) -> list[int]:
         """Return its triggers, in the order in which they were declared."""
@@ -75,30 +62,42 @@ class Unit:
         return [trigger.id for trigger in self.triggers if trigger.holder is None and trigger.stopping in (None, job_id)]
 
 
+NOBODY: frozenset[int] = frozenset()
+
+
 def units(triggers: Iterable[Trigger]) -> list[Unit]:
     """Return the units that the triggers make; those that are to be claimed first are first."""
-    groups: dict[str | int, list[Trigger]] = {}
+    made: list[Unit] = []
+    groups: dict[str, list[Trigger]] = {}
+    alone: dict[str, frozenset[str]] = {}
     for trigger in triggers:
-        groups.setdefault(trigger.id if trigger.stream is None else trigger.stream, []).append(trigger)
-    made = [_unit(sorted(group)) if len(group) > 1 else _alone(group[0]) for group in groups.values()]
-    return sorted(made, key=lambda unit: (-unit.priority, unit.order))
+        if trigger.stream is not None:
+            groups.setdefault(trigger.stream, []).append(trigger)
+            continue
+        queues = alone.get(trigger.queue)
+        if queues is None:
+            queues = alone[trigger.queue] = frozenset({trigger.queue})
+        one, _, _, priority, holder, stopping, parked = trigger
+        told = NOBODY if stopping is None else frozenset({stopping})
+        made.append(Unit(one, 1, (trigger,), queues, priority, holder, told, holder is not None and stopping == holder, parked))
+    made += [_together(sorted(group)) for group in groups.values()]
+    return sorted(made, key=by_claim)
 
 
-def _alone(trigger: Trigger) -> Unit:
-    stopping = frozenset() if trigger.stopping is None else frozenset({trigger.stopping})
-    return Unit((trigger,), frozenset({trigger.queue}), trigger.priority, trigger.holder, stopping, _leaves(trigger))
+def by_claim(unit: Unit) -> tuple[int, int]:
+    """Sort units in the order in which they are claimed."""
+    return -unit.priority, unit.order
 
 
-def _unit(group: Sequence[Trigger]) -> Unit:
+def _together(group: Sequence[Trigger]) -> Unit:
     return Unit(
+        order=group[0].id,
+        size=len(group),
         triggers=tuple(group),
         queues=frozenset(trigger.queue for trigger in group),
         priority=max(trigger.priority for trigger in group),
         holder=next((trigger.holder for trigger in group if trigger.holder is not None), None),
         stopping=frozenset(trigger.stopping for trigger in group if trigger.stopping is not None),
-        leaving=any(_leaves(trigger) for trigger in group),
+        leaving=any(trigger.holder is not None and trigger.stopping == trigger.holder for trigger in group),
+        idle=all(trigger.parked for trigger in group),
     )
-
-
-def _leaves(trigger: Trigger) -> bool:
-    return trigger.holder is not None and trigger.stopping == trigger.holder

@@ -1,10 +1,12 @@
-"""Balancing: what `core.balance` decides, read from the tables and written to them in the transaction of a heartbeat or a load.
+"""Balancing: what `core.balance` decides, read from the tables and written to them in the transaction of a load.
 
 Looking at every trigger is for when something changed. Once nobody has anything to do, that is remembered together with the mark of
-the last change, and looking whether the mark is still there is all that a heartbeat costs.
+the last change, and looking whether the mark is still there is all that a load costs.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import msgspec
 from sqlalchemy import Connection, select
@@ -13,6 +15,7 @@ from headrace.core import balance
 from headrace.core.units import Job, Trigger
 from headrace.store import leases
 from headrace.store.tables import jobs, triggers
+from headrace.wire.jobs import Lease
 
 LATELY = 5_000_000  # microseconds; who was not heard of for so long is given nothing new, though it is not taken for dead yet
 
@@ -30,24 +33,42 @@ _triggers = select(
 ).where(triggers.c.state != "removed")
 
 
+class Holdings(NamedTuple):
+    """What a job holds, and what of it, or beside it, it is to let go."""
+
+    leases: list[Lease]
+    revoked: list[int]
+
+
 class Balancer:
     """Lets each job take its step. It belongs to one writer: what it remembers is asked and told in its transactions only."""
 
     def __init__(self) -> None:
         self._settled: dict[str, tuple[object, ...]] = {}
+        self._seen: tuple[object, ...] = ()
+        self._holdings: dict[int, Holdings] = {}
 
-    def step(self, connection: Connection, job_id: int, project: str, now: int, *, claiming: bool) -> None:
-        """Let the job give back what it is to and, where it is `claiming`, take what it may."""
+    def step(self, connection: Connection, job_id: int, project: str, now: int) -> None:
+        """Let the job claim and give back what it is to."""
         seen = leases.version(connection)
         if self._settled.get(project) == seen:
             return
         found = balance.step(_read_triggers(connection, project), _read_jobs(connection, project, now), job_id)
-        if found.claim and claiming:
+        if found.claim:
             leases.claim(connection, job_id, found.claim, now)
         if found.give_back:
             leases.give_back(connection, job_id, found.give_back)
         if found.settled:
             self._settled[project] = seen
+
+    def holdings(self, connection: Connection, job_id: int) -> Holdings:
+        """Return what the job holds; it is read anew only after a change."""
+        seen = leases.version(connection)
+        if seen != self._seen:
+            self._seen, self._holdings = seen, {}
+        if job_id not in self._holdings:
+            self._holdings[job_id] = Holdings(leases.held(connection, job_id), leases.revoked(connection, job_id))
+        return self._holdings[job_id]
 
 
 def unserved(connection: Connection, now: int) -> set[int]:

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, insert, select, update
 
 from headrace.errors import ApiRefused, Fenced
 from headrace.store import leases, reports
-from headrace.store.balancing import Balancer
+from headrace.store.balancing import Balancer, Holdings
 from headrace.store.database import Database
 from headrace.store.silence import Silence, steady_clock
 from headrace.store.tables import jobs
@@ -85,28 +85,23 @@ class Jobs:
         if silent:
             end_jobs(connection, silent, "lost", f"silent for {self._liveness.threshold // SECOND} s", self._database.now())
 
-    def take(self, connection: Connection, job: RunningJob, capacity: int, queues: list[str]) -> None:
+    def take(self, connection: Connection, job: RunningJob, capacity: int, queues: list[str]) -> Holdings:
         """Let a triggerer claim and give back, within a work of the writer, by the capacity and the queues that it says."""
         written = msgspec.json.encode(sorted(set(queues))).decode()
         if (job.capacity, job.queues) != (capacity, written):
             connection.execute(update(jobs).where(jobs.c.id == job.id).values(capacity=capacity, queues=written))
             leases.changed(connection)
-        self._balancer.step(connection, job.id, job.project, self._database.now(), claiming=True)
+        self._balancer.step(connection, job.id, job.project, self._database.now())
+        return self._balancer.holdings(connection, job.id)
 
     def _beat(self, connection: Connection, job_id: int, beat: Heartbeat) -> HeartbeatAnswer:
         job = require_running(connection, job_id)
         touch(connection, job_id, self._database.now())
         reports.keep(connection, job_id, beat.streams, self._database.now())
         self.sweep(connection)
-        if job.capacity is not None:
-            # it learns of new epochs where it asks for them: it stops what runs at an old one before that is fenced
-            self._balancer.step(connection, job.id, job.project, self._database.now(), claiming=False)
-        return HeartbeatAnswer(
-            wanted=job.wanted,
-            leases=leases.held(connection, job_id),
-            revoked=leases.revoked(connection, job_id),
-            backlogs=leases.backlogs(connection, job_id),
-        )
+        mine = self._balancer.holdings(connection, job_id)
+        backlogs = leases.backlogs(connection, job_id)
+        return HeartbeatAnswer.model_construct(wanted=job.wanted, leases=mine.leases, revoked=mine.revoked, backlogs=backlogs)
 
 
 @dataclass(frozen=True, slots=True)

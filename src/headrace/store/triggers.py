@@ -51,8 +51,8 @@ class Triggers:
         job = require_running(connection, job_id)
         touch(connection, job_id, self._database.now())
         self._jobs.sweep(connection)
-        self._jobs.take(connection, job, asked.capacity, asked.queues)
-        return TriggersLoaded(leases=leases.held(connection, job_id), revoked=leases.revoked(connection, job_id))
+        mine = self._jobs.take(connection, job, asked.capacity, asked.queues)
+        return TriggersLoaded.model_construct(leases=mine.leases, revoked=mine.revoked)
 
 
 def _workload(row: Row[tuple[object, ...]], job_id: int, keyring: Keyring, now: int) -> RunTrigger:

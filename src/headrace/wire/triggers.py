@@ -54,8 +54,8 @@ class ProjectDeclared(Wire):
 class LoadTriggers(Wire):
     """POST /execution/triggers/load: claim up to `capacity` triggers of these `queues`; all triggers of one stream come together.
 
-    Both are kept with the job: what the others may have is reckoned with them, and a heartbeat may be told to give back. Nothing is
-    claimed but here, so that is to be asked again and again.
+    Both are kept with the job, since what the others may have is reckoned with them. Nothing is claimed, and nothing given back, but here:
+    it is to be asked with each heartbeat.
     """
 
     capacity: int = Field(gt=0, le=1_000_000_000)
