@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -19,7 +19,6 @@ from store_kit import registration
 
 JSON = {"Content-Type": "application/json"}
 POLICY = RatePolicy(token=Bucket(size=100, refill=10), address=Bucket(size=20, refill=1), call=5, refused=50, forged=10, most=3)
-Ask = Callable[..., Awaitable[httpx.Response]]
 
 
 class Limited:
@@ -51,8 +50,8 @@ class Limited:
 
 
 @pytest.fixture
-async def limited() -> AsyncIterator[Limited]:
-    yield Limited()
+def limited() -> Limited:
+    return Limited()
 
 
 async def test_who_calls_too_often_is_told_when_to_come_again(limited: Limited) -> None:

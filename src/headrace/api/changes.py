@@ -6,14 +6,14 @@ The routes and the wire models are those of the newest version. To change the pr
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from cadwyn import ResponseInfo, Version, VersionBundle, VersionChange, convert_response_to_previous_version_for, endpoint, schema
 
 from headrace.wire.events import BatchStored, EventBatch
-from headrace.wire.jobs import HeartbeatAnswer, RegisterJob
+from headrace.wire.jobs import Heartbeat, HeartbeatAnswer, RegisterJob
 from headrace.wire.model import API_VERSION, FIRST_API_VERSION
-from headrace.wire.triggers import CleanupTriggers, DeclaredTrigger, LoadTriggers, RunTrigger, TriggerFailure, TriggersLoaded, Workloads
+from headrace.wire.triggers import CleanupTriggers, DeclaredTrigger, LoadTriggers, RunTrigger, TriggerFailure, Workloads
 
 FAILURE = "/execution/triggers/{trigger_id}/failure"
 
@@ -31,10 +31,19 @@ class ReceiptsTravelWithEvents(VersionChange):
         response.body.pop("receipts")
 
 
+class SinglesHaveCallsOfTheirOwn(VersionChange):
+    """One event, or one raw event for a backlog, may be sent without a batch."""
+
+    instructions_to_migrate_to_previous_version = (
+        endpoint("/execution/triggers/{trigger_id}/event", ["POST"]).didnt_exist,
+        endpoint("/execution/triggers/{trigger_id}/backlog", ["POST"]).didnt_exist,
+    )
+
+
 class LeasesAreGivenBack(VersionChange):
     """A lease may be held and revoked at once: it is given back, and another job gets it when the trigger has stopped.
 
-    Before, whatever was among the leases was to run; so what is revoked is taken from among them.
+    Before, whatever was among the leases was to run, and nobody said that it had stopped: such a client runs what it holds until it ends.
     """
 
     instructions_to_migrate_to_previous_version = (
@@ -45,11 +54,7 @@ class LeasesAreGivenBack(VersionChange):
 
     @convert_response_to_previous_version_for(HeartbeatAnswer)
     def beats_without_revoked(response: ResponseInfo) -> None:
-        response.body["leases"] = _to_run(response.body["leases"], response.body.pop("revoked"))
-
-    @convert_response_to_previous_version_for(TriggersLoaded)
-    def loads_what_is_to_run(response: ResponseInfo) -> None:
-        response.body["leases"] = _to_run(response.body["leases"], response.body["revoked"])
+        response.body.pop("revoked")
 
 
 class FailuresAreJudged(VersionChange):
@@ -79,10 +84,12 @@ class FailuresAreJudged(VersionChange):
 
 
 class JobsSayMore(VersionChange):
-    """A job may say where its logs are served, and may be a worker of deferred runs."""
+    """A job may say which program it runs, where its logs are served and what blocks it, and may be a worker of task runs."""
 
     instructions_to_migrate_to_previous_version = (
         schema(RegisterJob).field("log_url").didnt_exist,
+        schema(RegisterJob).field("version").didnt_exist,
+        schema(Heartbeat).field("blocked").didnt_exist,
         schema(RegisterJob).field("kind").had(type=Literal["triggerer", "pipeline"]),
     )
 
@@ -110,13 +117,17 @@ class TokensAreRefreshed(VersionChange):
         response.body.pop("token")
 
 
-def _to_run(leases: list[dict[str, Any]], revoked: list[int]) -> list[dict[str, Any]]:
-    gone = set(revoked)
-    return [lease for lease in leases if lease["trigger_id"] not in gone]
-
-
 VERSIONS = VersionBundle(
-    Version(API_VERSION, ReceiptsTravelWithEvents, LeasesAreGivenBack, FailuresAreJudged, JobsSayMore, TaskRunsExist, TokensAreRefreshed),
+    Version(
+        API_VERSION,
+        ReceiptsTravelWithEvents,
+        SinglesHaveCallsOfTheirOwn,
+        LeasesAreGivenBack,
+        FailuresAreJudged,
+        JobsSayMore,
+        TaskRunsExist,
+        TokensAreRefreshed,
+    ),
     Version(FIRST_API_VERSION),
 )
 """The versions of the machine API, the newest first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
@@ -41,12 +41,12 @@ def _add_status(router: APIRouter, live: Live) -> None:
         response.headers.update(NOT_KEPT)
         return await live.status()
 
-    @router.get("/api/v1/stream", response_class=StreamingResponse)
+    @router.get("/api/v1/stream", response_class=StreamingResponse, responses={200: _text("text/event-stream")})
     async def stream() -> StreamingResponse:
         """Send the status as server-sent events: at once, then on each change, at most twice a second."""
         return StreamingResponse(live.frames(), media_type="text/event-stream", headers=EVENT_STREAM)
 
-    @router.get("/metrics", response_class=Response)
+    @router.get("/metrics", response_class=Response, responses={200: _text(CONTENT_TYPE)})
     async def metrics() -> Response:
         """Return the counters for Prometheus."""
         return Response(exposition(await live.status()), media_type=CONTENT_TYPE, headers=NOT_KEPT)
@@ -103,3 +103,8 @@ def _add_health(router: APIRouter, store: Store) -> None:
             response.status_code = 503
             return wire.Health(status="failing", database=str(error), schema_revision=None, version=VERSION)
         return wire.Health(status="ok", database="reachable", schema_revision=revision, version=VERSION)
+
+
+def _text(media_type: str) -> dict[str, Any]:
+    """Return what OpenAPI says of an answer that is text of this type."""
+    return {"description": "Text", "content": {media_type: {"schema": {"type": "string"}}}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pyarrow as pa
@@ -19,6 +19,10 @@ from headrace.wire.model import rfc3339
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 MOST_EVENTS = 200_000
+PAGE: dict[str, Any] = {
+    "description": "A page of the log",
+    "content": {ARROW_STREAM: {"schema": {"type": "string", "format": "binary"}}, "application/json": {"schema": {"type": "object"}}},
+}
 
 router = APIRouter(prefix="/execution", tags=["log"], route_class=WireRoute)
 
@@ -37,7 +41,7 @@ def head(store: StoreOf, caller: AnyJob) -> LogHead:
     return store.log.head()
 
 
-@router.get("/events", response_class=Response)
+@router.get("/events", response_class=Response, responses={200: PAGE})
 def events(
     store: StoreOf,
     caller: AnyJob,

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from headrace.api.machine import backlog, deferred, jobs, log, projects, retired, scopes, streams, triggers
+from headrace.api.machine import backlog, deferred, jobs, log, projects, retired, scopes, singles, streams, triggers
 
-ROUTERS = (jobs.router, projects.router, triggers.router, backlog.router, streams.router, log.router, deferred.router, scopes.router)
+ROUTERS = (
+    jobs.router,
+    projects.router,
+    triggers.router,
+    backlog.router,
+    streams.router,
+    log.router,
+    deferred.router,
+    singles.router,
+    scopes.router,
+)
 """The routes of the newest version. A new file of routes is named here."""
 
 

@@ -1,0 +1,95 @@
+"""Requests that OpenAPI allows, and many that it does not: never a 5xx, and never an answer that the description does not know.
+
+`FUZZ_EXAMPLES` is how many are tried for each call (`make fuzz-api` tries many more than the suite does).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis.checks import not_a_server_error
+from schemathesis.core.result import Ok
+from schemathesis.schemas import APIOperation
+from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
+
+from headrace.api.description import PEOPLE_PATH
+from headrace.api.rates import Bucket, RatePolicy
+from headrace.api.versions import DESCRIPTION_PATH, SPOKEN
+from headrace.wire.model import VERSION_HEADER
+from machine_kit import KEY, Api, serving
+from store_kit import declaration, event, registration
+
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "6"))
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+ENDLESS = frozenset({"/api/v1/stream"})
+UNLIMITED = RatePolicy(token=Bucket(1e12, 1e12), address=Bucket(1e12, 1e12))
+MODES = [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE]
+
+
+class Fuzzed:
+    """A running api with something in it, and a token for each kind of caller."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self.tokens = [self._fill("triggerer"), self._fill("pipeline"), self._fill("worker"), KEY]
+
+    def _fill(self, kind: Any) -> str:
+        job = self.api.ask("POST", "/execution/jobs", json=registration(kind).model_dump()).json()
+        token: str = job["token"]
+        if kind == "triggerer":
+            declared = declaration("first", "second").model_dump()
+            self.api.ask("PUT", "/execution/projects/flights", token=token, json=declared).raise_for_status()
+            self.api.ask("POST", "/execution/triggers/load", token=token, json={"capacity": 10}).raise_for_status()
+            batch = {"epochs": {1: 1}, "events": [event("a").model_dump(mode="json")]}
+            self.api.ask("POST", "/execution/triggers/events", token=token, json=batch).raise_for_status()
+        return token
+
+    def try_out(self, operation: APIOperation[Any, Any, Any, Any], version: str | None) -> None:
+        cases = st.one_of(*(operation.as_strategy(generation_mode=mode) for mode in MODES))
+
+        @given(case=cases, token=st.sampled_from(self.tokens))
+        @settings(
+            max_examples=EXAMPLES,
+            deadline=None,
+            database=None,
+            derandomize="FUZZ_EXAMPLES" not in os.environ,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        def send(case: schemathesis.Case[Any], token: str) -> None:
+            headers = {"Authorization": f"Bearer {token}"} | ({VERSION_HEADER: version} if version else {})
+            case.call_and_validate(base_url=self.api.url, headers=headers, checks=CHECKS, timeout=30)
+
+        send()
+
+
+@pytest.fixture(scope="module")
+def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fuzzed]:
+    with serving(Path(tmp_path_factory.mktemp("api")), rates=UNLIMITED) as api:
+        yield Fuzzed(api)
+
+
+def operations(fuzzed: Fuzzed, path: str) -> list[APIOperation[Any, Any, Any, Any]]:
+    described = fuzzed.api.http.get(path).json()
+    found = schemathesis.openapi.from_dict(described).get_all_operations()
+    return [result.ok() for result in found if isinstance(result, Ok) and result.ok().path not in ENDLESS]
+
+
+@pytest.mark.parametrize("version", SPOKEN)
+def test_the_machine_api_keeps_its_description(fuzzed: Fuzzed, version: str, subtests: Any) -> None:
+    for operation in operations(fuzzed, f"{DESCRIPTION_PATH}?version={version}"):
+        with subtests.test(call=operation.label):
+            fuzzed.try_out(operation, version)
+
+
+def test_the_peoples_api_keeps_its_description(fuzzed: Fuzzed, subtests: Any) -> None:
+    for operation in operations(fuzzed, PEOPLE_PATH):
+        with subtests.test(call=operation.label):
+            fuzzed.try_out(operation, None)
