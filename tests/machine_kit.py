@@ -14,12 +14,15 @@ import httpx
 import uvicorn
 
 from headrace.api.app import create_app
+from headrace.api.gate import Exposure
 from headrace.api.rates import RatePolicy
 from headrace.store import Liveness, Store, open_store
+from headrace.store.keyring import Keyring
 from headrace.wire.model import API_VERSION, VERSION_HEADER
 from store_kit import TurnedClock, database_url
 
 KEY = "a deployment key for tests"
+FERNET_KEY = "a-key-for-secrets-that-only-tests-ever-use_="
 
 
 class _Server(uvicorn.Server):
@@ -51,10 +54,17 @@ class Api:
 
 
 @contextmanager
-def serving(folder: Path, *, kind: str = "sqlite", most_body: int = 16 * 1024 * 1024, rates: RatePolicy | None = None) -> Iterator[Api]:
+def serving(
+    folder: Path,
+    *,
+    kind: str = "sqlite",
+    most_body: int = 16 * 1024 * 1024,
+    rates: RatePolicy | None = None,
+    exposure: Exposure | None = None,
+) -> Iterator[Api]:
     clock = TurnedClock()
-    store = open_store(database_url(kind, folder), clock=clock, liveness=Liveness(ticks=clock.ticks))
-    app = create_app(store, key=KEY, most_body=most_body, rates=rates)
+    store = open_store(database_url(kind, folder), clock=clock, liveness=Liveness(ticks=clock.ticks), keyring=Keyring([FERNET_KEY]))
+    app = create_app(store, key=KEY, most_body=most_body, rates=rates, exposure=exposure)
     with socket.create_server(("127.0.0.1", 0)) as bound:
         server = _Server(uvicorn.Config(app, log_level="warning", access_log=False))
         thread = Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)

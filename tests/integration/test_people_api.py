@@ -52,7 +52,7 @@ async def status_of(http: httpx.AsyncClient) -> Status:
 
 async def test_an_empty_deployment_has_an_empty_status(store: Store) -> None:
     transport = httpx.ASGITransport(create_app(store, key=KEY))
-    async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         status = await status_of(client)
     assert (status.head, status.events.total, status.events.per_second) == (0, 0, 0.0)
     assert [status.jobs, status.triggers, status.streams, status.scopes, status.pipelines, status.runs, status.recent] == [[]] * 7
@@ -220,7 +220,7 @@ async def test_health_fails_where_the_schema_is_gone(store: Store, tmp_path: Pat
         connection.execute("DROP TABLE alembic_version")
     connection.close()
     transport = httpx.ASGITransport(create_app(store, key=KEY))
-    async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         failing = await client.get("/healthz")
     assert (failing.status_code, failing.json()["status"]) == (503, "failing")
 
@@ -357,7 +357,7 @@ def test_speed_is_the_growth_over_the_last_seconds() -> None:
 
 async def test_the_page_lets_nothing_in_but_its_own_files(store: Store) -> None:
     transport = httpx.ASGITransport(create_app(store, key=KEY))
-    async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         page = await client.get("/")
         again = await client.get("/", headers={"If-None-Match": page.headers["etag"]})
         files = {name: await client.get(f"/static/{name}") for name in ("page.js", "words.js", "page.css", "icon.svg")}

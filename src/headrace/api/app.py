@@ -8,12 +8,15 @@ from pathlib import Path
 from fastapi import FastAPI
 
 import headrace.api.letters
+import headrace.api.login
 import headrace.api.logs
 import headrace.api.pages
 import headrace.api.people
+import headrace.api.secrets
 import headrace.api.task_runs
 from headrace.api import description, problems
 from headrace.api.auth import Tokens
+from headrace.api.gate import Exposure, Gate
 from headrace.api.limits import MOST_BODY, BodyLimit
 from headrace.api.live import Live
 from headrace.api.log_finder import LogFinder
@@ -25,10 +28,19 @@ from headrace.store import Store
 from headrace.wire.model import API_VERSION
 
 
-def create_app(store: Store, *, key: str, most_body: int = MOST_BODY, rates: RatePolicy | None = None, logs: Path | None = None) -> FastAPI:
+def create_app(
+    store: Store,
+    *,
+    key: str,
+    most_body: int = MOST_BODY,
+    rates: RatePolicy | None = None,
+    logs: Path | None = None,
+    exposure: Exposure | None = None,
+) -> FastAPI:
     """Return the ASGI app over an open `store`, which stays the caller's to close.
 
-    `key` is the deployment key, `logs` the folder of the triggers' and runs' logs, where this machine has one.
+    `key` is the deployment key, `logs` the folder of the triggers' and runs' logs, where this machine has one; `exposure` says how the
+    api can be reached: on loopback only, if it does not.
     """
     app = FastAPI(title="Headrace", version=API_VERSION, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.store = store
@@ -42,8 +54,11 @@ def create_app(store: Store, *, key: str, most_body: int = MOST_BODY, rates: Rat
     app.include_router(headrace.api.letters.router_for(store))
     app.include_router(headrace.api.task_runs.router_for(store))
     app.include_router(headrace.api.logs.router_for(LogFinder(store, logs, socket.gethostname()), Passes(key), live))
+    app.include_router(headrace.api.secrets.router)
+    app.include_router(headrace.api.login.router)
     app.include_router(headrace.api.pages.router_for(store))
     app.add_middleware(BodyLimit, most=most_body)
+    app.add_middleware(Gate, tokens=app.state.tokens, exposure=exposure or Exposure())
     app.add_middleware(VersionCheck)
     app.add_middleware(RateLimit, accepted=accepted_by(app.state.tokens), policy=rates)
     return app

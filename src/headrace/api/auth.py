@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import jwt
 from fastapi import Depends, Request
+from starlette.datastructures import Headers
 
 from headrace.api.problems import Refusal
 from headrace.store.times import wall_clock
@@ -75,13 +76,6 @@ class Tokens:
         """Whether `given` is the deployment key, told in constant time."""
         return compare_digest(given.encode(), self._key)
 
-    def accepted(self, given: str) -> bool:
-        """Whether this is the deployment key, or a token that opens anything now."""
-        try:
-            return self.is_key(given) or bool(self.claims(given))
-        except Refusal:
-            return False
-
     def token(self, subject: int | str, scope: Scope, seconds: int = TOKEN_SECONDS) -> str:
         """Return a token for a job (by its id) or a person (by name)."""
         return self.until(subject, scope, self._seconds() + seconds)
@@ -89,6 +83,10 @@ class Tokens:
     def until(self, subject: int | str, scope: Scope, expires: int) -> str:
         """Return a token that opens nothing from `expires` on, in seconds since the epoch."""
         return jwt.encode({"sub": str(subject), "scope": scope, "aud": self._instance, "exp": expires}, self._secret, ALGORITHM)
+
+    def seconds_left(self, token: str) -> int:
+        """Return for how long a valid token still opens anything."""
+        return self.claims(token).expires - self._seconds()
 
     def refreshed(self, caller: Caller) -> str | None:
         """Return a job's next token once half the life of the one it has is over; until then, None."""
@@ -129,14 +127,14 @@ def unauthorized(detail: str) -> Refusal:
     return Refusal(401, "unauthorized", detail, hint=hint, headers=CHALLENGE)
 
 
-def bearer(request: Request) -> str | None:
-    """Return what the request carries as its bearer token."""
-    scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
+def bearer(headers: Headers) -> str | None:
+    """Return the bearer token among the headers of a request."""
+    scheme, _, credentials = headers.get("authorization", "").partition(" ")
     return credentials.strip() or None if scheme.lower() == "bearer" else None
 
 
 def _bearer(request: Request) -> str:
-    found = bearer(request)
+    found = bearer(request.headers)
     if found is None:
         raise unauthorized("The request carries no bearer token.")
     return found

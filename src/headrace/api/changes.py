@@ -94,6 +94,15 @@ class JobsSayMore(VersionChange):
     )
 
 
+class SecretsAreServed(VersionChange):
+    """A job may ask for connections and variables."""
+
+    instructions_to_migrate_to_previous_version = (
+        endpoint("/execution/connections/{id}", ["GET"]).didnt_exist,
+        endpoint("/execution/variables/{key}", ["GET"]).didnt_exist,
+    )
+
+
 class TaskRunsExist(VersionChange):
     """There are task runs, which workers claim and which may wait for a trigger."""
 
@@ -126,6 +135,7 @@ VERSIONS = VersionBundle(
         FailuresAreJudged,
         JobsSayMore,
         TaskRunsExist,
+        SecretsAreServed,
         TokensAreRefreshed,
     ),
     Version(FIRST_API_VERSION),

@@ -8,7 +8,8 @@ from pydantic import Field
 
 from headrace.wire.model import Timestamp, Wire
 
-Name = Annotated[str, Field(pattern=r"^[\w.\-]{1,200}$", description="Letters, digits, '.', '-' and '_'.")]
+NAME = r"^[A-Za-z0-9_.\-]{1,200}$"
+Name = Annotated[str, Field(pattern=NAME, description="Letters, digits, '.', '-' and '_'.")]
 Description = Annotated[str | None, Field(max_length=1000)]
 PersonScope = Literal["read", "admin"]
 LONGEST_VALUE = 64 * 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from headrace.api.machine import backlog, deferred, jobs, log, projects, retired, scopes, singles, streams, triggers
+from headrace.api.machine import backlog, deferred, jobs, log, projects, retired, scopes, secrets, singles, streams, triggers
 
 ROUTERS = (
     jobs.router,
@@ -16,6 +16,7 @@ ROUTERS = (
     deferred.router,
     singles.router,
     scopes.router,
+    secrets.router,
 )
 """The routes of the newest version. A new file of routes is named here."""
 

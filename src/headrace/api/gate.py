@@ -1,0 +1,146 @@
+"""The gate before every route: which names the api answers to, whose pages may change something, who may look, and what browsers are told.
+
+On loopback whoever is on this machine may look, and the name that a request calls is checked: a page from elsewhere, whose name was
+made to lead here, must not read what it finds. From outside, looking needs a token of scope `read`. Changing always needs the key or a
+token as a bearer; the cookie that the login page gives opens nothing but looking.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import RedirectResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from headrace.api.auth import COOKIE, Tokens, allow, bearer, unauthorized
+from headrace.api.problems import Refusal, problem
+
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+MACHINE = "/execution/"
+DESCRIPTION = "/execution/openapi.json"
+LOGIN = "/login"
+OPEN = frozenset({"/healthz", LOGIN, "/static/page.css", "/static/icon.svg"})
+HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
+TOLD = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """How the api can be reached: from outside this machine or not, and by which names besides those of loopback."""
+
+    outside: bool = False
+    hosts: frozenset[str] = frozenset()
+
+    def knows(self, host: str) -> bool:
+        """Whether a request that calls `host` (with a port or not) means this api; from outside, any name does unless some are given."""
+        if self.outside and not self.hosts:
+            return True
+        name = _name(host)
+        return name in LOOPBACK or name in self.hosts
+
+
+class Gate:
+    """Refuses what must not come in, before anything else looks at it."""
+
+    def __init__(self, app: ASGIApp, tokens: Tokens, exposure: Exposure) -> None:
+        self._app = app
+        self._tokens = tokens
+        self._exposure = exposure
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request that may come in."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+
+        async def told(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                answered = MutableHeaders(scope=message)
+                for name, value in TOLD.items():
+                    answered.setdefault(name, value)
+            await send(message)
+
+        try:
+            self._check_host(headers)
+            if scope["path"].startswith(MACHINE):
+                self._check_caller(scope, headers)
+            else:
+                self._check_origin(scope, headers)
+                self._check_person(scope, headers)
+        except Refusal as refused:
+            if refused.status_code == 401 and "text/html" in headers.get("accept", "") and scope["method"] == "GET":
+                await RedirectResponse(LOGIN, 303)(scope, receive, told)
+                return
+            answer = problem(refused.status_code, refused.slug, refused.detail, hint=refused.hint, headers=refused.headers)
+            await answer(scope, receive, told)
+            return
+        await self._app(scope, receive, send if scope["path"].startswith(MACHINE) else told)
+
+    def _check_host(self, headers: Headers) -> None:
+        host = headers.get("host", "")
+        if not self._exposure.knows(host):
+            raise Refusal(
+                421, "wrong-host", "This api is not called by that name.", hint="Name it in HEADRACE_ALLOWED_HOSTS, or use 127.0.0.1."
+            )
+
+    def _check_caller(self, scope: Scope, headers: Headers) -> None:
+        """Refuse who shows nothing that could open a route, before the body is read; what it opens, the route says."""
+        if scope["path"] == DESCRIPTION:
+            return
+        given = bearer(headers)
+        if given is None:
+            raise unauthorized("The request carries no bearer token.")
+        if not self._tokens.is_key(given):
+            self._tokens.claims(given)
+
+    def _check_origin(self, scope: Scope, headers: Headers) -> None:
+        """Refuse a page of another site that would have the reader's browser change something here."""
+        if scope["method"] in HARMLESS:
+            return
+        origin = headers.get("origin")
+        foreign = origin is not None and urlsplit(origin).netloc != headers.get("host")
+        if foreign or headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            raise Refusal(403, "cross-origin", "A page of another site may change nothing here.")
+
+    def _check_person(self, scope: Scope, headers: Headers) -> None:
+        if scope["path"] in OPEN:
+            return
+        if scope["method"] not in HARMLESS:
+            given = bearer(headers)  # never the cookie, which a browser sends unasked
+            if given is None:
+                raise unauthorized("The request carries no bearer token.")
+            allow(self._tokens, given, "admin")
+        elif self._exposure.outside:
+            given = credentials(headers)
+            if given is None:
+                raise unauthorized("Looking needs a token, since this api can be reached from outside.")
+            allow(self._tokens, given, "read")
+
+
+def credentials(headers: Headers) -> str | None:
+    """Return the token that a reader shows: as a bearer, or in the cookie of the login page."""
+    given = bearer(headers)
+    if given is not None:
+        return given
+    try:
+        cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+    except CookieError:
+        return None
+    return cookie.value if cookie is not None else None
+
+
+def _name(host: str) -> str:
+    """Return a Host header's name without its port."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    except ValueError:
+        return ""
