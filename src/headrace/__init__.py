@@ -10,6 +10,7 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headrace.core.connection import Connection
     from headrace.core.outcome import AdvanceItem, AdvanceOutcome
     from headrace.project import Project, load_project
     from headrace.sources.directory import Directory
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from headrace.triggers.producer import SharedStreamProducer
     from headrace.triggers.raw import RawEvent
     from headrace.triggers.reject import reject_shared_stream_event
+    from headrace.triggers.secrets import aget_connection, aget_variable, get_connection, get_variable
     from headrace.triggers.upstream import Upstream
     from headrace.triggers.watch import WatchTrigger
 
@@ -31,6 +33,7 @@ __all__ = [
     "AdvanceOutcome",
     "BaseEventTrigger",
     "BaseTrigger",
+    "Connection",
     "Directory",
     "Memory",
     "Project",
@@ -43,6 +46,10 @@ __all__ = [
     "TriggerEvent",
     "Upstream",
     "WatchTrigger",
+    "aget_connection",
+    "aget_variable",
+    "get_connection",
+    "get_variable",
     "load_project",
     "reject_shared_stream_event",
 ]
@@ -52,6 +59,7 @@ _HOMES = {
     "AdvanceOutcome": "core.outcome",
     "BaseEventTrigger": "triggers.base",
     "BaseTrigger": "triggers.base",
+    "Connection": "core.connection",
     "Directory": "sources.directory",
     "Memory": "sources.memory",
     "Project": "project",
@@ -65,6 +73,10 @@ _HOMES = {
     "TriggerEvent": "triggers.event",
     "Upstream": "triggers.upstream",
     "WatchTrigger": "triggers.watch",
+    "aget_connection": "triggers.secrets",
+    "aget_variable": "triggers.secrets",
+    "get_connection": "triggers.secrets",
+    "get_variable": "triggers.secrets",
     "load_project": "project",
     "reject_shared_stream_event": "triggers.reject",
 }

@@ -34,6 +34,7 @@ def serve_api(settings: Settings, *, migrate: bool, new_secrets: bool = False) -
     import uvicorn
 
     from headrace.api.app import create_app
+    from headrace.api.gate import Exposure
     from headrace.api.server import Server
     from headrace.store import Liveness, open_store
     from headrace.store.alarm import Alarm
@@ -47,7 +48,12 @@ def serve_api(settings: Settings, *, migrate: bool, new_secrets: bool = False) -
         closing(open_store(settings.database, migrate=migrate, liveness=liveness, keyring=keyring, new_secrets=new_secrets)) as store,
         Alarm(store),
     ):
-        app = create_app(store, key=settings.key, logs=settings.logs.absolute())
+        app = create_app(
+            store,
+            key=settings.key,
+            logs=settings.logs.absolute(),
+            exposure=Exposure(settings.outside, frozenset(settings.hosts)),
+        )
         config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=5, lifespan="on")
         Server(app, config).run(sockets=[listener])
 
@@ -134,10 +140,12 @@ def run_pipelines(settings: Settings) -> None:
 def run_worker(settings: Settings) -> None:
     """Run the project's tasks until SIGINT or SIGTERM."""
     from headrace.client.deferred import WorkerClient
+    from headrace.client.secrets import blocking_source
     from headrace.engine.execution import Surroundings
     from headrace.engine.worker import Worker
     from headrace.logs.serving import serving_in_thread
     from headrace.pipeline.task_session import TaskSession
+    from headrace.triggers.secrets import SECRETS
 
     project = read_project(settings)
     home = settings.home.absolute()
@@ -151,6 +159,7 @@ def run_worker(settings: Settings) -> None:
         WorkerClient(settings.url, key=settings.key) as client,
         TaskSession(f"{project.name} tasks", master=settings.master, work=home / "spark-worker", functions=functions) as session,
     ):
+        SECRETS.use(blocking_source(client.get))
         around = Surroundings(project.name, home / "tables", session)
         worker = Worker(client, project.tasks, around, next_registration=lambda: uuid4().hex, capacity=settings.task_slots)
         worker.run(_registration("worker", project.name, log_url), stop)

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.logs.files import LogFiles
-from headrace.logs.structured import TargetHandler, configure, process_handler
+from headrace.logs.structured import TargetHandler, configure, masks, process_handler
 from headrace.logs.targets import Finder
+from headrace.triggers.masking import mask_event
 
 if TYPE_CHECKING:
     from headrace.settings import Settings
@@ -30,6 +31,7 @@ def set_up_logging(settings: Settings, *, quiet: bool = False, targets: Sequence
     if targets:
         files = LogFiles(settings.logs, _complain)
         handlers.append(TargetHandler(files, targets))
+    masks[:] = [mask_event]
     configure(level, handlers)
 
 

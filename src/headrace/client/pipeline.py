@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from headrace.client.answers import TIMEOUT_SECONDS, bearer, checked, options, reached, understood
 from headrace.errors import ApiRefused
+from headrace.triggers.masking import mask
 from headrace.wire.events import Cursor, LogHead
 from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
 from headrace.wire.log import HEAD_HEADER
@@ -121,9 +122,14 @@ class PipelineClient:
         self._send("POST", f"/execution/scopes/{quote(scope, safe='')}/cursor", cursor)
 
     def report(self, runs: Sequence[RunReport]) -> None:
-        """Report runs; the last report of a run counts."""
+        """Report runs; the last report of a run counts. What is secret in their errors is masked."""
         if runs:
-            self._send("POST", "/execution/runs", RunReports(runs=list(runs)))
+            told = [run if run.error is None else run.model_copy(update={"error": mask(run.error)}) for run in runs]
+            self._send("POST", "/execution/runs", RunReports(runs=told))
+
+    def get(self, path: str) -> bytes:
+        """Return what is at `path`, as this job may see it."""
+        return self._send("GET", path).content
 
     @property
     def token(self) -> str:

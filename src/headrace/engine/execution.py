@@ -20,6 +20,7 @@ from headrace.tasks.deferred import TaskDeferred, TaskSkipped, as_json
 from headrace.tasks.run import Run
 from headrace.tasks.starting import starting
 from headrace.tasks.task import Task
+from headrace.triggers.masking import mask
 from headrace.wire.deferred import ClaimedRun, DeferRun, FinishRun, StartRun, TaskRunIs
 
 T = TypeVar("T")
@@ -102,7 +103,7 @@ class Execution:
         lines = traceback.format_exc().rstrip().splitlines()
         structlog.get_logger(__name__).error("task failed", error=lines[-1], traceback="\n".join(lines))
         text = "\n".join([lines[-1], *lines[-_TRACEBACK:-1]]).replace("\0", "\N{REPLACEMENT CHARACTER}")
-        return FinishRun(epoch=self.claimed.epoch, state="failed", error=text[:100_000])
+        return FinishRun(epoch=self.claimed.epoch, state="failed", error=mask(text)[:100_000])
 
     def _start(self, start: StartRun) -> None:
         if self._insist(lambda: self.api.start_run(start)) is None:

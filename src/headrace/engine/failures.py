@@ -8,8 +8,9 @@ import structlog
 
 from headrace.engine.insist import insist
 from headrace.engine.leases import Leases
-from headrace.errors import ApiRefused
+from headrace.errors import ApiError
 from headrace.ports.control_plane import TriggererControl
+from headrace.triggers.masking import mask
 from headrace.wire.triggers import FailureRecorded, TriggerFailure
 
 _REFUSED = 5.0  # seconds to wait before a start that the api would not speak about: its lease is about to go
@@ -35,12 +36,12 @@ class Failures:
             number=self._number(trigger_id, epoch),
             upstream=upstream,
             kind=type(error).__name__,
-            message=str(error),
-            traceback=lines[-_LINES:],
+            message=mask(str(error)),
+            traceback=[mask(line) for line in lines[-_LINES:]],
         )
         try:
             return await insist(lambda: self._api.failure(trigger_id, failure), "failure")
-        except ApiRefused as trouble:  # if it is that this job is over, the heartbeat learns it too and ends the job
+        except ApiError as trouble:  # if it is that this job is over, the heartbeat learns it too and ends the job
             self._log.warning("failure not recorded", trigger=trigger_id, error=str(trouble))
             return FailureRecorded(verdict="restart", retry_in=_REFUSED, restarts=0)
 

@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.client.pipeline import PipelineClient
+from headrace.client.secrets import blocking_source
 from headrace.errors import ApiError, ApiUnavailable, HeadraceError, PipelineError
 from headrace.logs.structured import bind_process
 from headrace.pipeline.batch import BatchRunner, Outputs, Stopping
@@ -41,6 +42,7 @@ from headrace.pipeline.session import open_session
 from headrace.pipeline.shipping import ship
 from headrace.pipeline.sink import TableSink
 from headrace.project import Project
+from headrace.triggers.secrets import SECRETS
 from headrace.wire.jobs import CompleteJob, JobRegistered, RegisterJob
 
 __all__ = ["PipelineOptions", "run_pipeline"]
@@ -64,6 +66,7 @@ def run_pipeline(project: Project, options: PipelineOptions, stop: threading.Eve
     """
     ship(pipeline.function for pipeline in project.pipelines.values())
     with PipelineClient(options.api_url, key=options.key) as client, scope_lock(options, stop):
+        SECRETS.use(blocking_source(client.get))
         job = _register(client, project.name, options.log_url, stop)
         if job is None:
             return

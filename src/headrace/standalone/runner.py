@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import faulthandler
 import os
@@ -15,6 +16,7 @@ import structlog
 import uvloop
 
 from headrace.client.relayed import RelayedSession
+from headrace.client.secrets import async_source
 from headrace.client.triggerer import TriggererClient
 from headrace.engine.calls import Calls
 from headrace.engine.frames import Declared, Unusable
@@ -25,6 +27,7 @@ from headrace.engine.runner_process import ASK_FOR_STACK, FILES
 from headrace.engine.station import Station
 from headrace.errors import HeadraceError, UsageError
 from headrace.project import Project
+from headrace.triggers.secrets import SECRETS
 from headrace.wire.jobs import JobRegistered
 from headrace.wire.triggers import DeclareProject
 
@@ -78,6 +81,7 @@ async def _run(
     calls = Calls(link)
     client = make_client(RelayedSession(calls.call))
     client.adopt(JobRegistered(job_id=0, token="", heartbeat=0))  # the supervisor signs what is sent
+    SECRETS.use(async_source(lambda path: client.pass_on("GET", path, None), asyncio.get_running_loop()))
     await Station(link, calls, client, limits, pulse).run(_REPORT_EVERY)
 
 

@@ -13,6 +13,7 @@ from headrace.errors import MalformedEvent, StreamError
 from headrace.streams.matched import Malformed, Poisoned, Refused, Spilled, StreamSink
 from headrace.streams.rawtext import to_text
 from headrace.streams.trouble import Trouble, lane_name, text_of
+from headrace.triggers.masking import mask
 from headrace.triggers.raw import RawEvent
 
 log = structlog.get_logger(__name__)
@@ -103,7 +104,7 @@ class Registered:
         seq = self._ledger.dead_letter(reader, "dead_lettered")
         if seq is None:
             return
-        reason = f"{type(error).__name__}: {error}"
+        reason = mask(f"{type(error).__name__}: {error}")
         log.error("Raw event given up on", stream=self._stream, trigger_id=reader.trigger_id, attempts=attempts, reason=reason)
         self._sink.poisoned(
             Poisoned(
@@ -115,7 +116,7 @@ class Registered:
                 reader.trigger_id,
                 attempts + getattr(entry, "attempts", 0),
                 trouble.times,
-                tuple(format_exception(error)),
+                tuple(mask(line) for line in format_exception(error)),
                 reason,
             )
         )
