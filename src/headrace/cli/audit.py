@@ -8,6 +8,7 @@ import typer
 from rich.markup import escape
 
 from headrace.cli.console import err, out
+from headrace.cli.credentials import for_looking
 from headrace.cli.options import ApiUrl, AsJson
 from headrace.cli.tables import show, show_json
 from headrace.client.people import PeopleClient
@@ -33,7 +34,8 @@ def audit(
 
     Exits with 0 only if all books balance, no lane has a gap, and no upstream was advanced past them; names the first gap otherwise.
     """
-    with PeopleClient(read_settings(api_url=api_url).url) as client:
+    settings = read_settings(api_url=api_url)
+    with PeopleClient(settings.url, token=for_looking(settings)) as client:
         books = Audit.model_validate(client.audit(stream))
     if stream is not None and not books.streams:
         raise UsageError(f"Nothing is recorded of a stream '{stream}'.", hint="headrace audit, without --stream, names those there are.")

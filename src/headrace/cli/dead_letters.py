@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli.console import out
+from headrace.cli.credentials import for_changing, for_looking
 from headrace.cli.options import ApiUrl, AsJson, Home, Limit
 from headrace.cli.tables import ago, show, show_json
 from headrace.client.people import PeopleClient
@@ -154,7 +155,7 @@ def _asked(
 
 def _act(action: DeadLetterActionKind, asked: ActOnDeadLetters, settings: Settings, *, json: bool) -> None:
     with _client(settings) as client:
-        done = DeadLettersActed.model_validate(client.act(action, asked, key=_key(settings)))
+        done = DeadLettersActed.model_validate(client.act(action, asked, key=for_changing(settings)))
     if json:
         show_json(done)
         return
@@ -165,13 +166,5 @@ def _act(action: DeadLetterActionKind, asked: ActOnDeadLetters, settings: Settin
         show(["~left as it is", "!why"], [(one.id, one.why) for one in done.skipped], empty="")
 
 
-def _key(settings: Settings) -> str:
-    """Return the deployment key: the one that is set, or the one that `home` keeps; none is made here."""
-    kept = settings.home / "key"
-    if not settings.key and not kept.is_file():
-        raise UsageError("This needs the deployment key of the api.", hint="Set HEADRACE_KEY, or name the api's --home.")
-    return settings.key or settings.with_key().key
-
-
 def _client(settings: Settings) -> PeopleClient:
-    return PeopleClient(settings.url)
+    return PeopleClient(settings.url, token=for_looking(settings))

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 import headrace
 from headrace.cli.console import out
+from headrace.cli.credentials import for_looking
 from headrace.cli.options import ApiUrl, AsJson, Limit
 from headrace.cli.tables import ago, show, show_json
 from headrace.client.people import PeopleClient
@@ -113,7 +114,8 @@ def version() -> None:
 
 
 def _client(api_url: str | None) -> PeopleClient:
-    return PeopleClient(read_settings(api_url=api_url).url)
+    settings = read_settings(api_url=api_url)
+    return PeopleClient(settings.url, token=for_looking(settings))
 
 
 def _read(model: type[M], answer: object) -> M:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli import audit, dead_letters, demo, init, logs, look, processes, runs, send, worker
+from headrace.cli import audit, connections, dead_letters, demo, init, keys, logs, look, processes, runs, send, variables, worker
 from headrace.cli.console import fail
 from headrace.errors import HeadraceError, UsageError
 
@@ -31,6 +31,9 @@ logs.add_to(app)
 send.add_to(app)
 audit.add_to(app)
 dead_letters.add_to(app)
+connections.add_to(app)
+variables.add_to(app)
+keys.add_to(app)
 
 
 @app.callback()

@@ -14,11 +14,13 @@ from headrace.wire.dead_letters import ActOnDeadLetters, DeadLetterActionKind
 
 
 class PeopleClient:
-    """Asks the people's API; every method returns the decoded JSON."""
+    """Asks the people's API; every method returns the decoded JSON. `token`: for an api that shows nothing without one."""
 
-    def __init__(self, url: str, *, timeout: float = TIMEOUT_SECONDS) -> None:
+    def __init__(self, url: str, *, token: str | None = None, timeout: float = TIMEOUT_SECONDS) -> None:
         self._url = url.rstrip("/")
         self._http = httpx.Client(**options(self._url, timeout=timeout))
+        if token is not None:
+            self._http.headers.update(bearer(token))
 
     def __enter__(self) -> Self:
         return self

@@ -1,0 +1,96 @@
+"""`headrace secrets` and `headrace token`: the keys that secrets are kept under, and tokens for people."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from headrace.cli.console import err, out
+from headrace.cli.credentials import deployment_key, for_changing
+from headrace.cli.options import ApiUrl, AsJson, Home
+from headrace.cli.tables import show_json
+from headrace.client.people_secrets import SecretsClient
+from headrace.errors import UsageError
+from headrace.settings import new_fernet_key, read_settings
+from headrace.wire.secrets import MakeToken, PersonScope, RotateSecrets
+
+ROTATE = """To change the key:
+
+1. [bold]headrace secrets new-key[/bold] makes one; put it first: HEADRACE_FERNET_KEYS=new,old; start each api again.
+
+2. [bold]headrace secrets rotate[/bold]
+
+3. Take the old key out, and start each api again."""
+_UNITS = {"m": 60, "h": 3600, "d": 24 * 3600}
+
+secrets = typer.Typer(no_args_is_help=True, help="Change the key that secrets are kept under.")
+token = typer.Typer(no_args_is_help=True, help="Make tokens for people and scripts.")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands to `app`."""
+    app.add_typer(secrets, name="secrets", rich_help_panel="Secrets")
+    app.add_typer(token, name="token", rich_help_panel="Secrets")
+
+
+@secrets.command("new-key", epilog="Example: [bold]HEADRACE_FERNET_KEYS=$(headrace secrets new-key),$OLD headrace api[/bold]")
+def new_key() -> None:
+    """Print a new key. It is nowhere else: keep it where only the apis find it."""
+    out.print(new_fernet_key(), markup=False)
+
+
+@secrets.command("rotate", epilog=ROTATE)
+def rotate(api_url: ApiUrl = None, home: Home = None) -> None:
+    """Seal everything anew with the first key. It may be stopped and run again at any time."""
+    settings = read_settings(api_url=api_url, home=home)
+    key = for_changing(settings)
+    rotated = current = 0
+    unreadable: list[str] = []
+    asked = RotateSecrets()
+    with SecretsClient(settings.url) as client:
+        while True:
+            answer = client.rotate(asked, key=key)
+            rotated, current = rotated + answer.rotated, current + answer.current
+            unreadable += answer.unreadable
+            if answer.after is None:
+                break
+            asked = RotateSecrets(after=answer.after)
+    out.print(f"{rotated:,} sealed anew, {current:,} were already, {len(unreadable):,} cannot be read.")
+    for what in unreadable:
+        err.print(f"[red]No key opens {escape(what)}.[/]")
+    if unreadable:
+        err.print("Start the api with their key beside the others and rotate again, or set them anew.")
+        sys.exit(1)
+
+
+@token.command("create", epilog="Example: [bold]HEADRACE_TOKEN=$(headrace token create --scope read --expires 7d) headrace status[/bold]")
+def create(
+    scope: Annotated[PersonScope, typer.Option("--scope", help="read: look. admin: also change, and set secrets.")] = "read",
+    expires: Annotated[str, typer.Option("--expires", help="For how long: 90m, 12h, 30d; at most 366d.")] = "30d",
+    name: Annotated[str, typer.Option("--name", help="Whose it is.")] = "someone",
+    api_url: ApiUrl = None,
+    home: Home = None,
+    json: AsJson = False,
+) -> None:
+    """Print a token. It cannot be taken back before it expires, but by changing the deployment key."""
+    settings = read_settings(api_url=api_url, home=home)
+    asked = MakeToken(scope=scope, name=name, seconds=_seconds(expires))
+    with SecretsClient(settings.url) as client:
+        made = client.make_token(asked, key=deployment_key(settings))
+    if json:
+        show_json(made)
+        return
+    out.print(made.token, markup=False)
+    err.print(f"Opens what '{scope}' may until {made.expires:%Y-%m-%d %H:%M} UTC.")
+
+
+def _seconds(text: str) -> int:
+    found = re.fullmatch(r"(\d{1,6})([mhd])", text)
+    seconds = int(found[1]) * _UNITS[found[2]] if found else 0
+    if not 60 <= seconds <= 366 * _UNITS["d"]:
+        raise UsageError(f"'{text}' is no time that a token may live.", hint="Like this: 90m, 12h or 30d; at most 366d.")
+    return seconds
