@@ -85,6 +85,7 @@ class Keeper:
 
     def _follow(self, what: Coroutine[Any, Any, None]) -> None:
         self._task = asyncio.create_task(what, name=self._running.name)
+        self._task.add_done_callback(_told)
 
     def _turned(self, turn: asyncio.Task[None]) -> None:
         """See how a turn ended that nobody ended."""
@@ -132,6 +133,12 @@ class Keeper:
 
     async def _leave(self, *, dropped: bool = False) -> None:
         await asyncio.Task(Marked(self._firing.leave(dropped=dropped), self._pulse, self._running), name=self._running.name)
+
+
+def _told(task: asyncio.Task[None]) -> None:
+    """Say what is a fault of ours: nobody awaits these tasks."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("a trigger is not kept any more", trigger=task.get_name(), exc_info=error)
 
 
 def _why(turn: asyncio.Task[None]) -> Exception | None:

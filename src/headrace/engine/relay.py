@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol
 
 from headrace.engine.calls import failed
 from headrace.engine.frames import Answered, Call
 from headrace.engine.link import Link
 from headrace.errors import ApiError, ApiRefused
-from headrace.ports.control_plane import TriggererControl
 
 _AT_ONCE = 64
 _MAY = "/execution/"
 _MAY_NOT = "/execution/jobs"
 
 
+class PassingOn(Protocol):
+    """Sends what somebody else wrote."""
+
+    async def pass_on(self, method: str, path: str, content: bytes | None) -> bytes:
+        """Return the body of the answer; raises `ApiError`."""
+        ...
+
+
 class Relay:
     """At most so many calls at once; while they are under way, no more is read from the runner."""
 
-    def __init__(self, api: TriggererControl, link: Link) -> None:
+    def __init__(self, api: PassingOn, link: Link) -> None:
         self._api = api
         self._link = link
         self._room = asyncio.Semaphore(_AT_ONCE)
@@ -49,7 +57,7 @@ class Relay:
     async def _answer(self, call: Call) -> None:
         try:
             # The runner runs users' code: it works for the job, but the job's own life is not its to change.
-            if not call.path.startswith(_MAY) or call.path.startswith(_MAY_NOT):
+            if not call.path.startswith(_MAY) or call.path.startswith(_MAY_NOT) or ".." in call.path:
                 raise ApiRefused(f"A runner may not call {call.path}.")
             content = await self._api.pass_on(call.method, call.path, call.content)
         except ApiError as error:

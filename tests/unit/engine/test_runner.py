@@ -24,7 +24,7 @@ from headrace.wire.backlog import BacklogItem, BacklogPage, SettleBacklog
 from headrace.wire.custody import LaneMarks
 from headrace.wire.events import BatchStored, DeadLetterItem, EventBatch, EventItem
 from headrace.wire.jobs import Lease
-from headrace.wire.triggers import RunTrigger
+from headrace.wire.triggers import FailureRecorded, RunTrigger
 from scenario_triggers import Behaving
 
 
@@ -37,6 +37,9 @@ class Api:
     receipts: list[Any] = field(default_factory=list)
     kept: dict[int, list[BacklogItem]] = field(default_factory=dict)
     failed: list[tuple[int, str]] = field(default_factory=list)
+    upstream: list[int] = field(default_factory=list)
+    parked: set[int] = field(default_factory=set)
+    waits: dict[int, float] = field(default_factory=dict)
     number: int = 0
 
     async def store(self, batch: EventBatch) -> BatchStored:
@@ -65,8 +68,12 @@ class Api:
     async def marks(self, stream: str) -> LaneMarks:
         return LaneMarks(marks=[])
 
-    async def failure(self, trigger_id: int, error: BaseException) -> None:
+    async def failure(self, trigger_id: int, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
         self.failed.append((trigger_id, type(error).__name__))
+        self.upstream += [trigger_id] if upstream else []
+        return FailureRecorded(
+            verdict="parked" if trigger_id in self.parked else "restart", retry_in=self.waits.get(trigger_id, 0.001), restarts=1
+        )
 
     def fired(self, trigger_id: int) -> list[int]:
         """Return the numbers of the messages that the trigger fired on."""
@@ -148,7 +155,7 @@ async def test_each_raw_event_that_a_trigger_fails_on_has_attempts_and_waits_of_
 
 
 async def test_what_a_trigger_that_cannot_be_loaded_should_get_is_kept_for_it(upstream: Memory, waits: list[int]) -> None:
-    api = Api()
+    api = Api(parked={2})
     async with running(api, workload(1, upstream), workload(2, upstream, classpath="nowhere.Trigger")):
         await until(lambda: len(api.kept.get(2, [])) == 40 and len(api.fired(1)) == 40)
     assert [item.position for item in api.kept[2]] == sorted(item.position or 0 for item in api.kept[2])
@@ -224,14 +231,56 @@ async def test_all_owe_what_comes_when_a_stream_opens_again_whoever_opens_it(ups
 
     monkeypatch.setattr(Memory, "producer", failing)
     # The filter is back long before the declared one would open the stream.
-    monkeypatch.setattr("headrace.engine.runner.Backoff", lambda **_: _Fixed(1000.0))
-    monkeypatch.setattr("headrace.engine.keeper.Backoff", lambda **_: _Fixed(0.0))
+    api.waits = {1: 0.0, 2: 1000.0}
     async with running(api, workload(1, upstream), watch(2, upstream)):
         await until(lambda: len(api.fired(1)) == 40 and len(api.fired(2)) == 40)
         await until(lambda: sum(receipt.read for receipt in api.receipts) == 40)
     assert {tuple(sorted(receipt.owed)) for receipt in api.receipts} == {(1, 2)}
 
 
-class _Fixed(backoff.Backoff):
-    def next(self, at_least: float | None = None) -> float:
-        return self.first
+async def test_a_trigger_that_fails_too_often_is_not_started_again_and_what_is_for_it_is_kept(upstream: Memory, waits: list[int]) -> None:
+    api = Api(parked={1})
+    async with running(api, workload(1, upstream, {"fail_turns": 1000}), workload(2, upstream)):
+        await until(lambda: len(api.kept.get(1, [])) == 40 and len(api.fired(2)) == 40)
+    assert api.failed == [(1, "RuntimeError")]
+    assert api.upstream == []
+
+
+async def test_a_parked_trigger_is_registered_and_not_started(upstream: Memory, waits: list[int]) -> None:
+    api = Api()
+    parked = workload(1, upstream).model_copy(update={"parked": True})
+    async with running(api, parked, workload(2, upstream)):
+        await until(lambda: len(api.kept.get(1, [])) == 40 and len(api.fired(2)) == 40)
+    assert api.fired(1) == []
+    assert api.failed == []
+
+
+async def test_a_raw_event_that_a_trigger_fails_on_is_not_held_against_the_trigger(upstream: Memory, waits: list[int]) -> None:
+    api = Api()
+    async with running(api, workload(1, upstream, {"poison": [40, 3]})):
+        await until(lambda: len(api.letters) == 1 and len(api.fired(1)) == 39)
+    assert api.upstream == [1] * 5
+
+
+async def test_a_trigger_that_cannot_be_loaded_is_loaded_when_it_can(
+    upstream: Memory, waits: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = Api()
+    async with running(api, workload(1, upstream), workload(2, upstream, classpath="scenario_triggers.Later")):
+        await until(lambda: (2, "ProjectError") in api.failed)
+        monkeypatch.setattr("scenario_triggers.Later", Behaving, raising=False)
+        await until(lambda: len(api.fired(1)) == 40 and len(api.fired(2)) == 40 and not api.kept.get(2))
+
+
+async def test_what_was_read_is_done_once_a_stream_is_quiet(upstream: Memory, waits: list[int]) -> None:
+    api = Api()
+    async with running(api, workload(1, upstream), watch(2, upstream)) as runner:
+        await until(lambda: api.fired(1))
+        await runner.quiesce()
+        assert runner.hub.statistics(upstream.stream_key()).outstanding == 0
+        assert len(api.fired(1)) == len(api.fired(2)) == sum(receipt.read for receipt in api.receipts)
+        upstream.send_many([{"n": 100}, {"n": 101}], lane="one")
+        for _ in range(100):
+            await asyncio.sleep(0.001)
+        assert runner.hub.statistics(upstream.stream_key()).outstanding <= 1  # what the upstream had under way
+        assert 101 not in api.fired(1)
