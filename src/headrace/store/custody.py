@@ -144,6 +144,8 @@ class _Books:
     answers: dict[tuple[int, int], Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     problems: list[dict[str, object]] = field(default_factory=list)
     settled: list[tuple[int, int, Answer]] = field(default_factory=list)
+    counted: list[int] = field(default_factory=list)
+    forgotten: list[int] = field(default_factory=list)
     _lanes: dict[tuple[str, str], Lane] = field(init=False)
     _crews: dict[str, int] = field(init=False)
     _kept: bool = field(init=False)
@@ -191,6 +193,9 @@ class _Books:
         kept = self.answers.items()
         _add_answers(connection, [{**NONE, **counts, "lane_id": lane, "trigger_id": trigger} for (lane, trigger), counts in kept])
         count_settled(connection, self.settled)
+        for part in chunks(self.counted):
+            connection.execute(_count, {"numbers": part})
+        forget(connection, self.forgotten)
         if self.problems:
             connection.execute(insert(custody_problems), self.problems)
 
@@ -208,10 +213,9 @@ class _Books:
         for trigger, rows in found.items():
             rows.sort(key=lambda row: row.answer is not None)
             wanted = spilled.get(trigger, 0)
-            for part in chunks([row.number for row in rows[:wanted] if row.answer is None]):
-                self.connection.execute(_count, {"numbers": part})
+            self.counted += [row.number for row in rows[:wanted] if row.answer is None]
             self.settled += [(lane.id, trigger, row.answer) for row in rows[:wanted] if row.answer is not None]
-            forget(self.connection, [row.number for row in rows if row.answer is not None])
+            self.forgotten += [row.number for row in rows if row.answer is not None]
         for trigger, wanted in spilled.items():
             missing = wanted - len(found.get(trigger, ()))
             if missing > 0:

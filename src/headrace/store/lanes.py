@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, bindparam, insert, select, tuple_
+from sqlalchemy import Connection, bindparam, insert, select
 
+from headrace.store.dialects import among
 from headrace.store.tables import lanes
 
-MOST_PAIRS = 5_000
+MOST_NAMES = 5_000
 
-_known = select(lanes).where(tuple_(lanes.c.stream, lanes.c.lane).in_(bindparam("pairs", expanding=True)))
+# Stream by stream: SQLite would look at every lane for a list of pairs.
+_known = select(lanes).where(lanes.c.stream == bindparam("of"), among(lanes.c.lane, "names"))
 
 
 @dataclass(slots=True)
@@ -35,9 +38,13 @@ def lanes_of(connection: Connection, pairs: Iterable[tuple[str, str]]) -> dict[t
     return found
 
 
-def _look_up(connection: Connection, pairs: list[tuple[str, str]]) -> dict[tuple[str, str], Lane]:
+def _look_up(connection: Connection, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Lane]:
+    of: dict[str, list[str]] = defaultdict(list)
+    for stream, lane in pairs:
+        of[stream].append(lane)
     found: dict[tuple[str, str], Lane] = {}
-    for start in range(0, len(pairs), MOST_PAIRS):
-        for row in connection.execute(_known, {"pairs": pairs[start : start + MOST_PAIRS]}):
-            found[row.stream, row.lane] = Lane(row.id, row.after, row.last, row.read)
+    for stream, names in of.items():
+        for start in range(0, len(names), MOST_NAMES):
+            for row in connection.execute(_known, {"of": stream, "names": names[start : start + MOST_NAMES]}):
+                found[stream, row.lane] = Lane(row.id, row.after, row.last, row.read)
     return found
