@@ -1,0 +1,64 @@
+"""A trigger that waits for a file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from headrace.errors import ProjectError
+from headrace.triggers.base import BaseTrigger
+from headrace.triggers.event import TriggerEvent
+from headrace.triggers.folders import folders
+from headrace.wire.model import rfc3339
+
+
+class FileTrigger(BaseTrigger):
+    """Fires once the file is there: `{"path", "size", "modified"}`. A file comes by rename, so that it is whole when it is there.
+
+    The kernel tells of it. On a file system whose changes it does not tell (NFS), say `poll`: the seconds between two looks.
+    """
+
+    def __init__(self, path: str | Path, *, poll: float | None = None) -> None:
+        super().__init__()
+        if poll is not None and poll <= 0:
+            raise ProjectError(f"A FileTrigger cannot look every {poll:g} seconds.", hint="Give poll= in seconds, more than 0.")
+        self.path = Path(path).absolute()
+        self.poll = poll
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and the keyword arguments."""
+        return f"{__name__}.FileTrigger", {"path": str(self.path), "poll": self.poll}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Yield one event, when the file is there."""
+        while (found := self._found()) is None:
+            if self.poll is not None:
+                await asyncio.sleep(self.poll)
+            else:
+                await self._told()
+        yield found
+
+    def _found(self) -> TriggerEvent | None:
+        try:
+            status = self.path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        modified = datetime.fromtimestamp(status.st_mtime, UTC)
+        return TriggerEvent({"path": str(self.path), "size": status.st_size, "modified": rfc3339(modified)})
+
+    async def _told(self) -> None:
+        """Wait until the file may be there. Folders on the way that are not there yet are waited for, one after the other."""
+        folder = self.path.parent
+        while not folder.is_dir():
+            folder = folder.parent
+        target = self._below(folder)
+        with folders().watching(folder) as changed:
+            while folder.is_dir() and not target.exists():
+                await changed()
+
+    def _below(self, folder: Path) -> Path:
+        """Return what is to appear in `folder`: the file, or the next folder on the way to it."""
+        return folder / self.path.relative_to(folder).parts[0]

@@ -1,0 +1,120 @@
+"""The kernel's word on folders, for all triggers of a loop together: one watching thread, however many wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from watchfiles import awatch
+
+from headrace.errors import UpstreamError
+
+SAFETY_MS: Final = 30_000  # what the kernel may not tell (a full queue, a folder that was put in another's place) is seen after this
+STEP_MS: Final = 20
+GATHER_MS: Final = 50
+
+_watchers: WeakKeyDictionary[asyncio.AbstractEventLoop, Folders] = WeakKeyDictionary()
+
+
+def folders() -> Folders:
+    """Return the watcher of the running loop."""
+    return _watchers.setdefault(asyncio.get_running_loop(), Folders())
+
+
+class Folders:
+    """Wakes those who wait whenever something changes in their folder, and whenever that might have been missed."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Path, set[asyncio.Event]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._again = asyncio.Event()
+
+    @contextmanager
+    def watching(self, folder: Path) -> Iterator[Callable[[], Awaitable[None]]]:
+        """Give what waits until something may have changed in `folder`, for the first time at once. It must be there.
+
+        Raises:
+            UpstreamError: On waiting, where folders cannot be watched.
+        """
+        with self._interested(folder) as changed:
+
+            async def wait() -> None:
+                task = self._started()
+                await changed.wait()
+                changed.clear()
+                if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                    raise error
+
+            yield wait
+
+    @contextmanager
+    def _interested(self, folder: Path) -> Iterator[asyncio.Event]:
+        changed = asyncio.Event()
+        others = self._waiting.setdefault(folder, set())
+        if not others:
+            self._again.set()
+        others.add(changed)
+        try:
+            yield changed
+        finally:
+            others.discard(changed)
+            if not others:
+                del self._waiting[folder]
+                self._again.set()
+
+    def _started(self) -> asyncio.Task[None]:
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._watch(), name="folders")
+            self._task.add_done_callback(lambda _: self._wake(list(self._waiting)))
+        return self._task
+
+    async def _watch(self) -> None:
+        while self._waiting:
+            self._again.clear()
+            there = [folder for folder in self._waiting if folder.is_dir()]
+            self._wake(set(self._waiting).difference(there))  # whoever waits in a folder that is gone looks again
+            if not there:
+                return
+            try:
+                await self._follow(there)
+            except FileNotFoundError:
+                continue  # one went away just now
+            except OSError as error:
+                raise UpstreamError(
+                    f"Folders cannot be watched: {error}.", hint="Is the machine's limit of file watches (inotify) reached? Or use poll=."
+                ) from error
+
+    async def _follow(self, there: list[Path]) -> None:
+        """Wake those concerned, until the folders are others or one of them is gone."""
+        changes = awatch(
+            *there,
+            watch_filter=None,
+            stop_event=self._again,
+            recursive=False,
+            step=STEP_MS,
+            debounce=GATHER_MS,
+            rust_timeout=SAFETY_MS,
+            yield_on_timeout=True,
+        )
+        following = asyncio.ensure_future(anext(changes, None))
+        await asyncio.sleep(0)  # the kernel watches from the first step on: what came before that is looked for now
+        self._wake(there)
+        try:
+            while (found := await following) is not None:
+                self._wake({Path(path).parent for _, path in found} if found else there)
+                if not all(folder.is_dir() for folder in there):
+                    return
+                following = asyncio.ensure_future(anext(changes, None))
+        finally:
+            following.cancel()
+            await asyncio.wait({following})
+            await changes.aclose()
+
+    def _wake(self, changed: Iterable[Path]) -> None:
+        for folder in changed:
+            for event in self._waiting.get(folder, ()):
+                event.set()
