@@ -18,8 +18,14 @@ if TYPE_CHECKING:
     from headrace.sources.queue import Queue
     from headrace.sources.queue_writer import QueueWriter
     from headrace.streams.hub import SharedStreamManager
+    from headrace.tasks.deferred import TaskDeferred, TaskSkipped
+    from headrace.tasks.run import Run
+    from headrace.tasks.task import Task
     from headrace.triggers.base import BaseEventTrigger, BaseTrigger
-    from headrace.triggers.event import SKIP, Reject, TriggerEvent
+    from headrace.triggers.event import SKIP, Reject, RunFailed, RunSkipped, RunSucceeded, TriggerEvent
+    from headrace.triggers.file import FileTrigger
+    from headrace.triggers.http import HttpStatusTrigger
+    from headrace.triggers.moment import DateTimeTrigger, TimeDeltaTrigger
     from headrace.triggers.producer import SharedStreamProducer
     from headrace.triggers.raw import RawEvent
     from headrace.triggers.reject import reject_shared_stream_event
@@ -34,15 +40,26 @@ __all__ = [
     "BaseEventTrigger",
     "BaseTrigger",
     "Connection",
+    "DateTimeTrigger",
     "Directory",
+    "FileTrigger",
+    "HttpStatusTrigger",
     "Memory",
     "Project",
     "Queue",
     "QueueWriter",
     "RawEvent",
     "Reject",
+    "Run",
+    "RunFailed",
+    "RunSkipped",
+    "RunSucceeded",
     "SharedStreamManager",
     "SharedStreamProducer",
+    "Task",
+    "TaskDeferred",
+    "TaskSkipped",
+    "TimeDeltaTrigger",
     "TriggerEvent",
     "Upstream",
     "WatchTrigger",
@@ -60,16 +77,27 @@ _HOMES = {
     "BaseEventTrigger": "triggers.base",
     "BaseTrigger": "triggers.base",
     "Connection": "core.connection",
+    "DateTimeTrigger": "triggers.moment",
     "Directory": "sources.directory",
+    "FileTrigger": "triggers.file",
+    "HttpStatusTrigger": "triggers.http",
     "Memory": "sources.memory",
     "Project": "project",
     "Queue": "sources.queue",
     "QueueWriter": "sources.queue_writer",
     "RawEvent": "triggers.raw",
     "Reject": "triggers.event",
+    "Run": "tasks.run",
+    "RunFailed": "triggers.event",
+    "RunSkipped": "triggers.event",
+    "RunSucceeded": "triggers.event",
     "SKIP": "triggers.event",
     "SharedStreamManager": "streams.hub",
     "SharedStreamProducer": "triggers.producer",
+    "Task": "tasks.task",
+    "TaskDeferred": "tasks.deferred",
+    "TaskSkipped": "tasks.deferred",
+    "TimeDeltaTrigger": "triggers.moment",
     "TriggerEvent": "triggers.event",
     "Upstream": "triggers.upstream",
     "WatchTrigger": "triggers.watch",
