@@ -15,6 +15,7 @@ import pyarrow as pa
 from headrace.client.answers import TIMEOUT_SECONDS, bearer, checked, options, reached, understood
 from headrace.errors import ApiRefused
 from headrace.triggers.masking import mask
+from headrace.wire.deferred import StartRun, TaskRunIs
 from headrace.wire.events import Cursor, LogHead
 from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
 from headrace.wire.log import HEAD_HEADER
@@ -130,6 +131,10 @@ class PipelineClient:
     def get(self, path: str) -> bytes:
         """Return what is at `path`, as this job may see it."""
         return self._send("GET", path).content
+
+    def start_run(self, start: StartRun) -> TaskRunIs:
+        """Start a run; the same id is the same run."""
+        return self._ask("POST", "/execution/task-runs", TaskRunIs, start)
 
     @property
     def token(self) -> str:

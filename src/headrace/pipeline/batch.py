@@ -23,6 +23,7 @@ from headrace.pipeline.routing import Holdings, Slice, route
 from headrace.pipeline.schemas import ORDERED_BLOCKS
 from headrace.pipeline.sink import TableSink
 from headrace.project import Pipeline
+from headrace.tasks.starting import Starter, starting
 from headrace.wire.runs import RunReport
 
 PAUSES: Final = (0.5, 2.0)
@@ -36,11 +37,12 @@ class Stopping(PipelineError):
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """Where a batch's results go."""
+    """Where a batch's results go, and who starts the task runs that it asks for."""
 
     sink: TableSink
     payloads: PayloadSchemas
     courier: Courier
+    starter: Starter
 
 
 class BatchRunner:
@@ -126,7 +128,8 @@ class BatchRunner:
         pipeline = part.pipeline
         mine = part.of(events)
         schema = pipeline.payload if pipeline.payload is not None else self._out.payloads.learn(pipeline.name, mine)
-        result = pipeline.function(parse(mine, schema))
+        with starting(f"{self._query}/{pipeline.name}/{batch}", self._out.starter):
+            result = pipeline.function(parse(mine, schema))
         if pipeline.table is None:
             if isinstance(result, DataFrame):
                 raise PipelineError("it returns rows but has no table.", hint="Give it one: @project.pipeline(..., table='name').")

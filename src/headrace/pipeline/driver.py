@@ -41,6 +41,7 @@ from headrace.pipeline.scope_lock import scope_lock
 from headrace.pipeline.session import open_session
 from headrace.pipeline.shipping import ship
 from headrace.pipeline.sink import TableSink
+from headrace.pipeline.starter import Starter
 from headrace.project import Project
 from headrace.triggers.secrets import SECRETS
 from headrace.wire.jobs import CompleteJob, JobRegistered, RegisterJob
@@ -92,7 +93,7 @@ def _run(spark: SparkSession, project: Project, options: PipelineOptions, client
     query_id = _query_id(options.checkpoint)
     client.on_token = partial(_token_file, options)
     with Courier(client, options.scope) as courier:
-        outputs = Outputs(TableSink(options.tables, query_id), PayloadSchemas(options.state / "payloads"), courier)
+        outputs = Outputs(TableSink(options.tables, query_id), PayloadSchemas(options.state / "payloads"), courier, Starter(client, stop))
         runner = BatchRunner(project.pipelines.values(), options.scope, query_id, outputs, stop)
         listener = CommitListener(courier, runner.held)
         spark.streams.addListener(listener)
