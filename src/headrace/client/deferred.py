@@ -15,10 +15,6 @@ class WorkerClient(PipelineClient):
         """Take runs to do, as soon as there are any; learn which are this worker's no longer."""
         return self._ask("POST", "/execution/task-runs/claim", RunsClaimed, asked)
 
-    def start_run(self, start: StartRun) -> TaskRunIs:
-        """Start a run; the same id is the same run."""
-        return self._ask("POST", "/execution/task-runs", TaskRunIs, start)
-
     def defer_run(self, run_id: str, asked: DeferRun) -> TaskRunIs:
         """Let a run give its place up until its trigger fires."""
         return self._ask("POST", f"/execution/task-runs/{quote(run_id, safe='')}/defer", TaskRunIs, asked)
