@@ -161,6 +161,13 @@ class Project:
             if isinstance(trigger, WatchTrigger):
                 self._triggers[name] = trigger.relative_to(base)
 
+    def modules(self) -> set[str]:
+        """Return the modules of the classes that the project's triggers and upstreams name when they are written down."""
+        triggers = self._triggers.values()
+        paths = [trigger.serialize()[0] for trigger in triggers]
+        paths += [trigger.upstream.serialize()[0] for trigger in triggers if isinstance(trigger, WatchTrigger)]
+        return {path.rpartition(".")[0] for path in paths}
+
     def declaration(self) -> DeclareProject:
         """Return the whole project as the api keeps it. Raises `ProjectError` where the parts do not fit together."""
         for pipeline in self._pipelines.values():
@@ -245,12 +252,12 @@ def _declared(name: str, trigger: BaseEventTrigger) -> DeclaredTrigger:
         classpath, kwargs = trigger.serialize()
         key = trigger.shared_stream_key()
         msgspec.json.encode(kwargs)
+        return DeclaredTrigger(name=name, classpath=classpath, kwargs=kwargs, stream=None if key is None else stream_name(key))
     except Exception as error:
         raise ProjectError(
             f"The trigger {name!r} cannot be written down: {type(error).__name__}: {error}",
             hint="serialize() returns the class path and keyword arguments of plain JSON.",
         ) from error
-    return DeclaredTrigger(name=name, classpath=classpath, kwargs=kwargs, stream=None if key is None else stream_name(key))
 
 
 def _checked(name: object, what: str) -> str:

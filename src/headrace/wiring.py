@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from headrace.errors import ResourceError
 from headrace.project import load_project
+from headrace.triggers.modules import MODULES
 from headrace.wire.jobs import JobKind, RegisterJob
 
 if TYPE_CHECKING:
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
 
 
 def read_project(settings: Settings) -> Project:
-    """Import the project file. Raises `ProjectError`."""
-    return load_project(settings.project)
+    """Import the project file; from then on, triggers come from its modules and headrace's only. Raises `ProjectError`."""
+    project = load_project(settings.project)
+    MODULES.only({*settings.modules, *project.modules()}, settings.project.resolve().parent)
+    return project
 
 
 def serve_api(settings: Settings, *, migrate: bool, new_secrets: bool = False) -> None:

@@ -178,7 +178,7 @@ def test_a_trigger_that_cannot_be_written_down_says_so() -> None:
 def test_a_trigger_without_a_stream() -> None:
     class Alone(BaseEventTrigger):
         def serialize(self) -> tuple[str, dict[str, Any]]:
-            return "x", {}
+            return "some.Alone", {}
 
     made = Project("alone")
     made.trigger("mine", Alone())

@@ -6,6 +6,7 @@ from importlib import import_module
 
 from headrace.errors import HeadraceError, ProjectError
 from headrace.triggers.base import BaseTrigger
+from headrace.triggers.modules import MODULES
 from headrace.wire.triggers import RunTrigger
 
 
@@ -13,10 +14,11 @@ def load_trigger(workload: RunTrigger) -> BaseTrigger:
     """Import the workload's class and make the trigger.
 
     Raises:
-        ProjectError: The class cannot be imported, is no trigger, or does not take these arguments.
+        ProjectError: The class is of a module that is not allowed, cannot be imported, is no trigger, or does not take these arguments.
     """
     if workload.trouble is not None:
         raise ProjectError(f"Trigger '{workload.name}' cannot be loaded: {workload.trouble}")
+    MODULES.check(workload.classpath, f"Trigger '{workload.name}'")
     module, _, name = workload.classpath.rpartition(".")
     try:
         kind = getattr(import_module(module), name)

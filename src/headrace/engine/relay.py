@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Protocol
+from urllib.parse import unquote
 
 from headrace.engine.calls import failed
 from headrace.engine.frames import Answered, Call
@@ -57,10 +58,16 @@ class Relay:
     async def _answer(self, call: Call) -> None:
         try:
             # The runner runs users' code: it works for the job, but the job's own life is not its to change.
-            if not call.path.startswith(_MAY) or call.path.startswith(_MAY_NOT) or ".." in call.path:
+            if not _may(call.path):
                 raise ApiRefused(f"A runner may not call {call.path}.")
             content = await self._api.pass_on(call.method, call.path, call.content)
         except ApiError as error:
             await self._link.send(failed(call.number, error))
         else:
             await self._link.send(Answered(call.number, content))
+
+
+def _may(path: str) -> bool:
+    """Whether a runner may call `path`; however it is written, since whoever sends it may write it out."""
+    written = unquote(path.partition("?")[0])
+    return written.startswith(_MAY) and not written.startswith(_MAY_NOT) and ".." not in written

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from headrace.errors import ProjectError
+from headrace.triggers.modules import MODULES
 from headrace.triggers.producer import SharedStreamProducer
 
 
@@ -44,6 +45,7 @@ class Upstream(ABC):
 
 def load_upstream(classpath: str, kwargs: dict[str, Any]) -> Upstream:
     """Return the upstream that `Upstream.serialize` wrote down. Raises `ProjectError` where there is no such class."""
+    MODULES.check(classpath, "The upstream")
     module, _, name = classpath.rpartition(".")
     try:
         kind = getattr(import_module(module), name)

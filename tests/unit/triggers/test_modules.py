@@ -1,0 +1,124 @@
+"""A class path over the wire imports nothing but what triggers may come from."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.engine.load_trigger import load_trigger
+from headrace.errors import ProjectError
+from headrace.project import Project, load_project
+from headrace.settings import read_settings
+from headrace.sources.memory import Memory
+from headrace.triggers.modules import MODULES
+from headrace.triggers.upstream import load_upstream
+from headrace.wire.triggers import RunTrigger
+from headrace.wiring import read_project
+
+PROJECT = """
+from headrace import BaseEventTrigger, Project
+
+class Mine(BaseEventTrigger):
+    def serialize(self):
+        return f"{__name__}.Mine", {}
+
+    async def run(self):
+        yield
+
+project = Project("mine")
+project.trigger("mine", Mine())
+"""
+NAMES = ("beside", "armed", "headrace_project_project", "elsewhere_entirely")
+
+
+@pytest.fixture(autouse=True)
+def _project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "project.py").write_text(PROJECT)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    read_project(read_settings(project=tmp_path / "project.py", allowed_modules="json.decoder, elsewhere_entirely"))
+    yield
+    MODULES.any()
+    for name in NAMES:
+        sys.modules.pop(name, None)
+
+
+def workload(classpath: str, **kwargs: object) -> RunTrigger:
+    return RunTrigger(
+        trigger_id=1, name="forged", classpath=classpath, kwargs=kwargs, stream=None, queue="default", epoch=1, log_name="x.log"
+    )
+
+
+@pytest.mark.parametrize(
+    "classpath",
+    [
+        "os.system",
+        "subprocess.Popen",
+        "antigravity.Trigger",
+        "this.Trigger",
+        "json.Trigger",
+        "headrace_evil.Trigger",
+        "os",
+        "",
+        ".x",
+        "..x.Y",
+    ],
+)
+def test_what_is_not_the_projects_is_refused_and_not_imported(classpath: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = set(sys.modules)
+    with pytest.raises(ProjectError, match="may come from") as refused:
+        load_trigger(workload(classpath, args=["true"]))
+    assert "HEADRACE_ALLOWED_MODULES" in (refused.value.hint or "")
+    assert set(sys.modules) == before
+    assert capsys.readouterr().out == ""
+    with pytest.raises(ProjectError, match="may come from"):
+        load_upstream(classpath, {})
+
+
+def test_an_upstream_within_a_watch_is_looked_at_too() -> None:
+    forged = {"classpath": "subprocess.Popen", "kwargs": {"args": ["true"]}}
+    with pytest.raises(ProjectError, match="may come from"):
+        load_trigger(workload("headrace.triggers.watch.WatchTrigger", upstream=forged))
+
+
+@pytest.mark.parametrize("classpath", ["headrace.core.ledger.Ledger", "headrace.errors.HeadraceError", "headrace.triggers.base.has_acks"])
+def test_what_is_no_trigger_is_not_made(classpath: str) -> None:
+    with pytest.raises(ProjectError, match="not a subclass of BaseTrigger"):
+        load_trigger(workload(classpath))
+
+
+def test_the_projects_own_come_in(tmp_path: Path) -> None:
+    assert type(load_trigger(workload("headrace_project_project.Mine"))).__name__ == "Mine"
+    (tmp_path / "beside.py").write_text(PROJECT.replace("project", "other"))
+    assert type(load_trigger(workload("beside.Mine"))).__name__ == "Mine"
+
+
+def test_a_module_that_hides_behind_a_file_of_its_name_in_the_folder_is_not_the_projects(tmp_path: Path) -> None:
+    (tmp_path / "subprocess.py").write_text("raise SystemExit")
+    with pytest.raises(ProjectError, match="may come from"):
+        load_trigger(workload("subprocess.Popen", args=["true"]))
+
+
+def test_what_settings_allow_comes_in_and_nothing_that_only_begins_like_it() -> None:
+    MODULES.check("elsewhere_entirely.Trigger", "it")
+    MODULES.check("elsewhere_entirely.below.Trigger", "it")
+    MODULES.check("json.decoder.JSONDecoder", "it")
+    for classpath in ("elsewhere_entirely2.Trigger", "json.encoder.JSONEncoder", "json.JSONDecoder"):
+        with pytest.raises(ProjectError):
+            MODULES.check(classpath, "it")
+
+
+def test_a_project_names_the_modules_of_its_triggers_and_upstreams(tmp_path: Path) -> None:
+    project = Project("p")
+    project.watch("w", Memory("m"))
+    assert project.modules() == {"headrace.triggers.watch", "headrace.sources.memory"}
+    assert load_project(tmp_path / "project.py").modules() == {"headrace_project_project"}
+
+
+def test_a_class_within_a_function_is_told_when_it_is_declared(tmp_path: Path) -> None:
+    nested = PROJECT.replace('f"{__name__}.Mine"', '"x.make.<locals>.Mine"')
+    (tmp_path / "armed.py").write_text(nested)
+    with pytest.raises(ProjectError, match="cannot be written down"):
+        load_project(tmp_path / "armed.py")
