@@ -8,8 +8,10 @@ from typing import Final, NamedTuple
 
 from headrace.core.identity import KEY_BYTES
 
-_HEADER: Final = struct.Struct("<4sqqqqqQQ")
-_MAGIC: Final = b"HRO1"
+HEADER: Final = struct.Struct("<4sqqqqqQQ")
+"""Magic, the five totals, how many wait, how many leaders are given up."""
+MAGIC: Final = b"HRO1"
+"""How an ordering state of this version begins."""
 
 
 class Waiting(NamedTuple):
@@ -39,7 +41,7 @@ class OrderingBlob:
         n = len(rows)
         return b"".join(
             [
-                _HEADER.pack(_MAGIC, *self.totals, n, len(self.given_up)),
+                HEADER.pack(MAGIC, *self.totals, n, len(self.given_up)),
                 struct.pack(f"<{n}q", *[row.seq for row in rows]),
                 struct.pack(f"<{n}q", *[row.occurred for row in rows]),
                 struct.pack(f"<{n}q", *[row.since for row in rows]),
@@ -55,10 +57,10 @@ class OrderingBlob:
     @classmethod
     def unpack(cls, blob: bytes) -> OrderingBlob:
         """Return what `pack` packed; ValueError for anything else."""
-        if blob[:4] != _MAGIC:
+        if blob[:4] != MAGIC:
             raise ValueError("not an ordering state of this version")
-        _, position, head, lost, late, cycles, n, lost_keys = _HEADER.unpack_from(blob)
-        at = _HEADER.size
+        _, position, head, lost, late, cycles, n, lost_keys = HEADER.unpack_from(blob)
+        at = HEADER.size
         seqs, at = struct.unpack_from(f"<{n}q", blob, at), at + 8 * n
         occurred, at = struct.unpack_from(f"<{n}q", blob, at), at + 8 * n
         since, at = struct.unpack_from(f"<{n}q", blob, at), at + 8 * n

@@ -1,0 +1,53 @@
+"""Hold the kernel equal to the pure core over many random histories: python scripts/soak_kernel.py [--histories N] [--seed N]"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from kernel_kit import History, histories, hold_equal
+
+ROUND = 1_000
+
+
+def main() -> None:
+    """Run rounds of a thousand, each with a seed of its own, until one fails or all are done."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--histories", type=int, default=10_000, help="how many (%(default)s)")
+    parser.add_argument("--seed", type=int, default=None, help="the first round's seed; the next have the next numbers")
+    asked = parser.parse_args()
+    first = asked.seed if asked.seed is not None else random.SystemRandom().randrange(1_000_000)
+    done = 0
+    for number in range(first, first + -(-asked.histories // ROUND)):
+        done += _round(number)
+        print(f"seed {number}: {done:,} histories, no difference", flush=True)
+
+
+def _round(number: int) -> int:
+    count = 0
+
+    @seed(number)
+    @settings(max_examples=ROUND, deadline=None, database=None, suppress_health_check=list(HealthCheck), print_blob=True)
+    @given(histories(), st.booleans())
+    def equal(history: History, restore: bool) -> None:
+        nonlocal count
+        count += 1
+        hold_equal(history, restore=restore)
+
+    try:
+        equal()
+    except BaseException:
+        print(f"seed {number}: FAILED", file=sys.stderr, flush=True)
+        raise
+    return count
+
+
+if __name__ == "__main__":
+    main()

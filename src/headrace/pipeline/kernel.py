@@ -1,0 +1,198 @@
+"""The ordering of a scope by whole batches: the law of `core.ordering`, in columns instead of one event at a time.
+
+One step offers a batch and lets time pass, and releases, marks and keeps exactly what the core would after `offer` and `expire`. Only
+the order within one step is another: the core's is that of arrival, tree by tree; here it is (eff, depth, occurred, id), where `eff` is
+the latest `occurred` over an event and those above it. In both a leader comes before its followers, and siblings, and the members of
+a cycle, by (occurred, id). This one does not depend on how the events came, and a history can be cut into ranges of it.
+
+A cycle is cut at each of its members and a lost leader at each of its followers; both become roots with a mark. Nothing recurs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.core import ordering
+from headrace.core.ordering import CYCLE, LATE, LOST
+from headrace.pipeline.forest import NOBODY, Climbed, Flags, Rows, climb, in_order
+from headrace.pipeline.kernel_state import NO_KEYS, Columns, KernelState
+from headrace.pipeline.key_index import Keys, KeyIndex, keys_of
+
+MARKS: Final = (None, LOST, LATE, CYCLE)
+"""What a mark's code stands for."""
+_LOST, _LATE, _CYCLE = 1, 2, 3
+MarkCodes: TypeAlias = npt.NDArray[np.int8]
+
+
+class Step(NamedTuple):
+    """Events to handle now, in this order: their seqs, the codes of their marks, and how long each waited (µs)."""
+
+    seqs: Rows
+    marks: MarkCodes
+    waited: Rows
+
+    def mark_column(self) -> pa.Array:
+        """Return the marks as texts, null for none."""
+        return mark_column(self.marks)
+
+
+def mark_column(codes: MarkCodes) -> pa.Array:
+    """Return the marks that `codes` stand for, null for none."""
+    return pa.array(MARKS, pa.string()).take(pa.array(codes))
+
+
+class Kernel:
+    """The ordering of one scope, a batch at a time. `lookback` and `now` are µs on the scope's clock, which never goes back.
+
+    `position` is how many events were released so far, `head` the last seq taken; `lost`, `late` and `cycles` are counts.
+    """
+
+    def __init__(self, lookback: int, state: KernelState | None = None) -> None:
+        state = KernelState.empty() if state is None else state
+        self.lookback = lookback
+        self.position, self.head, self.lost, self.late, self.cycles = state.totals
+        self._waiting = state.waiting
+        self._given_up = state.given_up
+        self._given_up_index: KeyIndex | None = None
+
+    @classmethod
+    def restore(cls, snapshot: bytes, lookback: int) -> Kernel:
+        """Return the ordering that `snapshot` was taken of, by a kernel or by the pure core; the lookback may be another."""
+        return cls(lookback, KernelState.unpack(snapshot))
+
+    def snapshot(self) -> bytes:
+        """Return the whole state, as the pure core would write it."""
+        return KernelState((self.position, self.head, self.lost, self.late, self.cycles), self._waiting, self._given_up).pack()
+
+    def __len__(self) -> int:
+        """How many events wait."""
+        return len(self._waiting)
+
+    @property
+    def waiting(self) -> Columns:
+        """What waits, in order of arrival."""
+        return self._waiting
+
+    def step(self, events: pa.Table, now: int) -> Step:
+        """Take a batch (seq, key, leader_key, leader_seq, occurred, id of LOG_SCHEMA), let it be `now`, and return what is ready.
+
+        An event that was seen before (its seq, or a key that waits) changes nothing.
+        """
+        arrived, leads, known = self._arrived(events, now)
+        rows, index, fresh = _distinct(self._waiting, arrived)
+        if len(fresh):
+            self.head = max(self.head, int(arrived.seq[fresh].max()))
+            self._mark_late(rows, len(self._waiting))
+        old = len(self._waiting)
+        follows = np.concatenate([np.ones(old, dtype=np.bool_), leads[fresh]])
+        above, missing = _above(rows, index, follows)
+        blocked = missing & np.concatenate([np.ones(old, dtype=np.bool_), ~known[fresh]])
+        climbed = climb(above, rows.occurred)
+        due = blocked & (rows.since + self.lookback <= now)
+        free = (~blocked | due)[climbed.root]
+        self._count(rows, climbed, due, int(free.sum()))
+        marks = _marks(rows.late, due, climbed.on_cycle)
+        out = _released(rows, climbed, np.flatnonzero(free), marks, now)
+        self._waiting = rows.take(np.flatnonzero(~free)) if free.any() else rows
+        return out
+
+    def _arrived(self, events: pa.Table, now: int) -> tuple[Columns, Flags, Flags]:
+        """Return the events after the head in order of seq, which of them follow another, and whose leader the log had before them."""
+        seq = _numbers(events.column("seq"))
+        if (fresh := seq > self.head).all() and (seq[1:] > seq[:-1]).all():
+            rows = None
+        else:
+            rows = np.flatnonzero(fresh)
+            rows = rows[np.argsort(seq[rows], kind="stable")]
+            events, seq = events.take(pa.array(rows)), seq[rows]
+        key, _ = keys_of(events.column("key"))
+        leader, has = keys_of(events.column("leader_key"))
+        leads = has & (key != leader).any(axis=1)
+        ids = events.column("id").combine_chunks()
+        columns = Columns(
+            seq,
+            key,
+            leader,
+            _numbers(events.column("occurred").cast(pa.int64())),
+            np.full(len(seq), now, dtype=np.int64),
+            np.zeros(len(seq), dtype=np.bool_),
+            ids,
+        )
+        return columns, leads, _numbers(events.column("leader_seq")) >= 0
+
+    def _mark_late(self, rows: Columns, old: int) -> None:
+        """Mark the events that came after they were given up as lost, and forget that they were."""
+        if not len(self._given_up):
+            return
+        if self._given_up_index is None:
+            self._given_up_index = KeyIndex(self._given_up)
+        found = self._given_up_index.find(rows.key[old:])
+        late = found != NOBODY
+        if late.any():
+            rows.late[old:] = late
+            self.late += int(late.sum())
+            self._set_given_up(np.delete(self._given_up, found[late], axis=0))
+
+    def _count(self, rows: Columns, climbed: Climbed, due: Flags, released: int) -> None:
+        self.position += released
+        self.cycles += climbed.cycles
+        lost = np.flatnonzero(due)
+        if not len(lost):
+            return
+        self.lost += len(lost)
+        lost = lost[np.argsort(rows.seq[lost])]
+        given_up = np.concatenate([self._given_up, rows.leader[lost]])
+        given_up = given_up[KeyIndex(given_up).first()]
+        if len(given_up) > ordering.GIVEN_UP_LIMIT:
+            given_up = given_up[len(given_up) - ordering.GIVEN_UP_LIMIT // 2 :]
+        self._set_given_up(given_up)
+
+    def _set_given_up(self, keys: Keys) -> None:
+        self._given_up = keys if len(keys) else NO_KEYS
+        self._given_up_index = None
+
+
+def _distinct(waiting: Columns, arrived: Columns) -> tuple[Columns, KeyIndex, Rows]:
+    """Return what waits and then what arrived, each key once; an index of that, and which rows of `arrived` were taken."""
+    rows = waiting.followed_by(arrived)
+    index = KeyIndex(rows.key)
+    first = index.first()
+    if first.all():
+        return rows, index, np.arange(len(arrived))
+    kept = np.flatnonzero(first)
+    rows = rows.take(kept)
+    return rows, KeyIndex(rows.key), kept[len(waiting) :] - len(waiting)
+
+
+def _above(rows: Columns, index: KeyIndex, follows: Flags) -> tuple[Rows, Flags]:
+    """Return the row that each row follows (itself: none), and which follow one that is not here."""
+    above = np.arange(len(rows))
+    followers = np.flatnonzero(follows)
+    found = index.find(rows.leader[followers])
+    here = found != NOBODY
+    above[followers[here]] = found[here]
+    missing = np.zeros(len(rows), dtype=np.bool_)
+    missing[followers[~here]] = True
+    return above, missing
+
+
+def _marks(late: Flags, due: Flags, on_cycle: Flags) -> MarkCodes:
+    marks = np.where(late, np.int8(_LATE), np.int8(0))
+    marks[due] = _LOST
+    marks[on_cycle] = _CYCLE
+    return marks
+
+
+def _released(rows: Columns, climbed: Climbed, free: Rows, marks: MarkCodes, now: int) -> Step:
+    """Return the free rows in order."""
+    ids = rows.id if len(free) == len(rows) else rows.id.take(pa.array(free))
+    order = free[in_order(climbed.eff[free], climbed.depth[free], rows.occurred[free], ids, rows.seq[free])]
+    return Step(rows.seq[order], marks[order], now - rows.since[order])
+
+
+def _numbers(column: pa.ChunkedArray) -> Any:
+    return column.to_numpy()

@@ -1,0 +1,128 @@
+"""Random histories of a scope, run through the pure core and the kernel side by side."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from headrace.core.identity import event_key
+from headrace.core.ordering import CYCLE, LOST, CausalOrder, Offered, Released
+from headrace.pipeline.kernel import Kernel, Step
+
+LOOKBACK = 1_000
+
+SCHEMA = pa.schema(
+    [
+        ("seq", pa.int64()),
+        ("key", pa.binary()),
+        ("leader_key", pa.binary()),
+        ("leader_seq", pa.int64()),
+        ("occurred", pa.int64()),
+        ("id", pa.string()),
+    ]
+)
+
+
+class Told(NamedTuple):
+    """What became of one event in one step."""
+
+    seq: int
+    mark: str | None
+    waited: int
+
+
+def key(id: str) -> bytes:
+    return event_key("tests", id)
+
+
+def batch(offered: Sequence[Offered]) -> pa.Table:
+    columns: list[Sequence[object]] = list(zip(*offered, strict=True)) if offered else [[] for _ in SCHEMA]
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+
+
+def of_step(step: Step) -> list[Told]:
+    return list(map(Told, step.seqs.tolist(), step.mark_column().to_pylist(), step.waited.tolist()))
+
+
+def of_released(*parts: Released) -> list[Told]:
+    return [told for part in parts for told in map(Told, part.seqs, part.marks, part.waited)]
+
+
+@dataclass
+class History:
+    """Batches as the log stamps them, with the pause before each; `again` says which batches begin with the one before."""
+
+    batches: list[list[Offered]]
+    pauses: list[int]
+    again: list[bool]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> History:
+    """Any forest, with cycles and leaders that never come, in any order of arrival, cut anywhere."""
+    names = [f"e{i}" for i in range(draw(st.integers(1, 14)))]
+    leaders = st.none() | st.sampled_from([*names, "never-1", "never-2", "before"])
+    events = [(name, draw(leaders), draw(st.integers(0, 3))) for name in names]
+    seqs = {"before": 1}
+    offered: list[Offered] = []
+    for seq, (name, follows, occurred) in enumerate(draw(st.permutations(events)), 2):
+        leader = None if follows is None else key(follows)
+        offered.append((seq, key(name), leader, seqs.get(follows or "", -1), occurred, name))
+        seqs[name] = seq
+    cuts = [0, *sorted(draw(st.lists(st.integers(0, len(offered)), max_size=5))), len(offered)]
+    batches = [offered[start:end] for start, end in itertools.pairwise(cuts)]
+    pauses = st.sampled_from([0, 1, LOOKBACK // 2, LOOKBACK])
+    count = len(batches)
+    return History(
+        batches,
+        draw(st.lists(pauses, min_size=count, max_size=count)),
+        draw(st.lists(st.booleans(), min_size=count, max_size=count)),
+    )
+
+
+def hold_equal(history: History, *, restore: bool) -> None:
+    """Assert that the kernel does in each step what the core does, and that the order of both is one that the contract allows."""
+    core, kernel, now = CausalOrder(LOOKBACK), Kernel(LOOKBACK), 0
+    known = {offered[0]: offered for offered in itertools.chain(*history.batches)}
+    before: list[Offered] = []
+    for fresh, pause, again in zip(history.batches, history.pauses, history.again, strict=True):
+        now += pause
+        events = [*before, *fresh, *fresh] if again else fresh
+        expected = of_released(core.offer(events, now), core.expire(now))
+        told = of_step(kernel.step(batch(events), now))
+        assert sorted(told, key=lambda event: event.seq) == sorted(expected, key=lambda event: event.seq)
+        assert kernel.snapshot() == core.snapshot()
+        for order in (told, expected):
+            leaders_come_first(order, known)
+        siblings_in_order(told, known)
+        if restore:
+            kernel = Kernel.restore(core.snapshot(), LOOKBACK)
+        before = fresh
+
+
+def leaders_come_first(told: list[Told], known: dict[int, Offered]) -> None:
+    """Assert it of all whose leader is released in the same step and whose mark does not say that they did not wait for it."""
+    place = {known[event.seq][1]: at for at, event in enumerate(told)}
+    for at, event in enumerate(told):
+        leader = known[event.seq][2]
+        if event.mark not in {LOST, CYCLE} and leader is not None and leader != known[event.seq][1] and leader in place:
+            assert place[leader] < at
+
+
+def siblings_in_order(told: list[Told], known: dict[int, Offered]) -> None:
+    """Assert that followers of one leader, and the members of a cycle, come by (occurred, id)."""
+    groups: dict[object, list[tuple[int, str]]] = {}
+    here = {known[event.seq][1] for event in told}
+    for event in told:
+        _, _, leader, _, occurred, id = known[event.seq]
+        if event.mark == CYCLE:
+            groups.setdefault(CYCLE, []).append((occurred, id))
+        elif leader in here or event.mark == LOST:
+            groups.setdefault((leader, event.mark == LOST), []).append((occurred, id))
+    for group in groups.values():
+        assert group == sorted(group)
