@@ -122,7 +122,7 @@ def siblings_in_order(told: list[Told], known: dict[int, Offered]) -> None:
         _, _, leader, _, occurred, id = known[event.seq]
         if event.mark == CYCLE:
             groups.setdefault(CYCLE, []).append((occurred, id))
-        elif leader in here or event.mark == LOST:
+        elif leader != known[event.seq][1] and (leader in here or event.mark == LOST):
             groups.setdefault((leader, event.mark == LOST), []).append((occurred, id))
     for group in groups.values():
         assert group == sorted(group)

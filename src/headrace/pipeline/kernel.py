@@ -20,7 +20,7 @@ from headrace.core import ordering
 from headrace.core.ordering import CYCLE, LATE, LOST
 from headrace.pipeline.forest import NOBODY, Climbed, Flags, Rows, climb, in_order
 from headrace.pipeline.kernel_state import NO_KEYS, Columns, KernelState
-from headrace.pipeline.key_index import Keys, KeyIndex, keys_of
+from headrace.pipeline.key_index import KeyIndex, Keys, keys_of
 
 MARKS: Final = (None, LOST, LATE, CYCLE)
 """What a mark's code stands for."""

@@ -93,7 +93,9 @@ class KernelState:
             rows.leader,
             self.given_up,
         ]
-        ids = texts.buffers()[2].slice(offsets[0], offsets[-1] - offsets[0]).to_pybytes() if len(texts) and offsets[-1] > offsets[0] else b""
+        ids = (
+            texts.buffers()[2].slice(offsets[0], offsets[-1] - offsets[0]).to_pybytes() if len(texts) and offsets[-1] > offsets[0] else b""
+        )
         return b"".join([HEADER.pack(MAGIC, *self.totals, len(rows), len(self.given_up)), *(part.tobytes() for part in parts), ids])
 
     @classmethod

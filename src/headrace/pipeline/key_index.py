@@ -102,5 +102,7 @@ def _mixed(keys: Keys) -> npt.NDArray[np.uint64]:
 
 
 def _slowly(keys: Keys, wanted: Keys) -> Rows:
-    found: Rows = pc.index_in(column_of(wanted), value_set=column_of(keys)).fill_null(NOBODY).to_numpy(zero_copy_only=False).astype(np.int64)
+    found: Rows = (
+        pc.index_in(column_of(wanted), value_set=column_of(keys)).fill_null(NOBODY).to_numpy(zero_copy_only=False).astype(np.int64)
+    )
     return found
