@@ -1,4 +1,4 @@
-"""`headrace status`, `triggers`, `events`, `runs`, `version`: looking, changing nothing."""
+"""`headrace status`, `events`, `version`, and the lists of `triggers` and `runs`: looking, changing nothing."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from headrace.wire.model import API_VERSION
 from headrace.wire.status import EventPage, RunList, Status, TriggerList
 
 M = TypeVar("M", bound=BaseModel)
+RUNNING = ("running", "silent")
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands to `app`."""
     panel = "Looking"
     app.command("status", rich_help_panel=panel, epilog="Example: [bold]headrace status --json | jq .totals[/bold]")(status)
-    app.command("triggers", rich_help_panel=panel)(triggers)
     app.command("events", rich_help_panel=panel, epilog="Example: [bold]headrace events -n 50 --subject N14228[/bold]")(events)
     app.command("runs", rich_help_panel=panel)(runs)
     app.command("version", rich_help_panel=panel)(version)
@@ -39,6 +39,17 @@ def status(api_url: ApiUrl = None, json: AsJson = False) -> None:
         show_json(now)
         return
     show(["what", "#count"], [(name, count) for name, count in now.totals.model_dump().items()], empty="")
+    show(
+        ["job", "process", "state", "wanted", "host", "#capacity", "#held", "heartbeat"],
+        [
+            (str(j.id), j.kind, j.state, j.wanted, f"{j.hostname}, {j.pid}", j.capacity, j.held, ago(j.last_heartbeat))
+            for j in now.jobs
+            if j.state in RUNNING
+        ],
+        empty="No process is running.",
+    )
+    if waiting := [t for t in now.triggers if t.unserved or t.state in ("failed", "parked")]:
+        show(["trigger", "state", "!trouble"], [(t.name, t.state, t.failure or t.unserved) for t in waiting], empty="")
     show(
         ["scope", "#cursor", "#lag", "#waiting", "#ordered", "#lost", "#late", "#cycles", "updated"],
         [(s.scope, s.cursor, s.lag, s.waiting, s.ordered, s.lost, s.late, s.cycles, ago(s.updated)) for s in now.scopes],
@@ -54,8 +65,8 @@ def triggers(api_url: ApiUrl = None, json: AsJson = False) -> None:
         show_json(found)
         return
     show(
-        ["trigger", "state", "#fired", "#rejected", "#backlog", "~stream", "!failure"],
-        [(t.name, t.state, t.fired, t.rejected, t.backlog, t.stream, t.failure or "") for t in found.triggers],
+        ["trigger", "state", "#fired", "#rejected", "#backlog", "~stream", "!trouble"],
+        [(t.name, t.state, t.fired, t.rejected, t.backlog, t.stream, t.failure or t.unserved or "") for t in found.triggers],
         empty="No trigger is registered yet: start one with `headrace triggerer --project project.py`.",
     )
 

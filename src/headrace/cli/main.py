@@ -8,7 +8,23 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli import audit, connections, dead_letters, demo, init, keys, logs, look, processes, runs, send, variables, worker
+from headrace.cli import (
+    audit,
+    connections,
+    dead_letters,
+    demo,
+    init,
+    keys,
+    logs,
+    look,
+    processes,
+    runs,
+    send,
+    triggerers,
+    triggers,
+    variables,
+    worker,
+)
 from headrace.cli.console import fail
 from headrace.errors import HeadraceError, UsageError
 
@@ -26,6 +42,8 @@ processes.add_to(app)
 worker.add_to(app)
 demo.add_to(app)
 look.add_to(app)
+triggers.add_to(app)
+triggerers.add_to(app)
 runs.add_to(app)
 logs.add_to(app)
 send.add_to(app)

@@ -11,6 +11,7 @@ import msgspec
 
 from headrace.client.answers import TIMEOUT_SECONDS, bearer, checked, options, reached, understood
 from headrace.wire.dead_letters import ActOnDeadLetters, DeadLetterActionKind
+from headrace.wire.fleet import WantJob
 
 
 class PeopleClient:
@@ -72,13 +73,27 @@ class PeopleClient:
         """Return who redrove or discarded what, the newest first."""
         return self._get("/api/v1/dead-letter-actions", limit=limit)
 
+    def triggerers(self) -> Any:
+        """Return the triggerers that run, then those that ended last."""
+        return self._get("/api/v1/triggerers")
+
+    def want(self, job_id: int, asked: WantJob, *, key: str) -> None:
+        """Say what is wanted of a triggerer."""
+        self._post(f"/api/v1/triggerers/{job_id}/wanted", asked.model_dump_json(), key)
+
+    def trigger(self, trigger_id: int) -> Any:
+        """Return one trigger with why it failed."""
+        return self._get(f"/api/v1/triggers/{trigger_id}")
+
+    def resume(self, trigger_id: int, *, key: str) -> None:
+        """Let a trigger that is parked, or waits after a failure, start at once."""
+        self._post(f"/api/v1/triggers/{trigger_id}/resume", None, key)
+
     def act(self, action: DeadLetterActionKind, asked: ActOnDeadLetters, *, key: str) -> Any:
         """Redrive or discard dead letters; return how many, and which were left."""
-        headers = {"Content-Type": "application/json"} | bearer(key)
-        with reached(self._url):
-            response = self._http.post(f"/api/v1/dead-letters/{action}", content=asked.model_dump_json(), headers=headers)
+        response = self._post(f"/api/v1/dead-letters/{action}", asked.model_dump_json(), key)
         with understood(self._url):
-            return msgspec.json.decode(checked(response).content)
+            return msgspec.json.decode(response.content)
 
     def audit(self, stream: str | None = None) -> Any:
         """Return the ledger of custody of every stream, or of one, and whether it balances."""
@@ -95,3 +110,8 @@ class PeopleClient:
             response = self._http.get(path, params=given)
         with understood(self._url):
             return msgspec.json.decode(checked(response).content)
+
+    def _post(self, path: str, content: str | None, key: str) -> httpx.Response:
+        headers = {"Content-Type": "application/json"} | bearer(key)
+        with reached(self._url):
+            return checked(self._http.post(path, content=content, headers=headers))

@@ -39,10 +39,9 @@ def step(triggers: Iterable[Trigger], jobs: Sequence[Job], job_id: int) -> Step:
     return Step(claim, give_back, settled)
 
 
-def unserved(triggers: Iterable[Trigger], jobs: Sequence[Job]) -> list[int]:
-    """Return the triggers that wait although they should run: no running job serves their queues, or none has room."""
-    plan = _Plan(units(triggers), jobs)
-    return sorted(trigger for unit in plan.homeless for trigger in unit.ids())
+def homeless(triggers: Iterable[Trigger], jobs: Sequence[Job]) -> list[Unit]:
+    """Return the units that wait although they should run: no running job serves their queues, or none has room."""
+    return _Plan(units(triggers), jobs).homeless
 
 
 @dataclass(slots=True)

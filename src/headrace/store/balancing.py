@@ -71,18 +71,22 @@ class Balancer:
         return self._holdings[job_id]
 
 
-def unserved(connection: Connection, now: int) -> set[int]:
-    """Return the triggers that wait for a job that serves their queue and has room, where no running job does."""
+def unserved(connection: Connection) -> dict[int, str]:
+    """Return the triggers that nobody runs because no running triggerer serves their queues, or none of those has room; and which it is."""
     waiting = select(triggers.c.project).where(triggers.c.state == "waiting").distinct()
-    found: set[int] = set()
+    found: dict[int, str] = {}
     for project in connection.execute(waiting).scalars().all():
-        there = [job._replace(listening=True) for job in _read_jobs(connection, project, now)]
-        found.update(balance.unserved(_read_triggers(connection, project), there))
+        there = [job._replace(listening=True) for job in _read_jobs(connection, project, 0)]
+        for unit in balance.homeless(_read_triggers(connection, project), there):
+            served = any(job.serves(unit) and not job.draining for job in there)
+            queues = " and ".join(sorted(unit.queues))
+            why = f"no triggerer of queue {queues} has room" if served else f"no triggerer serves queue {queues}"
+            found.update(dict.fromkeys(unit.ids(), why))
     return found
 
 
 def _read_triggers(connection: Connection, project: str) -> list[Trigger]:
-    return [Trigger._make(row) for row in connection.execute(_triggers.where(triggers.c.project == project))]
+    return [Trigger._make(row) for row in connection.execute(_triggers.where(triggers.c.project == project)).all()]
 
 
 def _read_jobs(connection: Connection, project: str, now: int) -> list[Job]:

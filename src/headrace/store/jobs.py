@@ -66,10 +66,10 @@ class Jobs:
         self._database.write(lambda connection: end_jobs(connection, [job_id], end.state, end.reason, self._database.now()))
 
     def want(self, job_id: int, wanted: Wanted) -> None:
-        """Say what is wanted of a job; it learns of it with its next heartbeat.
+        """Say what is wanted of a triggerer; it learns of it with its next heartbeat.
 
         Raises:
-            ApiRefused: There is no such job, or it has ended.
+            ApiRefused: There is no such triggerer, or it has ended.
         """
         self._database.write(lambda connection: _want(connection, job_id, wanted))
 
@@ -155,9 +155,10 @@ def _register(connection: Connection, job: RegisterJob, now: int) -> Registered:
 
 
 def _want(connection: Connection, job_id: int, wanted: Wanted) -> None:
-    state = connection.execute(select(jobs.c.state).where(jobs.c.id == job_id)).scalar_one_or_none()
+    triggerer = select(jobs.c.state).where(jobs.c.id == job_id, jobs.c.kind == "triggerer")
+    state = connection.execute(triggerer).scalar_one_or_none()
     if state is None:
-        raise ApiRefused(f"No job has the id {job_id}.", hint="See: headrace triggerers list", status=404, problem="not-found")
+        raise ApiRefused(f"No triggerer has the id {job_id}.", hint="See: headrace triggerers list", status=404, problem="not-found")
     if state != "running":
         raise ApiRefused(f"Job {job_id} has ended ({state}).", hint="See: headrace triggerers list", status=409, problem="ended")
     connection.execute(update(jobs).where(jobs.c.id == job_id).values(wanted=wanted))

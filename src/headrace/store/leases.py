@@ -45,7 +45,7 @@ def version(connection: Connection) -> tuple[object, ...]:
 
 def held(connection: Connection, job_id: int) -> list[Lease]:
     """Return every lease that the job holds."""
-    rows = connection.execute(select(triggers.c.id, triggers.c.epoch).where(triggers.c.job_id == job_id).order_by(triggers.c.id))
+    rows = connection.execute(select(triggers.c.id, triggers.c.epoch).where(triggers.c.job_id == job_id).order_by(triggers.c.id)).all()
     return [Lease.model_construct(trigger_id=row[0], epoch=row[1]) for row in rows]
 
 

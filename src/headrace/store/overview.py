@@ -7,9 +7,10 @@ import re
 from collections import defaultdict
 from typing import NamedTuple
 
-from sqlalchemy import Connection, case, column, func, inspect, or_, select, table
+from sqlalchemy import ColumnElement, Connection, case, column, func, inspect, or_, select, table
 
 from headrace.errors import ResourceError
+from headrace.store.balancing import unserved
 from headrace.store.browse import Found, head, last_runs, newest_events
 from headrace.store.jobs import Liveness
 from headrace.store.reports import COUNTS, SECONDS
@@ -159,15 +160,19 @@ def backlog_list(connection: Connection) -> list[BacklogStatus]:
     ]
 
 
-def job_list(connection: Connection, now: int) -> list[JobStatus]:
-    """Return the processes that run, then those that ended last, at most `JOBS_SHOWN` in all.
+def job_list(connection: Connection, now: int, *, kind: str | None = None) -> list[JobStatus]:
+    """Return the processes that run, then those that ended last, at most `JOBS_SHOWN` in all; of one kind, where it is given.
 
     A job that should have been heard of is `silent` already here: it is taken for lost only when another job sweeps.
     """
     running = case((jobs.c.state == "running", 0), else_=1)
-    columns = (jobs.c.id, jobs.c.kind, jobs.c.state, jobs.c.hostname, jobs.c.pid, jobs.c.registered, jobs.c.heartbeat)
     silent = now - SILENCE
-    found = connection.execute(select(*columns).order_by(running, jobs.c.id.desc()).limit(JOBS_SHOWN))
+    listed = select(jobs).order_by(running, jobs.c.id.desc()).limit(JOBS_SHOWN)
+    found = connection.execute(listed if kind is None else listed.where(jobs.c.kind == kind)).all()
+    mine = triggers.c.job_id.in_([row.id for row in found])
+    held = {
+        row[0]: int(row[1]) for row in connection.execute(select(triggers.c.job_id, func.count()).where(mine).group_by(triggers.c.job_id))
+    }
     return [
         JobStatus(
             id=row.id,
@@ -177,6 +182,11 @@ def job_list(connection: Connection, now: int) -> list[JobStatus]:
             pid=row.pid,
             started=moment(row.registered),
             last_heartbeat=moment(row.heartbeat),
+            wanted=row.wanted,
+            version=row.version,
+            capacity=row.capacity,
+            queues=[] if row.capacity is None else json.loads(row.queues),
+            held=held.get(row.id, 0),
         )
         for row in found
     ]
@@ -184,9 +194,16 @@ def job_list(connection: Connection, now: int) -> list[JobStatus]:
 
 def trigger_list(connection: Connection) -> list[TriggerStatus]:
     """Return the triggers that are registered, by name."""
-    columns = [triggers.c[name] for name in TriggerStatus.model_fields]
-    found = connection.execute(select(*columns).where(triggers.c.state != "removed").order_by(triggers.c.name, triggers.c.id))
-    return [TriggerStatus(**row._asdict() | {"failure": _failure(row.failure)}) for row in found]
+    return triggers_shown(connection)
+
+
+def triggers_shown(connection: Connection, *which: ColumnElement[bool]) -> list[TriggerStatus]:
+    """Return those of the triggers that are registered, by name."""
+    columns = [triggers.c[name] for name in TriggerStatus.model_fields if name in triggers.c]
+    listed = select(*columns).where(triggers.c.state != "removed", *which).order_by(triggers.c.name, triggers.c.id)
+    why = unserved(connection)
+    found = connection.execute(listed)
+    return [TriggerStatus(**row._asdict() | {"failure": _failure(row.failure), "unserved": why.get(row.id)}) for row in found]
 
 
 def _failure(kept: str | None) -> str | None:

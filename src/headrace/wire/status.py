@@ -17,7 +17,11 @@ class EventCount(Wire):
 
 
 class JobStatus(Wire):
-    """One running or lately ended process. `state` is `running`, `silent` (no heartbeat of late), `lost`, `succeeded` or `failed`."""
+    """One running or lately ended process. `state` is `running`, `silent` (no heartbeat of late), `lost`, `succeeded` or `failed`.
+
+    `wanted` is what its next heartbeat is told: to run, drain or stop. `capacity` is how many triggers it takes, of the `queues` it serves,
+    and `held` how many it has.
+    """
 
     id: int
     kind: str
@@ -26,12 +30,19 @@ class JobStatus(Wire):
     pid: int
     started: Timestamp
     last_heartbeat: Timestamp
+    wanted: str = "run"
+    version: str | None = None
+    capacity: int | None = None
+    queues: list[str] = []
+    held: int = 0
 
 
 class TriggerStatus(Wire):
     """One registered trigger, whether a job holds it, and why it failed if it did.
 
-    `backlog` is how many raw events are kept for it now, `spilled` how many ever were.
+    `state` is `waiting`, `running`, `failed` (it starts again by itself) or `parked` (it does not, until somebody resumes it).
+    `backlog` is how many raw events are kept for it now, `spilled` how many ever were; `restarts` how often it has failed in a row.
+    `unserved` says why nobody runs it, where no triggerer serves its queue or none has room.
     """
 
     id: int
@@ -44,6 +55,10 @@ class TriggerStatus(Wire):
     failure: str | None
     backlog: int = 0
     spilled: int = 0
+    queue: str = "default"
+    priority: int = 0
+    restarts: int = 0
+    unserved: str | None = None
 
 
 class StreamStatus(StreamReport):

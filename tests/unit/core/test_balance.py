@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from headrace.core.balance import LEAST, step, unserved
+from headrace.core.balance import LEAST, homeless, step
 from headrace.core.units import Job, Trigger
 
 DEFAULT = frozenset({"default"})
@@ -92,11 +92,16 @@ def join(there: World, capacity: int = 100, queues: frozenset[str] = DEFAULT) ->
     return new
 
 
+def unserved(there: World) -> list[int]:
+    """Return the triggers that nobody can run."""
+    return [one for unit in homeless(there.triggers.values(), list(there.jobs.values())) for one in unit.ids()]
+
+
 def test_the_first_job_takes_all_that_it_has_room_for() -> None:
     there = world(6, 4)
     there.rest()
     assert [one.holder for one in there.triggers.values()] == [1, 1, 1, 1, None, None]
-    assert unserved(there.triggers.values(), list(there.jobs.values())) == [5, 6]
+    assert unserved(there) == [5, 6]
 
 
 def test_a_job_that_joins_gets_its_share_within_a_few_rounds_and_then_nothing_moves() -> None:
@@ -192,7 +197,7 @@ def test_a_job_takes_only_what_its_queues_name() -> None:
     there = world(4, 100)
     there.triggers[1] = there.triggers[1]._replace(queue="gpu")
     there.rest()
-    assert unserved(there.triggers.values(), list(there.jobs.values())) == [1]
+    assert unserved(there) == [1]
     gpu = join(there, 100, frozenset({"gpu"}))
     there.rest()
     assert (there.triggers[1].holder, there.units(gpu), there.units(1)) == (gpu, 1, 3)
@@ -257,7 +262,7 @@ def test_what_is_parked_stays_with_its_stream_but_is_claimed_by_nobody_alone() -
     there.triggers[2] = there.triggers[2]._replace(parked=True)
     there.rest()
     assert [one.holder for one in there.triggers.values()] == [None, None, 1, 1]
-    assert unserved(there.triggers.values(), list(there.jobs.values())) == []
+    assert unserved(there) == []
 
 
 def test_a_job_that_is_not_heard_of_is_given_nothing_and_keeps_what_it_has() -> None:

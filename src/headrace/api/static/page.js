@@ -95,7 +95,7 @@ function table(section, items, keyOf, cellsOf, { labels = 0, total = items.lengt
 const LEVELS = {
   good: ["running", "succeeded", "polling"],
   warn: ["starting", "waiting", "ending", "ended", "stopped"],
-  bad: ["failed", "silent", "lost"],
+  bad: ["failed", "parked", "silent", "lost"],
 };
 const levelOf = (state) => Object.keys(LEVELS).find((level) => LEVELS[level].includes(state)) ?? "";
 
@@ -107,6 +107,8 @@ function findings(status) {
   if (status.pipelines.length && !running("pipeline")) warn("No pipeline process is running, so events wait in the log: start one with headrace pipeline.", "processes");
   for (const job of status.jobs) if (job.state === "silent") bad(`The ${job.kind} on ${job.hostname} (job ${job.id}) stopped answering ${ago(job.last_heartbeat)}.`, "processes");
   for (const trigger of status.triggers) if (trigger.state === "failed") bad(`Trigger ${trigger.name} failed: ${trigger.failure ?? "no reason given"}`, "triggers");
+  for (const trigger of status.triggers) if (trigger.state === "parked") bad(`Trigger ${trigger.name} failed too often and is parked: ${trigger.failure ?? "no reason given"} Start it again with headrace triggers resume ${trigger.name}`, "triggers");
+  for (const trigger of status.triggers) if (trigger.unserved) bad(`Nobody runs trigger ${trigger.name}: ${trigger.unserved}.`, "triggers");
   for (const stream of status.streams) {
     if (levelOf(stream.state) === "bad") bad(`Stream ${stream.stream} is ${stream.state}.`, "streams");
     const stuck = stream.lanes.filter((lane) => lane.error);

@@ -1,0 +1,97 @@
+"""`headrace triggerers list|drain|stop|resume`: who runs the triggers, and who is to stop."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from headrace.cli.console import out
+from headrace.cli.credentials import for_changing, for_looking
+from headrace.cli.options import ApiUrl, AsJson, Home
+from headrace.cli.tables import ago, show, show_json
+from headrace.client.people import PeopleClient
+from headrace.errors import UsageError
+from headrace.settings import read_settings
+from headrace.wire.fleet import TriggererList, WantJob
+from headrace.wire.jobs import Wanted
+
+group = typer.Typer(
+    help="List the triggerers, or say which of them is to drain or to stop. Without a command: list.",
+    epilog="Example: [bold]headrace triggerers drain 7[/bold]",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="rich",
+)
+
+Job = Annotated[int, typer.Argument(help="The number of its job, as `headrace triggerers list` shows it.", metavar="JOB")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the group to `app`."""
+    app.add_typer(group, name="triggerers", rich_help_panel="Looking")
+
+
+@group.callback(invoke_without_command=True)
+def triggerers(context: typer.Context, api_url: ApiUrl = None, json: AsJson = False) -> None:
+    """List the triggerers, or say which of them is to drain or to stop. Without a command: list."""
+    if context.invoked_subcommand is None:
+        list_triggerers(api_url, json)
+    elif api_url is not None or json:
+        raise UsageError("Options belong behind the command.", hint=f"Like this: headrace triggerers {context.invoked_subcommand} --help")
+
+
+@group.command("list", epilog="Example: [bold]headrace triggerers list --json[/bold]")
+def list_triggerers(api_url: ApiUrl = None, json: AsJson = False) -> None:
+    """List the triggerers: those that run, then those that ended last."""
+    settings = read_settings(api_url=api_url)
+    with PeopleClient(settings.url, token=for_looking(settings)) as client:
+        found = TriggererList.model_validate(client.triggerers())
+    if json:
+        show_json(found)
+        return
+    show(
+        ["job", "state", "wanted", "~host", "pid", "version", "~queues", "#capacity", "#held", "heartbeat"],
+        [
+            (
+                str(j.id),
+                j.state,
+                j.wanted,
+                j.hostname,
+                str(j.pid),
+                j.version,
+                ", ".join(j.queues),
+                j.capacity,
+                j.held,
+                ago(j.last_heartbeat),
+            )
+            for j in found.triggerers
+        ],
+        empty="No triggerer has run yet: start one with `headrace triggerer --project project.py`.",
+    )
+
+
+@group.command("drain")
+def drain(job: Job, api_url: ApiUrl = None, home: Home = None) -> None:
+    """Let a triggerer give all back to the others, finish what is under way, and end."""
+    _want(job, "drain", api_url, home)
+    out.print(f"Job {job} drains: it gives back all that it holds, and ends.")
+
+
+@group.command("stop")
+def stop(job: Job, api_url: ApiUrl = None, home: Home = None) -> None:
+    """Let a triggerer end without delay; the others take over what it held."""
+    _want(job, "stop", api_url, home)
+    out.print(f"Job {job} stops.")
+
+
+@group.command("resume")
+def resume(job: Job, api_url: ApiUrl = None, home: Home = None) -> None:
+    """Let a triggerer that was to drain or stop, and has not ended yet, take triggers again."""
+    _want(job, "run", api_url, home)
+    out.print(f"Job {job} runs on.")
+
+
+def _want(job: int, wanted: Wanted, api_url: str | None, home: Home) -> None:
+    settings = read_settings(api_url=api_url, home=home)
+    with PeopleClient(settings.url, token=for_looking(settings)) as client:
+        client.want(job, WantJob(wanted=wanted), key=for_changing(settings))

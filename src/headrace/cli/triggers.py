@@ -1,0 +1,76 @@
+"""`headrace triggers`: list them; `headrace triggers show|resume NAME`: why one failed, and letting it start again."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from headrace.cli import look
+from headrace.cli.console import out
+from headrace.cli.credentials import for_changing, for_looking
+from headrace.cli.options import ApiUrl, AsJson, Home
+from headrace.cli.tables import ago, show, show_json
+from headrace.client.people import PeopleClient
+from headrace.errors import UsageError
+from headrace.settings import read_settings
+from headrace.wire.fleet import TriggerDetail
+from headrace.wire.status import TriggerList
+
+group = typer.Typer(
+    help="List the triggers. With a command: look at one that failed, or let it start again.",
+    epilog="Example: [bold]headrace triggers resume legs.united[/bold]",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="rich",
+)
+
+Name = Annotated[str, typer.Argument(help="Its name, as `headrace triggers` shows it.", metavar="NAME")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the group to `app`."""
+    app.add_typer(group, name="triggers", rich_help_panel="Looking")
+
+
+@group.callback(invoke_without_command=True)
+def triggers(context: typer.Context, api_url: ApiUrl = None, json: AsJson = False) -> None:
+    """List the triggers: who watches, and how often each fired. With a command: look at one, or let it start again."""
+    if context.invoked_subcommand is None:
+        look.triggers(api_url, json)
+    elif api_url is not None or json:
+        raise UsageError(
+            "Options belong behind the command.", hint=f"Like this: headrace triggers {context.invoked_subcommand} NAME --json"
+        )
+
+
+@group.command("show", epilog="Example: [bold]headrace triggers show legs.united[/bold]")
+def show_trigger(name: Name, api_url: ApiUrl = None, json: AsJson = False) -> None:
+    """Show one trigger: what it is, who runs it, and the traceback of its last failure."""
+    settings = read_settings(api_url=api_url)
+    with PeopleClient(settings.url, token=for_looking(settings)) as client:
+        found = TriggerDetail.model_validate(client.trigger(_id(client, name)))
+    if json:
+        show_json(found)
+        return
+    failed = None if found.failed is None else ago(found.failed)
+    shown = found.model_dump(exclude={"failed", "traceback", "retry_at", "backlog", "spilled"}) | {"failed": failed}
+    show(["what", "is"], [(what, None if value is None else str(value)) for what, value in shown.items()], empty="")
+    for line in found.traceback:
+        out.print(escape(line))
+
+
+@group.command("resume", epilog="Example: [bold]headrace triggers resume legs.united[/bold]")
+def resume(name: Name, api_url: ApiUrl = None, home: Home = None) -> None:
+    """Let a trigger that is parked, or waits after a failure, start at once. What was kept for it comes first."""
+    settings = read_settings(api_url=api_url, home=home)
+    with PeopleClient(settings.url, token=for_looking(settings)) as client:
+        client.resume(_id(client, name), key=for_changing(settings))
+    out.print(f"{name} starts again.", markup=False)
+
+
+def _id(client: PeopleClient, name: str) -> int:
+    for one in TriggerList.model_validate(client.triggers()).triggers:
+        if one.name == name:
+            return one.id
+    raise UsageError(f"No trigger has the name '{name}'.", hint="For what there is: headrace triggers")

@@ -1,0 +1,32 @@
+"""The triggerers and their triggers as people look after them: who runs what, who is to stop, what is parked and why."""
+
+from __future__ import annotations
+
+from headrace.wire.jobs import Wanted
+from headrace.wire.model import Timestamp, Wire
+from headrace.wire.status import JobStatus, TriggerStatus
+
+
+class TriggererList(Wire):
+    """GET /api/v1/triggerers: those that run, then those that ended last."""
+
+    triggerers: list[JobStatus]
+
+
+class WantJob(Wire):
+    """POST /api/v1/triggerers/{id}/wanted: `drain` it, `stop` it, or let it `run` on."""
+
+    wanted: Wanted
+
+
+class TriggerDetail(TriggerStatus):
+    """GET /api/v1/triggers/{id}: one trigger with all that is known of its last failure, and when it starts again."""
+
+    project: str
+    classpath: str
+    epoch: int
+    failures: int
+    max_restarts: int | None
+    retry_at: Timestamp | None
+    failed: Timestamp | None = None
+    traceback: list[str] = []
