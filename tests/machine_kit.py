@@ -16,6 +16,7 @@ import uvicorn
 from headrace.api.app import create_app
 from headrace.api.gate import Exposure
 from headrace.api.rates import RatePolicy
+from headrace.api.server import BoundedHttp
 from headrace.store import Liveness, Store, open_store
 from headrace.store.keyring import Keyring
 from headrace.wire.model import API_VERSION, VERSION_HEADER
@@ -66,7 +67,7 @@ def serving(
     store = open_store(database_url(kind, folder), clock=clock, liveness=Liveness(ticks=clock.ticks), keyring=Keyring([FERNET_KEY]))
     app = create_app(store, key=KEY, most_body=most_body, rates=rates, exposure=exposure)
     with socket.create_server(("127.0.0.1", 0)) as bound:
-        server = _Server(uvicorn.Config(app, log_level="warning", access_log=False))
+        server = _Server(uvicorn.Config(app, http=BoundedHttp, log_level="warning", access_log=False))
         thread = Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
         thread.start()
         assert server.listening.wait(30)

@@ -38,7 +38,7 @@ def serve_api(settings: Settings, *, migrate: bool, new_secrets: bool = False) -
 
     from headrace.api.app import create_app
     from headrace.api.gate import Exposure
-    from headrace.api.server import Server
+    from headrace.api.server import BoundedHttp, Server
     from headrace.store import Liveness, open_store
     from headrace.store.alarm import Alarm
     from headrace.store.keyring import Keyring
@@ -57,7 +57,7 @@ def serve_api(settings: Settings, *, migrate: bool, new_secrets: bool = False) -
             logs=settings.logs.absolute(),
             exposure=Exposure(settings.outside, frozenset(settings.hosts)),
         )
-        config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=5, lifespan="on")
+        config = uvicorn.Config(app, http=BoundedHttp, log_config=None, access_log=False, timeout_graceful_shutdown=5, lifespan="on")
         Server(app, config).run(sockets=[listener])
 
 

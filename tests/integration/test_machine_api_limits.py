@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from starlette.routing import Route
 from headrace.api.rates import Bucket, RateLimit, RatePolicy
 from headrace.wire.problem import PROBLEM_JSON, PROBLEM_PREFIX
 from machine_kit import Api, serving
-from store_kit import registration
+from store_kit import declaration, registration
 
 JSON = {"Content-Type": "application/json"}
 POLICY = RatePolicy(token=Bucket(size=100, refill=10), address=Bucket(size=20, refill=1), call=5, refused=50, forged=10, most=3)
@@ -170,3 +171,20 @@ def test_a_number_beyond_64_bits_is_no_failure(api: Api, path: str, body: object
 def test_headers_without_end_are_refused(api: Api) -> None:
     response = api.ask("GET", "/execution/events/head", headers={"X-Long": "x" * 40_000})
     assert (response.status_code, response.headers["content-type"]) == (431, PROBLEM_JSON)
+
+
+def test_headers_that_never_end_are_not_waited_for(api: Api) -> None:
+    host, _, port = api.url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as client:
+        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Long: ")
+        with pytest.raises(ConnectionError):
+            for _ in range(4_096):
+                client.sendall(b"x" * 16_384)
+    assert api.ask("GET", "/healthz").status_code == 200
+
+
+def test_a_body_longer_than_the_longest_headers_is_none_of_them(api: Api) -> None:
+    token = api.ask("POST", "/execution/jobs", json=registration().model_dump()).json()["token"]
+    body = declaration("first", text="x" * 200_000).model_dump()
+    for _ in range(2):
+        assert api.ask("PUT", "/execution/projects/flights", token=token, json=body).status_code == 200

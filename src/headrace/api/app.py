@@ -20,7 +20,7 @@ from headrace.api.gate import Exposure, Gate
 from headrace.api.limits import MOST_BODY, BodyLimit
 from headrace.api.live import Live
 from headrace.api.log_finder import LogFinder
-from headrace.api.machine.routers import newest
+from headrace.api.machine.routers import ROUTERS
 from headrace.api.rates import RateLimit, RatePolicy, accepted_by
 from headrace.api.versions import SPOKEN, OlderVersion, VersionCheck
 from headrace.logs.passes import Passes
@@ -49,7 +49,8 @@ def create_app(
     problems.install(app)
     app.router.routes.extend(OlderVersion(version) for version in SPOKEN if version != API_VERSION)
     description.install(app)
-    app.include_router(newest(), include_in_schema=False)
+    for router in ROUTERS:
+        app.include_router(router, include_in_schema=False)
     app.include_router(headrace.api.people.router_for(store, live))
     app.include_router(headrace.api.letters.router_for(store))
     app.include_router(headrace.api.task_runs.router_for(store))
