@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.console import out
+from headrace.cli.console import out, safe
 
 Cell = str | int | float | None
 
@@ -47,4 +47,4 @@ def _cell(column: str, value: Cell) -> Text:
     if value is None:
         return Text("-", style="dim")
     text = f"{value:,}" if isinstance(value, int) else str(value)
-    return Text(text, style="red" if column.startswith("!") and text else "")
+    return Text(safe(text), style="red" if column.startswith("!") and text else "")

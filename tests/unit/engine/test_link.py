@@ -75,7 +75,18 @@ async def test_an_error_arrives_as_what_it_was(kind: type[ApiError]) -> None:
     assert getattr(raised.value, "retry_after", None) == (7.0 if kind is ApiUnavailable else None)
 
 
-@pytest.mark.parametrize("path", ["/execution/jobs", "/execution/jobs/1/complete", "/api/v1/audit", "/execution/../api/v1/audit"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/execution/jobs",
+        "/execution/jobs/1/complete",
+        "/api/v1/audit",
+        "/execution/../api/v1/audit",
+        "/execution/%6aobs/1/complete",
+        "/execution/x/%2e%2e/jobs/1/complete",
+        "/execution/x/.%2E/jobs",
+    ],
+)
 async def test_a_runner_has_no_say_in_its_job_nor_outside_of_the_machine_api(path: str) -> None:
     async with links() as (runner, supervisor):
         api = Api()
