@@ -1,0 +1,195 @@
+"""The contract of triggers that fail: when they start again, when they are parked, and what brings them back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import ApiRefused, Fenced
+from headrace.store import Store
+from headrace.store.fleet import trigger_detail
+from headrace.wire.fleet import TriggerDetail
+from headrace.wire.triggers import (
+    CleanupTriggers,
+    DeclaredTrigger,
+    DeclareProject,
+    FailureRecorded,
+    LoadTriggers,
+    RunTrigger,
+    TriggerFailure,
+)
+from store_kit import DATABASES, Holder, TurnedClock, event, holder, opened
+
+
+@pytest.fixture
+def clock() -> TurnedClock:
+    return TurnedClock()
+
+
+@pytest.fixture(params=DATABASES)
+def store(request: pytest.FixtureRequest, tmp_path: Path, clock: TurnedClock) -> Iterator[Store]:
+    with opened(request.param, tmp_path, clock) as made:
+        yield made
+
+
+@pytest.fixture
+def owner(store: Store) -> Holder:
+    made = holder(store)
+    declare(made)
+    made.load()
+    return made
+
+
+def declare(owner: Holder, *, streams: tuple[str | None, ...] = ("folder", "folder"), max_restarts: int | None = 2, **kwargs: int) -> None:
+    made = [
+        DeclaredTrigger(name=f"t{n}", classpath="some.Trigger", kwargs=kwargs, stream=stream, max_restarts=max_restarts)
+        for n, stream in enumerate(streams, start=1)
+    ]
+    owner.store.projects.declare(owner.job_id, "flights", DeclareProject(triggers=made, pipelines=[]))
+
+
+def fail(owner: Holder, trigger_id: int = 1, *, number: int = 0, upstream: bool = False) -> FailureRecorded:
+    failure = TriggerFailure(
+        epoch=owner.epochs[trigger_id], number=number, upstream=upstream, kind="ValueError", message="no", traceback=["line 1", "line 2"]
+    )
+    return owner.store.triggers.failure(owner.job_id, trigger_id, failure)
+
+
+def park(owner: Holder, trigger_id: int = 1) -> None:
+    verdicts = [fail(owner, trigger_id).verdict for _ in range(3)]
+    assert verdicts == ["restart", "restart", "parked"]
+
+
+def workload(owner: Holder, trigger_id: int = 1) -> RunTrigger:
+    return owner.store.triggers.workloads(owner.job_id, [trigger_id])[0]
+
+
+def shown(owner: Holder, trigger_id: int = 1) -> TriggerDetail:
+    with owner.store.reading() as connection:
+        found = trigger_detail(connection, trigger_id)
+    assert found is not None
+    return found
+
+
+def test_a_trigger_that_fails_waits_longer_each_time_and_is_then_parked(owner: Holder) -> None:
+    first, second, third = fail(owner), fail(owner), fail(owner)
+    assert (first.verdict, second.verdict, third.verdict) == ("restart", "restart", "parked")
+    assert 0 < first.retry_in < second.retry_in
+    assert third == FailureRecorded(verdict="parked", retry_in=0, restarts=3)
+    now = shown(owner)
+    assert (now.state, now.failure, now.traceback, now.failures) == ("parked", "ValueError: no", ["line 1", "line 2"], 3)
+
+
+def test_a_long_life_begins_the_count_anew(owner: Holder, clock: TurnedClock) -> None:
+    for _ in range(6):
+        assert fail(owner).restarts == 1
+        clock.turn(62)
+    assert shown(owner).state == "failed"
+
+
+def test_the_same_failure_again_is_answered_as_before_and_not_counted(owner: Holder) -> None:
+    first = fail(owner, number=1)
+    assert fail(owner, number=1) == first
+    fail(owner, number=2)
+    third = fail(owner, number=3)
+    assert fail(owner, number=3) == third
+    assert shown(owner).failures == 3
+
+
+def test_a_failing_upstream_never_parks_a_trigger(owner: Holder) -> None:
+    waits = [fail(owner, upstream=True).retry_in for _ in range(20)]
+    assert shown(owner).state == "failed"
+    assert max(waits) <= 60
+    assert fail(owner).verdict == "restart", "it has its own failures before it"
+
+
+def test_who_takes_over_waits_for_as_long_and_knows_what_is_parked(owner: Holder, clock: TurnedClock) -> None:
+    wait = fail(owner).retry_in
+    park(owner, 2)
+    clock.turn(0.25)
+    owner.store.triggers.cleanup(owner.job_id, CleanupTriggers(trigger_ids=[1, 2]))
+    next_owner = holder(owner.store)
+    next_owner.load()
+    owner.load()
+    taker = next_owner if next_owner.epochs else owner
+    taken = workload(taker)
+    assert (taken.parked, taken.restarts) == (False, 1)
+    assert taken.start_after == pytest.approx(wait - 0.25)
+    assert workload(taker, 2).parked
+    clock.set(-86_400)
+    assert workload(taker).start_after <= 60
+
+
+def test_what_is_parked_stays_with_its_stream_and_keeps_what_it_is_when_it_fires_late(owner: Holder) -> None:
+    park(owner)
+    assert owner.load() == {1: 1, 2: 1}
+    assert owner.store.triggers.load(owner.job_id, _all()).revoked == []
+    assert owner.append(event("late", 1)) == ["stored"]
+    assert shown(owner).state == "parked"
+
+
+def test_a_stream_of_which_nothing_is_left_to_run_is_given_back_and_claimed_by_nobody(owner: Holder) -> None:
+    park(owner)
+    park(owner, 2)
+    answer = owner.store.triggers.load(owner.job_id, _all())
+    assert answer.revoked == [1, 2]
+    owner.store.triggers.cleanup(owner.job_id, CleanupTriggers(trigger_ids=answer.revoked, epochs=owner.epochs))
+    assert owner.load() == {}
+    assert shown(owner).state == "parked"
+    assert shown(owner).unserved is None
+    owner.store.triggers.resume(1)
+    assert owner.load() == {1: 2, 2: 2}
+    assert (workload(owner).parked, workload(owner, 2).parked) == (False, True)
+
+
+def test_a_resumed_trigger_comes_again_at_a_new_epoch_with_its_count_at_nothing(owner: Holder) -> None:
+    park(owner)
+    owner.store.triggers.resume(1)
+    assert owner.load() == {1: 2, 2: 1}
+    now = workload(owner)
+    assert (now.parked, now.restarts, now.start_after) == (False, 0, 0)
+    assert shown(owner).failure is None
+    owner.store.triggers.resume(1)
+    assert owner.load() == {1: 2, 2: 1}, "what runs is left alone"
+    park(owner)
+
+
+def test_a_trigger_that_is_declared_otherwise_is_parked_no_more(owner: Holder) -> None:
+    park(owner)
+    declare(owner)
+    assert shown(owner).state == "parked", "nothing changed"
+    declare(owner, depth=2)
+    owner.load()
+    assert (shown(owner).state, workload(owner).parked) == ("running", False)
+
+
+def test_how_often_it_may_fail_can_change_while_it_runs(owner: Holder) -> None:
+    declare(owner, max_restarts=0)
+    assert owner.load() == {1: 1, 2: 1}
+    assert fail(owner).verdict == "parked"
+
+
+def test_without_a_number_of_its_own_it_may_fail_ten_times(owner: Holder) -> None:
+    declare(owner, max_restarts=None)
+    assert [fail(owner).verdict for _ in range(11)] == ["restart"] * 10 + ["parked"]
+
+
+def test_only_its_holder_may_report_it(owner: Holder) -> None:
+    other = holder(owner.store)
+    other.epochs = dict(owner.epochs)
+    with pytest.raises(Fenced):
+        fail(other)
+
+
+def test_what_is_not_there_cannot_be_resumed(owner: Holder) -> None:
+    declare(owner, streams=("folder",))
+    for trigger_id in (2, 77):
+        with pytest.raises(ApiRefused) as refused:
+            owner.store.triggers.resume(trigger_id)
+        assert refused.value.status == 404
+
+
+def _all() -> LoadTriggers:
+    return LoadTriggers(capacity=100)
