@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
+import headrace.api.fleet
 import headrace.api.letters
 import headrace.api.login
 import headrace.api.logs
@@ -53,6 +54,7 @@ def create_app(
         app.include_router(router, include_in_schema=False)
     app.include_router(headrace.api.people.router_for(store, live))
     app.include_router(headrace.api.letters.router_for(store))
+    app.include_router(headrace.api.fleet.router_for(store))
     app.include_router(headrace.api.task_runs.router_for(store))
     app.include_router(headrace.api.logs.router_for(LogFinder(store, logs, socket.gethostname()), Passes(key), live))
     app.include_router(headrace.api.secrets.router)
