@@ -226,7 +226,7 @@ function runError(run) {
 
 function drawTables(status, jobs) {
   const holder = (id) => (id === null ? "nobody" : `job ${id}${jobs.has(id) ? ` on ${jobs.get(id).hostname}` : ""}`);
-  table("triggers", status.triggers, (trigger) => trigger.id, (trigger) => [text(trigger.name), badge(trigger.state, levelOf(trigger.state)), num(trigger.fired), num(trigger.rejected, "warm"),
+  table("triggers", status.triggers, (trigger) => trigger.id, (trigger) => [logOf(trigger.name, `trigger ${trigger.name}`, `triggers/${trigger.id}`), badge(trigger.state, levelOf(trigger.state)), num(trigger.fired), num(trigger.rejected, "warm"),
     mono(trigger.stream ?? "polls alone"), text(holder(trigger.job_id), "fit"), long(trigger.failure)]);
   const known = new Map(status.triggers.map((trigger) => [trigger.id, trigger]));
   table("backlog", status.backlogs, (kept) => kept.trigger_id, (kept) => [text(kept.trigger), num(kept.depth, "busy"), time(kept.oldest),
@@ -235,7 +235,7 @@ function drawTables(status, jobs) {
     num(scope.late), num(scope.cycles, "warm"), num(scope.batch), time(scope.updated)]);
   table("pipelines", status.pipelines, (pipeline) => pipeline.name, (pipeline) => [text(pipeline.name), mono(pipeline.on.join(", ")), mono(pipeline.table), num(pipeline.runs), num(pipeline.failed, "hot"),
     num(pipeline.events), num(pipeline.rows), time(pipeline.last_run)]);
-  table("runs", status.runs, (run) => run.run_id, (run) => [time(run.started), text(run.pipeline), badge(run.state, run.state === "running" ? "" : levelOf(run.state)), num(run.events), num(run.rows),
+  table("runs", status.runs, (run) => run.run_id, (run) => [time(run.started), logOf(run.pipeline, `the run of ${run.pipeline} that started ${local(run.started)}`, `runs/${encodeURIComponent(run.run_id)}`), badge(run.state, run.state === "running" ? "" : levelOf(run.state)), num(run.events), num(run.rows),
     plain(took(run)), num(run.batch), num(run.attempt), runError(run)], { labels: 1, total: status.totals.runs });
   table("events", status.recent, (event) => event.seq, (event) => [opens(number(event.seq), () => openEvent(event.seq)), time(event.received), mono(event.type), mono(event.subject), mono(event.id),
     follows(event), text(few(event.triggers))], { total: status.events.total });
@@ -308,6 +308,77 @@ const openEvent = (seq) => openFrom(`/api/v1/events/${seq}`, `Event ${number(seq
 const openLetter = (id) => openFrom(`/api/v1/dead-letters/${encodeURIComponent(id)}`, `Dead letter ${id}`, (letter) => [
   { State: letter.state, Kind: letter.kind.replace("_", " "), Reason: letter.reason, Received: moment(letter.received), Stream: letter.stream, Lane: letter.lane, Position: letter.position, Triggers: letter.triggers.join(", "), Attempts: letter.attempts },
   { "What came": letter.raw, Traceback: letter.traceback.join("\n") }]);
+
+// ---- a log, as it grows
+
+const LOG_LINES = 2_000; // how many lines a log shows at most: the last ones
+let following = null; // what ends the log that is shown now
+
+function logOf(label, of, path) {
+  return cell("word", [label, path], () => {
+    const button = Object.assign(element("button", "", label), { type: "button", title: `Log of ${of}` });
+    button.setAttribute("aria-label", `${label}: show the log`);
+    button.addEventListener("click", () => openLog(`Log of ${of}`, path));
+    return [button];
+  });
+}
+
+async function openLog(title, path) {
+  following?.abort();
+  const mine = following = new AbortController();
+  const state = element("span", "", "connecting");
+  const lines = Object.assign(element("div", "log"), { tabIndex: 0 });
+  lines.setAttribute("role", "log");
+  lines.setAttribute("aria-label", title);
+  show(title, { State: state }, {});
+  byId("detail-texts").replaceChildren(lines);
+  try {
+    const answer = await fetch(`/api/v1/logs/${path}?follow=1&last=500`, { signal: mine.signal });
+    if (!answer.ok) {
+      const problem = await answer.json().catch(() => ({}));
+      throw new Error([problem.detail ?? `the api answered ${answer.status}`, problem.hint].filter(Boolean).join(" "));
+    }
+    const job = answer.headers.get("Headrace-Log-Job");
+    state.textContent = job ? `live, from job ${job} on` : "live; nothing is logged before the first line";
+    await readLines(answer.body, (more) => addLines(lines, more));
+    state.textContent = "ended: whoever wrote it is gone";
+  } catch (error) {
+    if (!mine.signal.aborted) state.textContent = error.message;
+  }
+}
+
+async function readLines(body, take) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    const whole = (rest + part.value).split("\n");
+    rest = whole.pop();
+    take(whole);
+  }
+}
+
+function addLines(lines, more) {
+  const atEnd = lines.scrollHeight - lines.scrollTop - lines.clientHeight < 40;
+  lines.append(...more.slice(-LOG_LINES).map(logLine));
+  while (lines.childElementCount > LOG_LINES) lines.firstElementChild.remove();
+  if (atEnd) lines.scrollTop = lines.scrollHeight;
+}
+
+function logLine(line) {
+  let fields;
+  try {
+    fields = JSON.parse(line);
+  } catch {
+    return element("div", "line", line);
+  }
+  const { timestamp, level, event, logger, exception, stack, trigger, trigger_id: id, run_id: run, ...rest } = fields;
+  const heat = { warning: "warm", error: "hot", critical: "hot" }[level] ?? "muted";
+  const known = Object.entries(rest).map(([name, value]) => `${name}=${typeof value === "string" ? value : JSON.stringify(value)}`).join(" ");
+  const parts = [element("span", "muted", local(timestamp ?? "")), " ", element("span", heat, level ?? ""), " ", element("strong", "", event), " ", element("span", "muted", known)];
+  return withTitle(element("div", "line", ...parts, ...[exception, stack].filter(Boolean).map((words) => element("div", heat, words))), [timestamp, logger, trigger && `trigger ${id}`, run].filter(Boolean).join(" · "));
+}
+
+byId("detail").addEventListener("close", () => following?.abort());
 
 // ---- the connection
 
