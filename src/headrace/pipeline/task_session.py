@@ -7,12 +7,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from pyspark.sql import SparkSession
-
-from headrace.pipeline.session import open_session
-from headrace.pipeline.shipping import ship
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class TaskSession:
@@ -37,6 +35,10 @@ class TaskSession:
         """Return the session. Raises `JavaError` and `PipelineError` where it does not start."""
         with self._lock:
             if self._spark is None:
+                # a worker whose tasks ask for no Spark needs none, neither installed nor in memory
+                from headrace.pipeline.session import open_session
+                from headrace.pipeline.shipping import ship
+
                 ship(self._functions)
                 self._spark = self._exits.enter_context(open_session(self._app, master=self._master, work=self._work))
             return self._spark
