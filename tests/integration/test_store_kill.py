@@ -5,16 +5,23 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
-from store_kit import event, holder, opened
+import pytest
+
+from headrace.store import open_store
+from postgres_kit import Postgres
+from store_kit import DATABASES, TurnedClock, database_url, event, holder
 
 BATCH = 50
 APPENDER = """
 import sys
-from pathlib import Path
-from store_kit import event, holder, opened
-with opened("sqlite", Path(sys.argv[1])) as store:
+from contextlib import closing
+from headrace.store import open_store
+from store_kit import TurnedClock, event, holder
+with closing(open_store(sys.argv[1], clock=TurnedClock())) as store:
     owner = holder(store, "first", registration_id="the killed one")
     n = 0
     while True:
@@ -24,9 +31,21 @@ with opened("sqlite", Path(sys.argv[1])) as store:
 """
 
 
-def test_what_was_confirmed_survives_a_kill(tmp_path: Path) -> None:
+@pytest.fixture(params=DATABASES)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield database_url("sqlite", tmp_path)
+        return
+    server = Postgres(fsync=True)
+    try:
+        yield server.url("postgres")
+    finally:
+        server.close()
+
+
+def test_what_was_confirmed_survives_a_kill(url: str) -> None:
     appender = subprocess.Popen(
-        [sys.executable, "-c", APPENDER, str(tmp_path)],
+        [sys.executable, "-c", APPENDER, url],
         stdout=subprocess.PIPE,
         text=True,
         env={"PYTHONPATH": str(Path(__file__).parents[1])},
@@ -37,7 +56,7 @@ def test_what_was_confirmed_survives_a_kill(tmp_path: Path) -> None:
     confirmed += [int(line) for line in appender.stdout.readlines()]
     appender.stdout.close()
     assert appender.wait() == -signal.SIGKILL
-    with opened("sqlite", tmp_path) as store:
+    with closing(open_store(url, clock=TurnedClock())) as store:
         rows = store.log.page(after=0).table
         assert rows.num_rows % BATCH == 0
         assert rows.num_rows >= len(confirmed) * BATCH

@@ -22,15 +22,15 @@ from headrace.store.schema import alembic_config
 from headrace.store.tables import metadata
 from headrace.wire.jobs import Heartbeat
 from headrace.wire.streams import StreamReport
-from store_kit import Holder, TurnedClock, database_url, event, holder, letter
+from store_kit import DATABASES, Holder, TurnedClock, database_url, event, holder, letter
 
 
-def opened(folder: Path) -> Store:
-    return open_store(database_url("sqlite", folder), migrate=True, clock=TurnedClock())
+def opened(kind: str, folder: Path) -> Store:
+    return open_store(database_url(kind, folder), migrate=True, clock=TurnedClock())
 
 
-def move(folder: Path, revision: str) -> None:
-    readers, writer = engines(parsed(database_url("sqlite", folder)))
+def move(kind: str, folder: Path, revision: str) -> None:
+    readers, writer = engines(parsed(database_url(kind, folder)))
     try:
         with writer.begin() as connection:
             down = revision < str(MigrationContext.configure(connection).get_current_revision())
@@ -40,20 +40,21 @@ def move(folder: Path, revision: str) -> None:
         writer.dispose()
 
 
-def filled(folder: Path) -> Holder:
+def filled(kind: str, folder: Path) -> Holder:
     """A database of the first schema with an event, a dead letter and a stream's report in it; its store is closed."""
-    store = opened(folder)
+    store = opened(kind, folder)
     owner = holder(store, "first")
     owner.append(event("a"), dead_letters=[letter("x", lane="a.jsonl", position=3)])
     store.jobs.heartbeat(owner.job_id, Heartbeat(streams=[StreamReport(stream="folder", state="polling", read=5)]))
     store.close()
-    move(folder, "r0001")
+    move(kind, folder, "r0001")
     return owner
 
 
-def test_a_database_of_the_first_schema_goes_on_with_what_it_has(tmp_path: Path) -> None:
-    owner = filled(tmp_path)
-    store = owner.store = opened(tmp_path)
+@pytest.mark.parametrize("kind", DATABASES)
+def test_a_database_of_the_first_schema_goes_on_with_what_it_has(kind: str, tmp_path: Path) -> None:
+    owner = filled(kind, tmp_path)
+    store = owner.store = opened(kind, tmp_path)
     with store.reading() as connection:
         assert compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), metadata) == []
         assert [one.state for one in dead_letter_page(connection, before=None, limit=9).dead_letters] == ["open"]
@@ -68,9 +69,10 @@ def test_a_database_of_the_first_schema_goes_on_with_what_it_has(tmp_path: Path)
     store.close()
 
 
-def test_going_back_keeps_the_log_the_letters_and_the_counters(tmp_path: Path) -> None:
-    filled(tmp_path)
-    readers, writer = engines(parsed(database_url("sqlite", tmp_path)))
+@pytest.mark.parametrize("kind", DATABASES)
+def test_going_back_keeps_the_log_the_letters_and_the_counters(kind: str, tmp_path: Path) -> None:
+    filled(kind, tmp_path)
+    readers, writer = engines(parsed(database_url(kind, tmp_path)))
     with readers.connect() as connection:
         there = inspect(connection)
         assert not {"backlog", "spills", "lanes", "custody", "crews", "crew_reads", "custody_problems"} & set(there.get_table_names())
@@ -83,15 +85,16 @@ def test_going_back_keeps_the_log_the_letters_and_the_counters(tmp_path: Path) -
     writer.dispose()
 
 
-def test_going_back_is_refused_while_anything_waits(tmp_path: Path) -> None:
-    store = opened(tmp_path)
+@pytest.mark.parametrize("kind", DATABASES)
+def test_going_back_is_refused_while_anything_waits(kind: str, tmp_path: Path) -> None:
+    store = opened(kind, tmp_path)
     owner = holder(store, "first")
     keep(owner, spill(1))
     store.close()
     with pytest.raises(SchemaError, match="1 raw events wait") as refused:
-        move(tmp_path, "r0001")
+        move(kind, tmp_path, "r0001")
     assert "until the backlogs are empty" in (refused.value.hint or "")
-    store = owner.store = opened(tmp_path)
+    store = owner.store = opened(kind, tmp_path)
     assert positions(owner) == [1], "the refusal changed nothing"
     assert books(store).clean
     store.close()

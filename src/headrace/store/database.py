@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection
 
 from headrace.store.engines import clock_of, engines, is_postgresql, parsed
 from headrace.store.keyring import Keyring
@@ -32,9 +32,6 @@ class Database:
         self._others: tuple[Callable[[], None], ...] = ()
         self._listener: Listener | None = None
         self.write(_nothing)  # the first transaction brings the database's time
-        self.since = self.now()
-        """Since when the store has been within reach without a break, in microseconds: before, nobody could be heard."""
-        event.listen(self._writing, "connect", self._reconnected)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -88,9 +85,6 @@ class Database:
     def _tell_of_others(self) -> None:
         for observer in self._others:
             observer()
-
-    def _reconnected(self, *_: object) -> None:
-        self.since = self.now()
 
 
 def _nothing(_: Connection) -> None:

@@ -76,7 +76,7 @@ def _prepare(engine: Engine, settings: dict[str, str], *, read_only: bool) -> No
         if not read_only:
             raw.execute(_durable)
         raw.autocommit = False
-        raw.read_only = read_only
+        raw.read_only = read_only or None  # a writer does not insist: a database that only reads says so itself
         # A reader sees one moment; a writer must see what was committed while it waited for the lock.
         raw.isolation_level = IsolationLevel.REPEATABLE_READ if read_only else IsolationLevel.READ_COMMITTED
 

@@ -1,0 +1,192 @@
+"""Two stores on one PostgreSQL database, as two apis have them: together they must be what one is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+from threading import Barrier, Event
+
+import psycopg
+import pytest
+from sqlalchemy import Connection, func, select
+
+from custody_kit import answered, books, keep, receipt, record, spill
+from headrace.errors import StorageBusy
+from headrace.store import Store, open_store, postgresql
+from headrace.store.tables import backlog, crews, events, lanes, triggers
+from headrace.wire.custody import Receipts
+from headrace.wire.triggers import LoadTriggers
+from postgres_kit import database_of
+from store_kit import Holder, declaration, event, holder, opened, registration
+
+ROUNDS = 40
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Iterator[tuple[Store, Store]]:
+    with opened("postgresql", tmp_path) as first, opened("postgresql", tmp_path) as second:
+        yield first, second
+
+
+def through(store: Store, owner: Holder) -> Holder:
+    """The same job, speaking to another api."""
+    return Holder(store, owner.job_id, owner.epochs)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_seq_is_commit_order_and_whoever_follows_the_log_never_skips(stores: tuple[Store, Store], seed: int) -> None:
+    owner = holder(stores[0], "first", "second")
+    ended = Event()
+
+    def append(n: int) -> None:
+        chance, mine = Random(f"{seed}-{n}"), through(stores[n % 2], owner)
+        for k in range(ROUNDS):
+            ids = [f"{n}-{k}-{i}" for i in range(chance.randint(1, 12))]
+            statuses = mine.append(*(event(id, 1, 2) for id in ids), event(f"shared-{chance.randint(0, 9)}"))
+            assert statuses[:-1] == ["stored"] * len(ids)
+
+    def follow(store: Store) -> list[int]:
+        seen: list[int] = []
+        while True:
+            over = ended.is_set()
+            page = store.log.page(after=seen[-1] if seen else 0, limit=7)
+            seen += page.table.column("seq").to_pylist()
+            if over and not page.table.num_rows:
+                return seen
+
+    with ThreadPoolExecutor(8) as pool:
+        followers = [pool.submit(follow, store) for store in stores]
+        writers = [pool.submit(append, n) for n in range(4)]
+        failures = [writer.exception() for writer in writers]
+        ended.set()
+        seen = [follower.result() for follower in followers]
+    assert failures == [None] * 4
+    head = stores[0].log.head().head
+    assert seen == [list(range(1, head + 1))] * 2
+    with stores[1].reading() as connection:
+        assert dict(connection.execute(select(triggers.c.id, triggers.c.fired)).all())[2] == head - 10
+
+
+def test_what_two_apis_number_and_count_together_adds_up(stores: tuple[Store, Store]) -> None:
+    owner = holder(stores[0], "first", "second")
+
+    def work(n: int) -> None:
+        mine = through(stores[n % 2], owner)
+        for k in range(ROUNDS // 2):
+            lane = f"{n}-{k % 3}"
+            assert keep(mine, spill(k, 1, 2, lane=lane)) == ["stored"]
+            if k < 3:
+                record(mine, receipt(None, k, 1, answered(1, spilled=1), answered(2, spilled=1), lane=lane))
+            else:
+                record(mine, receipt(k - 3, k, 1, answered(1, spilled=1), answered(2, spilled=1), lane=lane))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(work, range(4))) == [None] * 4
+    total = 4 * (ROUNDS // 2)
+    audit = books(stores[0])
+    assert audit.clean
+    assert [(one.read, one.pending) for one in audit.streams[0].triggers] == [(total, total)] * 2
+    with stores[1].reading() as connection:
+        numbers = connection.execute(select(backlog.c.number).order_by(backlog.c.number)).scalars().all()
+        assert numbers == list(range(1, 2 * total + 1))
+        assert connection.execute(select(func.count()).select_from(lanes)).scalar_one() == 12
+        assert connection.execute(select(func.count()).select_from(crews)).scalar_one() == 1
+
+
+def test_the_same_receipt_through_both_apis_is_counted_once(stores: tuple[Store, Store]) -> None:
+    owner = holder(stores[0], "first")
+    both = Barrier(2)
+
+    def send(store: Store) -> None:
+        for k in range(ROUNDS):
+            both.wait(30)
+            sent = [receipt(k - 1 if k else None, k, 1, answered(1, fired=1), owed=(1,))]
+            store.custody.record(owner.job_id, Receipts(epochs=owner.epochs, receipts=sent))
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(send, stores)) == [None, None]
+    audit = books(stores[0])
+    assert audit.clean
+    assert audit.streams[0].triggers[0].fired == ROUNDS
+
+
+def test_a_trigger_is_claimed_by_one_job_whichever_api_it_asks(stores: tuple[Store, Store]) -> None:
+    owner = holder(stores[0])
+    alone = declaration(*(f"t{n}" for n in range(30)), stream=None)
+    stores[0].projects.declare(owner.job_id, "flights", alone)
+    asking = [(stores[n % 2], stores[n % 2].jobs.register(registration()).id) for n in range(6)]
+    together = Barrier(len(asking))
+
+    def load(store: Store, job_id: int) -> list[tuple[int, int]]:
+        together.wait(30)
+        answer = store.triggers.load(job_id, LoadTriggers(capacity=10))
+        return [(lease.trigger_id, lease.epoch) for lease in answer.leases]
+
+    with ThreadPoolExecutor(len(asking)) as pool:
+        claimed = [claim for leases in pool.map(load, *zip(*asking, strict=True)) for claim in leases]
+    ids = [trigger_id for trigger_id, _ in claimed]
+    assert len(ids) == len(set(ids)) > 0
+    assert {epoch for _, epoch in claimed} == {1}
+
+
+def test_one_registration_through_both_apis_is_one_job(stores: tuple[Store, Store]) -> None:
+    asked = [registration() for _ in range(10)]
+    with ThreadPoolExecutor(4) as pool:
+        made = [list(pool.map(store.jobs.register, asked)) for store in stores]
+    assert made[0] == made[1]
+
+
+def test_a_commit_of_one_api_is_heard_by_the_other(stores: tuple[Store, Store]) -> None:
+    heard = Event()
+    forget = stores[1].observe(heard.set)
+    owner = holder(stores[0], "first")
+    assert heard.wait(30), "be it only because it may have missed something before it listened"
+    heard.clear()
+    owner.append(event("a"))
+    assert heard.wait(30)
+    forget()
+
+
+def test_stores_that_open_an_empty_database_together_make_its_schema_once(tmp_path: Path) -> None:
+    url = database_of(tmp_path, empty=True)
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(open_store, [url] * 4))
+    assert len({store.instance for store in made}) == 1
+    for store in made:
+        store.close()
+
+
+def test_an_api_that_stands_still_within_a_transaction_loses_it_and_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(postgresql.WRITER, "idle_in_transaction_session_timeout", "1s")
+    standing, go_on = Event(), Event()
+    with opened("postgresql", tmp_path) as first, opened("postgresql", tmp_path) as second:
+        owner = holder(first, "first")
+        tries: list[int] = []
+
+        def stands_still(connection: Connection) -> int:
+            tries.append(len(tries))
+            if len(tries) == 1:
+                standing.set()
+                assert go_on.wait(60)
+            return int(connection.execute(select(func.max(events.c.seq))).scalar_one())
+
+        held = first._database.submit(stands_still)
+        assert standing.wait(30)
+        assert through(second, owner).append(event("a")) == ["stored"]
+        go_on.set()
+        assert held.result(60) == 1, "it was tried again, and saw what was committed meanwhile"
+        assert len(tries) == 2
+
+
+def test_a_lock_that_is_not_given_back_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(postgresql.WRITER, "lock_timeout", "50ms")
+    with opened("postgresql", tmp_path) as store, psycopg.connect(database_of(tmp_path)) as other:
+        other.execute("SELECT pg_advisory_xact_lock(%s)", (postgresql.LOCK,))
+        with pytest.raises(StorageBusy, match="Another api holds"):
+            holder(store, "first")
+        other.rollback()
+        assert holder(store, "first").append(event("a")) == ["stored"]
