@@ -52,4 +52,4 @@ def _forms(secret: str) -> set[str]:
     written = {
         form for part in parts for form in (part, json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1], repr(part)[1:-1])
     }
-    return {form for form in written | {quote(secret, safe=""), quote(secret)} if len(form) >= SHORTEST}
+    return {form for form in written | {quote(secret, safe="", errors="replace"), quote(secret, errors="replace")} if len(form) >= SHORTEST}
