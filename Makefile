@@ -3,8 +3,9 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 SEEDS ?= 20
 KILLS ?= 10
+FUZZ ?= 200
 
-.PHONY: help demo demo-year test check docs soak soak-streams bench-streams lock clean setup-run setup-dev
+.PHONY: help demo demo-year test check docs soak soak-streams bench-streams fuzz-api lock clean setup-run setup-dev
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -33,6 +34,9 @@ soak: setup-dev ## the demo over SEEDS seeds, then with each process killed once
 
 soak-streams: setup-dev ## shared streams through 200 kills, 100,000 events with an api in trouble, and each scenario again; SOAK="--seed 1"
 	@$(BIN)/python scripts/soak_streams.py $(SOAK)
+
+fuzz-api: setup-dev ## FUZZ (200) requests for each call of every version of the api that its description allows, or nearly does
+	@FUZZ_EXAMPLES=$(FUZZ) $(BIN)/pytest -q tests/integration/test_api_fuzz.py
 
 bench-streams: setup-dev .venv-bench/.set-up ## shared streams against Airflow's, as JSON; BENCH="--long" for the long memory run
 	@$(BIN)/python -m bench.streams $(BENCH)

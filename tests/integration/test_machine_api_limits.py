@@ -173,13 +173,17 @@ def test_headers_without_end_are_refused(api: Api) -> None:
     assert (response.status_code, response.headers["content-type"]) == (431, PROBLEM_JSON)
 
 
+def pour(client: socket.socket) -> None:
+    for _ in range(4_096):
+        client.sendall(b"x" * 16_384)
+
+
 def test_headers_that_never_end_are_not_waited_for(api: Api) -> None:
     host, _, port = api.url.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), timeout=30) as client:
         client.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Long: ")
         with pytest.raises(ConnectionError):
-            for _ in range(4_096):
-                client.sendall(b"x" * 16_384)
+            pour(client)
     assert api.ask("GET", "/healthz").status_code == 200
 
 
