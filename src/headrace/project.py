@@ -55,6 +55,7 @@ class Project:
     def __init__(self, name: str) -> None:
         self.name = _checked(name, "A project")
         self._triggers: dict[str, BaseEventTrigger] = {}
+        self._policies: dict[str, dict[str, Any]] = {}
         self._pipelines: dict[str, Pipeline] = {}
         self._tasks: dict[str, Task] = {}
 
@@ -85,8 +86,11 @@ class Project:
         occurred: str | None = None,
         type: str | None = None,
         source: str | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        max_restarts: int | None = None,
     ) -> WatchTrigger:
-        """Declare a trigger without Python; the fields are those of `WatchTrigger`."""
+        """Declare a trigger without Python; the fields are those of `WatchTrigger`, and where it runs is said as to `trigger`."""
         if not isinstance(upstream, Upstream):
             raise ProjectError(f"The watch {name!r} has {upstream!r} for an upstream.", hint="Give it one, such as Directory('feed').")
         try:
@@ -95,11 +99,17 @@ class Project:
             )
         except ProjectError as error:
             raise ProjectError(f"The watch {name!r}: {error}", hint=error.hint) from error
-        self.trigger(name, trigger)
+        self.trigger(name, trigger, queue=queue, priority=priority, max_restarts=max_restarts)
         return trigger
 
-    def trigger(self, name: str, trigger: BaseEventTrigger) -> None:
-        """Declare a trigger that is written in Python."""
+    def trigger(
+        self, name: str, trigger: BaseEventTrigger, *, queue: str = "default", priority: int = 0, max_restarts: int | None = None
+    ) -> None:
+        """Declare a trigger that is written in Python.
+
+        Triggerers that serve the `queue` run it, the higher `priority` first where they have not room for all. After `max_restarts`
+        failures in a row (default: 10) it is parked.
+        """
         if not isinstance(trigger, BaseEventTrigger):
             raise ProjectError(
                 f"The trigger {name!r} is no BaseEventTrigger but {trigger!r}.", hint="Give an instance of a subclass of BaseEventTrigger."
@@ -107,6 +117,7 @@ class Project:
         if _checked(name, "A trigger") in self._triggers:
             raise ProjectError(f"Two triggers have the name {name!r}.")
         self._triggers[name] = trigger
+        self._policies[name] = {"queue": queue, "priority": priority, "max_restarts": max_restarts}
 
     def pipeline(
         self,
@@ -185,7 +196,7 @@ class Project:
                         hint=f"The tasks are: {', '.join(self._tasks)}.",
                     )
         return DeclareProject(
-            triggers=[_declared(name, trigger) for name, trigger in self._triggers.items()],
+            triggers=[_declared(name, trigger, self._policies[name]) for name, trigger in self._triggers.items()],
             pipelines=[
                 DeclaredPipeline(name=pipeline.name, on=list(pipeline.on), table=pipeline.table, batch=pipeline.batch)
                 for pipeline in self._pipelines.values()
@@ -247,12 +258,13 @@ def _line(error: BaseException, path: Path) -> str:
     return f":{lines[-1]}" if lines else ""
 
 
-def _declared(name: str, trigger: BaseEventTrigger) -> DeclaredTrigger:
+def _declared(name: str, trigger: BaseEventTrigger, policy: dict[str, Any]) -> DeclaredTrigger:
     try:
         classpath, kwargs = trigger.serialize()
         key = trigger.shared_stream_key()
         msgspec.json.encode(kwargs)
-        return DeclaredTrigger(name=name, classpath=classpath, kwargs=kwargs, stream=None if key is None else stream_name(key))
+        stream = None if key is None else stream_name(key)
+        return DeclaredTrigger(name=name, classpath=classpath, kwargs=kwargs, stream=stream, **policy)
     except Exception as error:
         raise ProjectError(
             f"The trigger {name!r} cannot be written down: {type(error).__name__}: {error}",
