@@ -16,7 +16,6 @@ from headrace.store import engines, open_store
 from postgres_kit import PASSWORD, QUOTED, Postgres, database_of, free_port, shared
 from store_kit import TurnedClock, event, holder, opened, registration
 
-
 ROUNDS = 150
 
 

@@ -11,6 +11,7 @@ import typer
 from headrace.cli import (
     audit,
     connections,
+    db,
     dead_letters,
     demo,
     init,
@@ -40,6 +41,7 @@ app = typer.Typer(
 init.add_to(app)
 processes.add_to(app)
 worker.add_to(app)
+db.add_to(app)
 demo.add_to(app)
 look.add_to(app)
 triggers.add_to(app)

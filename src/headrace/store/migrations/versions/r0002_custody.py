@@ -12,6 +12,8 @@ down_revision = "r0001"
 branch_labels = None
 depends_on = None
 
+LOSES = "the ledger of custody, and which dead letters were redriven or discarded (refused while anything waits in a backlog)"
+
 number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 COUNTS = {"triggers": ("backlog", "spilled"), "stream_reports": ("spilled", "resolved", "advances", "advance_errors")}
 SECONDS = ("ack_seconds", "advance_seconds")

@@ -12,6 +12,8 @@ down_revision = "r0002"
 branch_labels = None
 depends_on = None
 
+LOSES = "priorities, restarts and retries of triggers, and capacities and queues of jobs"
+
 ZERO = ("priority", "restarts")
 NOTHING = ("max_restarts", "retry_at", "started")
 

@@ -10,6 +10,8 @@ down_revision = "r0003"
 branch_labels = None
 depends_on = None
 
+LOSES = "every connection and variable, and the sealed arguments of triggers until their project is declared again"
+
 
 def upgrade() -> None:
     """Add the tables, and what tells sealed arguments apart."""

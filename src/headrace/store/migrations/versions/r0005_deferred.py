@@ -10,6 +10,8 @@ down_revision = "r0004"
 branch_labels = None
 depends_on = None
 
+LOSES = "every task run, also those that wait"
+
 
 def upgrade() -> None:
     """Add the table."""
