@@ -27,7 +27,8 @@ def set_up_logging(settings: Settings, *, quiet: bool = False, targets: Sequence
         level = max(level, logging.WARNING)
     terminal = sys.stderr.isatty()
     as_json = settings.log_format == "json" or (settings.log_format == "auto" and not terminal and not quiet)
-    handlers = [process_handler(sys.stderr, as_json=as_json, colours=terminal and not os.environ.get("NO_COLOR"))]
+    colours = terminal and not os.environ.get("NO_COLOR")
+    handlers = [process_handler(sys.stderr, as_json=as_json, colours=colours, finders=targets)]
     if targets:
         files = LogFiles(settings.logs, _complain)
         handlers.append(TargetHandler(files, targets))

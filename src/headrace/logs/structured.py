@@ -6,7 +6,7 @@ structlog and the standard library's `logging` take one way: through `logging`, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, MutableMapping, Sequence
 from typing import Any, Final, TextIO
 
 import structlog
@@ -43,11 +43,14 @@ def configure(level: int, handlers: Iterable[logging.Handler]) -> None:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
 
 
-def process_handler(stream: TextIO, *, as_json: bool, colours: bool) -> logging.Handler:
-    """Return what writes the process's log: all that structlog is given, and of other libraries' lines warnings and worse."""
+def process_handler(stream: TextIO, *, as_json: bool, colours: bool, finders: Sequence[Finder] = ()) -> logging.Handler:
+    """Return what writes the process's log: all that structlog is given, and of other libraries' lines warnings and worse.
+
+    A line of a trigger or a run that one of `finders` finds bears its fields, as in its own log.
+    """
     handler = logging.StreamHandler(stream)
     handler.addFilter(lambda record: record.levelno >= logging.WARNING or isinstance(record.msg, dict))
-    handler.setFormatter(_formatter(_json if as_json else _text(colours=colours)))
+    handler.setFormatter(_formatter(_bearing(finders), _json if as_json else _text(colours=colours)))
     return handler
 
 
@@ -58,11 +61,11 @@ class TargetHandler(logging.Handler):
         super().__init__()
         self._files = files
         self._finders = list(finders)
-        self.setFormatter(_formatter(self._with_target, _json))
+        self.setFormatter(_formatter(_bearing(self._finders), _json))
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the record, if it is of a trigger or a run."""
-        target = self._target()
+        target = _found(self._finders)
         if target is not None:
             self._files.append(target.name, self.format(record).encode(errors="backslashreplace") + b"\n")
 
@@ -71,13 +74,18 @@ class TargetHandler(logging.Handler):
         self._files.close()
         super().close()
 
-    def _target(self) -> Target | None:
-        return next((target for find in self._finders if (target := find()) is not None), None)
 
-    def _with_target(self, logger: WrappedLogger, name: str, event: EventDict) -> EventDict:
+def _found(finders: Iterable[Finder]) -> Target | None:
+    return next((target for find in finders if (target := find()) is not None), None)
+
+
+def _bearing(finders: Sequence[Finder]) -> Processor:
+    def bearing(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:
         del logger, name
-        target = self._target()
+        target = _found(finders)
         return event if target is None else {**event, **target.fields}
+
+    return bearing
 
 
 def _common() -> list[Processor]:

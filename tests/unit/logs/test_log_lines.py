@@ -40,7 +40,7 @@ def said(tmp_path: Path) -> Iterator[io.StringIO]:
     handler = TargetHandler(LogFiles(tmp_path, refuse), [trigger_target, run_target])
     for old in root.handlers:
         root.removeHandler(old)
-    configure(logging.INFO, [process_handler(stream, as_json=True, colours=False), handler])
+    configure(logging.INFO, [process_handler(stream, as_json=True, colours=False, finders=[trigger_target]), handler])
     yield stream
     root.removeHandler(handler)
     handler.close()
@@ -86,6 +86,7 @@ async def test_each_trigger_has_its_lines_and_nobody_elses(said: io.StringIO, tm
         assert {"event": "and 0", "logger": "theirs", "by": trigger_id}.items() <= lines[1].items()
         assert lines[0]["timestamp"].endswith("Z")
     assert "of no trigger" in said.getvalue()
+    assert '"trigger_id":8' in said.getvalue()
     assert "and 0" not in said.getvalue(), "what libraries say at INFO floods the process's log"
 
 
