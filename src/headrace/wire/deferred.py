@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field
 
 from headrace.wire.jobs import Wanted
 from headrace.wire.model import Timestamp, Wire
+from headrace.wire.triggers import CLASSPATH
 
 TaskRunState = Literal["scheduled", "running", "deferred", "succeeded", "failed", "skipped", "cancelled"]
 MOST_WAIT = 20.0
@@ -45,7 +46,7 @@ Seconds = Annotated[float, Field(gt=0, le=10 * 366 * 86_400)]
 class AwaitedTrigger(Wire):
     """The trigger that a run waits for, as it is written down."""
 
-    classpath: str = Field(min_length=1, max_length=500)
+    classpath: str = Field(pattern=CLASSPATH, max_length=500)
     kwargs: dict[str, Any]
     queue: Name = "default"
 

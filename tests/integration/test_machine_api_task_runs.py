@@ -1,0 +1,134 @@
+"""Task runs over HTTP: real clients, a real server, a real database; and who may not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.client.deferred import WorkerClient
+from headrace.client.task_runs import TaskRunsClient
+from headrace.errors import ApiRefused, Fenced
+from headrace.wire.deferred import AwaitedTrigger, ClaimRuns, DeferRun, FinishRun, StartRun, StartTask, Waiting
+from headrace.wire.jobs import JobKind
+from machine_kit import KEY, Api, serving
+from store_kit import event, holder, registration
+
+TRIGGER = AwaitedTrigger(classpath="some.Trigger", kwargs={})
+CLAIM = ClaimRuns(capacity=1, tasks=["submit"])
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    with serving(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def worker(api: Api) -> Iterator[WorkerClient]:
+    with WorkerClient(api.url, key=KEY) as client:
+        client.register(registration("worker"))
+        yield client
+
+
+@pytest.fixture
+def people(api: Api) -> Iterator[TaskRunsClient]:
+    with TaskRunsClient(api.url, key=KEY) as client:
+        yield client
+
+
+def start(people: TaskRunsClient, run_id: str = "one", **other: Any) -> str:
+    return people.start(StartTask(project="flights", run_id=run_id, task="submit", **other)).state
+
+
+def test_a_run_is_started_claimed_deferred_resumed_and_finished(api: Api, worker: WorkerClient, people: TaskRunsClient) -> None:
+    assert start(people, kwargs='{"day":1}') == "scheduled"
+    (run,) = worker.claim_runs(CLAIM).runs
+    waiting = Waiting(trigger=TRIGGER, method="collect", timeout=60)
+    assert worker.defer_run("one", DeferRun(epoch=run.epoch, waiting=waiting)).state == "deferred"
+    shown = people.run("one")
+    assert (shown.state, shown.method, shown.step) == ("deferred", "collect", 1)
+    assert shown.waits_for is not None
+    assert (shown.waits_for.classpath, shown.waits_for.state) == ("some.Trigger", "waiting")
+    assert shown.timeout is not None
+    owner = holder(api.store)
+    assert owner.append(event("e", *owner.epochs, payload='{"rows":1}')) == ["stored"]
+    (run,) = worker.claim_runs(CLAIM).runs
+    assert (run.method, run.kwargs) == ("collect", '{"event":{"rows":1}}')
+    assert worker.finish_run("one", FinishRun(epoch=run.epoch, state="succeeded", result="[1, 2]")).state == "succeeded"
+    assert worker.run_state("one").state == "succeeded"
+    assert worker.run_result("one").result == people.run("one").result == "[1, 2]"
+    assert [one.run_id for one in people.runs(limit=5, state="succeeded", task="submit").runs] == ["one"]
+    assert people.runs(limit=5, state="failed").runs == []
+
+
+def test_a_worker_that_asks_is_told_at_once(worker: WorkerClient, people: TaskRunsClient) -> None:
+    with ThreadPoolExecutor() as pool:
+        asking = pool.submit(worker.claim_runs, CLAIM.model_copy(update={"wait": 20.0}))
+        start(people)
+        assert [run.run_id for run in asking.result(10).runs] == ["one"]
+        asking = pool.submit(worker.claim_runs, ClaimRuns(capacity=0, tasks=[], running=["one"], wait=20.0))
+        people.cancel("one")
+        assert asking.result(10).gone == ["one"]
+
+
+@pytest.mark.parametrize("kind", ["triggerer", "pipeline"])
+def test_only_workers_take_runs_and_any_job_starts_them(api: Api, kind: JobKind) -> None:
+    with WorkerClient(api.url, key=KEY) as other:
+        other.register(registration(kind))
+        assert other.start_run(StartRun(run_id="one", task="submit")).created
+        assert not other.start_run(StartRun(run_id="one", task="submit")).created
+        for ask in (
+            lambda: other.claim_runs(CLAIM),
+            lambda: other.finish_run("one", FinishRun(epoch=1, state="succeeded")),
+            lambda: other.defer_run("one", DeferRun(epoch=1, waiting=Waiting(trigger=TRIGGER))),
+        ):
+            with pytest.raises(ApiRefused) as refused:
+                ask()
+            assert refused.value.problem == "forbidden"
+
+
+def test_another_worker_and_another_project_get_nowhere(api: Api, worker: WorkerClient, people: TaskRunsClient) -> None:
+    start(people)
+    (run,) = worker.claim_runs(CLAIM).runs
+    with WorkerClient(api.url, key=KEY) as other:
+        other.register(registration("worker"))
+        with pytest.raises(Fenced):
+            other.finish_run("one", FinishRun(epoch=run.epoch, state="succeeded"))
+    with WorkerClient(api.url, key=KEY) as stranger:
+        stranger.register(registration("worker", project="trains"))
+        assert stranger.claim_runs(CLAIM).runs == []
+        with pytest.raises(ApiRefused) as refused:
+            stranger.run_result("one")
+        assert refused.value.problem == "not-found"
+
+
+def test_people_need_the_key_to_change_anything(api: Api) -> None:
+    with TaskRunsClient(api.url, key="another") as stranger:
+        for ask in (lambda: start(stranger), lambda: stranger.cancel("one")):
+            with pytest.raises(ApiRefused) as refused:
+                ask()
+            assert refused.value.problem == "unauthorized"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"kwargs": "[1]"},
+        {"kwargs": "{"},
+        {"run_id": "../etc"},
+        {"run_id": "a" * 251},
+        {"task": ""},
+        {"waiting": {"trigger": {"classpath": "some.Trigger", "kwargs": {}}, "timeout": -1}},
+        {"waiting": {"trigger": {"classpath": "not a class; import os", "kwargs": {}}}},
+    ],
+)
+def test_what_cannot_be_started_is_invalid_and_changes_nothing(api: Api, wrong: dict[str, Any]) -> None:
+    body = {"project": "flights", "run_id": "one", "task": "submit"} | wrong
+    answer = api.ask("POST", "/api/v1/task-runs", content=json.dumps(body), headers={"Content-Type": "application/json"})
+    assert answer.status_code == 422
+    assert api.ask("GET", "/api/v1/task-runs").json() == {"runs": []}
