@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from alembic import command
@@ -17,15 +17,31 @@ from headrace.store.keyring import Keyring
 from headrace.store.schema import alembic_config
 from headrace.wire.jobs import CompleteJob
 from headrace.wire.secrets import RotateSecrets, SetConnection, SetVariable
-from store_kit import TurnedClock, database_url, declaration, holder
+from store_kit import DATABASES, TurnedClock, database_url, declaration, holder
 
 OLD, NEW, OTHER = (Fernet.generate_key().decode() for _ in range(3))
 SECRET = "swordfish-7"
 WAREHOUSE = SetConnection(kind="postgresql", host="db", login="ada", password=SECRET, extra={"api_key": SECRET})
 
 
-def opened(folder: Path, *keys: str, **other: Any) -> Store:
-    return open_store(database_url("sqlite", folder), keyring=Keyring(keys), clock=TurnedClock(), **other)
+class Place(NamedTuple):
+    """A database: of which kind, and the folder that names it."""
+
+    kind: str
+    folder: Path
+
+    @property
+    def url(self) -> str:
+        return database_url(self.kind, self.folder)
+
+
+@pytest.fixture(params=DATABASES)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return Place(request.param, tmp_path)
+
+
+def opened(place: Place, *keys: str, **other: Any) -> Store:
+    return open_store(place.url, keyring=Keyring(keys), clock=TurnedClock(), **other)
 
 
 def rows(store: Store, query: str) -> list[Any]:
@@ -45,9 +61,9 @@ def rotated(store: Store) -> tuple[int, int, list[str]]:
     return total[0], total[1], unreadable
 
 
-def filled(folder: Path, key: str) -> None:
+def filled(place: Place, key: str) -> None:
     """A database with one secret of each kind, its store closed."""
-    store = opened(folder, key)
+    store = opened(place, key)
     job = holder(store).job_id
     store.projects.declare(job, "flights", declaration("first", api_key=SECRET))
     store.secrets.set_connection("warehouse", WAREHOUSE)
@@ -56,13 +72,13 @@ def filled(folder: Path, key: str) -> None:
 
 
 def test_nothing_that_is_secret_is_in_the_file(tmp_path: Path) -> None:
-    filled(tmp_path, NEW)
+    filled(Place("sqlite", tmp_path), NEW)
     assert all(SECRET.encode() not in path.read_bytes() for path in tmp_path.iterdir())
 
 
-def test_a_job_that_runs_gets_what_was_set_and_no_other_does(tmp_path: Path) -> None:
-    filled(tmp_path, NEW)
-    store = opened(tmp_path, NEW)
+def test_a_job_that_runs_gets_what_was_set_and_no_other_does(place: Place) -> None:
+    filled(place, NEW)
+    store = opened(place, NEW)
     owner = holder(store)
     found = store.secrets.connection(owner.job_id, "warehouse")
     assert (found.kind, found.login, found.password, found.extra) == ("postgresql", "ada", SECRET, {"api_key": SECRET})
@@ -77,9 +93,9 @@ def test_a_job_that_runs_gets_what_was_set_and_no_other_does(tmp_path: Path) -> 
     store.close()
 
 
-def test_people_see_that_there_is_a_secret_and_not_which(tmp_path: Path) -> None:
-    filled(tmp_path, NEW)
-    store = opened(tmp_path, NEW)
+def test_people_see_that_there_is_a_secret_and_not_which(place: Place) -> None:
+    filled(place, NEW)
+    store = opened(place, NEW)
     store.secrets.set_variable("region", SetVariable(value="eu", secret=False))
     (shown,) = store.secrets.shown_connections()
     assert (shown.password, shown.extra, shown.login) == ("***", ["api_key"], "ada")
@@ -87,13 +103,13 @@ def test_people_see_that_there_is_a_secret_and_not_which(tmp_path: Path) -> None
     store.close()
 
 
-def test_a_rotation_reseals_everything_and_the_old_key_may_go(tmp_path: Path) -> None:
-    filled(tmp_path, OLD)
-    store = opened(tmp_path, NEW, OLD)
+def test_a_rotation_reseals_everything_and_the_old_key_may_go(place: Place) -> None:
+    filled(place, OLD)
+    store = opened(place, NEW, OLD)
     assert rotated(store) == (3, 0, [])
     assert rotated(store) == (0, 3, []), "done again, it does nothing"
     store.close()
-    store = opened(tmp_path, NEW)
+    store = opened(place, NEW)
     owner = holder(store)
     assert store.secrets.connection(owner.job_id, "warehouse").password == SECRET
     (workload,) = store.triggers.workloads(owner.job_id, [1])
@@ -101,22 +117,22 @@ def test_a_rotation_reseals_everything_and_the_old_key_may_go(tmp_path: Path) ->
     store.close()
 
 
-def test_a_rotation_that_stopped_halfway_goes_on(tmp_path: Path) -> None:
-    filled(tmp_path, OLD)
-    store = opened(tmp_path, NEW, OLD)
+def test_a_rotation_that_stopped_halfway_goes_on(place: Place) -> None:
+    filled(place, OLD)
+    store = opened(place, NEW, OLD)
     answer = store.rotation.batch(RotateSecrets())
     assert (answer.rotated, answer.after) == (1, "connection:")
     store.close()
-    store = opened(tmp_path, OLD, NEW)  # both keys are still there, whichever comes first
+    store = opened(place, OLD, NEW)  # both keys are still there, whichever comes first
     assert store.secrets.connection(holder(store).job_id, "warehouse").password == SECRET
     store.close()
-    store = opened(tmp_path, NEW, OLD)
+    store = opened(place, NEW, OLD)
     assert rotated(store) == (2, 1, [])
     store.close()
 
 
-def test_a_place_where_no_batch_ended_is_refused(tmp_path: Path) -> None:
-    store = opened(tmp_path, NEW)
+def test_a_place_where_no_batch_ended_is_refused(place: Place) -> None:
+    store = opened(place, NEW)
     for after in ("nothing:1", "trigger:x", "'; DROP TABLE triggers; --"):
         with pytest.raises(ApiRefused, match="No batch ended") as refused:
             store.rotation.batch(RotateSecrets(after=after))
@@ -124,17 +140,17 @@ def test_a_place_where_no_batch_ended_is_refused(tmp_path: Path) -> None:
     store.close()
 
 
-def test_an_api_with_other_keys_refuses_the_database(tmp_path: Path) -> None:
-    filled(tmp_path, OLD)
+def test_an_api_with_other_keys_refuses_the_database(place: Place) -> None:
+    filled(place, OLD)
     with pytest.raises(SettingsError, match="another key") as refused:
-        opened(tmp_path, OTHER)
+        opened(place, OTHER)
     assert "HEADRACE_FERNET_KEYS" in (refused.value.hint or "")
     assert OLD not in str(refused.value)
 
 
-def test_when_the_key_is_lost_each_value_says_so_and_can_be_set_anew(tmp_path: Path) -> None:
-    filled(tmp_path, OLD)
-    store = opened(tmp_path, OTHER, new_secrets=True)
+def test_when_the_key_is_lost_each_value_says_so_and_can_be_set_anew(place: Place) -> None:
+    filled(place, OLD)
+    store = opened(place, OTHER, new_secrets=True)
     owner = holder(store)
     with pytest.raises(ApiRefused, match="No key of this api opens connection 'warehouse'") as refused:
         store.secrets.connection(owner.job_id, "warehouse")
@@ -151,10 +167,10 @@ def test_when_the_key_is_lost_each_value_says_so_and_can_be_set_anew(tmp_path: P
     store.close()
 
 
-def test_the_same_declaration_changes_nothing_also_after_the_key_changed(tmp_path: Path) -> None:
-    filled(tmp_path, OLD)
+def test_the_same_declaration_changes_nothing_also_after_the_key_changed(place: Place) -> None:
+    filled(place, OLD)
     for keys in ((OLD,), (NEW, OLD)):
-        store = opened(tmp_path, *keys)
+        store = opened(place, *keys)
         owner = holder(store)
         store.projects.declare(owner.job_id, "flights", declaration("first", api_key=SECRET))
         assert owner.load() == {1: owner.epochs[1]}, "the lease is still the same"
@@ -166,8 +182,8 @@ def test_the_same_declaration_changes_nothing_also_after_the_key_changed(tmp_pat
         store.close()
 
 
-def test_equal_arguments_of_two_triggers_do_not_look_equal(tmp_path: Path) -> None:
-    store = opened(tmp_path, NEW)
+def test_equal_arguments_of_two_triggers_do_not_look_equal(place: Place) -> None:
+    store = opened(place, NEW)
     store.projects.declare(holder(store).job_id, "flights", declaration("first", "second", api_key=SECRET))
     (one, two) = rows(store, "SELECT kwargs, kwargs_digest FROM triggers")
     assert one.kwargs != two.kwargs
@@ -175,13 +191,13 @@ def test_equal_arguments_of_two_triggers_do_not_look_equal(tmp_path: Path) -> No
     store.close()
 
 
-def test_what_an_earlier_version_kept_in_plain_is_sealed_when_the_database_is_opened(tmp_path: Path) -> None:
-    store = opened(tmp_path)  # without a key, as earlier versions were
+def test_what_an_earlier_version_kept_in_plain_is_sealed_when_the_database_is_opened(place: Place) -> None:
+    store = opened(place)  # without a key, as earlier versions were
     owner = holder(store)
     store.projects.declare(owner.job_id, "flights", declaration("first", api_key=SECRET))
     assert SECRET in rows(store, "SELECT kwargs FROM triggers")[0].kwargs
     store.close()
-    store = opened(tmp_path, NEW)
+    store = opened(place, NEW)
     assert rows(store, "SELECT kwargs FROM triggers")[0].kwargs.startswith("gAAAA")
     owner.store = store
     before = owner.load()
@@ -191,15 +207,15 @@ def test_what_an_earlier_version_kept_in_plain_is_sealed_when_the_database_is_op
     store.close()
 
 
-def test_going_back_leaves_no_trigger_that_would_run_without_its_arguments(tmp_path: Path) -> None:
-    filled(tmp_path, NEW)
-    readers, writer = engines(parsed(database_url("sqlite", tmp_path)))
+def test_going_back_leaves_no_trigger_that_would_run_without_its_arguments(place: Place) -> None:
+    filled(place, NEW)
+    readers, writer = engines(parsed(place.url))
     with writer.begin() as connection:
         command.downgrade(alembic_config(connection), "r0003")
         assert connection.execute(text("SELECT kwargs, state FROM triggers")).all() == [("{}", "removed")]
     readers.dispose()
     writer.dispose()
-    store = opened(tmp_path, NEW, migrate=True)
+    store = opened(place, NEW, migrate=True)
     owner = holder(store)
     store.projects.declare(owner.job_id, "flights", declaration("first", api_key=SECRET))
     owner.load()
@@ -207,8 +223,8 @@ def test_going_back_leaves_no_trigger_that_would_run_without_its_arguments(tmp_p
     store.close()
 
 
-def test_without_a_key_no_secret_is_taken(tmp_path: Path) -> None:
-    store = opened(tmp_path)
+def test_without_a_key_no_secret_is_taken(place: Place) -> None:
+    store = opened(place)
     with pytest.raises(ApiRefused, match="no key to keep secrets under"):
         store.secrets.set_variable("greeting", SetVariable(value=SECRET))
     store.close()
