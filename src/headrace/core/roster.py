@@ -11,33 +11,42 @@ class Roster:
     """The readers of one shared stream, each in one of three places, and the declared triggers.
 
     `reading` get what is published; `away` are registered, and what is published is spilled for them; `leaving` have left, and what they
-    derived may still be confirmed. `owed` are the triggers, in order, that owe an answer to the next raw event.
+    derived may still be confirmed.
     """
 
-    __slots__ = ("away", "declared", "leaving", "owed", "reading")
+    __slots__ = ("_owed", "away", "declared", "leaving", "reading")
 
     def __init__(self) -> None:
         self.reading: dict[Reader, None] = {}
         self.away: dict[Reader, None] = {}
         self.leaving: dict[Reader, None] = {}
         self.declared: tuple[int, ...] = ()
-        self.owed: tuple[int, ...] = ()
+        self._owed: tuple[int, ...] | None = ()
+
+    @property
+    def owed(self) -> tuple[int, ...]:
+        """The triggers, in order, that owe an answer to the next raw event."""
+        # When it is asked for, and not at each change: a thousand join before the first raw event.
+        if self._owed is None:
+            readers = (reader.trigger_id for readers in (self.reading, self.away) for reader in readers)
+            self._owed = tuple(sorted((*self.declared, *readers)))
+        return self._owed
 
     def add(self, reader: Reader) -> None:
         """Put a new reader on the roster; a registered one is away."""
         (self.away if reader.registered else self.reading)[reader] = None
-        self._count_owed()
+        self._owed = None
 
     def declare(self, trigger_ids: tuple[int, ...]) -> None:
         """Say who the declared triggers are."""
         self.declared = trigger_ids
-        self._count_owed()
+        self._owed = None
 
     def remove(self, reader: Reader) -> None:
         """Take a reader off the roster."""
         for readers in (self.reading, self.away, self.leaving):
             readers.pop(reader, None)
-        self._count_owed()
+        self._owed = None
 
     def send_away(self, reader: Reader) -> None:
         """Let a registered reader be away."""
@@ -61,7 +70,3 @@ class Roster:
     def before(self, entry: Entry) -> list[Reader]:
         """Return the readers that are at `entry` or have not come to it; linear in what waits for them."""
         return [reader for readers in (self.reading, self.away) for reader in readers if reader.has_not_ended(entry)]
-
-    def _count_owed(self) -> None:
-        readers = (reader.trigger_id for readers in (self.reading, self.away) for reader in readers)
-        self.owed = tuple(sorted((*self.declared, *readers)))

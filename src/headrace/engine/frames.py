@@ -81,14 +81,14 @@ class Failed(_Frame):
 
 
 class Held(_Frame):
-    """Supervisor: run these triggers (their epochs) and no others; `workloads` are those of the ones that are new.
+    """Supervisor: run these triggers (their epochs) and no others; `workloads` are those of the ones that are new, in pages.
 
     `cleanup` are those that are to be confirmed as stopped, `backlogs` says which have something kept. `dropped` go for good: nothing
     waits on them any more.
     """
 
     epochs: dict[int, int]
-    workloads: bytes
+    workloads: list[bytes]
     cleanup: list[int]
     backlogs: dict[int, int]
     dropped: list[int] = []

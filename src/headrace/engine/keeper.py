@@ -72,6 +72,10 @@ class Keeper:
             self._turning = False
             self._follow(self._replace(turn, error))
 
+    def end(self) -> None:
+        """Begin no turn any more; `stop` is to follow."""
+        self._ending = True
+
     async def stop(self, *, dropped: bool = False) -> None:
         """Let the trigger end, and release what it holds; `dropped`: nothing waits on it any more."""
         self._ending = True

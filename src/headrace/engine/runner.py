@@ -11,6 +11,7 @@ from typing import Any, Self
 import structlog
 
 from headrace.engine.backlog import ApiBacklog
+from headrace.engine.collecting import made_to_stay
 from headrace.engine.current import Running
 from headrace.engine.firing import Firing
 from headrace.engine.keeper import Failed, Keeper
@@ -27,6 +28,8 @@ from headrace.streams.hub import SharedStreamManager
 from headrace.triggers.base import stream_name
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.triggers import RunTrigger
+
+_AT_ONCE = 64  # triggers that stop side by side
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +78,11 @@ class Runner:
     async def __aexit__(self, *_: object) -> None:
         await self._redrive.stop()
         await _ended([*self._reopening.values(), *self._loading.values()])
-        closing = asyncio.create_task(self.hub.stop_all(), name="stop all streams")
+        for keeper in self._keepers.values():
+            keeper.end()
+        # The streams first: whoever leaves one that lives has spilled what it owes.
+        await self.hub.stop_all()
         await _together(keeper.stop() for keeper in self._keepers.values())
-        await closing
 
     @property
     def streams(self) -> tuple[Hashable, ...]:
@@ -86,6 +91,11 @@ class Runner:
 
     async def start(self, workloads: Iterable[RunTrigger]) -> None:
         """Start these triggers. One that cannot be loaded is reported as failed, and what is for it is kept; the others go on."""
+        given = list(workloads)
+        with made_to_stay(len(given)):
+            await self._start(given)
+
+    async def _start(self, workloads: Sequence[RunTrigger]) -> None:
         stretch = Stretch()
         made: list[_Made] = []
         for workload in workloads:
@@ -117,8 +127,11 @@ class Runner:
         ended = {self._keys[one] for one in gone if one in self._keys}
         for trigger_id in gone:
             await self._leave(trigger_id)
-        for key in ended - set(self._keys.values()):
+        left = set(self._keys.values())
+        for key in ended - left:
             await self.hub.stop(key)
+        for key in ended & left:
+            self.hub.release(key)
 
     async def quiesce(self, trigger_ids: Iterable[int] | None = None) -> None:
         """Read no more on the streams of these triggers (None: on all), and return when everything that was read is advanced."""
@@ -260,9 +273,16 @@ async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
 
 
 async def _together(work: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Do all of it, side by side; what one raises does not keep the others from their end."""
-    tasks = [asyncio.create_task(one) for one in work]
-    if tasks:
-        await asyncio.wait(tasks)
-    for task in tasks:
-        task.result()
+    """Do all of it, so much at once; what one raises does not keep the others from their end."""
+    waiting, errors = iter(work), []
+
+    async def one_after_the_other() -> None:
+        for one in waiting:
+            try:
+                await one
+            except Exception as error:
+                errors.append(error)
+
+    await asyncio.gather(*(one_after_the_other() for _ in range(_AT_ONCE)))
+    if errors:
+        raise errors[0]

@@ -94,7 +94,10 @@ class Station:
         if stop:
             await runner.stop(stop, again=start, dropped=held.dropped)
         leases.replace(now)
-        workloads = Workloads.model_validate_json(held.workloads).workloads if held.workloads else []
+        workloads = []
+        for page in held.workloads:
+            workloads += Workloads.model_validate_json(page).workloads
+            await asyncio.sleep(0)
         if workloads:
             await runner.start(workloads)
             self._log.info("triggers started", triggers=len(workloads))

@@ -26,7 +26,7 @@ from headrace.ports.control_plane import TriggererControl
 from headrace.wire.jobs import Heartbeat, JobRegistered, Wanted
 from headrace.wire.triggers import TriggersLoaded, Workloads
 
-_PAGE = 1000  # workloads in one call
+_PAGE = 500  # workloads in one call: they are read in one piece, also in the runner, where nothing else runs meanwhile
 
 
 @dataclass(frozen=True)
@@ -158,20 +158,21 @@ class Tenure:
         new = [one for one, epoch in held.items() if self.epochs.get(one) != epoch]
         if not new and held.keys() == self.epochs.keys() and not loaded.revoked:
             return
-        pages = [await self._api.workloads(new[at : at + _PAGE]) for at in range(0, len(new), _PAGE)]
-        workloads = [workload for page in pages for workload in page]
-        self._names |= {workload.trigger_id: workload.name for workload in workloads}
-        got = {workload.trigger_id for workload in workloads}
+        pages, got = [], set()
+        for at in range(0, len(new), _PAGE):
+            workloads = await self._api.workloads(new[at : at + _PAGE])
+            self._names |= {workload.trigger_id: workload.name for workload in workloads}
+            got |= {workload.trigger_id for workload in workloads}
+            pages.append(Workloads(workloads=workloads).model_dump_json().encode())
         self.epochs = {one: epoch for one, epoch in held.items() if one in got or self.epochs.get(one) == epoch}
-        self._log.info("triggers held", triggers=len(self.epochs), new=len(workloads), revoked=len(loaded.revoked))
-        encoded = Workloads(workloads=workloads).model_dump_json().encode() if workloads else b""
+        self._log.info("triggers held", triggers=len(self.epochs), new=len(got), revoked=len(loaded.revoked))
         leased = {lease.trigger_id for lease in loaded.leases}
         dropped = [one for one in loaded.revoked if one not in leased]
-        await self._runner.link.send(Held(self.epochs, encoded, loaded.revoked, {}, dropped))
+        await self._runner.link.send(Held(self.epochs, pages, loaded.revoked, {}, dropped))
 
     async def _tell_backlogs(self, backlogs: dict[int, int]) -> None:
         if backlogs:
-            await self._runner.link.send(Held(self.epochs, b"", [], backlogs))
+            await self._runner.link.send(Held(self.epochs, [], [], backlogs))
 
     async def _watch(self) -> End:
         blocked = await self._watchman.run()

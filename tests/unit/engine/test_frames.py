@@ -36,7 +36,7 @@ FRAMES: st.SearchStrategy[Frame] = st.one_of(
     st.builds(Drained),
     st.builds(Answered, ids, st.binary()),
     st.builds(Failed, ids, st.text(), st.text(), st.none() | st.text(), st.none() | ids, st.none() | st.text(), st.none() | st.just(1.5)),
-    st.builds(Held, st.dictionaries(ids, ids), st.binary(), st.lists(ids), st.dictionaries(ids, ids)),
+    st.builds(Held, st.dictionaries(ids, ids), st.lists(st.binary()), st.lists(ids), st.dictionaries(ids, ids)),
     st.builds(Drain, st.floats(min_value=0, max_value=1e6)),
 )
 

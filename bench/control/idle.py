@@ -1,0 +1,193 @@
+"""How many idle triggers one runner bears: the longest that its loop is held up while they start and after, and the memory of each."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any, Final, Literal, TypeAlias, cast
+
+import structlog
+import uvloop
+
+from headrace.engine.leases import Leases
+from headrace.engine.outbox import Outbox
+from headrace.engine.pulse import Pulse
+from headrace.engine.runner import Limits, Runner
+from headrace.ports.control_plane import TriggererControl
+from headrace.triggers.base import BaseEventTrigger
+from headrace.triggers.event import Handled, TriggerEvent
+from headrace.wire.jobs import Lease
+from headrace.wire.triggers import FailureRecorded, RunTrigger
+
+Form: TypeAlias = Literal["alone", "shared"]
+
+FORMS: Final[tuple[Form, ...]] = ("alone", "shared")
+COUNT: Final = 20_000
+SETTLED: Final = 3.0
+"""Seconds to watch the loop for, once all have started."""
+
+GOAL_LAG_MS: Final = 100.0
+GOAL_BYTES: Final = 6 * 1024
+_LOOK: Final = 0.001
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+_STREAMS: Final = 20
+
+
+class Alone(BaseEventTrigger):
+    """Polls alone, and has nothing to do for a long time."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return f"{__name__}.Alone", {"seconds": self._seconds}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        await asyncio.sleep(self._seconds)
+        yield TriggerEvent("awake")
+
+
+class Shared(BaseEventTrigger):
+    """Filters a shared stream on which nothing comes."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return f"{__name__}.Shared", {"stream": self._stream}
+
+    def shared_stream_key(self) -> str:
+        return self._stream
+
+    @classmethod
+    async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncIterator[Any]:
+        del kwargs
+        await asyncio.Event().wait()
+        yield None
+
+    async def handle(self, raw: Any) -> Handled:
+        return TriggerEvent(raw)
+
+
+class Lag:
+    """The longest that the loop was held up since the last `take`, in milliseconds: by the clock, and by this process's own work.
+
+    Where others use the machine meanwhile, the first is longer than the second for no fault of the loop's.
+    """
+
+    def __init__(self) -> None:
+        self._longest = [0.0, 0.0]
+
+    async def watch(self) -> None:
+        """Watch for ever."""
+        before = (perf_counter(), process_time())
+        while True:
+            await asyncio.sleep(_LOOK)
+            now = (perf_counter(), process_time())
+            took = (now[0] - before[0] - _LOOK, now[1] - before[1])
+            self._longest = [max(pair) for pair in zip(self._longest, took, strict=True)]
+            before = now
+
+    def take(self, when: str) -> dict[str, float]:
+        """Return the longest, and begin anew."""
+        (clock, own), self._longest = self._longest, [0.0, 0.0]
+        return {f"lag_{when}_ms": round(1000 * clock, 1), f"lag_{when}_own_ms": round(1000 * own, 1)}
+
+
+def measure(count: int = COUNT) -> dict[str, Any]:
+    """Return what `count` idle triggers cost in each form."""
+    forms = {str(form): uvloop.run(_measure(form, count)) for form in FORMS}
+    reached = all(
+        one["lag_starting_ms"] <= GOAL_LAG_MS and one["lag_idle_ms"] <= GOAL_LAG_MS and one["bytes_each"] <= GOAL_BYTES
+        for one in forms.values()
+    )
+    return {"triggers": count, "goal_lag_ms": GOAL_LAG_MS, "goal_bytes": GOAL_BYTES, "reached": reached, **forms}
+
+
+async def _measure(form: Form, count: int) -> dict[str, Any]:
+    pulse = Pulse()
+    pulse.start()
+    lag = Lag()
+    watching = asyncio.create_task(lag.watch())
+    # The first of anything is paid for before: imports, pools, the loop's own tables.
+    async with _running(pulse, [_workload(form, number) for number in range(1, 201)]):
+        await asyncio.sleep(0.1)
+    gc.collect()
+    before = _resident()
+    workloads = [_workload(form, number) for number in range(1, count + 1)]
+    await asyncio.sleep(0.01)
+    lag.take("before")
+    begun = perf_counter()
+    async with _running(pulse, workloads):
+        started = perf_counter() - begun
+        lags = lag.take("starting")
+        await asyncio.sleep(SETTLED)
+        lags |= lag.take("idle")
+        gc.collect()
+        held = _resident() - before
+        lag.take("before")
+        begun = perf_counter()
+    stopped = perf_counter() - begun
+    lags |= lag.take("stopping")
+    watching.cancel()
+    with suppress(asyncio.CancelledError):
+        await watching
+    return {
+        "bytes_each": round(held / count),
+        **lags,
+        "start_seconds": round(started, 2),
+        "stop_seconds": round(stopped, 2),
+    }
+
+
+@asynccontextmanager
+async def _running(pulse: Pulse, workloads: list[RunTrigger]) -> AsyncIterator[Runner]:
+    leases = Leases()
+    leases.replace(Lease(trigger_id=workload.trigger_id, epoch=1) for workload in workloads)
+    # Nothing is asked of the api by those who have nothing to do.
+    async with Runner(cast(TriggererControl, None), leases, Outbox(), _failed, Limits(), pulse) as runner:
+        await runner.start(workloads)
+        workloads.clear()
+        yield runner
+
+
+async def _failed(trigger_id: int, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
+    raise SystemExit(f"Trigger {trigger_id} of the benchmark failed: {error!r} (its upstream: {upstream})")
+
+
+def _workload(form: Form, number: int) -> RunTrigger:
+    stream = f"stream-{number % _STREAMS}"
+    kwargs: dict[str, Any] = {"seconds": 3600.0 + number} if form == "alone" else {"stream": stream}
+    return RunTrigger(
+        trigger_id=number,
+        name=f"trigger.{number}",
+        classpath=f"bench.control.idle.{'Alone' if form == 'alone' else 'Shared'}",
+        kwargs=kwargs,
+        stream=None if form == "alone" else stream,
+        queue="default",
+        epoch=1,
+        log_name=f"trigger.{number}.1",
+    )
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
+
+
+def main(say: Callable[[str], object] = print) -> None:
+    """Print the figures as JSON."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    say(json.dumps(measure(), indent=2))
+
+
+if __name__ == "__main__":
+    main()
