@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from time import sleep
@@ -28,6 +30,8 @@ class Behaving(BaseEventTrigger):
     `fail_turns`, `return_turns`: so many of its first turns raise, or return, before they ask for a message. `pause`: [m, seconds],
     it sleeps at each n that m divides. `reject`, `poison`: [m, r], it refuses, or always fails on, each n with n % m == r. `only`:
     [m, r], it skips all other n. `pids`: a folder in which it leaves a file named for each process that it runs in.
+    `block_at`, `block`: at this n it holds up its process; `block` is how many seconds it sleeps, or `regex` (for ever, in C), `segfault`
+    or `exit`. `once`: a file that it leaves before; where that is, it does not. `strange_at`: at this n it fires what is no JSON.
     """
 
     def __init__(self, *, name: str, upstream: Mapping[str, Any], tag: str = "", how: Mapping[str, Any] | None = None) -> None:
@@ -71,6 +75,8 @@ class Behaving(BaseEventTrigger):
             return Reject(f"{self._name} refuses {n}")
         if "only" in self._how and not self._is("only", n):
             return SKIP
+        if n == self._how.get("strange_at"):
+            return TriggerEvent({"n": object()})
         return TriggerEvent({"n": n, "by": self._name, "tag": self._tag})
 
     async def _wait_at(self, n: int) -> None:
@@ -81,6 +87,9 @@ class Behaving(BaseEventTrigger):
         if n == how.get("cancel_at") and not self._hung:
             self._hung = True
             raise asyncio.CancelledError
+        if n == how.get("block_at") and not Path(how["once"]).exists():
+            Path(how["once"]).touch()
+            _block(how["block"])
         if n == how.get("stuck_at"):
             while not Path(how["gate"]).exists():
                 await asyncio.sleep(0.05)
@@ -137,6 +146,18 @@ class TroubledProducer(QueueProducer):
             while "hang_until" in how and not Path(how["hang_until"]).exists():
                 await asyncio.sleep(0.05)
         await super().advance(batch)
+
+
+def _block(how: float | str) -> None:
+    """Hold up the whole process."""
+    if how == "regex":
+        re.match("(a+)+$", "a" * 100 + "b")
+    elif how == "segfault":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    elif how == "exit":
+        os._exit(3)
+    else:
+        sleep(float(how))
 
 
 def _upstream(kwargs: Mapping[str, Any]) -> Upstream:
