@@ -1,0 +1,114 @@
+"""Logs with real processes: followed over the command line while a trigger works, and there after the triggerer was killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import IO
+
+import pytest
+
+from scenario_kit import Deployment, Feed, until
+
+pytestmark = pytest.mark.acceptance
+
+PROJECT = """
+import logging
+import structlog
+from headrace.project import Project
+from headrace.sources.queue import Queue
+from headrace.triggers.base import BaseEventTrigger
+from headrace.triggers.event import TriggerEvent
+
+class Talking(BaseEventTrigger):
+    def __init__(self, *, path):
+        super().__init__()
+        self.path = path
+
+    def serialize(self):
+        return f"{__name__}.Talking", {"path": self.path}
+
+    def shared_stream_key(self):
+        return Queue(self.path).stream_key()
+
+    @classmethod
+    def create_shared_stream_producer(cls, kwargs):
+        return Queue(kwargs["path"]).producer()
+
+    async def handle(self, raw):
+        structlog.get_logger("talking").info("saw\\x1b[31m", n=raw.value["n"])
+        if raw.value["n"] % 2:
+            logging.getLogger("odd").warning("odd %s", raw.value["n"])
+        return TriggerEvent(raw.value)
+"""
+
+
+@contextmanager
+def following(deployment: Deployment, *arguments: str) -> Iterator[queue.Queue[str]]:
+    """Run `headrace logs …` and give its lines as they come; at the end Ctrl-C it, which must end it cleanly."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
+    popen = subprocess.Popen(
+        [sys.executable, "-m", "headrace", "logs", *arguments, "--api-url", deployment.url],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert popen.stdout is not None
+    assert popen.stderr is not None
+    lines: queue.Queue[str] = queue.Queue()
+    reader = Thread(target=_pass_on, args=[popen.stdout, lines])
+    reader.start()
+    try:
+        yield lines
+    finally:
+        popen.send_signal(signal.SIGINT)
+        assert popen.wait(20) == 130
+        reader.join()
+        assert "Traceback" not in popen.stderr.read()
+        popen.stdout.close()
+        popen.stderr.close()
+
+
+def test_a_log_is_followed_and_outlives_its_process(tmp_path: Path) -> None:
+    feed_path = tmp_path / "feed.queue"
+    with Feed(feed_path, lanes=1) as feed, Deployment(tmp_path) as deployment:
+        (tmp_path / "talking.py").write_text(PROJECT)
+        project = deployment.project(
+            f"from talking import *\nproject = Project('p')\nproject.trigger('t', Talking(path={str(feed_path)!r}))\n"
+        )
+        first = deployment.triggerer(project)
+        feed.send(1)
+        until(lambda: deployment.rows("SELECT * FROM triggers"), "the trigger is declared")
+        with following(deployment, "trigger", "t", "-f") as lines:
+            assert "saw\\x1b[31m n=0" in lines.get(timeout=30)
+            feed.send(2)
+            assert "n=1" in lines.get(timeout=30)
+            assert "odd 1" in lines.get(timeout=30)
+            assert "n=2" in lines.get(timeout=30)
+            os.killpg(first.pid, signal.SIGKILL)
+            first.popen.wait()
+            gone = deployment.cli("logs", "trigger", "t", "--json")
+            assert [json.loads(line).get("n") for line in gone.stdout.splitlines()] == [0, 1, None, 2]
+            deployment.triggerer(project, replaces=first)
+            feed.send(1)
+            assert "job=2" in lines.get(timeout=60), "the log of the next job comes after that of the first"
+        told = deployment.cli("logs", "trigger", "t", "--level", "warning", "--job", "1", "--json")
+        (line,) = [json.loads(line) for line in told.stdout.splitlines()]
+        assert line.items() >= {"event": "odd 1", "level": "warning", "logger": "odd", "trigger": "t", "trigger_id": 1, "job": 1}.items()
+        assert deployment.cli("logs", "trigger", "t", "--since", "2099-01-01").stdout == ""
+        wrong = deployment.cli("logs", "trigger", "tt")
+        assert (wrong.returncode, "Did you mean t?" in wrong.stderr) == (1, True)
+
+
+def _pass_on(stream: IO[str], lines: queue.Queue[str]) -> None:
+    for line in stream:
+        lines.put(line.rstrip("\n"))
