@@ -9,6 +9,7 @@ import structlog
 from pydantic import ValidationError
 
 from headrace.core.envelope import Sealed
+from headrace.core.tracing import traceparent_in
 from headrace.engine.outbox import Outbox, Pending
 from headrace.errors import MissingField
 from headrace.streams.matched import Malformed, Matched, Poisoned, Refused, Spilled
@@ -40,6 +41,8 @@ class Sealer:
             sealed = matched.envelope.seal(matched.value, stream=matched.key, lane=matched.lane, position=matched.position)
             payload = matched.raw.data.decode()
             item = event_item(sealed, payload, matched.trigger_ids, stream=matched.key, lane=matched.lane, position=matched.position)
+            if (trace := traceparent_in(matched.value)) is not None:
+                item = item.model_copy(update={"trace": trace})
         except MissingField as missing:
             self._reject(matched, "missing_field", str(missing))
         except ValidationError as error:

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select, tuple_
 
+from headrace.core.tracing import event_trace
 from headrace.store.appending import HEAD
 from headrace.store.tables import dead_letters, events, firings, meta, runs, triggers
 from headrace.store.times import moment
@@ -79,7 +80,8 @@ def event_detail(connection: Connection, seq: int) -> EventDetail | None:
     row = connection.execute(select(*columns).where(events.c.seq == seq)).one_or_none()
     if row is None:
         return None
-    return EventDetail(**_times(row), triggers=_fired(connection, [seq])[seq])
+    known = {**_times(row), "trace": event_trace(row.source, row.id, row.trace)}
+    return EventDetail(**known, triggers=_fired(connection, [seq])[seq])
 
 
 def _summaries(connection: Connection, found: Sequence[Found]) -> list[EventSummary]:
