@@ -96,6 +96,23 @@ def test_a_silent_job_dies_after_thirty_seconds_and_its_old_epoch_is_fenced(stor
     assert second.append(event("a")) == ["stored"]
 
 
+def test_where_nobody_was_heard_all_get_a_moment_to_say_that_they_live(store: Store, clock: TurnedClock) -> None:
+    first = holder(store, "first")
+    second, third = holder(store), holder(store)
+    clock.turn(300)
+    assert second.load() == {}
+    clock.turn(4)
+    assert store.jobs.heartbeat(third.job_id, NOTHING).wanted == "run"
+    assert second.load() == {}
+    clock.turn(1)
+    second.load()
+    assert {job_id: state for job_id, (state, _) in job_states(store).items()} == {
+        first.job_id: "lost",
+        second.job_id: "running",
+        third.job_id: "running",
+    }
+
+
 def test_a_heartbeat_keeps_a_job_alive(store: Store, clock: TurnedClock) -> None:
     first = holder(store, "first")
     second = holder(store)

@@ -14,7 +14,7 @@ from headrace.core.deferral import MOST_ATTEMPTS, RUN_FAILED, RUN_SKIPPED, RUN_S
 from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store
 from headrace.store.tables import events, triggers
-from headrace.wire.deferred import AwaitedTrigger, Callbacks, ClaimedRun, ClaimRuns, DeferRun, FinishRun, StartRun, Waiting
+from headrace.wire.deferred import AwaitedTrigger, Callbacks, ClaimedRun, ClaimRuns, DeferRun, FinishRun, RunsClaimed, StartRun, Waiting
 from headrace.wire.jobs import CompleteJob
 from headrace.wire.triggers import LoadTriggers
 from store_kit import DATABASES, Holder, TurnedClock, declaration, event, holder, opened, registration
@@ -39,7 +39,8 @@ def start(store: Store, run_id: str = "one", task: str = "submit", **other: Any)
 
 
 def waiting(**other: Any) -> Waiting:
-    return Waiting(**({"trigger": TRIGGER, "method": "collect", "kwargs": '{"day":1}'} | other))
+    given: dict[str, Any] = {"trigger": TRIGGER, "method": "collect", "kwargs": '{"day":1}'}
+    return Waiting(**(given | other))
 
 
 class Worker:
@@ -52,7 +53,7 @@ class Worker:
     def claim(self, capacity: int = 9, tasks: tuple[str, ...] = ("submit", "told"), running: tuple[str, ...] = ()) -> list[ClaimedRun]:
         return self.ask(capacity, tasks, running).runs
 
-    def ask(self, capacity: int = 0, tasks: tuple[str, ...] = (), running: tuple[str, ...] = ()) -> Any:
+    def ask(self, capacity: int = 0, tasks: tuple[str, ...] = (), running: tuple[str, ...] = ()) -> RunsClaimed:
         return self.store.task_runs.claim(self.job, ClaimRuns(capacity=capacity, tasks=list(tasks), running=list(running)))
 
     def defer(self, run: ClaimedRun, **other: Any) -> str:
@@ -156,6 +157,23 @@ def test_the_waits_of_a_run_leave_no_more_than_their_last_behind(store: Store) -
         assert [row.state for row in connection.execute(select(triggers.c.state).order_by(triggers.c.id))] == ["removed", "running"]
 
 
+def test_a_trigger_that_nothing_waits_on_is_forgotten_once_its_triggerer_has_let_it_go(store: Store) -> None:
+    _, owner = deferred(store)
+    (trigger,) = owner.epochs
+
+    def known() -> list[int]:
+        store.task_runs.sweep()
+        with store.reading() as connection:
+            return list(connection.execute(select(triggers.c.id)).scalars())
+
+    store.task_runs.cancel("one")
+    assert known() == [trigger]
+    store.triggers.cleanup(owner.job_id, [trigger], owner.epochs)
+    assert known() == []
+    assert owner.append(event("late", trigger)) == ["fenced"]
+    assert the_state(store) == "cancelled"
+
+
 def test_declaring_the_project_leaves_what_runs_wait_for_alone(store: Store) -> None:
     _, owner = deferred(store)
     declared = store.projects.declare(owner.job_id, PROJECT, declaration("first"))
@@ -229,6 +247,8 @@ def test_the_run_of_a_worker_that_died_is_begun_again_and_the_old_one_is_fenced(
     start(store)
     (lost,) = dead.claim()
     clock.turn(31)
+    heir.ask()  # where nobody was heard, all get a moment
+    clock.turn(5)
     heir.ask()
     (again,) = heir.claim()
     assert (again.attempt, again.run_id) == (2, "one")

@@ -15,12 +15,12 @@ from headrace.wire.events import EventBatch
 from headrace.wire.jobs import CompleteJob, Heartbeat, RegisterJob
 from headrace.wire.triggers import TriggerFailure
 from machine_kit import KEY, Api, serving
-from store_kit import declaration, event, letter, registration
+from store_kit import DATABASES, declaration, event, letter, registration
 
 
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    with serving(tmp_path) as running:
+@pytest.fixture(params=DATABASES)
+def api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Api]:
+    with serving(tmp_path, kind=request.param) as running:
         yield running
 
 
@@ -67,6 +67,8 @@ async def test_the_old_owner_is_fenced_when_its_lease_has_moved(client: Triggere
     held = await epochs(client, "first")
     api.clock.turn(31)
     async with TriggererClient(api.url, key=KEY) as other:
+        assert await epochs(other) == {}, "where nobody was heard, all get a moment"
+        api.clock.turn(5)
         taken = await epochs(other)
         assert taken == {1: 2}
         with pytest.raises(Fenced) as fenced:
