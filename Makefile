@@ -36,7 +36,8 @@ soak-streams: setup-dev ## shared streams through 200 kills, 100,000 events with
 	@$(BIN)/python scripts/soak_streams.py $(SOAK)
 
 fuzz-api: setup-dev ## FUZZ (200) requests for each call of every version of the api that its description allows, or nearly does
-	@FUZZ_EXAMPLES=$(FUZZ) $(BIN)/pytest -q tests/integration/test_api_fuzz.py
+	@for database in sqlite postgresql; do \
+	  FUZZ_DATABASE=$$database FUZZ_EXAMPLES=$(FUZZ) $(BIN)/pytest -q tests/integration/test_api_fuzz.py || exit 1; done
 
 bench-streams: setup-dev .venv-bench/.set-up ## shared streams against Airflow's, as JSON; BENCH="--long" for the long memory run
 	@$(BIN)/python -m bench.streams $(BENCH)

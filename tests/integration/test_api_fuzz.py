@@ -1,6 +1,6 @@
 """Requests that OpenAPI allows, and many that it does not: never a 5xx, and never an answer that the description does not know.
 
-`FUZZ_EXAMPLES` is how many are tried for each call (`make fuzz-api` tries many more than the suite does).
+`FUZZ_EXAMPLES` is how many are tried for each call, `FUZZ_DATABASE` over which database: `make fuzz-api` tries many more than the suite does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from headrace.wire.model import VERSION_HEADER
 from machine_kit import KEY, Api, serving
 from store_kit import declaration, event, registration
 
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "6"))
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "5"))
+DATABASE = os.environ.get("FUZZ_DATABASE", "sqlite")
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 ENDLESS = frozenset({"/api/v1/stream"})
 UNLIMITED = RatePolicy(token=Bucket(1e12, 1e12), address=Bucket(1e12, 1e12))
@@ -38,23 +39,31 @@ class Fuzzed:
 
     def __init__(self, api: Api) -> None:
         self.api = api
-        self.tokens = [self._fill("triggerer"), self._fill("pipeline"), self._fill("worker"), KEY]
+        self.jobs: dict[str, int] = {}
+        self.tokens = {kind: self._fill(kind) for kind in ("triggerer", "pipeline", "worker")} | {"person": KEY}
 
     def _fill(self, kind: Any) -> str:
         job = self.api.ask("POST", "/execution/jobs", json=registration(kind).model_dump()).json()
         token: str = job["token"]
+        self.jobs[kind] = job["job_id"]
         if kind == "triggerer":
             declared = declaration("first", "second").model_dump()
             self.api.ask("PUT", "/execution/projects/flights", token=token, json=declared).raise_for_status()
             self.api.ask("POST", "/execution/triggers/load", token=token, json={"capacity": 10}).raise_for_status()
             batch = {"epochs": {1: 1}, "events": [event("a").model_dump(mode="json")]}
             self.api.ask("POST", "/execution/triggers/events", token=token, json=batch).raise_for_status()
+        if kind == "worker":
+            self.api.ask("POST", "/execution/task-runs", token=token, json={"run_id": "first", "task": "t"}).raise_for_status()
+            self.api.ask("POST", "/execution/task-runs/claim", token=token, json={"capacity": 1, "tasks": ["t"]}).raise_for_status()
         return token
 
     def try_out(self, operation: APIOperation[Any, Any, Any, Any], version: str | None) -> None:
         cases = st.one_of(*(operation.as_strategy(generation_mode=mode) for mode in MODES))
 
-        @given(case=cases, token=st.sampled_from(self.tokens))
+        right = self._right(operation.path)
+        meant = {"trigger_id": 1, "job_id": self.jobs.get(right, 1), "run_id": "first", "name": "flights", "scope": "main", "seq": 1}
+
+        @given(case=cases, who=st.sampled_from([right, right, right, *self.tokens]), real=st.booleans())
         @settings(
             max_examples=EXAMPLES,
             deadline=None,
@@ -63,16 +72,27 @@ class Fuzzed:
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         )
-        def send(case: schemathesis.Case[Any], token: str) -> None:
-            headers = {"Authorization": f"Bearer {token}"} | ({VERSION_HEADER: version} if version else {})
+        def send(case: schemathesis.Case[Any], who: str, real: bool) -> None:
+            if real and not operation.path.endswith("/complete"):  # which would end the job for all the others
+                case.path_parameters |= {name: meant[name] for name in case.path_parameters if name in meant}
+            headers = {"Authorization": f"Bearer {self.tokens[who]}"} | ({VERSION_HEADER: version} if version else {})
             case.call_and_validate(base_url=self.api.url, headers=headers, checks=CHECKS, timeout=30)
 
         send()
 
+    @staticmethod
+    def _right(path: str) -> str:
+        """Return the kind of caller that a call is meant for."""
+        if not path.startswith("/execution/") or path == "/execution/jobs":
+            return "person"
+        if path.startswith("/execution/task-runs/"):
+            return "worker"
+        return "pipeline" if path.startswith(("/execution/scopes/", "/execution/runs")) else "triggerer"
+
 
 @pytest.fixture(scope="module")
 def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fuzzed]:
-    with serving(Path(tmp_path_factory.mktemp("api")), rates=UNLIMITED) as api:
+    with serving(Path(tmp_path_factory.mktemp("api")), kind=DATABASE, rates=UNLIMITED) as api:
         yield Fuzzed(api)
 
 

@@ -26,6 +26,7 @@ TITLES = {
     "not-allowed": "This cannot be done here",
     "ambiguous": "It could be more than one",
     "fenced": "A newer owner holds this, or the job has ended",
+    "ended": "The job has ended",
     "too-large": "The request is too large",
     "too-often": "Too many requests",
     "unsupported-version": "The API version is not known",
