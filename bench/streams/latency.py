@@ -1,57 +1,37 @@
-"""Broker → stored → advanced: the real api in a process of its own, SQLite, HTTP, and the real triggerer in this process."""
+"""Broker → stored → advanced: the real api in a process of its own, SQLite, HTTP, the real supervisor in this process, and its runner."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from tempfile import TemporaryDirectory
-from time import perf_counter
-from typing import Any, Final, Literal, TypeAlias
+from time import perf_counter, process_time
+from typing import Any, Final
 from uuid import uuid4
 
 import httpx
-from bench.streams.paced import LANES, Handled, Paced, Stuck, Times
+from bench.streams.latency_runner import RATE, Form
 from bench.streams.sides import ROOT
 from bench.streams.throughput import Say
 
 from headrace.client.triggerer import TriggererClient
-from headrace.engine.triggerer import Identity, Triggerer
-from headrace.project import Project
-from headrace.wire.events import BatchStored, EventBatch
+from headrace.engine.runner_process import RunnerCommand, RunnerProcess
+from headrace.engine.supervisor import Policy, Supervisor
+from headrace.engine.tenure import Orders
 from headrace.wire.jobs import RegisterJob
 
-Form: TypeAlias = Literal["declared", "handle", "declared beside a stuck trigger"]
-
-RATE: Final = 1_000
-WARM_UP: Final = 1.0
-"""Seconds at the beginning that are not counted: connections, first batches."""
-
 GOAL_MS: Final = 50.0
-LATE: Final = 5.0
-"""Seconds after the last raw event was due in which everything must be stored."""
+LONGEST: Final = 60.0
+"""Seconds, besides those of the load, after which a measurement is given up."""
 
 KEY: Final = "the-benchmarks-key-of-32-characters-"
-
-
-class TimedClient(TriggererClient):
-    """The client, noting when each event is durable."""
-
-    times: Times
-
-    async def store(self, batch: EventBatch) -> BatchStored:
-        answer = await super().store(batch)
-        now = perf_counter()
-        for item in batch.events:
-            # A redelivery or another trigger's event of the same raw event changes nothing.
-            if item.lane is not None and item.position is not None:
-                self.times.note_stored(item.position * LANES + int(item.lane), now)
-        return answer
 
 
 async def latency(rounds: int, seconds: float, say: Say) -> dict[str, Any]:
@@ -85,51 +65,39 @@ async def latency(rounds: int, seconds: float, say: Say) -> dict[str, Any]:
 
 
 async def _run(url: str, form: Form, seconds: float) -> dict[str, Any]:
-    total = int(RATE * (seconds + WARM_UP))
     run = uuid4().hex[:8]
-    times = Times(run, total)
-    stop = asyncio.Event()
-    async with TimedClient(url, key=KEY) as api:
-        api.times = times
-        identity = Identity(_registration(), _project(form, run, total).declaration())
-        running = asyncio.create_task(Triggerer(api, identity, next_registration=lambda: uuid4().hex).run(stop))
-        done = times.all_stored if form == "declared beside a stuck trigger" else times.all_advanced
-        waiting = asyncio.create_task(done.wait())
-        await asyncio.wait({waiting, running}, timeout=seconds + WARM_UP + LATE, return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-        stop.set()
-        await running
-    del Times.runs[run]
-    skipped = int(RATE * WARM_UP)
-    return {
-        "complete": done.is_set(),
-        "stored_events": len(times.stored),
-        "stored": _milliseconds(times.due, times.stored, skipped),
-        "advanced": _milliseconds(times.due, times.advanced, skipped),
+    orders = Orders()
+    begun = process_time()
+    with TemporaryDirectory(prefix="bench-latency-") as folder:
+        out = Path(folder) / "figures.json"
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
+        command = RunnerCommand((sys.executable, "-m", "bench.streams.latency_runner", form, run, str(seconds), str(out)), environment)
+        async with TriggererClient(url, key=KEY) as api:
+            running = asyncio.create_task(Supervisor(api, lambda: RunnerProcess.start(command), _registration, Policy()).run(orders))
+            written = asyncio.create_task(_written(out))
+            await asyncio.wait({written, running}, timeout=seconds + LONGEST, return_when=asyncio.FIRST_COMPLETED)
+            written.cancel()
+            orders.stop.set()
+            await running
+        figures: dict[str, Any] = json.loads(out.read_text())
+    events = figures["stored_events"] or 1
+    figures["cpu_us_per_event"] = {
+        "runner": round(1e6 * figures.pop("cpu_seconds") / events, 1),
+        "supervisor": round(1e6 * (process_time() - begun) / events, 1),
     }
+    return figures
 
 
-def _project(form: Form, run: str, total: int) -> Project:
-    project = Project("bench")
-    if form == "handle":
-        project.trigger("handled", Handled(run, RATE, total))
-        return project
-    project.watch("declared", Paced(run, RATE, total), id="$.id")
-    if form == "declared beside a stuck trigger":
-        project.trigger("stuck", Stuck(run, RATE, total))
-    return project
+async def _written(out: Path) -> None:
+    """Wait for what another process writes."""
+    while True:
+        if out.exists():
+            return
+        await asyncio.sleep(0.1)
 
 
-def _registration() -> RegisterJob:
-    return RegisterJob(registration_id=uuid4().hex, kind="triggerer", hostname=socket.gethostname(), pid=os.getpid(), project="bench")
-
-
-def _milliseconds(due: Sequence[float], at: dict[int, float], skipped: int) -> dict[str, float] | None:
-    waits = [1000 * (when - due[number]) for number, when in at.items() if number >= skipped]
-    if len(waits) < 100:
-        return None
-    hundredths = quantiles(waits, n=100)
-    return {"p50_ms": round(hundredths[49], 2), "p99_ms": round(hundredths[98], 2), "max_ms": round(max(waits), 2)}
+def _registration(project: str) -> RegisterJob:
+    return RegisterJob(registration_id=uuid4().hex, kind="triggerer", hostname=socket.gethostname(), pid=os.getpid(), project=project)
 
 
 def _summary(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -137,6 +105,7 @@ def _summary(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     summary: dict[str, Any] = {
         "complete": all(result["complete"] for result in results),
         "stored_events": min(result["stored_events"] for result in results),
+        "cpu_us_per_event": min((result["cpu_us_per_event"] for result in results), key=lambda spent: sum(spent.values())),
     }
     for what in ("stored", "advanced"):
         figures = [result[what] for result in results if result[what] is not None]

@@ -1,0 +1,109 @@
+"""The runner of one latency measurement: a process that a real supervisor starts. Writes what it saw as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import quantiles
+from time import perf_counter, process_time
+from typing import Final, Literal, TypeAlias
+
+import structlog
+from bench.streams.paced import LANES, Handled, Paced, Stuck, Times
+
+from headrace.client.relayed import RelayedSession
+from headrace.client.triggerer import TriggererClient
+from headrace.engine.runner import Limits
+from headrace.project import Project
+from headrace.standalone.runner import run_runner
+from headrace.wire.events import BatchStored, EventBatch
+
+Form: TypeAlias = Literal["declared", "handle", "declared beside a stuck trigger"]
+
+RATE: Final = 1_000
+WARM_UP: Final = 1.0
+"""Seconds at the beginning that are not counted: connections, first batches."""
+
+LATE: Final = 5.0
+"""Seconds after the last raw event was due in which everything must be stored."""
+
+
+class TimedClient(TriggererClient):
+    """The client, noting when each event is durable."""
+
+    times: Times
+
+    async def store(self, batch: EventBatch) -> BatchStored:
+        answer = await super().store(batch)
+        now = perf_counter()
+        for item in batch.events:
+            # A redelivery or another trigger's event of the same raw event changes nothing.
+            if item.lane is not None and item.position is not None:
+                self.times.note_stored(item.position * LANES + int(item.lane), now)
+        return answer
+
+
+FORMS: Final[dict[str, Form]] = {form: form for form in ("declared", "handle", "declared beside a stuck trigger")}
+
+
+def main(form: Form, run: str, seconds: float, out: Path) -> None:
+    """Run one form for so long."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    total = int(RATE * (seconds + WARM_UP))
+    tasks = set()
+
+    def client(session: RelayedSession) -> TriggererClient:
+        made = TimedClient("", key="", session=session)
+        made.times = Times(run, total)
+        tasks.add(asyncio.create_task(_judge(made.times, form, seconds, out)))
+        return made
+
+    run_runner(lambda: _project(form, run, total), Limits(), client)
+
+
+async def _judge(times: Times, form: Form, seconds: float, out: Path) -> None:
+    """Write the figures, once all is stored (and advanced) or it is too late."""
+    done = times.all_stored if form == "declared beside a stuck trigger" else times.all_advanced
+    begun = process_time()
+    try:
+        async with asyncio.timeout(seconds + WARM_UP + LATE):
+            await done.wait()
+    except TimeoutError:
+        print(f"{form}: not all is done in time", file=sys.stderr)
+    skipped = int(RATE * WARM_UP)
+    figures = {
+        "complete": done.is_set(),
+        "stored_events": len(times.stored),
+        "stored": _milliseconds(times.due, times.stored, skipped),
+        "advanced": _milliseconds(times.due, times.advanced, skipped),
+        "cpu_seconds": process_time() - begun,
+    }
+    part = out.with_suffix(".part")
+    part.write_text(json.dumps(figures))
+    part.rename(out)
+
+
+def _project(form: Form, run: str, total: int) -> Project:
+    project = Project("bench")
+    if form == "handle":
+        project.trigger("handled", Handled(run, RATE, total))
+        return project
+    project.watch("declared", Paced(run, RATE, total), id="$.id")
+    if form == "declared beside a stuck trigger":
+        project.trigger("stuck", Stuck(run, RATE, total))
+    return project
+
+
+def _milliseconds(due: Sequence[float], at: dict[int, float], skipped: int) -> dict[str, float] | None:
+    waits = [1000 * (when - due[number]) for number, when in at.items() if number >= skipped]
+    if len(waits) < 100:
+        return None
+    hundredths = quantiles(waits, n=100)
+    return {"p50_ms": round(hundredths[49], 2), "p99_ms": round(hundredths[98], 2), "max_ms": round(max(waits), 2)}
+
+
+if __name__ == "__main__":
+    main(FORMS[sys.argv[1]], sys.argv[2], float(sys.argv[3]), Path(sys.argv[4]))
