@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 from watchfiles import watch
 
+from headrace.cli.credentials import for_looking
 from headrace.cli.options import ApiUrl, Home
 from headrace.client.logs import LogClient
 from headrace.errors import UsageError
@@ -69,7 +70,8 @@ def trigger(
 ) -> None:
     """Show what a trigger logged; with -f also what it logs next, whichever triggerer runs it then."""
     wanted = _Wanted.given(since, level)
-    client = LogClient(read_settings(api_url=api_url).url)
+    settings = read_settings(api_url=api_url)
+    client = LogClient(settings.url, token=for_looking(settings))
     _show(client.trigger(name, job, wanted.asked(lines, follow=follow)), wanted, lines, follow=follow, as_json=json)
 
 
@@ -84,7 +86,8 @@ def run(
 ) -> None:
     """Show what was logged in a run."""
     wanted = _Wanted.given(since, level)
-    client = LogClient(read_settings(api_url=api_url).url)
+    settings = read_settings(api_url=api_url)
+    client = LogClient(settings.url, token=for_looking(settings))
     _show(client.run(run_id, wanted.asked(lines, follow=follow)), wanted, lines, follow=follow, as_json=json)
 
 

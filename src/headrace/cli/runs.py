@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any
 from uuid import uuid4
 
@@ -12,11 +11,12 @@ import typer
 
 from headrace.cli import look
 from headrace.cli.console import out
+from headrace.cli.credentials import for_changing, for_looking
 from headrace.cli.options import ApiUrl, AsJson, Home, Limit, Project
 from headrace.cli.tables import ago, show, show_json
 from headrace.client.task_runs import TaskRunsClient
 from headrace.errors import PipelineError, UsageError
-from headrace.settings import Settings, read_settings
+from headrace.settings import read_settings
 from headrace.wire.deferred import StartTask, TaskRun, TaskRunIs, TaskRunState
 
 LISTED = 20
@@ -50,7 +50,8 @@ def runs(context: typer.Context, api_url: ApiUrl = None, limit: Limit = LISTED, 
 @group.command("list", epilog="Example: [bold]headrace runs list --state deferred[/bold]")
 def list_runs(api_url: ApiUrl = None, state: State = None, task: Task = None, limit: Limit = LISTED, json: AsJson = False) -> None:
     """List the runs of the tasks: in which state each is, and what it waits for."""
-    with TaskRunsClient(read_settings(api_url=api_url).url) as client:
+    settings = read_settings(api_url=api_url)
+    with TaskRunsClient(settings.url, key=for_looking(settings) or "") as client:
         found = client.runs(limit=limit, state=state, task=task)
     if json:
         show_json(found)
@@ -65,7 +66,8 @@ def list_runs(api_url: ApiUrl = None, state: State = None, task: Task = None, li
 @group.command("show", epilog="Example: [bold]headrace runs show 6f1c3a52 --json[/bold]")
 def show_run(id: Id, api_url: ApiUrl = None, json: AsJson = False) -> None:
     """Show one run of a task: its arguments, what it waits for, its result or what it failed with."""
-    with TaskRunsClient(read_settings(api_url=api_url).url) as client:
+    settings = read_settings(api_url=api_url)
+    with TaskRunsClient(settings.url, key=for_looking(settings) or "") as client:
         run = client.run(id)
     if json:
         show_json(run)
@@ -95,7 +97,7 @@ def start(
     if task not in declared.tasks:
         raise UsageError(f"The project has no task {task!r}.", hint=f"There are: {', '.join(declared.tasks) or 'none'}.")
     request = declared.tasks[task].request(id or str(uuid4()), _arguments(args))
-    with TaskRunsClient(settings.url, key=_key(settings)) as client:
+    with TaskRunsClient(settings.url, key=for_changing(settings)) as client:
         _tell(client.start(StartTask(project=declared.name, **request.model_dump())), json=json)
 
 
@@ -103,14 +105,15 @@ def start(
 def cancel(id: Id, api_url: ApiUrl = None, home: Home = None, json: AsJson = False) -> None:
     """Cancel a run of a task, wherever it is; what it waits for is given up too."""
     settings = read_settings(api_url=api_url, home=home)
-    with TaskRunsClient(settings.url, key=_key(settings)) as client:
+    with TaskRunsClient(settings.url, key=for_changing(settings)) as client:
         _tell(client.cancel(id), json=json)
 
 
 @group.command("result", epilog="Example: [bold]headrace runs result 6f1c3a52 | jq .rows[/bold]")
 def result(id: Id, api_url: ApiUrl = None) -> None:
     """Print the result of a run as JSON, for programs; fail where it has none."""
-    with TaskRunsClient(read_settings(api_url=api_url).url) as client:
+    settings = read_settings(api_url=api_url)
+    with TaskRunsClient(settings.url, key=for_looking(settings) or "") as client:
         run = client.run(id)
     if run.state != "succeeded":
         why = f": {run.error}" if run.error else ""
@@ -138,11 +141,3 @@ def _waits(run: TaskRun) -> str | None:
     name = run.waits_for.classpath.rpartition(".")[2]
     until = f" until {run.timeout:%Y-%m-%d %H:%M:%S} UTC" if run.timeout else ""
     return f"{name} ({run.waits_for.state}){until}"
-
-
-def _key(settings: Settings) -> str:
-    """Return the deployment key: the one that is set, or the one that `home` keeps; none is made here."""
-    kept: Path = settings.home / "key"
-    if not settings.key and not kept.is_file():
-        raise UsageError("This needs the deployment key of the api.", hint="Set HEADRACE_KEY, or name the api's --home.")
-    return settings.key or settings.with_key().key

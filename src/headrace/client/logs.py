@@ -7,15 +7,16 @@ from urllib.parse import quote
 
 import httpx
 
-from headrace.client.answers import CONNECT_SECONDS, checked, options, reached
+from headrace.client.answers import CONNECT_SECONDS, bearer, checked, options, reached
 from headrace.logs.asked import END, JOB, Asked
 
 
 class LogClient:
     """Reads logs from the api at `url`; each method yields lines, without their ends."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, token: str | None = None) -> None:
         self._url = url.rstrip("/")
+        self._shown = {} if token is None else bearer(token)
 
     def trigger(self, called: str, job_id: int | None, asked: Asked) -> Iterator[str]:
         """Yield the log of a trigger, given its name or id: of one job, else of the one that runs it now or ran it last."""
@@ -28,7 +29,7 @@ class LogClient:
     def _lines(self, path: str, params: dict[str, str], asked: Asked) -> Iterator[str]:
         with httpx.Client(**options(self._url) | {"timeout": httpx.Timeout(CONNECT_SECONDS, read=None)}) as http:
             while True:
-                with reached(self._url), http.stream("GET", path, params=params | asked.query()) as response:
+                with reached(self._url), http.stream("GET", path, params=params | asked.query(), headers=self._shown) as response:
                     if not response.is_success:
                         response.read()
                         checked(response)

@@ -19,6 +19,7 @@ from headrace.standalone.child import LIFELINE, ChildSpec
 from headrace.standalone.fleet import Fleet, Notice
 
 # HOST goes with the key: without one it may only be a loopback.
+_FOR_THE_API_ALONE = ("HEADRACE_FERNET_KEYS", "HEADRACE_TOKEN")  # users' code runs in the others
 _NOT_FOR_RUNNERS = frozenset({"HEADRACE_KEY", "HEADRACE_FERNET_KEYS", "HEADRACE_DATABASE_URL", "HEADRACE_TOKEN", "HEADRACE_HOST", LIFELINE})
 
 
@@ -77,7 +78,8 @@ class Stack:
         await self.fleet.failed()
 
     def _spec(self, name: str) -> ChildSpec:
-        return ChildSpec(name, ("-m", "headrace", name), child_environment(self._settings))
+        hidden = {} if name == "api" else dict.fromkeys(_FOR_THE_API_ALONE, "")
+        return ChildSpec(name, ("-m", "headrace", name), child_environment(self._settings) | hidden)
 
     async def _api_answers(self) -> None:
         async with httpx.AsyncClient(timeout=2.0) as client:
