@@ -16,7 +16,7 @@ from headrace.store import Store
 from headrace.store.tables import events, triggers
 from headrace.wire.deferred import AwaitedTrigger, Callbacks, ClaimedRun, ClaimRuns, DeferRun, FinishRun, RunsClaimed, StartRun, Waiting
 from headrace.wire.jobs import CompleteJob
-from headrace.wire.triggers import LoadTriggers
+from headrace.wire.triggers import CleanupTriggers, LoadTriggers
 from store_kit import DATABASES, Holder, TurnedClock, declaration, event, holder, opened, registration
 
 PROJECT = "flights"
@@ -168,8 +168,10 @@ def test_a_trigger_that_nothing_waits_on_is_forgotten_once_its_triggerer_has_let
 
     store.task_runs.cancel("one")
     assert known() == [trigger]
-    store.triggers.cleanup(owner.job_id, [trigger], owner.epochs)
-    assert known() == []
+    store.triggers.cleanup(owner.job_id, CleanupTriggers(trigger_ids=[trigger]))
+    assert known() == [trigger], "the last is kept, lest its id be given again"
+    start(store, "two", waiting=waiting())
+    assert known() == [trigger + 1]
     assert owner.append(event("late", trigger)) == ["fenced"]
     assert the_state(store) == "cancelled"
 

@@ -19,7 +19,7 @@ from headrace.errors import ApiRefused, Fenced
 from headrace.store.bell import Bell
 from headrace.store.database import Database
 from headrace.store.deferred_rows import Held, await_trigger, create, in_order, read, save, wait_of
-from headrace.store.deferred_sweep import next_deadline, sweep
+from headrace.store.deferred_sweep import forget, next_deadline, sweep
 from headrace.store.deferred_tables import deferred_runs
 from headrace.store.jobs import Jobs, require_running, touch
 from headrace.wire.deferred import ClaimedRun, ClaimRuns, DeferRun, FinishRun, RunsClaimed, StartRun, TaskRunIs, TaskRunResult
@@ -102,6 +102,7 @@ class TaskRuns:
 
         def work(connection: Connection) -> int | None:
             self._sweep(connection)
+            forget(connection)
             return next_deadline(connection)
 
         return self._database.write(work)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, delete, func, select
 
 from headrace.core import deferral
 from headrace.core.deferral import Deferral
@@ -46,6 +46,20 @@ def sweep(database: Database, connection: Connection) -> bool:
     for run_id, after in steps.items():
         save(connection, held[run_id], after, database.now())
     return bool(steps)
+
+
+def forget(connection: Connection) -> None:
+    """Delete the triggers that nothing waits on any more and that nobody has yet to let go."""
+    # never the last: SQLite would give its id again, and a late word of the old one would count for the new
+    last = select(func.max(triggers.c.id)).scalar_subquery()
+    over = (
+        triggers.c.id < last,
+        triggers.c.run_id.is_not(None),
+        triggers.c.state == "removed",
+        triggers.c.job_id.is_(None),
+        triggers.c.revoked_job_id.is_(None),
+    )
+    connection.execute(delete(triggers).where(*over))
 
 
 def next_deadline(connection: Connection) -> int | None:

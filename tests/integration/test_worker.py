@@ -1,0 +1,222 @@
+"""A worker in a thread, over HTTP, on a real api: what bodies do, and what the api then knows."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.client.deferred import WorkerClient
+from headrace.engine.execution import Surroundings
+from headrace.engine.worker import Worker
+from headrace.errors import ProjectError, TaskCancelled, UsageError
+from headrace.project import Project
+from headrace.sources.memory import Memory
+from headrace.store.deferred_browse import task_run_list
+from headrace.tasks.deferred import TaskDeferred
+from headrace.tasks.run import Run
+from headrace.triggers.file import FileTrigger
+from headrace.triggers.watch import WatchTrigger
+from headrace.wire.deferred import TaskRun, TaskRunResult
+from headrace.wire.jobs import CompleteJob
+from machine_kit import KEY, Api, serving
+from store_kit import event, holder, registration
+
+project = Project("flights")
+
+
+@project.task()
+def add(run: Run, a: int, b: int = 1) -> dict[str, int]:
+    return {"sum": a + b, "attempt": run.attempt}
+
+
+@project.task()
+def fails(run: Run) -> None:
+    raise ValueError("it cannot be")
+
+
+@project.task()
+def no_json(run: Run) -> object:
+    return object()
+
+
+@project.task()
+def skips(run: Run) -> None:
+    run.skip("nothing today")
+
+
+@project.task()
+def waits(run: Run, how: str) -> None:
+    if how == "defer":
+        run.defer(trigger=FileTrigger("/there"), method_name="goes_on", kwargs={"day": 1})
+    if how == "raise":
+        raise TaskDeferred(FileTrigger("/there"), "goes_on", {"day": 1})
+    if how == "no method":
+        run.defer(trigger=FileTrigger("/there"), method_name="nobody")
+    if how == "stream":
+        run.defer(trigger=WatchTrigger(upstream=Memory("feed")))
+    run.defer(trigger=FileTrigger("/there"), timeout=0)
+
+
+@waits.method
+def goes_on(run: Run, event: Any, day: int) -> list[Any]:
+    return [event, day]
+
+
+@project.task()
+def starts(run: Run) -> list[str]:
+    return [add.start(a=1), add.start(a=1), add.start(a=2), add.start("named", a=1)]
+
+
+@project.task()
+def no_spark(run: Run) -> object:
+    return run.spark
+
+
+@project.task()
+def lingers(run: Run) -> None:
+    entered.set()
+    assert run._cancelled.wait(20)
+    with pytest.raises(TaskCancelled):
+        run.check()
+    left.set()
+
+
+entered = threading.Event()
+left = threading.Event()
+
+
+@dataclass
+class Working:
+    api: Api
+    folder: Path
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def start(self, task: str, run_id: str = "one", **kwargs: Any) -> None:
+        self.api.store.task_runs.start("flights", project.tasks[task].request(run_id, kwargs))
+
+    def end(self, run_id: str = "one", states: tuple[str, ...] = ("succeeded", "failed", "skipped", "cancelled")) -> TaskRunResult:
+        """Wait for the run's end, told by the bell."""
+        rung = threading.Condition()
+
+        def ring() -> None:
+            with rung:
+                rung.notify_all()
+
+        forget = self.api.store.task_runs.bell.listen(ring)
+        try:
+            with rung:
+                assert rung.wait_for(lambda: self.api.store.task_runs.result(run_id).state in states, 20)
+        finally:
+            forget()
+        return self.api.store.task_runs.result(run_id)
+
+    def runs(self) -> list[TaskRun]:
+        with self.api.store.reading() as connection:
+            return task_run_list(connection, limit=100)
+
+
+@pytest.fixture
+def working(tmp_path: Path) -> Iterator[Working]:
+    with serving(tmp_path) as api, worker_on(api, tmp_path) as made:
+        yield made
+
+
+@contextmanager
+def worker_on(api: Api, folder: Path) -> Iterator[Working]:
+    made = Working(api, folder)
+    with WorkerClient(api.url, key=KEY) as client:
+        around = Surroundings("flights", folder / "tables", lambda: "the session")
+        names = iter(f"worker-of-test-{n}" for n in range(9))
+        worker = Worker(client, project.tasks, around, next_registration=lambda: next(names))
+        thread = threading.Thread(target=worker.run, args=(registration("worker"), made.stop))
+        thread.start()
+        try:
+            yield made
+        finally:
+            made.stop.set()
+            thread.join(30)
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("task", "kwargs", "state", "said"),
+    [
+        ("add", {"a": 2}, "succeeded", '{"sum":3,"attempt":1}'),
+        ("add", {}, "failed", "TypeError: add() missing 1 required positional argument: 'a'"),
+        ("fails", {}, "failed", "ValueError: it cannot be"),
+        ("no_json", {}, "failed", "ProjectError: what the task 'no_json' returned cannot be written as JSON"),
+        ("skips", {}, "skipped", '"nothing today"'),
+        ("no_spark", {}, "failed", "ProjectError: The task 'no_spark' asks for no Spark."),
+        ("waits", {"how": "no method"}, "failed", "The task 'waits' has no method 'nobody'"),
+        ("waits", {"how": "stream"}, "failed", "which reads a shared stream"),
+        ("waits", {"how": "no time"}, "failed", "cannot wait for 0 seconds"),
+    ],
+)
+def test_what_a_body_does_is_what_the_api_knows(working: Working, task: str, kwargs: dict[str, Any], state: str, said: str) -> None:
+    working.start(task, **kwargs)
+    end = working.end()
+    assert end.state == state
+    assert said in ((end.error if state == "failed" else end.result) or "")
+
+
+@pytest.mark.parametrize("how", ["defer", "raise"])
+def test_a_run_gives_its_place_up_and_goes_on_with_what_fired(working: Working, how: str) -> None:
+    working.start("waits", how=how)
+    assert working.end(states=("deferred",)).state == "deferred"
+    owner = holder(working.api.store)
+    owner.append(event("e", *owner.epochs, payload='{"path":"/there"}'))
+    assert working.end().result == '[{"path":"/there"},1]'
+
+
+def test_a_task_starts_others_once_for_each_argument_or_name(working: Working) -> None:
+    working.start("starts")
+    first, again, other, named = json.loads(working.end().result or "")
+    assert first == again
+    assert len({first, other, named}) == 3
+    assert [working.end(run_id).state for run_id in (first, other, named)] == ["succeeded"] * 3
+    assert len(working.runs()) == 4
+
+
+def test_a_cancelled_body_learns_it(working: Working) -> None:
+    working.start("lingers")
+    assert entered.wait(20)
+    working.api.store.task_runs.cancel("one")
+    assert left.wait(20)
+    assert working.end().state == "cancelled"
+
+
+def test_a_worker_whose_job_is_over_begins_a_new_one(working: Working) -> None:
+    working.start("add", a=1)
+    working.end()
+    with working.api.store.reading() as connection:
+        jobs = [row.id for row in connection.exec_driver_sql("SELECT id FROM jobs WHERE kind = 'worker'")]
+    working.api.store.jobs.complete(jobs[0], CompleteJob(state="failed"))
+    working.start("add", "two", a=2)
+    assert working.end("two").result == '{"sum":3,"attempt":1}'
+
+
+def test_what_a_project_cannot_declare_is_refused() -> None:
+    other = Project("other")
+
+    @other.task(on_failure="nobody")
+    def known(run: Run) -> None:
+        return
+
+    with pytest.raises(ProjectError, match="names 'nobody', but no task has such a name"):
+        other.declaration()
+    with pytest.raises(ProjectError, match="Two tasks have the name 'known'"):
+        other.task("known")(lambda run: None)
+    with pytest.raises(ProjectError, match="two methods 'goes_on'"):
+        waits.method(goes_on)
+    with pytest.raises(ProjectError, match="is no task"):
+        other.task("bad", on_success=7)(lambda run: None)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="started from within a pipeline"):
+        add.start(a=1)
+    assert add(Run("id", "add", "flights", 1, Path()), a=1) == {"sum": 2, "attempt": 1}
