@@ -17,6 +17,7 @@ from headrace.engine.runner_process import RunnerProcess
 from headrace.engine.silence import Patience
 from headrace.engine.tenure import Orders, Share, Tenure
 from headrace.errors import ApiError, ProjectError
+from headrace.logs.structured import bind_process
 from headrace.ports.control_plane import TriggererControl
 from headrace.wire.jobs import CompleteJob, RegisterJob
 from headrace.wire.triggers import DeclareProject, TriggerFailure
@@ -85,6 +86,7 @@ class Supervisor:
         registered = await _unless(orders.stop, insist(lambda: self._api.register(job), "register"))
         if registered is None:
             return None
+        bind_process(job=registered.job_id)
         self._log.info("job registered", job=registered.job_id, project=job.project, runner=runner.pid)
         declaration = DeclareProject.model_validate_json(declared.declaration)
         tenure = Tenure(self._api, runner, registered, self._policy.share, self._policy.patience, self._policy.drain_seconds)

@@ -13,6 +13,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from headrace.errors import ResourceError
+from headrace.logs.render import render
 
 LIFELINE = "HEADRACE_LIFELINE"
 """Set for a child whose standard input ends when its parent does."""
@@ -123,6 +124,6 @@ class Child:
         """Return the end of its log."""
         try:
             with self.log.open(encoding="utf-8", errors="replace") as lines:
-                return "".join(deque(lines, maxlen=_TAIL)).rstrip()
+                return "\n".join(render(line) for line in deque(lines, maxlen=_TAIL)).rstrip()
         except OSError as error:
             return f"(its log cannot be read: {error.strerror})"
