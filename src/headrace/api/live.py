@@ -128,6 +128,7 @@ class Live:
             scopes=found.scopes,
             pipelines=found.pipelines,
             runs=found.runs,
+            task_runs=found.task_runs,
             recent=found.recent,
         )
         return Shown(began, status, status.model_dump_json(exclude={"now"}))

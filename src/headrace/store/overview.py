@@ -12,12 +12,14 @@ from sqlalchemy import ColumnElement, Connection, case, column, func, inspect, o
 from headrace.errors import ResourceError
 from headrace.store.balancing import unserved
 from headrace.store.browse import Found, head, last_runs, newest_events
+from headrace.store.deferred_browse import task_run_list
 from headrace.store.jobs import Liveness
 from headrace.store.reports import COUNTS, SECONDS
 from headrace.store.schema import REVISION_TABLE
 from headrace.store.tables import backlog, dead_letters, jobs, pipelines, runs, scopes, spills, stream_reports, triggers
 from headrace.store.times import moment
 from headrace.wire.dead_letters import DeadLetterState
+from headrace.wire.deferred import TaskRun
 from headrace.wire.runs import RunReport
 from headrace.wire.status import BacklogStatus, EventSummary, JobStatus, PipelineStatus, ScopeStatus, StreamStatus, Totals, TriggerStatus
 from headrace.wire.streams import StreamReport
@@ -42,6 +44,7 @@ class Overview(NamedTuple):
     scopes: list[ScopeStatus]
     pipelines: list[PipelineStatus]
     runs: list[RunReport]
+    task_runs: list[TaskRun]
     recent: list[EventSummary]
 
 
@@ -62,6 +65,7 @@ def overview(connection: Connection, now: int) -> Overview:
         scopes=scope_list(connection, top),
         pipelines=pipeline_list(connection, per_pipeline),
         runs=last_runs(connection, limit=LATEST, with_seqs=False),
+        task_runs=task_run_list(connection, limit=LATEST),
         recent=newest_events(connection, limit=LATEST),
     )
 
@@ -193,8 +197,8 @@ def job_list(connection: Connection, now: int, *, kind: str | None = None) -> li
 
 
 def trigger_list(connection: Connection) -> list[TriggerStatus]:
-    """Return the triggers that are registered, by name."""
-    return triggers_shown(connection)
+    """Return the triggers that projects declare, by name; those that task runs wait for are told with the runs."""
+    return triggers_shown(connection, triggers.c.run_id.is_(None))
 
 
 def triggers_shown(connection: Connection, *which: ColumnElement[bool]) -> list[TriggerStatus]:

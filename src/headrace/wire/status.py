@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.wire.dead_letters import DeadLetterState
+from headrace.wire.deferred import TaskRun
 from headrace.wire.events import DeadLetterKind
 from headrace.wire.model import Timestamp, Wire
 from headrace.wire.runs import RunReport
@@ -236,4 +237,5 @@ class Status(Wire):
     scopes: list[ScopeStatus]
     pipelines: list[PipelineStatus]
     runs: list[RunReport]
+    task_runs: list[TaskRun] = []
     recent: list[EventSummary]
