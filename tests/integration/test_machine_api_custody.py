@@ -19,12 +19,12 @@ from headrace.wire.events import EventBatch
 from headrace.wire.jobs import Heartbeat
 from headrace.wire.status import DeadLetterDetail, Status
 from machine_kit import KEY, Api, serving
-from store_kit import declaration, event, letter, registration
+from store_kit import DATABASES, declaration, event, letter, registration
 
 
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    with serving(tmp_path) as running:
+@pytest.fixture(params=DATABASES)
+def api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Api]:
+    with serving(tmp_path, kind=request.param) as running:
         yield running
 
 

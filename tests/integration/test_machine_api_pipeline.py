@@ -18,12 +18,12 @@ from headrace.wire.jobs import CompleteJob
 from headrace.wire.log import HEAD_HEADER, LOG_SCHEMA
 from headrace.wire.runs import RunReport
 from machine_kit import KEY, Api, serving
-from store_kit import declaration, event, holder, registration
+from store_kit import DATABASES, declaration, event, holder, registration
 
 
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    with serving(tmp_path) as running:
+@pytest.fixture(params=DATABASES)
+def api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Api]:
+    with serving(tmp_path, kind=request.param) as running:
         yield running
 
 

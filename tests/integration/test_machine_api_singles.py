@@ -11,12 +11,12 @@ import pytest
 
 from headrace.wire.problem import PROBLEM_PREFIX
 from machine_kit import Api, serving
-from store_kit import declaration, event, registration
+from store_kit import DATABASES, declaration, event, registration
 
 
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    with serving(tmp_path) as running:
+@pytest.fixture(params=DATABASES)
+def api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Api]:
+    with serving(tmp_path, kind=request.param) as running:
         yield running
 
 

@@ -118,6 +118,7 @@ async def test_an_api_that_stops_is_unavailable_and_nothing_is_lost(client: Trig
         api.store.jobs.register(registration())
 
 
+@pytest.mark.parametrize("api", ["sqlite"], indirect=True)
 async def test_a_full_disk_is_told_with_what_to_do(client: TriggererClient, api: Api) -> None:
     held = await epochs(client, "first")
     api.store._database.write(lambda connection: connection.exec_driver_sql("PRAGMA max_page_count = 50").scalar_one())

@@ -1,49 +1,20 @@
-"""Opening a database: made when new, migrated when asked, refused in words when it cannot be used."""
+"""Opening a SQLite file: refused in words when it cannot be used."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 from pathlib import Path
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
-from sqlalchemy import create_engine
 
-from headrace.errors import ResourceError, SchemaError, SettingsError, StorageBusy, StorageFull
-from headrace.store import Store, engines, open_store, schema
-from headrace.store.tables import metadata
+from headrace.errors import ResourceError, SettingsError, StorageBusy, StorageFull
+from headrace.store import Store, engines, open_store
 from store_kit import event, holder, opened
 
 
 def url(folder: Path) -> str:
     return f"sqlite:///{folder / 'headrace.db'}"
-
-
-def statement(folder: Path, sql: str) -> None:
-    connection = sqlite3.connect(folder / "headrace.db")
-    connection.execute(sql)
-    connection.commit()
-    connection.close()
-
-
-def test_the_migrations_make_exactly_the_tables_that_the_code_names(tmp_path: Path) -> None:
-    open_store(url(tmp_path)).close()
-    engine = create_engine(url(tmp_path))
-    with engine.connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), metadata) == []
-    engine.dispose()
-
-
-def test_a_database_keeps_what_it_has_and_who_it_is(tmp_path: Path) -> None:
-    with opened("sqlite", tmp_path) as store:
-        holder(store, "first").append(event("a"))
-        instance = store.instance
-    with opened("sqlite", tmp_path) as store:
-        assert store.instance == instance
-        assert store.log.page(after=0).table.column("id").to_pylist() == ["a"]
 
 
 def test_commits_are_synced_to_the_disk_through_a_write_ahead_log(tmp_path: Path) -> None:
@@ -53,39 +24,6 @@ def test_commits_are_synced_to_the_disk_through_a_write_ahead_log(tmp_path: Path
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar_one() == 2
     readers.dispose()
     writer.dispose()
-
-
-def test_an_unknown_schema_is_refused(tmp_path: Path) -> None:
-    open_store(url(tmp_path)).close()
-    statement(tmp_path, "UPDATE alembic_version SET version_num = 'r9999'")
-    with pytest.raises(SchemaError, match="r9999") as refused:
-        open_store(url(tmp_path), migrate=True)
-    assert "newer" in (refused.value.hint or "")
-
-
-def test_an_older_schema_is_migrated_only_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    open_store(url(tmp_path)).close()
-    newer = tmp_path / "migrations"
-    shutil.copytree(schema.MIGRATIONS, newer)
-    (newer / "versions" / "r9999_next.py").write_text(
-        "from alembic import op\nrevision = 'r9999'\ndown_revision = 'r0005'\n"
-        "def upgrade():\n    op.execute(\"INSERT INTO meta (name, value) VALUES ('next', 2)\")\n"
-    )
-    monkeypatch.setattr(schema, "MIGRATIONS", newer)
-    with pytest.raises(SchemaError, match="older schema") as refused:
-        open_store(url(tmp_path))
-    assert "headrace api --migrate" in (refused.value.hint or "")
-    store = open_store(url(tmp_path), migrate=True)
-    with store.reading() as connection:
-        assert connection.exec_driver_sql("SELECT value FROM meta WHERE name = 'next'").scalar_one() == 2
-    store.close()
-    open_store(url(tmp_path)).close()
-
-
-def test_tables_of_others_are_left_alone(tmp_path: Path) -> None:
-    statement(tmp_path, "CREATE TABLE theirs (a)")
-    with pytest.raises(SchemaError, match="not Headrace's"):
-        open_store(url(tmp_path), migrate=True)
 
 
 def test_a_folder_that_is_not_there_is_said_so(tmp_path: Path) -> None:

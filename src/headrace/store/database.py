@@ -77,8 +77,9 @@ class Database:
     def close(self) -> None:
         """Finish what is queued and close every connection."""
         self._writer.close()
-        if self._listener is not None:
-            self._listener.close()
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
         self.readers.dispose()
         self._writing.dispose()
 

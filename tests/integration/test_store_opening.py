@@ -1,0 +1,81 @@
+"""Opening a database, either kind: made when new, migrated when asked, refused when it is another's or of another version."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import create_engine
+
+from headrace.errors import SchemaError
+from headrace.store import engines, open_store, schema
+from headrace.store.tables import metadata
+from postgres_kit import database_of
+from store_kit import DATABASES, TurnedClock, event, holder
+
+
+@pytest.fixture(params=DATABASES)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database."""
+    return f"sqlite:///{tmp_path / 'headrace.db'}" if request.param == "sqlite" else database_of(tmp_path, empty=True)
+
+
+def statement(url: str, sql: str) -> None:
+    engine = create_engine(engines.parsed(url))
+    with engine.begin() as connection:
+        connection.exec_driver_sql(sql)
+    engine.dispose()
+
+
+def test_the_migrations_make_exactly_the_tables_that_the_code_names(url: str) -> None:
+    open_store(url).close()
+    engine = create_engine(engines.parsed(url))
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), metadata) == []
+    engine.dispose()
+
+
+def test_a_database_keeps_what_it_has_and_who_it_is(url: str) -> None:
+    with closing(open_store(url, clock=TurnedClock())) as store:
+        holder(store, "first").append(event("a"))
+        instance = store.instance
+    with closing(open_store(url, clock=TurnedClock())) as store:
+        assert store.instance == instance
+        assert store.log.page(after=0).table.column("id").to_pylist() == ["a"]
+
+
+def test_an_unknown_schema_is_refused(url: str) -> None:
+    open_store(url).close()
+    statement(url, "UPDATE alembic_version SET version_num = 'r9999'")
+    with pytest.raises(SchemaError, match="r9999") as refused:
+        open_store(url, migrate=True)
+    assert "newer" in (refused.value.hint or "")
+
+
+def test_an_older_schema_is_migrated_only_when_asked(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_store(url).close()
+    newer = tmp_path / "migrations"
+    shutil.copytree(schema.MIGRATIONS, newer)
+    (newer / "versions" / "r9999_next.py").write_text(
+        "from alembic import op\nrevision = 'r9999'\ndown_revision = 'r0005'\n"
+        "def upgrade():\n    op.execute(\"INSERT INTO meta (name, value) VALUES ('next', 2)\")\n"
+    )
+    monkeypatch.setattr(schema, "MIGRATIONS", newer)
+    with pytest.raises(SchemaError, match="older schema") as refused:
+        open_store(url)
+    assert "headrace api --migrate" in (refused.value.hint or "")
+    store = open_store(url, migrate=True)
+    with store.reading() as connection:
+        assert connection.exec_driver_sql("SELECT value FROM meta WHERE name = 'next'").scalar_one() == 2
+    store.close()
+    open_store(url).close()
+
+
+def test_tables_of_others_are_left_alone(url: str) -> None:
+    statement(url, "CREATE TABLE theirs (a INTEGER)")
+    with pytest.raises(SchemaError, match="not Headrace's"):
+        open_store(url, migrate=True)
