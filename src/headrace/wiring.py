@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 from contextlib import closing
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -187,6 +188,7 @@ def _registration(kind: JobKind, project: str, log_url: str) -> RegisterJob:
         pid=os.getpid(),
         project=project,
         log_url=log_url,
+        version=version("headrace"),
     )
 
 
