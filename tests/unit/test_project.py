@@ -50,6 +50,16 @@ def write(folder: Path, text: str, name: str = "project.py") -> Path:
     return path
 
 
+def test_where_and_how_often_a_trigger_runs_is_declared_with_it() -> None:
+    made = Project("flights")
+    made.watch("legs", MemoryUpstream("legs"), queue="gpu", priority=3, max_restarts=0)
+    (declared,) = made.declaration().triggers
+    assert (declared.queue, declared.priority, declared.max_restarts) == ("gpu", 3, 0)
+    made.watch("late", MemoryUpstream("legs"), queue="")
+    with pytest.raises(ProjectError, match="'late' cannot be written down"):
+        made.declaration()
+
+
 def test_a_file_declares_a_project(tmp_path: Path) -> None:
     loaded = load_project(write(tmp_path, GOOD))
     declared = loaded.declaration()
