@@ -91,7 +91,7 @@ async def _run(url: str, form: Form, seconds: float) -> dict[str, Any]:
 async def _written(out: Path) -> None:
     """Wait for what another process writes."""
     while True:
-        if out.exists():
+        if await asyncio.to_thread(out.exists):
             return
         await asyncio.sleep(0.1)
 

@@ -26,6 +26,7 @@ from headrace.streams.policy import StreamPolicy
 from headrace.streams.pump import Pump
 from headrace.streams.recorder import Recorder
 from headrace.streams.registered import Registered
+from headrace.streams.room import Room
 from headrace.streams.settler import Settler
 from headrace.streams.trouble import Trouble
 from headrace.streams.watches import WatchSet
@@ -92,8 +93,7 @@ class Group:
         self._backlogs: dict[int, Backlog] = {}
         self._settler = Settler(self.ledger, policy, lambda reader: self._backlogs.get(reader.trigger_id))
         self._ties = Ties(self.ledger, policy.clock, self._changed, self._refuse, acks)
-        self._room = asyncio.Event()
-        self._most = policy.max_outstanding
+        self.room = Room(self.ledger, policy)
         self._ended = False
         self._polling: asyncio.Task[None] | None = None
         self._timing: asyncio.Task[None] | None = None
@@ -209,27 +209,16 @@ class Group:
             if mailbox is not None:
                 mailbox.wake()
 
-    def hold(self) -> None:
-        """Read nothing from now on; what the upstream has under way still comes."""
-        self._most = 0
-
-    def release(self) -> None:
-        """Read again."""
-        self._most = self._policy.max_outstanding
-        self._room.set()
-
     async def emptied(self) -> None:
         """Wait until nothing is outstanding, or the stream has ended."""
-        while self.ledger.outstanding and not self._ended:
-            self._room.clear()
-            await self._room.wait()
+        await self.room.emptied(lambda: self._ended)
 
     def end(self, error: Exception | None) -> None:
         """Evict the stream and tell its subscribers, at once; None: it was stopped, and the sink is not told. Once only."""
         if self._ended:
             return
         self._ended = True
-        self._room.set()
+        self.room.made()
         self._on_end(self)
         for mailbox in self.mailboxes.values():
             why = StreamEnded(f"The shared stream {self.name} ended: {error or 'it was stopped'}")
@@ -312,10 +301,10 @@ class Group:
         try:
             if self._recorder is not None:
                 self._pump.custody = Custody(self.name, await self._recorder.marks(self.name))
-            await self._wait_for_room()
+            await self.room.wait()
             stream = producer.open_stream()
             stretch = 0
-            ledger, publish = self.ledger, self._fan_out.publish
+            ledger, publish, room = self.ledger, self._fan_out.publish, self.room
             async for raw, payload in stream:
                 if self._ended:
                     break
@@ -323,8 +312,8 @@ class Group:
                     await self._overflow()
                 publish(producer, raw, payload)
                 stretch += 1
-                if (ledger.full or ledger.outstanding >= self._most) and not self._has_room():
-                    await self._wait_for_room()
+                if (ledger.full or ledger.outstanding >= room.most) and not room.is_there():
+                    await room.wait()
                 elif stretch % POLL_STRETCH == 0:
                     await asyncio.sleep(0)
             else:
@@ -347,19 +336,6 @@ class Group:
                 self._fail(reader, SubscriberOverflow(f"Trigger {reader.trigger_id} fell {limit} raw events behind {self.name}."))
         elif self._policy.overflow == "spill" and self._registered is not None:
             self._registered.spill([reader for reader in full if reader.registered], stop=False)
-
-    def _has_room(self) -> bool:
-        if self.ledger.full and self._policy.overflow != "fail" and self._is_blocked():
-            return False
-        return self.ledger.outstanding < self._most
-
-    def _is_blocked(self) -> bool:
-        return self._policy.overflow == "block" or any(not reader.registered for reader in self.ledger.full)
-
-    async def _wait_for_room(self) -> None:
-        while not self._has_room():
-            self._room.clear()
-            await self._room.wait()
 
     async def _time(self) -> None:
         """Fail those who do not answer in time; sleeps to the oldest deadline, or to the first that can come when nobody owes anything."""
@@ -408,7 +384,7 @@ class Group:
 
     def _changed(self) -> None:
         self.confirmed()
-        self._room.set()
+        self.room.made()
 
     def _made_room(self) -> None:
-        self._room.set()
+        self.room.made()

@@ -151,13 +151,13 @@ class SharedStreamManager:
         """Read nothing on this stream, live or yet to come, until `release`; what was read goes on."""
         self._held.add(key)
         if (group := self._groups.get(key)) is not None:
-            group.hold()
+            group.room.hold()
 
     def release(self, key: Hashable) -> None:
         """Read again."""
         self._held.discard(key)
         if (group := self._groups.get(key)) is not None:
-            group.release()
+            group.room.release()
 
     async def quiesce(self, key: Hashable) -> None:
         """Read no more on this stream, and return when all that was read is advanced, or the stream has ended."""
@@ -299,7 +299,7 @@ class SharedStreamManager:
                 on_end=self._evict,
             )
             if key in self._held:
-                group.hold()
+                group.room.hold()
             for trigger_id, trouble in self._registered.get(key, {}).items():
                 group.register(trigger_id, trouble)
             group.task.add_done_callback(lambda _: self._running.pop(number))
