@@ -1,6 +1,6 @@
 """Requests that OpenAPI allows, and many that it does not: never a 5xx, and never an answer that the description does not know.
 
-`FUZZ_EXAMPLES` is how many are tried for each call, `FUZZ_DATABASE` over which database: `make fuzz-api` tries many more than the suite does.
+`FUZZ_EXAMPLES` is how many are tried for each call, `FUZZ_DATABASE` over which database; `make fuzz-api` tries many more than the suite.
 """
 
 from __future__ import annotations
