@@ -121,3 +121,17 @@ def test_closing_finishes_what_is_queued_and_refuses_more(writer: Writer, engine
     assert kept(engine) == list(range(300))
     with pytest.raises(StorageBusy):
         keep(writer, 300)
+
+
+def test_while_the_database_is_away_all_that_wait_are_told_at_once(writer: Writer) -> None:
+    tries: list[int] = []
+
+    def away(connection: Connection) -> None:
+        tries.append(1)
+        raise StorageBusy("The database does not answer.")
+
+    held = Held(writer)
+    futures = [writer.submit(away) for _ in range(50)]
+    held.release.set()
+    assert all(isinstance(future.exception(30), StorageBusy) for future in futures)
+    assert len(tries) == 1
