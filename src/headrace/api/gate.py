@@ -12,7 +12,7 @@ from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import RedirectResponse
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headrace.api.auth import COOKIE, Tokens, allow, bearer, unauthorized
@@ -23,6 +23,7 @@ MACHINE = "/execution/"
 DESCRIPTION = "/execution/openapi.json"
 LOGIN = "/login"
 OPEN = frozenset({"/healthz", LOGIN, "/static/page.css", "/static/icon.svg"})
+MOST_KNOWN = 100
 HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
 TOLD = {
     "X-Content-Type-Options": "nosniff",
@@ -54,12 +55,30 @@ class Gate:
         self._app = app
         self._tokens = tokens
         self._exposure = exposure
+        self._known: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request that may come in."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if scope["path"].startswith(MACHINE):
+            await self._machine(scope, receive, send)
+        else:
+            await self._people(scope, receive, send)
+
+    async def _machine(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        try:
+            self._check_host(headers.get("host", ""))
+            if scope["path"] != DESCRIPTION:
+                self._check_caller(headers)
+        except Refusal as refused:
+            await _answer(refused)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    async def _people(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
 
         async def told(message: Message) -> None:
@@ -70,37 +89,35 @@ class Gate:
             await send(message)
 
         try:
-            self._check_host(headers)
-            if scope["path"].startswith(MACHINE):
-                self._check_caller(scope, headers)
-            else:
-                self._check_origin(scope, headers)
-                self._check_person(scope, headers)
+            self._check_host(headers.get("host", ""))
+            self._check_origin(scope, headers)
+            self._check_person(scope, headers)
         except Refusal as refused:
-            if refused.status_code == 401 and "text/html" in headers.get("accept", "") and scope["method"] == "GET":
-                await RedirectResponse(LOGIN, 303)(scope, receive, told)
-                return
-            answer = problem(refused.status_code, refused.slug, refused.detail, hint=refused.hint, headers=refused.headers)
+            person = scope["method"] == "GET" and "text/html" in headers.get("accept", "")
+            answer = RedirectResponse(LOGIN, 303) if person and refused.status_code == 401 else _answer(refused)
             await answer(scope, receive, told)
             return
-        await self._app(scope, receive, send if scope["path"].startswith(MACHINE) else told)
+        await self._app(scope, receive, told)
 
-    def _check_host(self, headers: Headers) -> None:
-        host = headers.get("host", "")
-        if not self._exposure.knows(host):
-            raise Refusal(
-                421, "wrong-host", "This api is not called by that name.", hint="Name it in HEADRACE_ALLOWED_HOSTS, or use 127.0.0.1."
-            )
-
-    def _check_caller(self, scope: Scope, headers: Headers) -> None:
-        """Refuse who shows nothing that could open a route, before the body is read; what it opens, the route says."""
-        if scope["path"] == DESCRIPTION:
+    def _check_host(self, host: str) -> None:
+        if host in self._known:
             return
+        if not self._exposure.knows(host):
+            hint = "Name it in HEADRACE_ALLOWED_HOSTS, or use 127.0.0.1."
+            raise Refusal(421, "wrong-host", "This api is not called by that name.", hint=hint)
+        if len(self._known) < MOST_KNOWN:
+            self._known.add(host)
+
+    def _check_caller(self, headers: Headers) -> None:
+        """Refuse who shows nothing that could open a route, before the body is read; what it opens, the route says."""
         given = bearer(headers)
         if given is None:
             raise unauthorized("The request carries no bearer token.")
-        if not self._tokens.is_key(given):
-            self._tokens.claims(given)
+        try:
+            self._tokens.claims(given)  # first, since it is a token nearly always, and one that is known
+        except Refusal:
+            if not self._tokens.is_key(given):
+                raise
 
     def _check_origin(self, scope: Scope, headers: Headers) -> None:
         """Refuse a page of another site that would have the reader's browser change something here."""
@@ -124,6 +141,10 @@ class Gate:
             if given is None:
                 raise unauthorized("Looking needs a token, since this api can be reached from outside.")
             allow(self._tokens, given, "read")
+
+
+def _answer(refused: Refusal) -> Response:
+    return problem(refused.status_code, refused.slug, refused.detail, hint=refused.hint, headers=refused.headers)
 
 
 def credentials(headers: Headers) -> str | None:
