@@ -28,6 +28,8 @@ from headrace.wire.triggers import TriggersLoaded, Workloads
 
 _PAGE = 500  # workloads in one call: they are read in one piece, also in the runner, where nothing else runs meanwhile
 
+_CLOSING = 5.0  # seconds that upstreams have to close in, once nothing is under way any more
+
 
 @dataclass(frozen=True)
 class Share:
@@ -204,9 +206,6 @@ class Tenure:
 
     def _wake(self) -> None:
         self._beat_now.set()
-
-
-_CLOSING = 10.0
 
 
 def _to_run(loaded: TriggersLoaded) -> dict[int, int]:
