@@ -51,6 +51,8 @@ class Settings(BaseSettings):
     advance_timeout: Annotated[float, Field(gt=0)] = Field(default=60.0, description="seconds in which an upstream must be advanced")
     api_timeout: Annotated[float, Field(gt=0)] = Field(default=30.0, description="seconds in which the api must answer a triggerer")
     job_timeout: Annotated[float, Field(gt=0)] = Field(default=30.0, description="seconds without a heartbeat after which a job is dead")
+    capacity: Annotated[int, Field(gt=0)] = Field(default=20_000, description="how many triggers a triggerer takes")
+    queues: str = Field(default="default", description="the queues whose triggers a triggerer takes, by commas")
     stuck_timeout: Annotated[float, Field(gt=0)] = Field(
         default=60.0, description="seconds for which a trigger may block its runner before that is ended and started again"
     )

@@ -68,14 +68,15 @@ async def run_triggerer(settings: Settings) -> None:
     from headrace.engine.runner_process import RunnerCommand, RunnerProcess
     from headrace.engine.silence import Patience
     from headrace.engine.supervisor import Policy, Supervisor
-    from headrace.engine.tenure import Orders
+    from headrace.engine.tenure import Orders, Share
     from headrace.logs.serving import serving
     from headrace.standalone.signals import calling
     from headrace.standalone.stack import runner_environment
 
     # This process imports nothing of the user's, and the one that does has no key.
     command = RunnerCommand((sys.executable, "-m", "headrace", "runner"), runner_environment(settings))
-    policy = Policy(patience=Patience(stuck=settings.stuck_timeout))
+    share = Share(settings.capacity, tuple(name.strip() for name in settings.queues.split(",") if name.strip()))
+    policy = Policy(share=share, patience=Patience(stuck=settings.stuck_timeout))
     orders = Orders()
     async with (
         serving(_logs(settings)) as log_url,

@@ -23,6 +23,12 @@ Database = Annotated[
 Master = Annotated[
     str | None, typer.Option("--master", help="Spark master, as spark-submit takes it. [default: local[*]]", show_default=False)
 ]
+Capacity = Annotated[
+    int | None, typer.Option("--capacity", min=1, help="How many triggers to take. [default: 20000]", show_default=False, metavar="N")
+]
+Queues = Annotated[
+    str | None, typer.Option("--queues", help="Whose triggers to take, by commas. [default: default]", show_default=False, metavar="NAMES")
+]
 Lookback = Annotated[
     float | None,
     typer.Option("--lookback", help="Seconds an event waits for the one it follows. [default: 900]", show_default=False, metavar="SECONDS"),

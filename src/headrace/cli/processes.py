@@ -10,7 +10,7 @@ from rich.markup import escape
 from headrace.cli.console import err, out
 from headrace.cli.lifeline import hold_lifeline
 from headrace.cli.logging import set_up_logging
-from headrace.cli.options import ApiUrl, Database, Home, Host, Lookback, Master, Port, Project
+from headrace.cli.options import ApiUrl, Capacity, Database, Home, Host, Lookback, Master, Port, Project, Queues
 from headrace.engine.trigger_log import trigger_target
 from headrace.logs.targets import run_target
 from headrace.settings import Settings, read_settings
@@ -82,13 +82,13 @@ def api(
     serve_api(settings, migrate=migrate, new_secrets=new_secrets)
 
 
-def triggerer(project: Project = None, home: Home = None, api_url: ApiUrl = None) -> None:
+def triggerer(project: Project = None, home: Home = None, api_url: ApiUrl = None, capacity: Capacity = None, queues: Queues = None) -> None:
     """Run the triggers of a project."""
     import uvloop
 
     from headrace.wiring import run_triggerer
 
-    settings = read_settings(project=project, home=home, api_url=api_url).with_key()
+    settings = read_settings(project=project, home=home, api_url=api_url, capacity=capacity, queues=queues).with_key()
     set_up_logging(settings)
     hold_lifeline()
     uvloop.run(run_triggerer(settings))

@@ -35,7 +35,7 @@ _CLOSING = 5.0  # seconds that upstreams have to close in, once nothing is under
 class Share:
     """How many triggers this triggerer takes, and of which queues."""
 
-    capacity: int = 10_000
+    capacity: int = 20_000
     queues: tuple[str, ...] = ("default",)
 
 

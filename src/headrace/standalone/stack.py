@@ -109,6 +109,8 @@ def child_environment(settings: Settings) -> dict[str, str]:
         "API_TIMEOUT": settings.api_timeout,
         "JOB_TIMEOUT": settings.job_timeout,
         "STUCK_TIMEOUT": settings.stuck_timeout,
+        "CAPACITY": settings.capacity,
+        "QUEUES": settings.queues,
         "TASK_SLOTS": settings.task_slots,
         "LOG_LEVEL": settings.log_level,
         "DEBUG": settings.debug,
