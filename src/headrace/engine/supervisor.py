@@ -16,7 +16,7 @@ from headrace.engine.insist import insist
 from headrace.engine.runner_process import RunnerProcess
 from headrace.engine.silence import Patience
 from headrace.engine.tenure import Orders, Share, Tenure
-from headrace.errors import ApiError, ProjectError
+from headrace.errors import ApiError, Fenced, ProjectError
 from headrace.logs.structured import bind_process
 from headrace.ports.control_plane import TriggererControl
 from headrace.wire.jobs import CompleteJob, RegisterJob
@@ -82,22 +82,32 @@ class Supervisor:
         declared = await _unless(orders.stop, self._declared(runner))
         if declared is None or isinstance(declared, End):
             return declared
+        tenure: Tenure | None = None
+        try:
+            tenure = await self._begin(runner, declared, orders)
+            if tenure is None:
+                return None
+            end = await tenure.run(orders)
+        except Fenced as fenced:
+            end = End(str(fenced), lost=True)
+        if tenure is not None:
+            await tenure.close(_LAST_WORDS)
+            if not end.lost:
+                await self._farewell(tenure, end)
+        return end
+
+    async def _begin(self, runner: RunnerProcess, declared: Declared, orders: Orders) -> Tenure | None:
+        """Register a job for this runner and declare its project; None: told to stop before. Raises `Fenced` where it is over."""
         job = self._next_job(declared.project)
         registered = await _unless(orders.stop, insist(lambda: self._api.register(job), "register"))
         if registered is None:
             return None
-        bind_process(job=registered.job_id)
         self._log.info("job registered", job=registered.job_id, project=job.project, runner=runner.pid)
+        bind_process(job=registered.job_id)
         declaration = DeclareProject.model_validate_json(declared.declaration)
-        tenure = Tenure(self._api, runner, registered, self._policy.share, self._policy.patience, self._policy.drain_seconds)
-        if await _unless(orders.stop, insist(lambda: self._api.declare(job.project, declaration), "declare")) is None:
-            end = End("It was told to stop.", asked=True)
-        else:
-            end = await tenure.run(orders)
-        await tenure.close(_LAST_WORDS)
-        if not end.lost:
-            await self._farewell(tenure, end)
-        return end
+        await _unless(orders.stop, insist(lambda: self._api.declare(job.project, declaration), "declare"))
+        # Told to stop meanwhile, it has a job all the same, which is to be completed.
+        return Tenure(self._api, runner, registered, self._policy.share, self._policy.patience, self._policy.drain_seconds)
 
     async def _declared(self, runner: RunnerProcess) -> Declared | End:
         """Return what the runner's project declares, once it is imported there."""
