@@ -124,6 +124,8 @@ def test_a_value_that_is_not_valid_is_not_told_back(api: Api) -> None:
         ("/api/v1/variables/x", {"value": [SECRET]}),
         ("/api/v1/connections/x", {"kind": "http", "password": {"deep": SECRET}}),
         ("/api/v1/connections/x", {"kind": "http", "port": SECRET}),
+        ("/api/v1/connections/x", {"kind": "http\0", "password": SECRET}),
+        ("/api/v1/variables/x", {"value": SECRET, "description": "\0"}),
     ):
         response = api.ask("PUT", path, json=body)
         assert slug(response) == (422, "invalid")

@@ -36,8 +36,15 @@ class _Kind:
     digested: bool = False
 
 
+def _number(text: str) -> int:
+    number = int(text)
+    if not -1 <= number < 2**63:
+        raise ValueError("no id of a trigger")
+    return number
+
+
 KINDS = (
-    _Kind("trigger", triggers.c.id, triggers.c.kwargs, int, -1, lambda row: named(row.project, row.name), digested=True),
+    _Kind("trigger", triggers.c.id, triggers.c.kwargs, _number, -1, lambda row: named(row.project, row.name), digested=True),
     _Kind("connection", connections.c.id, connections.c.value, str, "", lambda row: f"connection '{row.id}'"),
     _Kind("variable", variables.c.key, variables.c.value, str, "", lambda row: f"variable '{row.key}'"),
 )

@@ -10,7 +10,7 @@ from headrace.wire.model import Timestamp, Wire
 
 NAME = r"^[A-Za-z0-9_.\-]{1,200}$"
 Name = Annotated[str, Field(pattern=NAME, description="Letters, digits, '.', '-' and '_'.")]
-Description = Annotated[str | None, Field(max_length=1000)]
+Description = Annotated[str | None, Field(max_length=1000, pattern=r"^[^\x00]*$")]
 PersonScope = Literal["read", "admin"]
 LONGEST_VALUE = 64 * 1024
 LONGEST_TOKEN_LIFE = 366 * 24 * 3600
@@ -20,7 +20,7 @@ MASK = "***"
 class ConnectionFields(Wire):
     """What leads to a system. `extra` is whatever else it wants to know, passwords among it."""
 
-    kind: str = Field(min_length=1, max_length=100)
+    kind: str = Field(max_length=100, pattern=r"^[A-Za-z0-9+._\-]+$")
     host: str | None = Field(default=None, max_length=1000)
     port: int | None = Field(default=None, ge=0, le=65535)
     login: str | None = Field(default=None, max_length=1000)
@@ -99,7 +99,7 @@ class ShownVariables(Wire):
 class RotateSecrets(Wire):
     """POST /api/v1/secrets/rotate: seal one batch anew with the first key; `after` is where the last batch ended."""
 
-    after: str | None = Field(default=None, max_length=300)
+    after: str | None = Field(default=None, max_length=300, pattern=r"^[\x20-\x7e]+$")
 
 
 class SecretsRotated(Wire):
