@@ -16,7 +16,7 @@ from headrace.store import Store
 from headrace.store.tables import events, triggers
 from headrace.wire.deferred import AwaitedTrigger, Callbacks, ClaimedRun, ClaimRuns, DeferRun, FinishRun, RunsClaimed, StartRun, Waiting
 from headrace.wire.jobs import CompleteJob
-from headrace.wire.triggers import CleanupTriggers, LoadTriggers
+from headrace.wire.triggers import CleanupTriggers, LoadTriggers, TriggerFailure
 from store_kit import DATABASES, Holder, TurnedClock, declaration, event, holder, opened, registration
 
 PROJECT = "flights"
@@ -341,3 +341,17 @@ def test_the_bell_rings_for_what_others_wait_for(store: Store) -> None:
     assert len(rung) == begun + 1
     worker.ask()
     assert len(rung) == begun + 1, "asking is nothing to hear of"
+
+
+def test_a_run_whose_trigger_is_parked_fails_with_its_cause(store: Store) -> None:
+    _, owner = deferred(store)
+    (trigger,) = owner.epochs
+    for number in range(1, 50):
+        failure = TriggerFailure(epoch=owner.epochs[trigger], number=number, kind="OSError", message="the service is gone")
+        if store.triggers.failure(owner.job_id, trigger, failure).verdict == "parked":
+            break
+        assert the_state(store) == "deferred"
+    store.task_runs.sweep()
+    result = store.task_runs.result("one")
+    assert result.state == "failed"
+    assert "the service is gone" in (result.error or "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from sqlalchemy import Connection, delete, func, select
 
 from headrace.core import deferral
@@ -42,10 +43,16 @@ def sweep(database: Database, connection: Connection) -> bool:
         elif one.run.state == "deferred" and run_id in expired:
             steps[run_id] = deferral.expire(one.run)
         elif one.run.state == "deferred" and run_id in stranded:
-            steps[run_id] = deferral.strand(one.run, f"Its trigger failed for good: {stranded[run_id]}")
+            steps[run_id] = deferral.strand(one.run, _parked(stranded[run_id]))
     for run_id, after in steps.items():
         save(connection, held[run_id], after, database.now())
     return bool(steps)
+
+
+def _parked(kept: str | None) -> str:
+    """Return why a trigger will not fire, from the JSON that the store keeps of its last failure."""
+    failure = msgspec.json.decode(kept) if kept else {}
+    return f"Its trigger failed for good: {failure.get('kind', 'unknown')}: {failure.get('message', '')}"
 
 
 def forget(connection: Connection) -> None:
