@@ -1,0 +1,86 @@
+"""A supervisor with a real runner and a real api: whatever takes its job away, it begins another."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from headrace.client.triggerer import TriggererClient
+from headrace.engine.runner_process import RunnerCommand, RunnerProcess
+from headrace.engine.supervisor import Policy, Supervisor
+from headrace.engine.tenure import Orders
+from headrace.errors import Fenced, ProjectError
+from headrace.wire.jobs import JobRegistered, RegisterJob
+from headrace.wire.triggers import DeclareProject, ProjectDeclared
+from machine_kit import KEY, serving
+
+pytestmark = pytest.mark.timeout(60)
+
+
+class Fencing(TriggererClient):
+    """A client whose first job is lost before it has declared its project, and which says when the second has."""
+
+    def __init__(self, url: str, orders: Orders) -> None:
+        super().__init__(url, key=KEY)
+        self._orders = orders
+        self.jobs: list[JobRegistered] = []
+
+    async def register(self, job: RegisterJob) -> JobRegistered:
+        self.jobs.append(await super().register(job))
+        return self.jobs[-1]
+
+    async def declare(self, project: str, declared: DeclareProject) -> ProjectDeclared:
+        if len(self.jobs) == 1:
+            raise Fenced("This job is over.")
+        answer = await super().declare(project, declared)
+        self._orders.stop.set()
+        return answer
+
+
+def command(project: Path) -> RunnerCommand:
+    return RunnerCommand((sys.executable, "-m", "headrace", "runner"), {**os.environ, "HEADRACE_PROJECT": str(project)})
+
+
+def next_job(project: str) -> RegisterJob:
+    return RegisterJob(registration_id=uuid4().hex, kind="triggerer", hostname="here", pid=os.getpid(), project=project)
+
+
+async def test_a_job_that_is_lost_before_it_began_is_followed_by_another(tmp_path: Path) -> None:
+    (tmp_path / "project.py").write_text('from headrace import Project\nproject = Project("small")\n')
+    orders, runners = Orders(), []
+
+    async def start() -> RunnerProcess:
+        runners.append(await RunnerProcess.start(command(tmp_path / "project.py")))
+        return runners[-1]
+
+    with serving(tmp_path) as api:
+        async with Fencing(api.url, orders) as client:
+            await Supervisor(client, start, next_job, Policy()).run(orders)
+            assert len({job.job_id for job in client.jobs}) == 2
+    assert await runners[0].ended() == -9  # nothing of a job that is lost goes on
+
+
+async def test_a_project_that_cannot_be_used_is_the_supervisor_s_error(tmp_path: Path) -> None:
+    (tmp_path / "project.py").write_text("raise ValueError('no good')\n")
+    with serving(tmp_path) as api:
+        async with TriggererClient(api.url, key=KEY) as client:
+            supervisor = Supervisor(client, lambda: RunnerProcess.start(command(tmp_path / "project.py")), next_job, Policy())
+            with pytest.raises(ProjectError, match="no good"):
+                await supervisor.run(Orders())
+
+
+async def test_one_that_is_told_to_stop_before_its_project_is_imported_does(tmp_path: Path) -> None:
+    (tmp_path / "project.py").write_text("import time\ntime.sleep(600)\n")
+    orders = Orders()
+    with serving(tmp_path) as api:
+        async with TriggererClient(api.url, key=KEY) as client:
+            supervisor = Supervisor(client, lambda: RunnerProcess.start(command(tmp_path / "project.py")), next_job, Policy())
+            running = asyncio.create_task(supervisor.run(orders))
+            await asyncio.sleep(0)
+            orders.told()
+            await running
