@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 from rich.markup import escape
 
 from headrace.cli.console import out
@@ -14,6 +15,7 @@ from headrace.cli.secret_text import secret_text
 from headrace.cli.tables import ago, show, show_json
 from headrace.client.people_secrets import SecretsClient
 from headrace.core.connection import parse_connection
+from headrace.errors import SecretError
 from headrace.settings import read_settings
 from headrace.wire.secrets import SetConnection
 
@@ -89,8 +91,13 @@ def set_connection(id: Id, value: Value = None, description: About = None, api_u
     settings = read_settings(api_url=api_url, home=home)
     key = for_changing(settings)
     found = parse_connection(id, secret_text(value, "URI or JSON"))
+    try:
+        given = SetConnection(**found.fields(), description=description)
+    except ValidationError as error:
+        wrong = ", ".join(str(one["loc"][0]) for one in error.errors(include_input=False))
+        raise SecretError(f"Connection '{id}' cannot be kept: its {wrong} cannot be used.") from None  # the cause shows what was given
     with SecretsClient(settings.url) as client:
-        client.set_connection(id, SetConnection(**found.fields(), description=description), key=key)
+        client.set_connection(id, given, key=key)
     out.print(f"[bold green]✓[/] connection {escape(id)} is kept. Running jobs see it within a minute.")
 
 
