@@ -41,7 +41,8 @@ def named(url: URL) -> str:
     """Return the database's name for people: a file's path, or the URL without password and parameters."""
     if url.get_backend_name() == "sqlite":
         return url.database or "in memory"
-    return url.set(drivername="postgresql", password=None, query={}).render_as_string()
+    told = URL.create("postgresql", username=url.username, host=url.host, port=url.port, database=url.database)
+    return told.render_as_string()
 
 
 def explained(error: DBAPIError, url: URL) -> HeadraceError | None:
