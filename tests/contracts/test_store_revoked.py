@@ -46,4 +46,4 @@ def test_a_stranger_may_not_speak_for_a_trigger_that_nobody_holds(tmp_path: Path
 def _state(store: Store, name: str) -> str | None:
     """Return the state of a trigger that is still declared."""
     with store.reading() as connection:
-        return next((one.state for one in overview(connection, store.now()).triggers if one.name == name), None)
+        return next((one.state for one in overview(connection, store.now(), store.liveness).triggers if one.name == name), None)

@@ -16,7 +16,7 @@ from headrace.api.app import create_app
 from headrace.api.live import Live, Speed
 from headrace.client.triggerer import TriggererClient
 from headrace.errors import StorageBusy
-from headrace.store import Store, browse, open_store
+from headrace.store import Liveness, Store, browse, open_store
 from headrace.store.overview import Overview, overview
 from headrace.wire.custody import Audit, Receipt
 from headrace.wire.events import Cursor, EventBatch
@@ -189,8 +189,9 @@ def test_a_job_that_is_not_heard_of_is_silent(tmp_path: Path) -> None:
     try:
         store.jobs.register(RegisterJob(registration_id="triggerer-1", kind="triggerer", hostname="wheel", pid=1, project=PROJECT))
         with store.reading() as connection:
-            assert [job.state for job in overview(connection, now + 29_000_000).jobs] == ["running"]
-            assert [job.state for job in overview(connection, now + 31_000_000).jobs] == ["silent"]
+            assert [job.state for job in overview(connection, now + 29_000_000, store.liveness).jobs] == ["running"]
+            assert [job.state for job in overview(connection, now + 31_000_000, store.liveness).jobs] == ["silent"]
+            assert [job.state for job in overview(connection, now + 6_000_000, Liveness(5_000_000)).jobs] == ["silent"]
     finally:
         store.close()
 
@@ -202,7 +203,7 @@ async def test_the_status_never_walks_through_the_log(scene: Scene, store: Store
         raw = connection.connection.driver_connection
         assert isinstance(raw, sqlite3.Connection)
         raw.set_trace_callback(asked.append)
-        overview(connection, store.now())
+        overview(connection, store.now(), store.liveness)
         raw.set_trace_callback(None)
         reads = [statement for statement in asked if statement.lstrip().startswith("SELECT")]
         plans = [str(step[3]) for statement in reads for step in raw.execute(f"EXPLAIN QUERY PLAN {statement}")]

@@ -21,7 +21,7 @@ def router_for(store: Store) -> APIRouter:
     def triggerers() -> TriggererList:
         """Return the triggerers that run, then those that ended last."""
         with store.reading() as connection:
-            return TriggererList(triggerers=triggerer_list(connection, store.now()))
+            return TriggererList(triggerers=triggerer_list(connection, store.now(), store.liveness))
 
     @router.post("/triggerers/{job_id}/wanted", status_code=204, dependencies=[Depends(admin)])
     def want(job_id: int, asked: WantJob) -> None:

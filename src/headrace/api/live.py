@@ -135,7 +135,7 @@ class Live:
 
     def _read(self) -> Overview:
         with self._store.reading() as connection:
-            return overview(connection, self._store.now())
+            return overview(connection, self._store.now(), self._store.liveness)
 
     async def _pause(self, earliest: float) -> None:
         """Wait until `earliest`, then for a commit or, since time alone changes a status too, `IDLE` seconds."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 from sqlalchemy import Connection, select
 
+from headrace.store.jobs import Liveness
 from headrace.store.overview import job_list, triggers_shown
 from headrace.store.tables import triggers
 from headrace.store.times import moment
@@ -14,9 +15,9 @@ from headrace.wire.status import JobStatus
 _DETAILS = ("project", "classpath", "epoch", "failures", "max_restarts")
 
 
-def triggerer_list(connection: Connection, now: int) -> list[JobStatus]:
+def triggerer_list(connection: Connection, now: int, liveness: Liveness) -> list[JobStatus]:
     """Return the triggerers that run, then those that ended last."""
-    return job_list(connection, now, kind="triggerer")
+    return job_list(connection, now, liveness, kind="triggerer")
 
 
 def trigger_detail(connection: Connection, trigger_id: int) -> TriggerDetail | None:

@@ -26,7 +26,6 @@ from headrace.wire.streams import StreamReport
 
 JOBS_SHOWN = 20
 LATEST = 20
-SILENCE = Liveness().threshold
 HOLDER = re.compile(r"trigger (\d+)(\b.*)", re.DOTALL)
 
 
@@ -48,7 +47,7 @@ class Overview(NamedTuple):
     recent: list[EventSummary]
 
 
-def overview(connection: Connection, now: int) -> Overview:
+def overview(connection: Connection, now: int, liveness: Liveness) -> Overview:
     """Return what the database knows at one moment; `now` is in microseconds."""
     top = head(connection)
     per_pipeline = run_totals(connection)
@@ -57,7 +56,7 @@ def overview(connection: Connection, now: int) -> Overview:
         now=now,
         head=top,
         totals=_totals(connection, top, per_pipeline, letters),
-        jobs=job_list(connection, now),
+        jobs=job_list(connection, now, liveness),
         triggers=trigger_list(connection),
         streams=stream_list(connection),
         backlogs=backlog_list(connection),
@@ -164,13 +163,13 @@ def backlog_list(connection: Connection) -> list[BacklogStatus]:
     ]
 
 
-def job_list(connection: Connection, now: int, *, kind: str | None = None) -> list[JobStatus]:
+def job_list(connection: Connection, now: int, liveness: Liveness, *, kind: str | None = None) -> list[JobStatus]:
     """Return the processes that run, then those that ended last, at most `JOBS_SHOWN` in all; of one kind, where it is given.
 
     A job that should have been heard of is `silent` already here: it is taken for lost only when another job sweeps.
     """
     running = case((jobs.c.state == "running", 0), else_=1)
-    silent = now - SILENCE
+    silent = now - liveness.threshold
     listed = select(jobs).order_by(running, jobs.c.id.desc()).limit(JOBS_SHOWN)
     found = connection.execute(listed if kind is None else listed.where(jobs.c.kind == kind)).all()
     mine = triggers.c.job_id.in_([row.id for row in found])

@@ -38,6 +38,7 @@ class Store:
 
     def __init__(self, database: Database, liveness: Liveness) -> None:
         self._database = database
+        self.liveness = liveness
         self.jobs = Jobs(database, liveness)
         self.projects = Projects(database)
         self.triggers = Triggers(database, self.jobs)

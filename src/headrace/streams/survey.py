@@ -36,7 +36,9 @@ def _lane(group: Group, lane: Lane) -> LaneStatistics:
     producer = group.producer
     end = None if producer is None else producer.get_lane_end(lane.key)
     committed = None if producer is None else producer.get_committed(lane.key)
-    return LaneStatistics(lane_name(lane.key), lane.read, lane.advanced, end, committed, lane.outstanding, lane.error)
+    # Before this process has advanced a lane, it is as far as the upstream itself has it.
+    advanced = committed if lane.advanced is None else lane.advanced
+    return LaneStatistics(lane_name(lane.key), lane.read, advanced, end, committed, lane.outstanding, lane.error)
 
 
 def _behind(lane: LaneStatistics) -> tuple[int, int]:

@@ -37,6 +37,22 @@ async def test_statistics_say_how_far_each_lane_is_and_who_holds_it_up() -> None
     await quick.leave()
 
 
+async def test_a_lane_begun_by_another_process_is_as_far_as_the_upstream_has_it() -> None:
+    class Resumed(Feed):
+        def get_lane_end(self, lane: object) -> int | None:
+            return 60_000
+
+        def get_committed(self, lane: object) -> int | None:
+            return 59_990
+
+    hub = SharedStreamManager()
+    feed = Resumed([("x", 59_991)])
+    slow = Runner(hub, 1, reads(feed)(), confirm=False)
+    await until(lambda: len(slow.events) == 1)
+    assert [(lane.advanced, lane.end) for lane in hub.statistics(KEY).lanes] == [(59_990, 60_000)]
+    await slow.leave()
+
+
 async def test_thousands_of_short_lanes_leave_nothing_behind() -> None:
     hub, feed = SharedStreamManager(), Feed((f"file-{number}", number) for number in range(3000))
     runner = Runner(hub, 1, reads(feed)(lambda raw: raw % 10 == 0))
