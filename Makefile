@@ -42,6 +42,9 @@ fuzz-api: setup-dev ## FUZZ (200) requests for each call of every version of the
 bench-streams: setup-dev .venv-bench/.set-up ## shared streams against Airflow's, as JSON; BENCH="--long" for the long memory run
 	@$(BIN)/python -m bench.streams $(BENCH)
 
+bench-control: setup-dev ## the api under load on both databases, claims, 20,000 idle triggers, as JSON; BENCH="--only stored"
+	@$(BIN)/python -m bench.control $(BENCH)
+
 .venv-bench/.set-up: requirements/bench-airflow.lock | setup-dev
 	@echo "· Making an environment for Airflow in .venv-bench …" >&2
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-bench

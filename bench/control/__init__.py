@@ -1,1 +1,1 @@
-"""Benchmarks of the control plane."""
+"""The control plane under load: `make bench-control`. See docs/design/benchmarks.md."""

@@ -6,9 +6,6 @@ import argparse
 import asyncio
 import json
 import logging
-import os
-import platform
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +13,12 @@ from time import monotonic
 from typing import Any, Final
 
 import structlog
+from bench.api_process import commit, load, machine
 from bench.streams.case import LONG
 from bench.streams.feed import STRETCH
 from bench.streams.latency import latency
 from bench.streams.memory import memory
-from bench.streams.sides import PEER_PYTHON, ROOT, Worker
+from bench.streams.sides import PEER_PYTHON, Worker
 from bench.streams.throughput import acks, table
 
 PARTS: Final = ("throughput", "acks", "memory", "latency")
@@ -41,14 +39,14 @@ def main() -> None:
         print(text)
     else:
         asked.out.write_text(text + "\n")
-    say(f"{answer['seconds']:.0f} s in all; load {answer['machine']['load_before']} → {_load()}")
+    say(f"{answer['seconds']:.0f} s in all; load {answer['machine']['load_before']} → {load()}")
 
 
 def measure(asked: argparse.Namespace) -> dict[str, Any]:
     """Return all that was asked for."""
-    answer: dict[str, Any] = {"machine": _machine(), "rounds": asked.rounds, "stretch": STRETCH}
+    answer: dict[str, Any] = {"machine": machine(), "rounds": asked.rounds, "stretch": STRETCH}
     with Worker.start("airflow") as peer, Worker.start("headrace") as ours:
-        answer["versions"] = {"airflow": peer.about, "headrace": {**ours.about, "commit": _commit()}}
+        answer["versions"] = {"airflow": peer.about, "headrace": {**ours.about, "commit": commit()}}
         runs: dict[str, Callable[[], Any]] = {
             "throughput": lambda: table(peer, ours, asked.rounds, say),
             "acks": lambda: acks(peer, ours, asked.rounds, say),
@@ -59,7 +57,7 @@ def measure(asked: argparse.Namespace) -> dict[str, Any]:
             if part in asked.only:
                 say(part)
                 answer[part] = runs[part]()
-    answer["machine"]["load_after"] = _load()
+    answer["machine"]["load_after"] = load()
     return answer
 
 
@@ -75,33 +73,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="only these parts")
     parser.add_argument("--out", type=Path, help="the file for the JSON, instead of standard output")
     return parser.parse_args()
-
-
-def _machine() -> dict[str, Any]:
-    return {
-        "processor": _processor(),
-        "processors": os.cpu_count(),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "load_before": _load(),
-    }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
-def _load() -> float:
-    return round(os.getloadavg()[0], 2)
-
-
-def _commit() -> str | None:
-    told = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False)
-    return told.stdout.strip() or None
 
 
 if __name__ == "__main__":

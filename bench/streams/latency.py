@@ -7,18 +7,16 @@ import json
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from time import perf_counter, process_time
+from time import process_time
 from typing import Any, Final
 from uuid import uuid4
 
-import httpx
+from bench.api_process import KEY, ROOT, api_process, commit_ms
 from bench.streams.latency_runner import RATE, Form
-from bench.streams.sides import ROOT
 from bench.streams.throughput import Say
 
 from headrace.client.triggerer import TriggererClient
@@ -31,8 +29,6 @@ GOAL_MS: Final = 50.0
 LONGEST: Final = 60.0
 """Seconds, besides those of the load, after which a measurement is given up."""
 
-KEY: Final = "the-benchmarks-key-of-32-characters-"
-
 
 async def latency(rounds: int, seconds: float, say: Say) -> dict[str, Any]:
     """Return the latencies of each form of trigger."""
@@ -43,7 +39,7 @@ async def latency(rounds: int, seconds: float, say: Say) -> dict[str, Any]:
     # On the disk of the checkout, since /tmp may be memory.
     with TemporaryDirectory(prefix="bench-", dir=folder) as home:
         commit = commit_ms(Path(home))
-        async with _api(Path(home)) as url:
+        async with api_process(Path(home)) as (url, _):
             for number in range(rounds):
                 for form in forms[: 3 if number == 0 else 2]:
                     taken[form].append(await _run(url, form, seconds))
@@ -115,54 +111,3 @@ def _summary(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
         summary[what] = {name: min(one[name] for one in figures) for name in figures[0]}
         summary[what]["p99_ms_median"] = round(median(one["p99_ms"] for one in figures), 2)
     return summary
-
-
-def commit_ms(folder: Path) -> float:
-    """Return the milliseconds that making a small write durable takes here, the median of many."""
-    took = []
-    with (folder / "probe").open("wb") as file:
-        for _ in range(50):
-            begun = perf_counter()
-            file.write(b"x" * 4096)
-            file.flush()
-            os.fdatasync(file.fileno())
-            took.append(1000 * (perf_counter() - begun))
-    return round(median(took), 3)
-
-
-@asynccontextmanager
-async def _api(home: Path) -> AsyncIterator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
-    environment = {
-        "HEADRACE_HOME": str(home),
-        "HEADRACE_HOST": "127.0.0.1",
-        "HEADRACE_PORT": str(port),
-        "HEADRACE_KEY": KEY,
-        "HEADRACE_LOG_LEVEL": "warning",
-    }
-    # Not the settings of whoever runs this: a file or a variable of theirs must not point the benchmark at their database.
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "headrace", "api", cwd=home, env=kept | environment, stdout=sys.stderr
-    )
-    try:
-        await _answers(url, process)
-        yield url
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await process.wait()
-
-
-async def _answers(url: str, process: asyncio.subprocess.Process) -> None:
-    async with asyncio.timeout(30), httpx.AsyncClient(timeout=2.0, trust_env=False) as client:
-        while process.returncode is None:
-            try:
-                if (await client.get(f"{url}/healthz")).is_success:
-                    return
-            except httpx.TransportError:
-                pass
-            await asyncio.sleep(0.05)
-    raise SystemExit("The api of the benchmark does not start; what it said stands above.")

@@ -1,0 +1,126 @@
+"""The real api in a process of its own, and the machine it runs on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final, NamedTuple
+
+import httpx
+import psutil
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+KEY: Final = "the-benchmarks-key-of-32-characters-"
+
+
+class Api(NamedTuple):
+    """A running api."""
+
+    url: str
+    pid: int
+
+
+def free_port() -> int:
+    """Return a port of the loopback that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+def clean_environment(**settings: str) -> dict[str, str]:
+    """Return the environment with these settings of Headrace's and no others: whoever runs this must not be measured on their database."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
+    return kept | {f"HEADRACE_{name.upper()}": value for name, value in settings.items()}
+
+
+@asynccontextmanager
+async def api_process(home: Path, **settings: str) -> AsyncIterator[Api]:
+    """Run `headrace api` on `home`; give it once it answers."""
+    port = free_port()
+    given = {"home": str(home), "host": "127.0.0.1", "port": str(port), "key": KEY, "log_level": "warning", **settings}
+    async with process("-m", "headrace", "api", cwd=home, env=clean_environment(**given)) as running:
+        url = f"http://127.0.0.1:{port}"
+        await answers(f"{url}/healthz", running)
+        yield Api(url, running.pid)
+
+
+@asynccontextmanager
+async def process(*arguments: str, cwd: Path, env: dict[str, str]) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run Python with these arguments; it is told to end at the end."""
+    running = await asyncio.create_subprocess_exec(sys.executable, *arguments, cwd=cwd, env=env, stdout=sys.stderr)
+    try:
+        yield running
+    finally:
+        if running.returncode is None:
+            running.terminate()
+        await running.wait()
+
+
+async def answers(url: str, running: asyncio.subprocess.Process) -> None:
+    """Wait until `url` answers; nobody tells when a socket begins to listen."""
+    async with asyncio.timeout(60), httpx.AsyncClient(timeout=2.0, trust_env=False) as client:
+        while running.returncode is None:
+            try:
+                if (await client.get(url)).is_success:
+                    return
+            except httpx.TransportError:
+                pass
+            await asyncio.sleep(0.05)
+    raise SystemExit("A process of the benchmark does not start; what it said stands above.")
+
+
+def processor_seconds(pid: int) -> float:
+    """Return the processor time that a process has used."""
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
+
+
+def machine() -> dict[str, Any]:
+    """Return what the figures depend on."""
+    return {
+        "processor": _processor(),
+        "processors": os.cpu_count(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "load_before": load(),
+    }
+
+
+def load() -> float:
+    """Return the machine's load of the last minute."""
+    return round(os.getloadavg()[0], 2)
+
+
+def commit() -> str | None:
+    """Return the commit that is measured."""
+    told = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return told.stdout.strip() or None
+
+
+def commit_ms(folder: Path) -> float:
+    """Return the milliseconds that making a small write durable takes here, the median of many."""
+    took = []
+    with (folder / "probe").open("wb") as file:
+        for _ in range(50):
+            begun = perf_counter()
+            file.write(b"x" * 4096)
+            file.flush()
+            os.fdatasync(file.fileno())
+            took.append(1000 * (perf_counter() - begun))
+    return round(sorted(took)[25], 3)
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
