@@ -78,7 +78,6 @@ class Postgres:
         assert self._guard.stdin is not None
         self._guard.stdin.close()
         self._guard.wait(60)
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def url(self, database: str) -> str:
         """Return the URL of one of its databases."""
@@ -100,9 +99,9 @@ class Postgres:
             assert code == 0, f"{program}: {said.read()}"
 
     def _guarded(self) -> subprocess.Popen[bytes]:
-        """Start a process that stops the server when we are gone: it waits for the end of a pipe that only we hold."""
+        """Start what stops the server and removes its folder when we are gone: it waits for the end of a pipe that only we hold."""
         stop = [str(self._programs / "pg_ctl"), "-D", str(self.folder / "data"), "-m", "immediate", "stop"]
-        waits = ["/bin/sh", "-c", 'cat; exec "$@"', "guard", *stop]
+        waits = ["/bin/sh", "-c", 'cat; "$@"; rm -rf "$0"', str(self.folder), *stop]
         quiet = subprocess.DEVNULL
         guard: subprocess.Popen[bytes] = subprocess.Popen(
             waits, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True, **self._as
