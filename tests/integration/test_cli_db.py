@@ -11,8 +11,11 @@ from typer.testing import CliRunner, Result
 from headrace.cli.main import app
 from headrace.errors import SchemaError, UsageError
 from headrace.store import open_store
+from headrace.store.schema import steps
 from postgres_kit import PASSWORD, QUOTED, database_of
 from store_kit import DATABASES, TurnedClock, event, holder
+
+HEAD = steps()[-1].revision
 
 
 @pytest.fixture(params=DATABASES)
@@ -38,7 +41,7 @@ def test_an_empty_database_is_made_and_shown(home: Path, url: str) -> None:
     assert before.exit_code == 1
     assert "none yet" in before.output
     assert "headrace db upgrade" in before.output
-    assert "empty → r0005" in db(home, url, "upgrade").output
+    assert f"empty → {HEAD}" in db(home, url, "upgrade").output
     assert "already" in db(home, url, "upgrade").output
     after = db(home, url, "status")
     assert after.exit_code == 0
@@ -55,11 +58,11 @@ def test_going_back_says_what_is_lost_and_needs_a_yes(home: Path, url: str) -> N
     assert "every connection and variable" in asked.output
     assert "--yes" in (asked.exception.hint or "")
     assert db(home, url, "status").exit_code == 0
-    assert "r0005 → r0003" in db(home, url, "downgrade", "r0003", "--yes").output
+    assert f"{HEAD} → r0003" in db(home, url, "downgrade", "r0003", "--yes").output
     with pytest.raises(SchemaError, match="older schema") as refused:
         open_store(url)
     assert "headrace db upgrade" in (refused.value.hint or "")
-    assert "r0003 → r0005" in db(home, url, "upgrade").output
+    assert f"r0003 → {HEAD}" in db(home, url, "upgrade").output
     store = open_store(url, clock=TurnedClock())
     assert store.log.page(after=0).table.column("id").to_pylist() == ["a"]
     store.close()
@@ -70,7 +73,7 @@ def test_a_schema_that_is_not_behind_is_refused(home: Path, url: str) -> None:
     assert isinstance(empty.exception, UsageError)
     assert "no schema" in str(empty.exception)
     db(home, url, "upgrade")
-    for revision in ("r0005", "r9999"):
+    for revision in (HEAD, "r9999"):
         refused = db(home, url, "downgrade", revision, "--yes")
         assert isinstance(refused.exception, UsageError)
         assert "r0001, r0002" in (refused.exception.hint or "")

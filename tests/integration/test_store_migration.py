@@ -11,7 +11,9 @@ from alembic.migration import MigrationContext
 from sqlalchemy import inspect
 
 import headrace.store.deferred_tables
-import headrace.store.secret_tables  # noqa: F401
+import headrace.store.ordering_tables
+import headrace.store.secret_tables
+import headrace.store.webhook_tables  # noqa: F401
 from custody_kit import answered, books, counts, keep, positions, receipt, record, settle, some, spill
 from headrace.errors import SchemaError
 from headrace.store import Store, open_store

@@ -61,7 +61,7 @@ def test_an_older_schema_is_migrated_only_when_asked(url: str, tmp_path: Path, m
     newer = tmp_path / "migrations"
     shutil.copytree(schema.MIGRATIONS, newer)
     (newer / "versions" / "r9999_next.py").write_text(
-        "from alembic import op\nrevision = 'r9999'\ndown_revision = 'r0005'\n"
+        f"from alembic import op\nrevision = 'r9999'\ndown_revision = '{schema.steps()[-1].revision}'\n"
         "def upgrade():\n    op.execute(\"INSERT INTO meta (name, value) VALUES ('next', 2)\")\n"
     )
     monkeypatch.setattr(schema, "MIGRATIONS", newer)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from alembic import context
 
 import headrace.store.deferred_tables
-import headrace.store.secret_tables  # noqa: F401
+import headrace.store.ordering_tables
+import headrace.store.secret_tables
+import headrace.store.webhook_tables  # noqa: F401
 from headrace.store.tables import metadata
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=metadata, render_as_batch=True)

@@ -1,0 +1,73 @@
+"""The tables of the SQL home of the ordering: scopes, what is not handled yet, what was done to it, and what was handled."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, Index, LargeBinary, Table, Text
+
+from headrace.store.tables import Number, metadata
+
+ordering_scopes = Table(
+    "ordering_scopes",
+    metadata,
+    Column("id", Number, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("lookback", BigInteger, nullable=False),  # microseconds
+    Column("version", BigInteger, nullable=False),  # of the ordering: each change of what waits is one more
+    Column("clock", BigInteger, nullable=False),  # the latest moment that the scope was told; it never goes back
+    Column("head", BigInteger, nullable=False),  # the last seq given out, or read from the log
+    Column("position", BigInteger, nullable=False),  # how many were released
+    Column("lost", BigInteger, nullable=False),
+    Column("late", BigInteger, nullable=False),
+    Column("cycles", BigInteger, nullable=False),
+    Column("handled", BigInteger, nullable=False),
+    Column("held", BigInteger, nullable=False),  # microseconds that released events waited, in all
+)
+
+# Every offer and every expiry, so that a process that was not there can do the same; only the newest are kept.
+ordering_journal = Table(
+    "ordering_journal",
+    metadata,
+    Column("scope_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    Column("step", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+# What is not handled yet. `due` is when it may be claimed, or claimed again: none while it waits, is blocked, or is dead.
+ordering_events = Table(
+    "ordering_events",
+    metadata,
+    Column("scope_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("key", LargeBinary, nullable=False),
+    Column("leader_key", LargeBinary),
+    Column("source", Text, nullable=False),
+    Column("id", Text, nullable=False),
+    Column("follows", Text),
+    Column("occurred", BigInteger, nullable=False),
+    Column("since", BigInteger, nullable=False),
+    Column("late", Boolean, nullable=False),
+    Column("state", Text, nullable=False),  # waiting (leader not here) | blocked (leader not handled) | ready | claimed | dead
+    Column("position", BigInteger),
+    Column("mark", Text),
+    Column("due", BigInteger),
+    Column("attempts", BigInteger, nullable=False),
+    Column("claim", Text),  # who holds it
+    Column("error", Text),
+    Column("body", Text),  # none where the log has it
+    Index(None, "scope_id", "key", unique=True),
+    Index(None, "scope_id", "leader_key"),
+    Index(None, "scope_id", "due", "position"),
+    sqlite_with_rowid=False,
+)
+
+# What was handled, in scopes that are not fed from the log; the log itself knows its duplicates.
+ordering_handled = Table(
+    "ordering_handled",
+    metadata,
+    Column("scope_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("key", LargeBinary, primary_key=True),
+    Column("position", BigInteger, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
