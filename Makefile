@@ -5,7 +5,7 @@ SEEDS ?= 20
 KILLS ?= 10
 FUZZ ?= 200
 
-.PHONY: help demo demo-year test check docs soak soak-streams bench-streams fuzz-api lock clean setup-run setup-dev
+.PHONY: help demo demo-year test check docs soak soak-streams bench-streams bench-control fuzz-api lock clean setup-run setup-dev
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14

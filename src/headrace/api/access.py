@@ -1,4 +1,4 @@
-"""The store that the app was made with, for its routes."""
+"""The store that the app was made with, for its routes, and the way to await what it makes durable."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from headrace.api.durable import Durable
 from headrace.store import Store
 
 
@@ -15,4 +16,14 @@ async def store(request: Request) -> Store:
     return opened
 
 
+async def durable(request: Request) -> Durable:
+    """Return what brings the writer's answers into the loop that serves the request."""
+    made: Durable | None = getattr(request.app.state, "durable", None)
+    if made is None:
+        # Here and not with the app: it belongs to the loop that runs now.
+        made = request.app.state.durable = Durable()
+    return made
+
+
 StoreOf = Annotated[Store, Depends(store)]
+DurableOf = Annotated[Durable, Depends(durable)]

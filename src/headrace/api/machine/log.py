@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any, Literal
 
 import msgspec
 import pyarrow as pa
 from fastapi import APIRouter, Query, Response
 
-from headrace.api.access import StoreOf
+from headrace.api.access import DurableOf, StoreOf
 from headrace.api.auth import AnyJob, Triggerer
 from headrace.api.bodies import BinaryAnswer, JsonAnswer, WireAnswer, WireRoute
 from headrace.store.log import LogPage, stored
@@ -28,9 +27,9 @@ router = APIRouter(prefix="/execution", tags=["log"], route_class=WireRoute)
 
 
 @router.post("/triggers/events", response_model=BatchStored)
-async def append(batch: EventBatch, store: StoreOf, caller: Triggerer) -> Response:
+async def append(batch: EventBatch, store: StoreOf, durable: DurableOf, caller: Triggerer) -> Response:
     """Store events and dead letters in one durable commit; batches that arrive together share it."""
-    answered = await asyncio.wrap_future(store.log.append_later(caller.job_id, batch))
+    answered = await durable(store.log.append_later(caller.job_id, batch))
     return WireAnswer(stored(answered))
 
 

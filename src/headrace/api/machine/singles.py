@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from fastapi import APIRouter, Response
 
-from headrace.api.access import StoreOf
+from headrace.api.access import DurableOf, StoreOf
 from headrace.api.auth import Triggerer
 from headrace.api.bodies import WireAnswer, WireRoute
 from headrace.api.problems import Refusal
@@ -19,22 +17,22 @@ router = APIRouter(prefix="/execution/triggers", tags=["log"], route_class=WireR
 
 
 @router.post("/{trigger_id}/event", response_model=OneStored)
-async def append_one(trigger_id: int, given: OneEvent, store: StoreOf, caller: Triggerer) -> Response:
+async def append_one(trigger_id: int, given: OneEvent, store: StoreOf, durable: DurableOf, caller: Triggerer) -> Response:
     """Store one event; commits that arrive together are one."""
     if trigger_id not in given.event.firings:
         hint = "Name the trigger of the path in `firings`."
         raise Refusal(422, "invalid", f"event.firings: trigger {trigger_id} of the path is not among them.", hint=hint)
     batch = EventBatch(epochs=given.epochs, events=[given.event])
-    answered = stored(await asyncio.wrap_future(store.log.append_later(caller.job_id, batch)))
+    answered = stored(await durable(store.log.append_later(caller.job_id, batch)))
     return _answer(trigger_id, answered.events[0])
 
 
 @router.post("/{trigger_id}/backlog", response_model=OneStored)
-async def spill_one(trigger_id: int, given: OneSpill, store: StoreOf, caller: Triggerer) -> Response:
+async def spill_one(trigger_id: int, given: OneSpill, store: StoreOf, durable: DurableOf, caller: Triggerer) -> Response:
     """Keep one raw event in the trigger's backlog."""
     item = SpillItem(stream=given.stream, lane=given.lane, position=given.position, raw=given.raw, triggers=[trigger_id])
     batch = EventBatch(epochs={trigger_id: given.epoch}, spills=[item])
-    answered = stored(await asyncio.wrap_future(store.log.append_later(caller.job_id, batch)))
+    answered = stored(await durable(store.log.append_later(caller.job_id, batch)))
     return _answer(trigger_id, answered.spills[0])
 
 

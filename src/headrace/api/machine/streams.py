@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from fastapi import APIRouter, Response
 
-from headrace.api.access import StoreOf
+from headrace.api.access import DurableOf, StoreOf
 from headrace.api.auth import Triggerer
 from headrace.api.bodies import WireAnswer, WireRoute
 from headrace.wire.custody import LaneMarks, Receipts
@@ -15,9 +13,9 @@ router = APIRouter(prefix="/execution/streams", tags=["streams"], route_class=Wi
 
 
 @router.post("/receipts", status_code=204)
-async def receipts(given: Receipts, store: StoreOf, caller: Triggerer) -> Response:
+async def receipts(given: Receipts, store: StoreOf, durable: DurableOf, caller: Triggerer) -> Response:
     """Record stretches of lanes that are about to be advanced, in one durable commit; what is recorded already is left as it is."""
-    await asyncio.wrap_future(store.custody.record_later(caller.job_id, given))
+    await durable(store.custody.record_later(caller.job_id, given))
     return Response(status_code=204)
 
 
