@@ -12,6 +12,7 @@ from sqlalchemy import inspect
 
 import headrace.store.deferred_tables
 import headrace.store.ordering_tables
+import headrace.store.pipeline_tables
 import headrace.store.secret_tables
 import headrace.store.webhook_tables  # noqa: F401
 from custody_kit import answered, books, counts, keep, positions, receipt, record, settle, some, spill

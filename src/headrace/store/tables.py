@@ -280,6 +280,8 @@ scopes = Table(
     Column("late", BigInteger, nullable=False),
     Column("cycles", BigInteger, nullable=False),
     Column("updated", BigInteger, nullable=False),
+    Column("kept", BigInteger, nullable=False, server_default="0"),  # what it may still read again comes after this `seq`
+    Column("report", Text, nullable=False, server_default="{}"),  # what it last told of itself, as JSON
 )
 
 stream_reports = Table(

@@ -1,0 +1,38 @@
+"""The tables of what pipelines are given again and of what they gave up on."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Index, Table, Text
+
+from headrace.store.tables import Number, metadata
+
+# What the log says once more, in the order of `id`: a trigger that fired on an event only after it was stored, or an event of a
+# pipeline's dead letter that is tried again. A scope reads them beside the log, so that neither changes what it has read already.
+redeliveries = Table(
+    "redeliveries",
+    metadata,
+    Column("id", Number, primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("trigger_id", BigInteger),
+    Column("letter_id", Text),
+    Index(None, "seq"),
+)
+
+pipeline_letters = Table(
+    "pipeline_letters",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("project", Text, nullable=False),
+    Column("scope", Text, nullable=False),
+    Column("pipeline", Text, nullable=False),
+    Column("run_id", Text, nullable=False),  # the last of its attempts
+    Column("batch", BigInteger, nullable=False),
+    Column("events", BigInteger, nullable=False),
+    Column("seqs", Text, nullable=False),  # closed ranges, as JSON
+    Column("error", Text, nullable=False),
+    Column("attempts", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),  # open | redriven | discarded; it goes when its redrive succeeds
+    Column("received", BigInteger, nullable=False),
+    Column("acted", BigInteger),
+    Index(None, "received"),
+)
