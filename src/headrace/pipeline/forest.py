@@ -46,6 +46,8 @@ def climb(above: Rows, occurred: Rows, depth: Rows | None = None) -> Climbed:
         cycles = _count_cycles(above, members)
         above = above.copy()
         above[members] = members
+        if depth is not None:
+            depth = np.where(on_cycle, 0, depth)
         root, deep, eff, lost = _double(above, occurred, depth)
     return Climbed(root, deep, eff, on_cycle, cycles)
 

@@ -24,7 +24,7 @@ from headrace.pipeline.key_index import KeyIndex, Keys, keys_of
 
 MARKS: Final = (None, LOST, LATE, CYCLE)
 """What a mark's code stands for."""
-_LOST, _LATE, _CYCLE = 1, 2, 3
+LOST_CODE, LATE_CODE, CYCLE_CODE = 1, 2, 3
 MarkCodes: TypeAlias = npt.NDArray[np.int8]
 
 
@@ -181,9 +181,9 @@ def _above(rows: Columns, index: KeyIndex, follows: Flags) -> tuple[Rows, Flags]
 
 
 def _marks(late: Flags, due: Flags, on_cycle: Flags) -> MarkCodes:
-    marks = np.where(late, np.int8(_LATE), np.int8(0))
-    marks[due] = _LOST
-    marks[on_cycle] = _CYCLE
+    marks = np.where(late, np.int8(LATE_CODE), np.int8(0))
+    marks[due] = LOST_CODE
+    marks[on_cycle] = CYCLE_CODE
     return marks
 
 
