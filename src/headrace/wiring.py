@@ -20,6 +20,9 @@ from headrace.wire.jobs import JobKind, RegisterJob
 
 if TYPE_CHECKING:
     from headrace.logs.serving import Serving
+    from headrace.pipeline.replay.asked import ReplayOptions
+    from headrace.pipeline.replay.run import ReplayReport
+    from headrace.pipeline.replay.tasks import Progress
     from headrace.project import Project
     from headrace.settings import Settings
 
@@ -168,6 +171,17 @@ def run_worker(settings: Settings) -> None:
         around = Surroundings(project.name, home / "tables", session)
         worker = Worker(client, project.tasks, around, next_registration=lambda: uuid4().hex, capacity=settings.task_slots)
         worker.run(_registration("worker", project.name, log_url), stop)
+
+
+def replay(settings: Settings, options: ReplayOptions, progress: Progress, *, project: Project | None) -> ReplayReport:
+    """Order a whole history, on Spark."""
+    from headrace.pipeline.java import find_java
+    from headrace.pipeline.replay.run import run_replay
+
+    work = settings.home.absolute() / "spark"
+    _make_folder(work)
+    find_java(work)
+    return run_replay(options, project, progress)
 
 
 def _logs(settings: Settings) -> Serving:

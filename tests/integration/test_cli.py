@@ -117,3 +117,16 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
 )
 def test_every_command_has_help(tmp_path: Path, command: str) -> None:
     check(headrace(command, "--help", cwd=tmp_path), 0, "Usage:")
+
+
+def test_a_replay_of_nothing_or_of_what_is_not_there(tmp_path: Path) -> None:
+    check(headrace("replay", "--home", "home", cwd=tmp_path), 2, "Say what to replay", "--log")
+    check(headrace("replay", "legs", "--log", "--home", "home", cwd=tmp_path), 2, "Say what to replay")
+    check(headrace("replay", "nowhere", "--home", "home", cwd=tmp_path), 2, "There is no nowhere.", "JSON lines")
+    (tmp_path / "notes.txt").write_text("x")
+    check(headrace("replay", "notes.txt", "--home", "home", cwd=tmp_path), 2, "neither Parquet nor JSON lines")
+    (tmp_path / "replay").mkdir()
+    (tmp_path / "replay" / "kept").write_text("x")
+    (tmp_path / "legs.jsonl").write_text("{}")
+    check(headrace("replay", "legs.jsonl", "--home", "home", cwd=tmp_path), 2, "not empty", "--out")
+    check(headrace("replay", "legs.jsonl", "--backtest", "--home", "home", cwd=tmp_path), 2, "no project file")

@@ -19,6 +19,7 @@ from headrace.cli import (
     logs,
     look,
     processes,
+    replay,
     runs,
     send,
     triggerers,
@@ -49,6 +50,7 @@ triggerers.add_to(app)
 runs.add_to(app)
 logs.add_to(app)
 send.add_to(app)
+replay.add_to(app)
 audit.add_to(app)
 dead_letters.add_to(app)
 connections.add_to(app)

@@ -202,7 +202,7 @@ def _token_file(options: PipelineOptions, token: str) -> Path:
     return path.absolute()
 
 
-def _ship(project: Project) -> None:
+def ship_project(project: Project) -> None:
     """Let Python workers run functions of the project file, which they cannot import, and import what lies beside it."""
     functions = [inspect.unwrap(pipeline.function) for pipeline in project.pipelines.values()]
     by_value: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value

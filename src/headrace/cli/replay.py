@@ -1,0 +1,179 @@
+"""`headrace replay`: a whole history in causal order."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Final, Self
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from headrace.cli.console import err, out
+from headrace.cli.options import ApiUrl, AsJson, Home, Master, Project
+from headrace.cli.tables import show
+from headrace.errors import UsageError
+from headrace.pipeline.replay.asked import Fields, LogAsked, ReplayOptions
+from headrace.settings import Settings, read_settings
+
+if TYPE_CHECKING:
+    from headrace.pipeline.replay.backtest import Fired
+    from headrace.pipeline.replay.run import ReplayReport
+
+EPILOG: Final = """Examples:
+
+[bold]headrace replay history/ --id leg_id --follows previous_leg_id --occurred departed_at[/bold]
+
+[bold]headrace replay history/ --project project.py --backtest[/bold]   what would each trigger have fired?
+
+[bold]headrace replay --log --project project.py --pipelines --out trial[/bold]   the pipelines on all that is in the log"""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command("replay", rich_help_panel="Looking back", epilog=EPILOG)(replay)
+
+
+def replay(
+    paths: Annotated[
+        list[Path] | None, typer.Argument(help="Files or folders of Parquet or JSON lines.", metavar="[PATH…]", show_default=False)
+    ] = None,
+    log: Annotated[bool, typer.Option("--log", help="Replay the event log, through the api.")] = False,
+    out_folder: Annotated[Path, typer.Option("--out", help="A new folder for what comes out.", metavar="DIR")] = Path("replay"),
+    id: Annotated[
+        str | None,
+        typer.Option("--id", help="The column or field with the event's id; or a path, $.leg.id.", show_default=False, metavar="NAME"),
+    ] = None,
+    follows: Annotated[
+        str | None, typer.Option("--follows", help="The one with the id of the event that it follows.", show_default=False, metavar="NAME")
+    ] = None,
+    occurred: Annotated[
+        str | None, typer.Option("--occurred", help="The one that says when it occurred.", show_default=False, metavar="NAME")
+    ] = None,
+    subject: Annotated[
+        str | None, typer.Option("--subject", help="The one that says what it is about.", show_default=False, metavar="NAME")
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key", help="The ordering key, which leader and follower share: quicker with one.", show_default=False, metavar="NAME"
+        ),
+    ] = None,
+    project: Project = None,
+    watch: Annotated[
+        str | None, typer.Option("--watch", help="The watch whose upstream the files stand for.", show_default=False, metavar="NAME")
+    ] = None,
+    backtest: Annotated[bool, typer.Option("--backtest", help="Report what each trigger of the project would have fired.")] = False,
+    pipelines: Annotated[bool, typer.Option("--pipelines", help="Run the project's pipelines on the ordered events.")] = False,
+    home: Home = None,
+    api_url: ApiUrl = None,
+    master: Master = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put a whole history into causal order, as Parquet; try triggers and pipelines on it.
+
+    Each event comes after the one it follows. Columns are added: position, and mark (lost: the one it follows is not there; cycle).
+    """
+    if log == bool(paths):
+        raise UsageError("Say what to replay: files or folders, or the event log with --log.", hint="See `headrace replay --help`.")
+    settings = read_settings(project=project, home=home, api_url=api_url, master=master)
+    asks_project = project is not None or watch is not None or backtest or pipelines
+    options = ReplayOptions(
+        out=out_folder,
+        work=settings.home.absolute() / "replay",
+        paths=tuple(paths or ()),
+        log=LogAsked(settings.url, settings.with_key().key) if log else None,
+        fields=Fields(id or "id", follows, occurred, subject, key),
+        master=settings.master,
+        watch=watch,
+        backtest=backtest,
+        pipelines=pipelines,
+    )
+    _run(settings, options, asks_project=asks_project, fields_from_project=asks_project and not log and id is None, as_json=as_json)
+
+
+def _run(settings: Settings, options: ReplayOptions, *, asks_project: bool, fields_from_project: bool, as_json: bool) -> None:
+    from headrace.pipeline.replay.choosing import fields_of
+    from headrace.wiring import read_project
+    from headrace.wiring import replay as start
+
+    project = read_project(settings) if asks_project else None
+    if project is not None and fields_from_project:
+        options = replace(options, fields=replace(fields_of(project, options.watch), key=options.fields.key))
+    with _Shown() as shown:
+        report = start(settings, options, shown.tell, project=project)
+    if as_json:
+        out.print(json.dumps(report.on_wire(), indent=2, default=str), markup=False)
+    else:
+        _show(report)
+
+
+class _Shown:
+    """A line with a bar for each phase, where somebody looks."""
+
+    def __init__(self) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,} of {task.total:,}"), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=err, transient=False, disable=not err.is_terminal)
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._progress.stop()
+
+    def tell(self, phase: str, done: int, total: int) -> None:
+        """Show how far a phase is."""
+        if phase not in self._tasks:
+            self._tasks[phase] = self._progress.add_task(phase, total=total)
+        self._progress.update(self._tasks[phase], completed=min(done, total), total=total)
+
+
+def _show(report: ReplayReport) -> None:
+    outcome = report.outcome
+    rate = outcome.events / report.seconds if report.seconds else 0.0
+    where = escape(str(report.out / "ordered"))
+    out.print(f"[bold green]✓[/] {outcome.events:,} events in order in {where}, {report.seconds:,.1f} s ({rate:,.0f} events/s)")
+    told = {
+        "lost: the event that they follow is not there": outcome.lost,
+        f"in {outcome.cycles:,} cycles": outcome.in_cycles,
+        "copies, left out": outcome.copies,
+        "without an id, left out": outcome.unnamed,
+    }
+    for what, count in told.items():
+        if count:
+            out.print(f"  {count:,} {what}")
+    if report.triggers:
+        _show_triggers(report)
+    for ran in report.pipelines:
+        out.print(f"Pipeline [bold]{escape(ran.pipeline)}[/]: {ran.events:,} events in {ran.batches:,} batches, {ran.rows:,} rows")
+
+
+def _show_triggers(report: ReplayReport) -> None:
+    show(
+        ["would fire", "#times", "first", "last", "~for example", "#rejected", "#lacks a field", "!trouble"],
+        [
+            (
+                trigger.trigger,
+                trigger.fired,
+                _when(trigger.first),
+                _when(trigger.last),
+                ", ".join(fired.id for fired in trigger.examples),
+                trigger.rejected,
+                trigger.missing,
+                trigger.note or "",
+            )
+            for trigger in report.triggers
+        ],
+        empty="The project has no triggers.",
+    )
+
+
+def _when(fired: Fired | None) -> str | None:
+    if fired is None:
+        return None
+    return f"#{fired.position:,}" if fired.occurred is None else f"{fired.occurred:%Y-%m-%d %H:%M:%S}"

@@ -1,0 +1,1 @@
+"""Whole histories in causal order: folders of Parquet or JSON lines, or the event log."""

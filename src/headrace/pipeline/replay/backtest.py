@@ -1,0 +1,139 @@
+"""What each trigger of a project would have fired on a history, whether it is switched on or not.
+
+Declared watches are asked together, through their index; a trigger written in Python reads the whole history as its stream, alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from headrace.errors import MissingField
+from headrace.pipeline.replay.raw_events import LANE, RawEvents, Replayed
+from headrace.streams.watches import WatchSet
+from headrace.triggers.base import BaseEventTrigger
+from headrace.triggers.raw import RawEvent
+from headrace.triggers.reject import current_stream
+from headrace.triggers.watch import WatchTrigger
+
+EXAMPLES: Final = 3
+TELL: Final = 50_000
+"""Events after which it is told how far a backtest is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """One firing: which event, and where it is in the order."""
+
+    id: str
+    position: int
+    occurred: datetime | None
+
+
+@dataclass(slots=True)
+class TriggerReport:
+    """What one trigger would have done. `missing`: events that it wants but that lack a field it declares; `note`: why it stopped early."""
+
+    trigger: str
+    fired: int = 0
+    first: Fired | None = None
+    last: Fired | None = None
+    examples: list[Fired] = field(default_factory=list)
+    rejected: int = 0
+    missing: int = 0
+    note: str | None = None
+
+    def fire(self, event: Replayed) -> None:
+        """Count one firing."""
+        fired = Fired(event.id, event.position, event.occurred)
+        self.fired += 1
+        self.first = self.first or fired
+        self.last = fired
+        if len(self.examples) < EXAMPLES:
+            self.examples.append(fired)
+
+    def on_wire(self) -> dict[str, Any]:
+        """Return the report as plain values."""
+        return asdict(self)
+
+
+def backtest(triggers: Mapping[str, BaseEventTrigger], events: RawEvents, told: Callable[[str, int], None]) -> list[TriggerReport]:
+    """Ask every trigger about every event, in order. `told` hears which pass it is and how many events it has seen."""
+    watches = {name: trigger for name, trigger in triggers.items() if isinstance(trigger, WatchTrigger)}
+    reports = {name: TriggerReport(name) for name in triggers}
+    if watches:
+        _ask_watches(watches, reports, _telling(events, "watches", told))
+    for name, trigger in triggers.items():
+        if name in watches:
+            continue
+        if trigger.shared_stream_key() is None:
+            reports[name].note = "It polls alone, so a history cannot be given to it."
+            continue
+        asyncio.run(_ask(trigger, reports[name], _telling(events, name, told)))
+    return list(reports.values())
+
+
+def _telling(events: Iterable[Replayed], name: str, told: Callable[[str, int], None]) -> Iterable[Replayed]:
+    count = 0
+    for count, event in enumerate(events, 1):
+        yield event
+        if count % TELL == 0:
+            told(name, count)
+    told(name, count)
+
+
+def _ask_watches(watches: Mapping[str, WatchTrigger], reports: Mapping[str, TriggerReport], events: Iterable[Replayed]) -> None:
+    names = list(watches)
+    asked = WatchSet(dict(enumerate(watches.values())))
+    for event in events:
+        wanted = asked.wants(event.raw, LANE, event.position)
+        for envelope, numbers in wanted.groups:
+            if event.source is not None and isinstance(envelope.source, str) and envelope.source != event.source:
+                continue
+            try:
+                envelope.seal(wanted.value, stream=LANE, lane=LANE, position=event.position)
+            except MissingField:
+                for number in numbers:
+                    reports[names[number]].missing += 1
+            else:
+                for number in numbers:
+                    reports[names[number]].fire(event)
+
+
+class _Stream:
+    """A history as the stream of one filter."""
+
+    def __init__(self, events: Iterable[Replayed], report: TriggerReport) -> None:
+        self._events = events
+        self._report = report
+        self.at: Replayed | None = None
+
+    def refuse(self, reason: str | None) -> bool:
+        """Count the event that the filter is at as rejected."""
+        del reason
+        self._report.rejected += 1
+        return True
+
+    async def read(self) -> AsyncIterator[RawEvent]:
+        """Yield the raw events."""
+        for event in self._events:
+            self.at = event
+            yield event.raw
+
+
+async def _ask(trigger: BaseEventTrigger, report: TriggerReport, events: Iterable[Replayed]) -> None:
+    stream = _Stream(events, report)
+    token = current_stream.set(stream)
+    try:
+        async for _ in trigger.filter_shared_stream(stream.read()):
+            if stream.at is not None:
+                report.fire(stream.at)
+    except Exception as error:
+        where = "" if stream.at is None else f" at event {stream.at.id} (position {stream.at.position})"
+        report.note = f"It failed{where}: {type(error).__name__}: {error}"
+    finally:
+        current_stream.reset(token)
+        await trigger.cleanup()

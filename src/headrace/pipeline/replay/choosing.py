@@ -1,0 +1,40 @@
+"""What a project says about a history: which of its triggers read it, and where an event's fields are."""
+
+from __future__ import annotations
+
+from headrace.errors import UsageError
+from headrace.pipeline.replay.asked import Fields
+from headrace.project import Project
+from headrace.triggers.base import BaseEventTrigger
+from headrace.triggers.watch import WatchTrigger
+
+
+def on_same_stream(project: Project, watch: str | None) -> dict[str, BaseEventTrigger]:
+    """Return the triggers that read the stream of the trigger `watch`; all where none is named. Raises `UsageError`."""
+    if watch is None:
+        return dict(project.triggers)
+    if watch not in project.triggers:
+        raise UsageError(f"The project has no trigger {watch!r}.", hint=f"It has: {', '.join(project.triggers) or 'none'}.")
+    stream = project.triggers[watch].shared_stream_key()
+    return {name: trigger for name, trigger in project.triggers.items() if name == watch or trigger.shared_stream_key() == stream}
+
+
+def fields_of(project: Project, watch: str | None) -> Fields:
+    """Return where a watch says that an event's fields are. Without a name the project's watches must agree. Raises `UsageError`."""
+    watches = {name: trigger for name, trigger in project.triggers.items() if isinstance(trigger, WatchTrigger) and watch in {None, name}}
+    if not watches:
+        raise UsageError(
+            "The project has no watch that says where an event's fields are." if watch is None else f"There is no watch {watch!r}.",
+            hint="Say it with --id, --follows and --occurred.",
+        )
+    said = {_fields(trigger) for trigger in watches.values()}
+    if len(said) > 1:
+        raise UsageError("The project's watches name different fields.", hint=f"Say which counts: --watch {next(iter(watches))}.")
+    return said.pop()
+
+
+def _fields(trigger: WatchTrigger) -> Fields:
+    _, declared = trigger.serialize()
+    if "id" not in declared:
+        raise UsageError("The watch does not say which field is the id.", hint="Say it with --id.")
+    return Fields(declared["id"], declared.get("follows"), declared.get("occurred"), declared.get("subject"))

@@ -1,0 +1,50 @@
+"""The event log as a history: read through the api, in stretches, by as many tasks as there are cores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+from headrace.client.pipeline import PipelineClient
+from headrace.pipeline.replay.asked import Fields, LogAccess, Names
+from headrace.pipeline.replay.ordering import History
+from headrace.pipeline.replay.reading import slim_columns
+from headrace.wire.log import LOG_SCHEMA
+
+STRETCH: Final = 250_000
+"""Events that one task reads."""
+_EVENT_BYTES: Final = 500
+_DDL: Final = (
+    "seq bigint, key binary, leader_key binary, leader_seq bigint, source string, id string, type string, subject string, "
+    "occurred timestamp, received timestamp, follows string, trace string, payload string, triggers array<string>"
+)
+_KEYS: Final = ("key", "leader_key", "leader_seq")
+
+
+def read_log(spark: SparkSession, log: LogAccess, fields: Fields) -> tuple[History, Names]:
+    """Return the log up to its head as a history. A leader that retention has taken out of the log is known, not lost."""
+    count = max(1, -(-(log.head - log.first + 1) // STRETCH))
+    events = spark.range(0, count, 1, count).mapInArrow(partial(_read, log), _DDL)
+    known = (sf.col("leader_seq") < 0) | (sf.col("leader_seq") >= log.first)
+    leader = sf.when(known, sf.col("leader_key"))
+    slim = slim_columns(sf.col("key"), None, sf.unix_micros("occurred"), leader)
+    given = [sf.col(name) for name in LOG_SCHEMA.names if name not in _KEYS]
+    extra = [sf.col(fields.key).alias("_ordering_key")] if fields.key is not None else []
+    history = events.select(*given, *slim[:-1], sf.col("id").alias("_id"), *extra)
+    return History(history, _EVENT_BYTES * (log.head - log.first + 1), "_ordering_key" if extra else None), Names(
+        "id", "occurred", "payload"
+    )
+
+
+def _read(log: LogAccess, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with PipelineClient(log.api_url, token_file=log.token_file) as client:
+        for batch in numbers:
+            for number in batch.column("id").to_pylist():
+                after = log.first - 1 + number * STRETCH
+                for page in client.pages(after=after, to=min(after + STRETCH, log.head)):
+                    yield from page.select(LOG_SCHEMA.names).to_batches()

@@ -1,0 +1,127 @@
+"""A project's pipelines on an ordered history: the functions as they are, their tables in the replay's own folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from headrace.errors import MissingField, PipelineError
+from headrace.pipeline.failures import pipeline_error
+from headrace.pipeline.payload import PayloadSchemas, parse
+from headrace.pipeline.replay.asked import Names
+from headrace.pipeline.replay.raw_events import LANE, RawEvents, Replayed, replayed
+from headrace.pipeline.replay.schemas import MARK
+from headrace.pipeline.schemas import EVENTS
+from headrace.pipeline.sink import TableSink
+from headrace.project import Pipeline
+from headrace.streams.watches import WatchSet
+from headrace.triggers.watch import WatchTrigger
+
+_NEVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
+"""When an event occurred that does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a pipeline did: calls, events it was given, rows its table has."""
+
+    pipeline: str
+    batches: int
+    events: int
+    rows: int
+
+
+class PipelineReplay:
+    """Feeds pipelines with an ordered history, a file of it at a time, and keeps their tables in `tables`."""
+
+    def __init__(self, spark: SparkSession, watches: Mapping[str, WatchTrigger], tables: Path, work: Path) -> None:
+        self._spark = spark
+        self._watches = {name: trigger.serialize()[1] for name, trigger in watches.items()}
+        self._sink = TableSink(tables, uuid4().hex)
+        self._payloads = PayloadSchemas(work / "payloads")
+        spark.conf.set("spark.headrace.tables", str(tables))
+
+    def run(self, pipelines: Iterable[Pipeline], events: RawEvents, told: Callable[[str, int, int], None]) -> list[Ran]:
+        """Call every pipeline with its events of each file, in order. Raises `PipelineError`."""
+        ran = {pipeline.name: Ran(pipeline.name, 0, 0, 0) for pipeline in pipelines}
+        by_name = {pipeline.name: pipeline for pipeline in pipelines}
+        parts = events.parts()
+        for batch, part in enumerate(parts):
+            told("pipelines", batch, len(parts))
+            frame = self._events(part, events.names).persist()
+            try:
+                for name, pipeline in by_name.items():
+                    ran[name] = self._call(pipeline, frame, batch, ran[name])
+            finally:
+                frame.unpersist()
+        told("pipelines", len(parts), len(parts))
+        return list(ran.values())
+
+    def _events(self, part: Path, names: Names) -> DataFrame:
+        rows = self._spark.read.parquet(part.absolute().as_uri()).coalesce(1)
+        return rows.mapInArrow(partial(_events, self._watches, names), EVENTS)
+
+    def _call(self, pipeline: Pipeline, events: DataFrame, batch: int, before: Ran) -> Ran:
+        taken = [sf.lit(name) for name in self._watches if pipeline.takes(name)]
+        mine = events.where(sf.arrays_overlap("triggers", sf.array(*taken))) if taken else events.limit(0)
+        count = mine.count()
+        if not count:
+            return before
+        try:
+            schema = pipeline.payload if pipeline.payload is not None else self._payloads.learn(pipeline.name, mine)
+            result = pipeline.function(parse(mine, schema))
+            if pipeline.table is not None and not isinstance(result, DataFrame):
+                raise PipelineError(f"it fills the table {pipeline.table!r} but returns {type(result).__name__}.")
+            rows = self._sink.store(pipeline.table, pipeline.name, batch, 1, result) if pipeline.table is not None else 0
+        except Exception as error:
+            raise pipeline_error(pipeline.name, pipeline.function, error) from error
+        return Ran(pipeline.name, before.batches + 1, before.events + count, before.rows + rows)
+
+
+def _events(watches: Mapping[str, Mapping[str, Any]], names: Names, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows of an ordered history -> EVENTS, with the triggers that would have fired; events that no watch wants are left out."""
+    triggers = list(watches)
+    asked = WatchSet({number: WatchTrigger(**kwargs) for number, kwargs in enumerate(watches.values())})
+    schema = to_arrow_schema(EVENTS, timezone="UTC")
+    for batch in batches:
+        marks = batch.column(MARK).to_pylist()
+        rows = [_row(event, mark, asked, triggers) for event, mark in zip(replayed(batch, names), marks, strict=True)]
+        yield pa.RecordBatch.from_pylist([row for row in rows if row is not None], schema=schema)
+
+
+def _row(event: Replayed, mark: str | None, asked: WatchSet, triggers: Sequence[str]) -> dict[str, Any] | None:
+    """Return one event as a pipeline gets it, sealed as the first watch that wants it says; None where none does, or it lacks a field."""
+    wanted = asked.wants(event.raw, LANE, event.position)
+    if not wanted.groups:
+        return None
+    try:
+        sealed = wanted.groups[0][0].seal(wanted.value, stream=LANE, lane=LANE, position=event.position)
+    except MissingField:
+        return None
+    occurred = sealed.occurred or event.occurred or _NEVER
+    return {
+        "position": event.position,
+        "seq": event.position,
+        "mark": mark,
+        "waited": 0.0,
+        "source": sealed.source,
+        "id": sealed.id,
+        "type": sealed.type,
+        "subject": sealed.subject,
+        "occurred": occurred,
+        "received": occurred,
+        "follows": sealed.follows,
+        "trace": None,
+        "payload": event.raw.data.decode(),
+        "triggers": [triggers[number] for _, numbers in wanted.groups for number in numbers],
+    }

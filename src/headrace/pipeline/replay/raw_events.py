@@ -1,0 +1,73 @@
+"""An ordered history as the raw events that triggers are asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.pipeline.replay.asked import Names
+from headrace.pipeline.replay.schemas import MARK, POSITION
+from headrace.triggers.raw import RawEvent
+
+LANE = "replay"
+_BATCH = 20_000
+
+
+class Replayed(NamedTuple):
+    """One event of an ordered history; `source` only where it came from the log."""
+
+    position: int
+    id: str
+    occurred: datetime | None
+    source: str | None
+    raw: RawEvent
+
+
+@dataclass(frozen=True, slots=True)
+class RawEvents:
+    """The events of the ordered history in `folder`, in order; may be gone through again and again."""
+
+    folder: Path
+    names: Names
+
+    def parts(self) -> list[Path]:
+        """Return the files, in order."""
+        return sorted(self.folder.glob("part-*.parquet"))
+
+    def __iter__(self) -> Iterator[Replayed]:
+        for path in self.parts():
+            for batch in pq.ParquetFile(path).iter_batches(batch_size=_BATCH):
+                yield from replayed(batch, self.names)
+
+
+def replayed(batch: pa.RecordBatch, names: Names) -> Iterator[Replayed]:
+    """Yield the events of some rows."""
+    ids, positions = batch.column(_root(names.id)).to_pylist(), batch.column(POSITION).to_pylist()
+    nothing: list[Any] = [None] * len(ids)
+    told = names.occurred is not None and _root(names.occurred) in batch.schema.names
+    occurred = batch.column(_root(names.occurred or "")).to_pylist() if told else nothing
+    sources = batch.column("source").to_pylist() if names.raw is not None and "source" in batch.schema.names else nothing
+    for position, id, when, source, data in zip(positions, ids, occurred, sources, _data(batch, names), strict=True):
+        yield Replayed(position, str(id), when if isinstance(when, datetime) else None, source, RawEvent(data, LANE, position))
+
+
+def _root(place: str) -> str:
+    """Return the column that a path begins in."""
+    return place.lstrip("$.").split(".")[0].split("[")[0] if place.startswith("$") else place
+
+
+def _data(batch: pa.RecordBatch, names: Names) -> Iterator[bytes]:
+    if names.raw is not None:
+        for text in batch.column(names.raw).to_pylist():
+            yield text.encode()
+        return
+    encode = msgspec.json.Encoder().encode
+    for row in batch.drop_columns([POSITION, MARK]).to_pylist():
+        yield encode(row)

@@ -1,0 +1,159 @@
+"""One replay from end to end: read, order, then backtest and run pipelines where that is asked for."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from headrace.client.pipeline import PipelineClient
+from headrace.errors import PipelineError, UsageError
+from headrace.pipeline.driver import ship_project
+from headrace.pipeline.failures import summary
+from headrace.pipeline.heart import Heart
+from headrace.pipeline.replay.asked import LogAccess, LogAsked, Names, ReplayOptions
+from headrace.pipeline.replay.backtest import TriggerReport, backtest
+from headrace.pipeline.replay.choosing import on_same_stream
+from headrace.pipeline.replay.log import read_log
+from headrace.pipeline.replay.ordering import History, check_out, order_history
+from headrace.pipeline.replay.pipelines import PipelineReplay, Ran
+from headrace.pipeline.replay.raw_events import RawEvents
+from headrace.pipeline.replay.reading import files_of, read_paths
+from headrace.pipeline.replay.tasks import Progress, Tasks
+from headrace.pipeline.replay.whole import Outcome
+from headrace.pipeline.session import open_session
+from headrace.project import Project
+from headrace.triggers.watch import WatchTrigger
+from headrace.wire.jobs import CompleteJob, RegisterJob
+
+ARROW_ROWS: Final = "65536"
+ORDERED: Final = "ordered"
+TABLES: Final = "tables"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReport:
+    """What a replay did, and how long it took in seconds."""
+
+    out: Path
+    seconds: float
+    outcome: Outcome
+    triggers: list[TriggerReport]
+    pipelines: list[Ran]
+
+    def on_wire(self) -> dict[str, Any]:
+        """Return the report as plain values."""
+        outcome = self.outcome
+        return {
+            "out": str(self.out),
+            "seconds": round(self.seconds, 3),
+            "events": outcome.events,
+            "lost": outcome.lost,
+            "in_cycles": outcome.in_cycles,
+            "cycles": outcome.cycles,
+            "copies": outcome.copies,
+            "without_id": outcome.unnamed,
+            "triggers": [report.on_wire() for report in self.triggers],
+            "pipelines": [asdict(ran) for ran in self.pipelines],
+        }
+
+
+def run_replay(options: ReplayOptions, project: Project | None, progress: Progress, spark: SparkSession | None = None) -> ReplayReport:
+    """Replay a history. A session is made, and stopped at the end, unless one is given.
+
+    Raises:
+        JavaError: No Java 17 or newer.
+        UsageError: There is no such history, or it lacks a field that was named.
+        PipelineError: Spark failed, or one of the project's pipelines did.
+        ApiError: The log cannot be read.
+    """
+    begun = time.monotonic()
+    check_out(options.out)
+    files_of(options.paths)
+    if project is not None:
+        ship_project(project)
+    opened = nullcontext(spark) if spark else open_session("replay", master=options.master, work=options.work / "spark")
+    with opened as session, _telling_spark_errors():
+        session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", ARROW_ROWS)
+        with _history(session, options) as (history, names):
+            outcome = order_history(history, options.out / ORDERED, options.work, Tasks(session, progress))
+        events = RawEvents(options.out / ORDERED, names)
+        reports, ran = _ask_project(session, options, project, events, outcome, progress)
+    return ReplayReport(options.out, time.monotonic() - begun, outcome, reports, ran)
+
+
+def _ask_project(
+    spark: SparkSession, options: ReplayOptions, project: Project | None, events: RawEvents, outcome: Outcome, progress: Progress
+) -> tuple[list[TriggerReport], list[Ran]]:
+    if project is None:
+        return [], []
+    triggers = on_same_stream(project, options.watch)
+    reports: list[TriggerReport] = []
+    if options.backtest:
+        told: Callable[[str, int], None] = lambda name, count: progress(f"backtest of {name}", count, outcome.events)  # noqa: E731
+        reports = backtest(triggers, events, told)
+    if not options.pipelines:
+        return reports, []
+    watches = {name: trigger for name, trigger in triggers.items() if isinstance(trigger, WatchTrigger)}
+    tables = options.out.absolute() / TABLES
+    return reports, PipelineReplay(spark, watches, tables, options.work).run(project.pipelines.values(), events, progress)
+
+
+@contextmanager
+def _history(spark: SparkSession, options: ReplayOptions) -> Iterator[tuple[History, Names]]:
+    if options.log is None:
+        yield read_paths(spark, options.paths, options.fields)
+        return
+    with _log_access(options.log, options.work) as access:
+        yield read_log(spark, access, options.fields)
+
+
+@contextmanager
+def _log_access(log: LogAsked, work: Path) -> Iterator[LogAccess]:
+    """Be a job of the api for as long as the log is read; its token is where the tasks find it."""
+    work.mkdir(parents=True, exist_ok=True)
+    token_file = work.absolute() / f"token-{uuid4().hex[:8]}"
+
+    def keep(token: str) -> None:
+        draft = token_file.with_suffix(".new")
+        draft.touch(mode=0o600)
+        draft.write_text(token)
+        draft.replace(token_file)
+
+    try:
+        with PipelineClient(log.api_url, key=log.key) as client:
+            client.on_token = keep
+            me = RegisterJob(
+                registration_id=uuid4().hex, kind="pipeline", hostname=socket.gethostname(), pid=os.getpid(), project="headrace-replay"
+            )
+            job = client.register(me)
+            with Heart(client, job.heartbeat, threading.Event()):
+                head = client.head()
+                if head.head == 0:
+                    raise UsageError("The event log is empty.", hint="Give folders of Parquet or JSON lines to replay those.")
+                try:
+                    yield LogAccess(log.api_url, token_file, max(1, head.first), head.head)
+                except BaseException as error:
+                    client.complete(CompleteJob(state="failed", reason=type(error).__name__))
+                    raise
+            client.complete(CompleteJob(state="succeeded"))
+    finally:
+        token_file.unlink(missing_ok=True)
+
+
+@contextmanager
+def _telling_spark_errors() -> Iterator[None]:
+    try:
+        yield
+    except PySparkException as error:
+        raise PipelineError(f"The replay stopped: {summary(error)}", hint="See spark.log in the home folder; --debug shows all.") from error

@@ -1,0 +1,94 @@
+"""The first look at a partition of the history: its rows are set aside, its keys are sent to whoever matches them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.pipeline.forest import NOBODY, Flags, Rows
+from headrace.pipeline.key_index import KeyIndex, Keys
+from headrace.pipeline.replay.schemas import KEY, LEADER, OCCURRED, SHARD_BITS
+from headrace.pipeline.replay.shelf import Shelf
+
+
+class Slim(NamedTuple):
+    """What the ordering needs to know of the rows of a partition; `leads` says which follow another event."""
+
+    key: Keys
+    leader: Keys
+    leads: Flags
+    occurred: Rows
+
+
+class Scanned(NamedTuple):
+    """How many rows a partition has, and how many were left out because they have no id."""
+
+    rows: int
+    unnamed: int
+
+
+def scan(batches: Iterable[pa.RecordBatch], part: int, buckets: int, shelf: Shelf) -> Scanned:
+    """Set the rows of one partition aside, find the leaders that are in it, and leave its keys and open questions in buckets."""
+    slims: list[Slim] = []
+    unnamed = rows = 0
+    writer = None
+    for batch in batches:
+        named = batch.filter(batch.column(KEY[0]).is_valid())
+        unnamed += batch.num_rows - named.num_rows
+        if writer is None:
+            context = shelf.writing(f"rows-{part}", batch.schema)
+            writer = context.__enter__()
+        writer.write_batch(named)
+        slims.append(slim_of(named, rows, part))
+        rows += named.num_rows
+    if writer is not None:
+        context.__exit__(None, None, None)
+    _leave(joined(slims), part, buckets, shelf)
+    return Scanned(rows, unnamed)
+
+
+def slim_of(batch: pa.RecordBatch, before: int, part: int) -> Slim:
+    """Return the slim columns. Where events do not say when they occurred, they did in the order in which they are read."""
+    key, leader = _halves(batch, KEY), _halves(batch, LEADER)
+    leads = batch.column(LEADER[0]).is_valid().to_numpy(zero_copy_only=False) & (key != leader).any(axis=1)
+    told = batch.column(OCCURRED)
+    occurred = told.fill_null(0).to_numpy()
+    if told.null_count:
+        read = (np.int64(part) << SHARD_BITS) + before + np.arange(len(occurred))
+        occurred = np.where(told.is_valid().to_numpy(zero_copy_only=False), occurred, read)
+    return Slim(key, leader, leads, occurred)
+
+
+def joined(slims: list[Slim]) -> Slim:
+    """Return the rows of all."""
+    if not slims:
+        return Slim(np.empty((0, 2), np.uint64), np.empty((0, 2), np.uint64), np.empty(0, np.bool_), np.empty(0, np.int64))
+    return Slim(*(np.concatenate(columns) for columns in zip(*slims, strict=True)))
+
+
+def _halves(batch: pa.RecordBatch, names: tuple[str, str]) -> Keys:
+    return np.stack([batch.column(name).fill_null(0).to_numpy().view(np.uint64) for name in names], axis=1)
+
+
+def _leave(slim: Slim, part: int, buckets: int, shelf: Shelf) -> None:
+    index = KeyIndex(slim.key)
+    first = index.first()
+    count = len(first)
+    above = np.arange(count)
+    if not first.all():
+        again = np.flatnonzero(~first)
+        above[again] = index.find(slim.key[again])
+    followers = np.flatnonzero(slim.leads & first)
+    found = index.find(slim.leader[followers])
+    here = found != NOBODY
+    above[followers[here]] = found[here]
+    wants, haves = followers[~here], np.flatnonzero(first)
+    shelf.put(f"above-{part}", above)
+    shelf.put(f"occurred-{part}", slim.occurred)
+    shelf.put(f"copies-{part}", np.flatnonzero(~first))
+    for name, rows, keys in (("have", haves, slim.key), ("want", wants, slim.leader)):
+        bucket = (keys[rows, 0] % np.uint64(buckets)).astype(np.int64)
+        shelf.put_sorted(f"{name}-{part}", bucket, buckets, key=keys[rows], row=rows)

@@ -1,0 +1,95 @@
+"""Running numpy functions as Spark tasks, and telling how far they are."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final, Protocol
+
+import msgspec
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+
+ANSWER: Final = "answer string"
+_POLL: Final = 0.5
+
+
+class Progress(Protocol):
+    """Who is told how far a replay is."""
+
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        """Say that so many tasks of a phase are done."""
+
+
+class Tasks:
+    """Runs phases of a replay one after the other; each answer is what the task's function returned, as JSON makes of it."""
+
+    def __init__(self, spark: SparkSession, progress: Progress) -> None:
+        self._spark = spark
+        self._progress = progress
+
+    def each(self, phase: str, count: int, function: Callable[[int], object]) -> list[Any]:
+        """Call the function with 0 … count - 1, anywhere, and return the answers in order."""
+        numbers = self._spark.range(0, count, 1, count)
+        return self._run(phase, count, numbers.mapInArrow(partial(_with_number, function), ANSWER))
+
+    def count(self, history: DataFrame) -> int:
+        """Return how many partitions Spark reads the history in."""
+        return history.rdd.getNumPartitions()
+
+    def partitions(self, phase: str, history: DataFrame, function: Callable[[Iterable[pa.RecordBatch], int], object]) -> list[Any]:
+        """Call the function with the rows and the number of each partition, and return the answers by number."""
+        count = history.rdd.getNumPartitions()
+        return self._run(phase, count, history.mapInArrow(partial(_with_rows, function), ANSWER))
+
+    def _run(self, phase: str, count: int, answers: DataFrame) -> list[Any]:
+        with self._watched(phase, count):
+            rows = answers.collect()
+        return [msgspec.json.decode(row["answer"]) for row in rows]
+
+    @contextmanager
+    def _watched(self, phase: str, count: int) -> Iterator[None]:
+        context = self._spark.sparkContext
+        group = f"headrace replay: {phase}"
+        context.setJobGroup(group, group, interruptOnCancel=True)
+        over = threading.Event()
+
+        def watch() -> None:
+            tracker = context.statusTracker()
+            while not over.wait(_POLL):
+                jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+                stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+                self._progress(phase, sum(stage.numCompletedTasks for stage in stages if stage), count)
+
+        self._progress(phase, 0, count)
+        watcher = threading.Thread(target=watch, name="replay progress", daemon=True)
+        watcher.start()
+        try:
+            yield
+        except BaseException:
+            context.cancelJobGroup(group)
+            raise
+        finally:
+            over.set()
+            watcher.join()
+        self._progress(phase, count, count)
+
+
+def _with_number(function: Callable[[int], object], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number in batch.column("id").to_pylist():
+            yield _answer(function(number))
+
+
+def _with_rows(function: Callable[[Iterable[pa.RecordBatch], int], object], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    context = TaskContext.get()
+    if context is None:
+        raise RuntimeError("this runs in a task of Spark")
+    yield _answer(function(batches, context.partitionId()))
+
+
+def _answer(answer: object) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"answer": pa.array([msgspec.json.encode(answer).decode()], pa.string())})

@@ -1,0 +1,80 @@
+"""A history without an ordering key, once its partitions were scanned: through all of them at once, by trees and ranges.
+
+match keys -> contract each partition -> climb the boundary -> spread rows over ranges of the order -> sort and write each range.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from headrace.core.ordering import CYCLE, LOST
+from headrace.pipeline.replay import boundary
+from headrace.pipeline.replay.contracting import Contracted, contract
+from headrace.pipeline.replay.finishing import finish
+from headrace.pipeline.replay.matching import match
+from headrace.pipeline.replay.scanning import Scanned
+from headrace.pipeline.replay.shelf import Shelf
+from headrace.pipeline.replay.spreading import bounds, spread
+
+Each: TypeAlias = Callable[[str, int, Callable[[int], object]], list[Any]]
+"""Calls a function with 0 … n - 1 anywhere, as a phase with a name, and gives the answers in order; tuples may come back as lists."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a history: events ordered, by mark; how many were copies of others, and how many had no id."""
+
+    events: int = 0
+    marks: Counter[str] = field(default_factory=Counter)
+    cycles: int = 0
+    copies: int = 0
+    unnamed: int = 0
+
+    @property
+    def lost(self) -> int:
+        """How many follow one that the history does not have."""
+        return self.marks[LOST]
+
+    @property
+    def in_cycles(self) -> int:
+        """How many go round in circles."""
+        return self.marks[CYCLE]
+
+
+def order_scanned(scanned: Sequence[Scanned], ranges: int, out: Path, shelf: Shelf, each: Each) -> Outcome:
+    """Order a history whose partitions were scanned, and write it as so many files."""
+    parts = len(scanned)
+    each("matching", parts, partial(match, parts=parts, shelf=shelf))
+    cycles = _climb(parts, shelf, each)
+    counts = each("placing", parts, partial(spread, cuts=bounds(parts, ranges, shelf), shelf=shelf))
+    sizes = [sum(column) for column in zip(*counts, strict=True)]
+    firsts = [1, *(1 + before for before in accumulate(sizes))]
+    marks = Counter[str]()
+    for told in each("writing", ranges, partial(_finish, parts=parts, firsts=firsts, shelf=shelf, out=out)):
+        marks.update(told)
+    events = sum(sizes)
+    return Outcome(events, marks, cycles, sum(told.rows for told in scanned) - events, sum(told.unnamed for told in scanned))
+
+
+def _climb(parts: int, shelf: Shelf, each: Each) -> int:
+    """Climb the whole history's trees; returns how many cycles it has. Only cycles that cross partitions need a second go."""
+    contracted = _contract(parts, shelf, each, cut=False)
+    across = boundary.solve(parts, shelf)
+    if across:
+        contracted = _contract(parts, shelf, each, cut=True)
+        boundary.solve(parts, shelf)
+    return across + sum(told.cycles for told in contracted)
+
+
+def _contract(parts: int, shelf: Shelf, each: Each, *, cut: bool) -> list[Contracted]:
+    return [Contracted(*told) for told in each("climbing", parts, partial(contract, buckets=parts, shelf=shelf, cut=cut))]
+
+
+def _finish(number: int, parts: int, firsts: list[int], shelf: Shelf, out: Path) -> dict[str, int]:
+    return finish(number, parts, firsts[number], shelf, out)
