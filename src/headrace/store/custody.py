@@ -24,13 +24,13 @@ from sqlalchemy import Connection, Row, bindparam, insert, select, update
 from headrace.errors import Fenced
 from headrace.store.backlog import chunks, count_settled, forget
 from headrace.store.database import Database
-from headrace.store.dialects import Upsert, among
+from headrace.store.dialects import Given, Upsert, among
 from headrace.store.jobs import require_running
 from headrace.store.lanes import Lane, lanes_of
 from headrace.store.spilling import place_key
 from headrace.store.tables import backlog, crew_reads, crews, custody, custody_problems, lanes, triggers
 from headrace.wire.backlog import Answer
-from headrace.wire.custody import Answers, LaneMark, LaneMarks, Receipt, Receipts
+from headrace.wire.custody import LaneMark, LaneMarks, Receipt, Receipts
 from headrace.wire.events import ItemStatus
 
 ANSWERS = ("fired", "rejected", "spilled", "dead_lettered", "failed")
@@ -41,15 +41,10 @@ BEFORE_ALL = b"p"  # sorts before the key of every position
 _holders = select(triggers.c.id, triggers.c.job_id, triggers.c.epoch).where(among(triggers.c.id, "ids"))
 _crew = select(crews.c.id, crews.c.digest).where(among(crews.c.digest, "digests"))
 _any_kept = select(backlog.c.number).limit(1)
-_stretch = (
-    select(backlog.c.number, backlog.c.trigger_id, backlog.c.answer)
-    .where(
-        backlog.c.lane_id == bindparam("lane"),
-        backlog.c.key > bindparam("low"),
-        backlog.c.key <= bindparam("high"),
-        backlog.c.counted.is_(False),
-    )
-    .order_by(backlog.c.number)
+_kept = Given(
+    {"stretch": "bigint", "lane_id": "bigint", "low": "bytea", "high": "bytea"},
+    "SELECT given.stretch, b.number, b.trigger_id, b.answer FROM given CROSS JOIN backlog b"
+    " WHERE b.lane_id = given.lane_id AND b.key > given.low AND b.key <= given.high AND NOT b.counted ORDER BY b.number",
 )
 _count = update(backlog).where(among(backlog.c.number, "numbers")).values(counted=True)
 _move = update(lanes).where(lanes.c.id == bindparam("lane_id")).values(after=bindparam("a"), last=bindparam("l"), read=bindparam("r"))
@@ -57,6 +52,15 @@ _add_reads = Upsert(crew_reads, ("lane_id", "crew_id"), lambda new: {"read": cre
 _add_answers = Upsert(custody, ("lane_id", "trigger_id"), lambda new: {name: custody.c[name] + new[name] for name in ANSWERS})
 
 Found = Row[*tuple[Any, ...]]
+
+
+class Stretch(NamedTuple):
+    """A stretch of a lane that a receipt told of, and how many each trigger is said to have spilled of it."""
+
+    lane: Lane
+    recorded: int | None
+    last: int
+    spilled: Mapping[int, int]
 
 
 class Custody:
@@ -146,14 +150,13 @@ class _Books:
     settled: list[tuple[int, int, Answer]] = field(default_factory=list)
     counted: list[int] = field(default_factory=list)
     forgotten: list[int] = field(default_factory=list)
+    stretches: list[Stretch] = field(default_factory=list)
     _lanes: dict[tuple[str, str], Lane] = field(init=False)
     _crews: dict[str, int] = field(init=False)
-    _kept: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self._lanes = lanes_of(self.connection, ((receipt.stream, receipt.lane) for receipt in self.receipts))
         self._crews = _crews(self.connection, {_crew_text(receipt.owed) for receipt in self.receipts})
-        self._kept = self.connection.execute(_any_kept).first() is not None
 
     def add(self, receipt: Receipt) -> ItemStatus:
         lane = self._lanes[receipt.stream, receipt.lane]
@@ -168,7 +171,7 @@ class _Books:
         elif begins is None or begins < recorded:
             since = "the lane's beginning" if begins is None else str(begins)
             self._problem(lane, recorded, f"the stretch after {since} up to {receipt.last} overlaps what is recorded up to {recorded}")
-            self._reconcile(lane, recorded, receipt.last, ())
+            self.stretches.append(Stretch(lane, recorded, receipt.last, {}))
             return "stored"
         elif begins > recorded:
             self._problem(lane, recorded, f"nothing is recorded after {recorded} up to {begins}")
@@ -182,11 +185,13 @@ class _Books:
                 what = f"trigger {answer.trigger_id} answered {given} raw events up to {receipt.last}, and owed {entitled}"
                 self._problem(lane, recorded, what)
             self.answers[lane.id, answer.trigger_id].update({name: getattr(answer, name) for name in ANSWERS})
-        self._reconcile(lane, recorded, receipt.last, receipt.answers)
+        spilled = {answer.trigger_id: answer.spilled for answer in receipt.answers if answer.spilled}
+        self.stretches.append(Stretch(lane, recorded, receipt.last, spilled))
         return "stored"
 
     def write(self) -> None:
         connection = self.connection
+        self._reconcile()
         if self.moved:
             connection.execute(_move, [{"lane_id": one.id, "a": one.after, "l": one.last, "r": one.read} for one in self.moved.values()])
         _add_reads(connection, [{"lane_id": lane, "crew_id": crew, "read": n} for (lane, crew), n in self.reads.items()])
@@ -199,31 +204,38 @@ class _Books:
         if self.problems:
             connection.execute(insert(custody_problems), self.problems)
 
-    def _reconcile(self, lane: Lane, recorded: int | None, last: int, answers: Sequence[Answers]) -> None:
-        """Find in the backlog what the receipt calls spilled: what waits is counted from now on, what was settled early is counted now.
+    def _reconcile(self) -> None:
+        """Find in the backlog what the receipts call spilled: what waits is counted from now on, what was settled early is counted now.
 
         What is there beyond that was answered again after a redelivery, and that answer is the one on the books.
         """
-        spilled = {answer.trigger_id: answer.spilled for answer in answers if answer.spilled}
-        found: dict[int, list[Found]] = defaultdict(list)
-        if self._kept:
-            low = BEFORE_ALL if recorded is None else place_key(recorded)
-            for row in self.connection.execute(_stretch, {"lane": lane.id, "low": low, "high": place_key(last)}):
-                found[row.trigger_id].append(row)
-        for trigger, rows in found.items():
-            rows.sort(key=lambda row: row.answer is not None)
-            wanted = spilled.get(trigger, 0)
-            self.counted += [row.number for row in rows[:wanted] if row.answer is None]
-            self.settled += [(lane.id, trigger, row.answer) for row in rows[:wanted] if row.answer is not None]
-            self.forgotten += [row.number for row in rows if row.answer is not None]
-        for trigger, wanted in spilled.items():
-            missing = wanted - len(found.get(trigger, ()))
-            if missing > 0:
-                what = f"{missing} of {wanted} raw events that trigger {trigger} spilled up to {last} are not in its backlog"
-                self._problem(lane, recorded, what)
+        found: dict[int, dict[int, list[Found]]] = defaultdict(lambda: defaultdict(list))
+        if self.stretches and self.connection.execute(_any_kept).first() is not None:
+            for row in _kept(self.connection, [_bounds(number, stretch) for number, stretch in enumerate(self.stretches)]):
+                found[row.stretch][row.trigger_id].append(row)
+        for number, stretch in enumerate(self.stretches):
+            for trigger, rows in found[number].items():
+                self._count(stretch, trigger, rows)
+            for trigger, wanted in stretch.spilled.items():
+                missing = wanted - len(found[number].get(trigger, ()))
+                if missing > 0:
+                    what = f"{missing} of {wanted} raw events that trigger {trigger} spilled up to {stretch.last} are not in its backlog"
+                    self._problem(stretch.lane, stretch.recorded, what)
+
+    def _count(self, stretch: Stretch, trigger: int, rows: list[Found]) -> None:
+        rows.sort(key=lambda row: row.answer is not None)
+        spilled = rows[: stretch.spilled.get(trigger, 0)]
+        self.counted += [row.number for row in spilled if row.answer is None]
+        self.settled += [(stretch.lane.id, trigger, row.answer) for row in spilled if row.answer is not None]
+        self.forgotten += [row.number for row in rows if row.answer is not None]
 
     def _problem(self, lane: Lane, recorded: int | None, problem: str) -> None:
         self.problems.append({"lane_id": lane.id, "at": self.now, "recorded": recorded, "problem": problem})
+
+
+def _bounds(number: int, stretch: Stretch) -> tuple[int, int, bytes, bytes]:
+    low = BEFORE_ALL if stretch.recorded is None else place_key(stretch.recorded)
+    return number, stretch.lane.id, low, place_key(stretch.last)
 
 
 def _crew_text(owed: Sequence[int]) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
-from sqlalchemy import ARRAY, BigInteger, ColumnElement, Connection, Executable, Table, bindparam, cast, func, insert, literal, select
+from sqlalchemy import ARRAY, BigInteger, ColumnElement, Connection, Executable, Row, Table, bindparam, cast, func, insert, literal, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.compiler import compiles
@@ -21,6 +22,9 @@ FEW = 8
 
 LITTLE_BY_LITTLE = {"stream_results": True, "max_row_buffer": 50}
 """Options of a query whose rows may be large: PostgreSQL's driver would fetch all of them before the first is seen."""
+
+MOST_VALUES = 20_000
+"""Of one statement; SQLite takes 32,766."""
 
 Rows = Sequence[Mapping[str, Any]]
 Excluded = ReadOnlyColumnCollection[str, KeyedColumnElement[Any]]
@@ -129,3 +133,32 @@ class BulkInsert:
         if name not in self._compiled:
             self._compiled[name] = str(insert(self._table).compile(dialect=connection.dialect, column_keys=self._names))
         return self._compiled[name]
+
+
+class Given:
+    """Runs `query` over a table `given` of the rows that come along: one statement however many they are.
+
+    `columns` are its names, each with PostgreSQL's type. Write `FROM given CROSS JOIN …`: SQLite then looks each row up by an index,
+    where it would read the whole table for a list of pairs.
+    """
+
+    def __init__(self, columns: Mapping[str, str], query: str) -> None:
+        self._columns = columns
+        self._query = query
+
+    def __call__(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> Iterator[Row[*tuple[Any, ...]]]:
+        """Yield what the query finds for `rows`, a part of them at a time."""
+        most = MOST_VALUES // len(self._columns)
+        for start in range(0, len(rows), most):
+            yield from self._run(connection, rows[start : start + most])
+
+    def _run(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> Sequence[Row[*tuple[Any, ...]]]:
+        names = ", ".join(self._columns)
+        if connection.dialect.name == "sqlite":
+            row = f"({', '.join('?' * len(self._columns))})"
+            text = f"WITH given({names}) AS (VALUES {', '.join([row] * len(rows))}) {self._query}"
+            return connection.exec_driver_sql(text, tuple(chain.from_iterable(rows))).all()
+        arrays = ", ".join(f"%({name})s::{kind}[]" for name, kind in self._columns.items())
+        text = f"WITH given AS (SELECT * FROM unnest({arrays}) AS rows({names})) {self._query}"  # noqa: S608
+        parameters = {name: list(values) for name, values in zip(self._columns, zip(*rows, strict=True), strict=True)}
+        return connection.exec_driver_sql(text, parameters).all()

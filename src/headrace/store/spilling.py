@@ -6,26 +6,28 @@ no position; numbers rise in the order of keeping and are never used twice; the 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2b
 
 from sqlalchemy import Connection, bindparam, insert, select, update
 
-from headrace.store.dialects import BulkInsert, among
+from headrace.store.dialects import BulkInsert, Given
 from headrace.store.lanes import Lane, lanes_of
 from headrace.store.tables import backlog, meta, spills, triggers
 from headrace.wire.backlog import SpillItem
 from headrace.wire.events import ItemStatus
 
 NUMBER = "backlog"
-MOST_KEYS = 5_000
 INT64 = range(-(2**63), 2**63)
 
 _spills = BulkInsert(spills)
 _backlog = BulkInsert(backlog)
 
-_kept = select(backlog.c.key, backlog.c.trigger_id).where(backlog.c.lane_id == bindparam("lane"), among(backlog.c.key, "keys"))
+_kept = Given(
+    {"lane_id": "bigint", "key": "bytea"},
+    "SELECT b.lane_id, b.key, b.trigger_id FROM given CROSS JOIN backlog b WHERE b.lane_id = given.lane_id AND b.key = given.key",
+)
 _last_number = select(meta.c.value).where(meta.c.name == NUMBER)
 _move_number = update(meta).where(meta.c.name == NUMBER).values(value=bindparam("number"))
 _count = (
@@ -106,14 +108,8 @@ class Spills:
         valid = [item for item in items if _valid(item)]
         self._lanes: dict[tuple[str, str], Lane] = lanes_of(connection, ((item.stream, item.lane) for item in valid))
         self._known: set[tuple[int, bytes, int]] = set()
-        keys: dict[int, set[bytes]] = defaultdict(set)
-        for item in valid:
-            keys[self._lanes[item.stream, item.lane].id].add(_key(item))
-        for lane, wanted in keys.items():
-            ordered = list(wanted)
-            for start in range(0, len(ordered), MOST_KEYS):
-                found = connection.execute(_kept, {"lane": lane, "keys": ordered[start : start + MOST_KEYS]})
-                self._known.update((lane, row.key, row.trigger_id) for row in found)
+        places = list({(self._lanes[item.stream, item.lane].id, _key(item)) for item in valid})
+        self._known.update((row.lane_id, bytes(row.key), row.trigger_id) for row in _kept(connection, places))
         self._keeping = Keeping(connection, now)
 
     def add(self, items: Sequence[SpillItem], mine: set[int]) -> list[ItemStatus]:
