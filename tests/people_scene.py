@@ -22,7 +22,7 @@ from headrace.store import Store, open_store
 from headrace.wire.backlog import SettleBacklog, Settled, SpillItem
 from headrace.wire.dead_letters import ActOnDeadLetters
 from headrace.wire.events import Cursor, DeadLetterItem, EventBatch, EventItem
-from headrace.wire.jobs import Heartbeat, RegisterJob
+from headrace.wire.jobs import Blocked, Heartbeat, RegisterJob
 from headrace.wire.runs import RunReport
 from headrace.wire.streams import LaneReport, StreamReport
 from headrace.wire.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, TriggerFailure
@@ -169,10 +169,17 @@ class Scene:
         """Report runs."""
         await asyncio.to_thread(self.pipeline.report, runs)
 
-    async def fail(self, watch: str, message: str) -> None:
-        """Report that a trigger failed."""
+    async def fail(self, watch: str, message: str, *, times: int = 6) -> None:
+        """Report that a trigger failed, so often that it does not start again before the test has looked."""
         trigger = self.triggers[watch]
-        await self.triggerer.failure(trigger, TriggerFailure(epoch=self.epochs[trigger], kind="ConnectionError", message=message))
+        failure = TriggerFailure(epoch=self.epochs[trigger], kind="ConnectionError", message=message)
+        for _ in range(times):
+            await self.triggerer.failure(trigger, failure)
+
+    async def block(self, watch: str, seconds: float, *stack: str) -> None:
+        """Say with a heartbeat that a trigger blocks its triggerer."""
+        blocked = Blocked(trigger_id=self.triggers[watch], trigger=watch, seconds=seconds, stack=list(stack))
+        await self.triggerer.heartbeat(Heartbeat(blocked=blocked))
 
 
 def run(
@@ -202,9 +209,7 @@ async def at_work(url: str, *, log_url: str | None = None) -> AsyncIterator[Scen
     """Register a triggerer and a pipeline at the api and declare the project; gives the scene."""
     async with TriggererClient(url, key=KEY) as triggerer:
         await triggerer.register(
-            RegisterJob(
-                registration_id="triggerer-1", kind="triggerer", hostname="wheel-1", pid=4711, project=PROJECT, log_url=log_url
-            )
+            RegisterJob(registration_id="triggerer-1", kind="triggerer", hostname="wheel-1", pid=4711, project=PROJECT, log_url=log_url)
         )
         declared = DeclareProject(
             triggers=[

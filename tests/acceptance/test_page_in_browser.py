@@ -88,6 +88,30 @@ async def test_what_waits_and_what_cannot_advance_is_shown_with_who_holds_it(sce
         assert look.complaints == []
 
 
+async def test_what_blocks_a_triggerer_is_shown_with_where_it_is_until_it_goes_on(scene: Scene) -> None:
+    await scene.fail("legs.united", "no route", times=1)
+    async with looking(scheme="light") as look:
+        page = look.page
+        await page.goto(scene.url)
+        await expect(page.locator("#triggers tbody")).to_contain_text("running since")
+        await expect(page.locator("#verdict")).to_have_attribute("data-level", "warn")
+        await expect(page.locator("#verdict-list")).to_contain_text("runs again: ConnectionError: no route")
+        await expect(page.locator("#blocked")).to_be_hidden()
+        await scene.block("legs.late", 12, 'File "late.py", line 7 in handle', "<b>bold</b>")
+        banner = page.locator("#blocked .banner")
+        await expect(banner).to_contain_text("Trigger legs.late blocks the triggerer on wheel-1 (job 1) for 12 s")
+        await expect(banner.locator("pre")).to_be_hidden()
+        await banner.locator("summary").click()
+        await expect(banner.locator("pre")).to_have_text('File "late.py", line 7 in handle\n<b>bold</b>')
+        await expect(page.locator("#processes tbody")).to_contain_text("blocked")
+        await scene.block("legs.late", 13, 'File "late.py", line 7 in handle', "<b>bold</b>")
+        await expect(banner).to_contain_text("for 13 s")
+        await expect(banner.locator("pre")).to_be_visible()
+        await scene.beat(read=3, advanced=3)
+        await expect(page.locator("#blocked")).to_be_hidden()
+        assert look.complaints == []
+
+
 async def test_data_is_shown_as_text_and_never_as_markup(scene: Scene) -> None:
     event = scene.leg(1, tail=SCRIPT, note="</script><script>").model_copy(update={"id": SCRIPT, "type": SCRIPT, "follows": SCRIPT + "2"})
     event = event.model_copy(update={"payload": '{"html": "<script>document.title=1</script>", "big": 12345678901234567890}'})
@@ -117,7 +141,7 @@ async def test_a_new_deployment_is_told_what_to_do_next(tmp_path: Path) -> None:
         async with looking(scheme="light") as look:
             await look.page.goto(url)
             await expect(look.page.locator("#verdict-line")).to_contain_text("Nothing is running yet")
-            await expect(look.page.locator(".empty:visible")).to_have_count(9)
+            await expect(look.page.locator(".empty:visible")).to_have_count(10)
             await expect(look.page.locator("#triggers .empty")).to_contain_text("headrace triggerer")
             assert await look.page.locator("main table:visible").count() == 0
             assert look.complaints == []

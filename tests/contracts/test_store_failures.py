@@ -10,7 +10,9 @@ import pytest
 from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store
 from headrace.store.fleet import trigger_detail
+from headrace.store.overview import job_list
 from headrace.wire.fleet import TriggerDetail
+from headrace.wire.jobs import Blocked, CompleteJob, Heartbeat
 from headrace.wire.triggers import (
     CleanupTriggers,
     DeclaredTrigger,
@@ -68,7 +70,7 @@ def workload(owner: Holder, trigger_id: int = 1) -> RunTrigger:
 
 def shown(owner: Holder, trigger_id: int = 1) -> TriggerDetail:
     with owner.store.reading() as connection:
-        found = trigger_detail(connection, trigger_id)
+        found = trigger_detail(connection, trigger_id, owner.store.now())
     assert found is not None
     return found
 
@@ -85,8 +87,8 @@ def test_a_trigger_that_fails_waits_longer_each_time_and_is_then_parked(owner: H
 def test_a_long_life_begins_the_count_anew(owner: Holder, clock: TurnedClock) -> None:
     for _ in range(6):
         assert fail(owner).restarts == 1
+        assert shown(owner).state == "failed"
         clock.turn(62)
-    assert shown(owner).state == "failed"
 
 
 def test_the_same_failure_again_is_answered_as_before_and_not_counted(owner: Holder) -> None:
@@ -154,6 +156,48 @@ def test_a_resumed_trigger_comes_again_at_a_new_epoch_with_its_count_at_nothing(
     owner.store.triggers.resume(1)
     assert owner.load() == {1: 2, 2: 1}, "what runs is left alone"
     park(owner)
+
+
+def test_what_failed_is_shown_to_run_again_and_why_it_failed_stays_on_show(owner: Holder, clock: TurnedClock) -> None:
+    wait = fail(owner).retry_in
+    failed = shown(owner)
+    assert (failed.state, failed.since) == ("failed", None)
+    clock.turn(wait + 1)
+    again = shown(owner)
+    assert (again.state, again.failure, again.failed, again.traceback) == ("running", "ValueError: no", failed.failed, ["line 1", "line 2"])
+    assert again.failed is not None
+    assert again.since is not None
+    assert again.since > again.failed
+    owner.store.triggers.cleanup(owner.job_id, CleanupTriggers(trigger_ids=[1, 2]))
+    waits = shown(owner)
+    assert (waits.state, waits.since, waits.failure) == ("waiting", None, "ValueError: no")
+    owner.load()
+    taken = shown(owner)
+    assert (taken.state, taken.epoch, taken.failure, taken.failed) == ("running", 2, "ValueError: no", failed.failed)
+    fail(owner)
+    assert shown(owner).failures == 2
+
+
+def test_what_blocks_a_triggerer_is_shown_until_it_does_not(owner: Holder) -> None:
+    stack = ['File "slow.py", line 7 in handle'] * 300
+    for seconds in (2.0, 3.0):
+        blocked = Blocked(trigger_id=1, trigger="t1", seconds=seconds, stack=stack)
+        owner.store.jobs.heartbeat(owner.job_id, Heartbeat(blocked=blocked))
+        assert (shown(owner).blocking, shown(owner).stack, shown(owner, 2).blocking) == (seconds, stack[:100], None)
+    assert running(owner) == [("t1", 3.0)]
+    owner.store.jobs.heartbeat(owner.job_id, Heartbeat())
+    assert (shown(owner).blocking, shown(owner).stack, running(owner)) == (None, [], [])
+    owner.store.jobs.heartbeat(owner.job_id, Heartbeat(blocked=Blocked(trigger_id=None, trigger=None, seconds=5)))
+    assert running(owner) == [(None, 5.0)]
+    owner.store.jobs.complete(owner.job_id, CompleteJob(state="failed"))
+    assert running(owner) == []
+
+
+def running(owner: Holder) -> list[tuple[str | None, float]]:
+    """Return what blocks jobs, as the status shows it."""
+    with owner.store.reading() as connection:
+        found = job_list(connection, owner.store.now(), owner.store.liveness)
+    return [(job.blocked.trigger, job.blocked.seconds) for job in found if job.blocked is not None]
 
 
 def test_a_trigger_that_is_declared_otherwise_is_parked_no_more(owner: Holder) -> None:

@@ -14,7 +14,7 @@ from headrace.client.triggerer import TriggererClient
 from headrace.errors import ApiRefused, UsageError
 from headrace.store import Store
 from headrace.wire.fleet import TriggerDetail, TriggererList
-from headrace.wire.jobs import Heartbeat
+from headrace.wire.jobs import Blocked, Heartbeat
 from headrace.wire.triggers import CleanupTriggers, DeclaredTrigger, DeclareProject, LoadTriggers, TriggerFailure
 from machine_kit import KEY, Api, serving
 from store_kit import Holder, declaration, holder, opened, registration
@@ -109,6 +109,20 @@ def test_a_parked_trigger_is_shown_with_its_traceback_and_resumed(api: Api) -> N
     told(headrace("triggers", "resume", "first"))
     assert "parked" not in told(headrace("triggers"))
     assert isinstance(headrace("triggers", "resume", "nothing").exception, UsageError)
+
+
+def test_a_trigger_that_blocks_is_told_by_name_on_the_command_line_and_counted_in_the_metrics(api: Api) -> None:
+    owner = holder(api.store, "first", "second")
+    stack = ['File "slow.py", line 7 in handle']
+    api.store.jobs.heartbeat(owner.job_id, Heartbeat(blocked=Blocked(trigger_id=1, trigger="first", seconds=12, stack=stack)))
+    for words in (("status",), ("triggers",), ("triggers", "show", "first")):
+        assert "blocks its triggerer for 12 s" in told(headrace(*words))
+    assert "slow.py" in told(headrace("triggers", "show", "first"))
+    assert "blocks" not in told(headrace("triggers", "show", "second"))
+    assert "headrace_triggerers_blocked 1.0" in api.ask("GET", "/metrics").text
+    api.store.jobs.heartbeat(owner.job_id, Heartbeat())
+    assert "blocks" not in told(headrace("status"))
+    assert "headrace_triggerers_blocked 0.0" in api.ask("GET", "/metrics").text
 
 
 def test_two_apis_never_give_one_stream_to_two_jobs(tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ from headrace.errors import SchemaError
 from headrace.store import Store, open_store
 from headrace.store.browse import dead_letter_page
 from headrace.store.engines import engines, parsed
-from headrace.store.overview import trigger_list
 from headrace.store.schema import alembic_config
 from headrace.store.tables import metadata
+from headrace.store.trigger_browse import trigger_list
 from headrace.wire.jobs import Heartbeat
 from headrace.wire.streams import StreamReport
 from store_kit import DATABASES, Holder, TurnedClock, database_url, event, holder, letter
@@ -61,7 +61,7 @@ def test_a_database_of_the_first_schema_goes_on_with_what_it_has(kind: str, tmp_
     with store.reading() as connection:
         assert compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), metadata) == []
         assert [one.state for one in dead_letter_page(connection, before=None, limit=9).dead_letters] == ["open"]
-        assert [(one.fired, one.rejected, one.backlog, one.spilled) for one in trigger_list(connection)] == [(1, 1, 0, 0)]
+        assert [(one.fired, one.rejected, one.backlog, one.spilled) for one in trigger_list(connection, store.now())] == [(1, 1, 0, 0)]
     assert owner.append(event("a"), event("b")) == ["duplicate", "stored"]
     assert keep(owner, spill(4)) == ["stored"]
     record(owner, receipt(None, 4, 5, answered(1, fired=1, spilled=1, dead_lettered=1), owed=(1,)))

@@ -32,7 +32,7 @@ def router_for(store: Store) -> APIRouter:
     def trigger(trigger_id: int) -> TriggerDetail:
         """Return one trigger with why it failed."""
         with store.reading() as connection:
-            found = trigger_detail(connection, _number(trigger_id))
+            found = trigger_detail(connection, _number(trigger_id), store.now())
         if found is None:
             raise Refusal(404, "not-found", f"No trigger has the id {trigger_id}.")
         return found

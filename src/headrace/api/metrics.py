@@ -83,7 +83,8 @@ class _StatusCollector(Collector):
         yield _info(status.version)
         yield CounterMetricFamily("headrace_events_stored", "Events in the log.", value=status.events.total)
         yield _letters(status)
-        yield _jobs(status)
+        yield from _jobs(status)
+        yield _triggers(status)
         yield from _family("stream", STREAM, [(item.stream, item) for item in status.streams])
         yield from _family("trigger", TRIGGER, [(item.name, item) for item in status.triggers])
         yield from _family("scope", SCOPE, [(item.scope, item) for item in status.scopes])
@@ -103,11 +104,21 @@ def _letters(status: Status) -> Metric:
     return family
 
 
-def _jobs(status: Status) -> Metric:
+def _jobs(status: Status) -> Iterator[Metric]:
     family = GaugeMetricFamily("headrace_jobs", "Processes that run.", labels=["kind"])
     running = Counter(job.kind for job in status.jobs if job.state == "running")
-    for kind in ("triggerer", "pipeline"):
+    for kind in ("triggerer", "pipeline", "worker"):
         family.add_metric([kind], running[kind])
+    yield family
+    blocked = sum(job.blocked is not None for job in status.jobs)
+    yield GaugeMetricFamily("headrace_triggerers_blocked", "Triggerers in which one trigger holds all others up just now.", value=blocked)
+
+
+def _triggers(status: Status) -> Metric:
+    family = GaugeMetricFamily("headrace_triggers", "Triggers that are registered.", labels=["state"])
+    found = Counter(trigger.state for trigger in status.triggers)
+    for state in ("waiting", "running", "failed", "parked"):
+        family.add_metric([state], found[state])
     return family
 
 

@@ -13,7 +13,8 @@ from headrace.api.problems import Refusal
 from headrace.errors import ResourceError
 from headrace.store import Store
 from headrace.store.browse import event_detail, event_page, last_runs
-from headrace.store.overview import schema_revision, stream_list, trigger_list
+from headrace.store.overview import schema_revision, stream_list
+from headrace.store.trigger_browse import trigger_list
 from headrace.wire import status as wire
 
 NOT_KEPT = {"Cache-Control": "no-store"}
@@ -65,7 +66,7 @@ def _add_lists(router: APIRouter, store: Store) -> None:
     def triggers() -> wire.TriggerList:
         """Return every registered trigger, by name."""
         with store.reading() as connection:
-            return wire.TriggerList(triggers=trigger_list(connection))
+            return wire.TriggerList(triggers=trigger_list(connection, store.now()))
 
     @router.get("/api/v1/streams")
     def streams() -> wire.StreamList:

@@ -16,7 +16,7 @@ from headrace.cli.tables import ago, show, show_json
 from headrace.client.people import PeopleClient
 from headrace.settings import read_settings
 from headrace.wire.model import API_VERSION
-from headrace.wire.status import EventPage, RunList, Status, TriggerList
+from headrace.wire.status import EventPage, RunList, Status, TriggerList, TriggerStatus
 
 M = TypeVar("M", bound=BaseModel)
 RUNNING = ("running", "silent")
@@ -48,8 +48,8 @@ def status(api_url: ApiUrl = None, json: AsJson = False) -> None:
         ],
         empty="No process is running.",
     )
-    if waiting := [t for t in now.triggers if t.unserved or t.state in ("failed", "parked")]:
-        show(["trigger", "state", "!trouble"], [(t.name, t.state, t.failure or t.unserved) for t in waiting], empty="")
+    if waiting := [t for t in now.triggers if t.unserved or t.blocking or t.state in ("failed", "parked")]:
+        show(["trigger", "state", "!trouble"], [(t.name, t.state, trouble(t)) for t in waiting], empty="")
     show(
         ["scope", "#cursor", "#lag", "#waiting", "#ordered", "#lost", "#late", "#cycles", "updated"],
         [(s.scope, s.cursor, s.lag, s.waiting, s.ordered, s.lost, s.late, s.cycles, ago(s.updated)) for s in now.scopes],
@@ -66,7 +66,7 @@ def triggers(api_url: ApiUrl = None, json: AsJson = False) -> None:
         return
     show(
         ["trigger", "state", "#fired", "#rejected", "#backlog", "~stream", "!trouble"],
-        [(t.name, t.state, t.fired, t.rejected, t.backlog, t.stream, t.failure or t.unserved or "") for t in found.triggers],
+        [(t.name, t.state, t.fired, t.rejected, t.backlog, t.stream, trouble(t)) for t in found.triggers],
         empty="No trigger is registered yet: start one with `headrace triggerer --project project.py`.",
     )
 
@@ -117,6 +117,18 @@ def runs(api_url: ApiUrl = None, limit: Limit = 20, json: AsJson = False) -> Non
         rows,
         empty="No pipeline has run yet: one runs when there are events for it.",
     )
+
+
+def trouble(trigger: TriggerStatus) -> str:
+    """Return in a line what is wrong with a trigger, or lately was; nothing where nothing ever was."""
+    if trigger.blocking is not None:
+        return f"blocks its triggerer for {trigger.blocking:.0f} s: no other trigger runs there"
+    if trigger.unserved is not None:
+        return trigger.unserved
+    if trigger.failed is None:
+        return ""
+    since = "" if trigger.since is None else f", running since {ago(trigger.since)}"
+    return f"last failed {ago(trigger.failed)}{since}: {trigger.failure}"
 
 
 def version() -> None:

@@ -36,11 +36,21 @@ def show_json(what: BaseModel) -> None:
 
 def ago(moment: datetime) -> str:
     """Return how long ago something was, in words as short as they can be."""
-    seconds = max(0, int((datetime.now(UTC) - moment).total_seconds()))
+    return f"{_length((datetime.now(UTC) - moment).total_seconds())} ago"
+
+
+def when(moment: datetime) -> str:
+    """Return how long ago something was, or in how long it will be."""
+    ahead = (moment - datetime.now(UTC)).total_seconds()
+    return f"in {_length(ahead)}" if ahead > 0 else ago(moment)
+
+
+def _length(seconds: float) -> str:
+    whole = max(0, int(seconds))
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= size:
-            return f"{seconds // size} {unit} ago"
-    return f"{seconds} s ago"
+        if whole >= size:
+            return f"{whole // size} {unit}"
+    return f"{whole} s"
 
 
 def _cell(column: str, value: Cell) -> Text:

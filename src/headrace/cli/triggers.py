@@ -11,7 +11,7 @@ from headrace.cli import look
 from headrace.cli.console import out
 from headrace.cli.credentials import for_changing, for_looking
 from headrace.cli.options import ApiUrl, AsJson, Home
-from headrace.cli.tables import ago, show, show_json
+from headrace.cli.tables import show, show_json, when
 from headrace.client.people import PeopleClient
 from headrace.errors import UsageError
 from headrace.settings import read_settings
@@ -53,11 +53,16 @@ def show_trigger(name: Name, api_url: ApiUrl = None, json: AsJson = False) -> No
     if json:
         show_json(found)
         return
-    failed = None if found.failed is None else ago(found.failed)
-    shown = found.model_dump(exclude={"failed", "traceback", "retry_at", "backlog", "spilled"}) | {"failed": failed}
+    times = {"running since": found.since, "last failed": found.failed, "starts again": found.retry_at if found.state == "failed" else None}
+    shown = found.model_dump(exclude={"traceback", "stack", "failed", "since", "retry_at", "blocking", "unserved", "failure"})
+    shown |= {what: None if moment is None else when(moment) for what, moment in times.items()} | {"failure": found.failure}
     show(["what", "is"], [(what, None if value is None else str(value)) for what, value in shown.items()], empty="")
     for line in found.traceback:
         out.print(escape(line))
+    if found.blocking is not None or found.unserved is not None:
+        out.print(f"{found.name}: {look.trouble(found)}", style="red", markup=False)
+    for line in found.stack:
+        out.print(f"  {escape(line)}")
 
 
 @group.command("resume", epilog="Example: [bold]headrace triggers resume legs.united[/bold]")

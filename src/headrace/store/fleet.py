@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import msgspec
 from sqlalchemy import Connection, select
 
 from headrace.store.jobs import Liveness
-from headrace.store.overview import job_list, triggers_shown
+from headrace.store.overview import job_list
 from headrace.store.tables import triggers
 from headrace.store.times import moment
+from headrace.store.trigger_browse import blocks, last_failure, triggers_shown
 from headrace.wire.fleet import TriggerDetail
 from headrace.wire.status import JobStatus
 
@@ -20,17 +20,16 @@ def triggerer_list(connection: Connection, now: int, liveness: Liveness) -> list
     return job_list(connection, now, liveness, kind="triggerer")
 
 
-def trigger_detail(connection: Connection, trigger_id: int) -> TriggerDetail | None:
-    """Return one trigger that is registered."""
-    found = triggers_shown(connection, triggers.c.id == trigger_id)
+def trigger_detail(connection: Connection, trigger_id: int, now: int) -> TriggerDetail | None:
+    """Return one trigger that is registered; `now` is in microseconds."""
+    found = triggers_shown(connection, now, triggers.c.id == trigger_id)
     if not found:
         return None
     row = connection.execute(select(triggers).where(triggers.c.id == trigger_id)).one()
-    kept = {} if row.failure is None else msgspec.json.decode(row.failure)
     return TriggerDetail(
         **found[0].model_dump(),
         **{name: getattr(row, name) for name in _DETAILS},
         retry_at=None if row.retry_at is None else moment(row.retry_at),
-        failed=kept.get("at"),
-        traceback=kept.get("traceback", []),
+        traceback=last_failure(row.failure).get("traceback", []),
+        stack=[line for block in blocks(connection).values() if block.trigger_id == trigger_id for line in block.stack],
     )

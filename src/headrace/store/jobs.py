@@ -20,9 +20,11 @@ from headrace.store.balancing import Balancer, Holdings
 from headrace.store.database import Database
 from headrace.store.silence import Silence, steady_clock
 from headrace.store.tables import jobs
-from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobKind, RegisterJob, Wanted
+from headrace.wire.jobs import Blocked, CompleteJob, Heartbeat, HeartbeatAnswer, JobKind, RegisterJob, Wanted
 
 SECOND = 1_000_000
+STACK_LINES = 100
+STACK_WIDTH = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ class Jobs:
 
     def _beat(self, connection: Connection, job_id: int, beat: Heartbeat) -> HeartbeatAnswer:
         job = require_running(connection, job_id)
-        touch(connection, job_id, self._database.now())
+        touch(connection, job_id, self._database.now(), blocked=_kept(beat.blocked))
         reports.keep(connection, job_id, beat.streams, self._database.now())
         self.sweep(connection)
         mine = self._balancer.holdings(connection, job_id)
@@ -125,17 +127,24 @@ def require_running(connection: Connection, job_id: int) -> RunningJob:
     return RunningJob(job_id, row.project, row.wanted, row.capacity, row.queues)
 
 
-def touch(connection: Connection, job_id: int, now: int) -> None:
-    """Note that the job was heard of."""
-    connection.execute(update(jobs).where(jobs.c.id == job_id).values(heartbeat=now))
+def touch(connection: Connection, job_id: int, now: int, **more: str | None) -> None:
+    """Note that the job was heard of, and what else it said of itself."""
+    connection.execute(update(jobs).where(jobs.c.id == job_id).values(heartbeat=now, **more))
 
 
 def end_jobs(connection: Connection, job_ids: list[int], state: str, reason: str | None, now: int) -> None:
     """End those of the jobs that still run, and release what they hold."""
     running = (jobs.c.id.in_(job_ids), jobs.c.state == "running")
-    ended = connection.execute(update(jobs).where(*running).values(state=state, reason=reason, ended=now))
+    ended = connection.execute(update(jobs).where(*running).values(state=state, reason=reason, ended=now, blocked=None))
     if ended.rowcount:
         leases.release(connection, job_ids)
+
+
+def _kept(blocked: Blocked | None) -> str | None:
+    """Return what is kept of a block: whoever sends a stack without an end is heard all the same."""
+    if blocked is None:
+        return None
+    return blocked.model_copy(update={"stack": [line[:STACK_WIDTH] for line in blocked.stack[:STACK_LINES]]}).model_dump_json()
 
 
 def _register(connection: Connection, job: RegisterJob, now: int) -> Registered:

@@ -28,7 +28,6 @@ _version = select(
 )
 _free_state = case((triggers.c.state.in_(("parked", "removed")), triggers.c.state), else_="waiting")
 _claimed_state = case((triggers.c.state == "parked", "parked"), else_="running")
-_claimed_failure = case((triggers.c.state == "parked", triggers.c.failure))
 
 
 def changed(connection: Connection) -> None:
@@ -66,7 +65,7 @@ def claim(connection: Connection, job_id: int, trigger_ids: Sequence[int], now: 
     for part in _parts(trigger_ids):
         free = (triggers.c.id.in_(part), triggers.c.job_id.is_(None))
         taken = update(triggers).where(*free).values(job_id=job_id, epoch=triggers.c.epoch + 1, revoked_job_id=None, started=now)
-        connection.execute(taken.values(state=_claimed_state, failure=_claimed_failure))
+        connection.execute(taken.values(state=_claimed_state))
     changed(connection)
 
 

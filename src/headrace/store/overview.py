@@ -7,10 +7,9 @@ import re
 from collections import defaultdict
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, case, column, func, inspect, or_, select, table
+from sqlalchemy import Connection, case, column, func, inspect, or_, select, table
 
 from headrace.errors import ResourceError
-from headrace.store.balancing import unserved
 from headrace.store.browse import Found, head, last_runs, newest_events
 from headrace.store.deferred_browse import task_run_list
 from headrace.store.jobs import Liveness
@@ -18,6 +17,7 @@ from headrace.store.reports import COUNTS, SECONDS
 from headrace.store.schema import REVISION_TABLE
 from headrace.store.tables import backlog, dead_letters, jobs, pipelines, runs, scopes, spills, stream_reports, triggers
 from headrace.store.times import moment
+from headrace.store.trigger_browse import blocks, trigger_list
 from headrace.wire.dead_letters import DeadLetterState
 from headrace.wire.deferred import TaskRun
 from headrace.wire.runs import RunReport
@@ -57,7 +57,7 @@ def overview(connection: Connection, now: int, liveness: Liveness) -> Overview:
         head=top,
         totals=_totals(connection, top, per_pipeline, letters),
         jobs=job_list(connection, now, liveness),
-        triggers=trigger_list(connection),
+        triggers=trigger_list(connection, now),
         streams=stream_list(connection),
         backlogs=backlog_list(connection),
         letters=letters,
@@ -176,6 +176,7 @@ def job_list(connection: Connection, now: int, liveness: Liveness, *, kind: str 
     held = {
         row[0]: int(row[1]) for row in connection.execute(select(triggers.c.job_id, func.count()).where(mine).group_by(triggers.c.job_id))
     }
+    blocked = blocks(connection)
     return [
         JobStatus(
             id=row.id,
@@ -190,31 +191,10 @@ def job_list(connection: Connection, now: int, liveness: Liveness, *, kind: str 
             capacity=row.capacity,
             queues=[] if row.capacity is None else json.loads(row.queues),
             held=held.get(row.id, 0),
+            blocked=blocked.get(row.id),
         )
         for row in found
     ]
-
-
-def trigger_list(connection: Connection) -> list[TriggerStatus]:
-    """Return the triggers that projects declare, by name; those that task runs wait for are told with the runs."""
-    return triggers_shown(connection, triggers.c.run_id.is_(None))
-
-
-def triggers_shown(connection: Connection, *which: ColumnElement[bool]) -> list[TriggerStatus]:
-    """Return those of the triggers that are registered, by name."""
-    columns = [triggers.c[name] for name in TriggerStatus.model_fields if name in triggers.c]
-    listed = select(*columns).where(triggers.c.state != "removed", *which).order_by(triggers.c.name, triggers.c.id)
-    why = unserved(connection)
-    found = connection.execute(listed)
-    return [TriggerStatus(**row._asdict() | {"failure": _failure(row.failure), "unserved": why.get(row.id)}) for row in found]
-
-
-def _failure(kept: str | None) -> str | None:
-    """Return why a trigger failed in one line, from the JSON that the store keeps."""
-    if kept is None:
-        return None
-    failure = json.loads(kept)
-    return f"{failure['kind']}: {failure['message']}"
 
 
 def stream_list(connection: Connection) -> list[StreamStatus]:

@@ -41,6 +41,7 @@ jobs = Table(
     Column("queues", Text, nullable=False, server_default='["default"]'),
     Column("log_url", Text),  # where its logs are served while it lives
     Column("version", Text),  # of the program that it runs
+    Column("blocked", Text),  # what blocks its runner just now, as its last heartbeat said
     Index(None, "state"),
 )
 
@@ -63,7 +64,7 @@ triggers = Table(
     Column("stream", Text),
     Column("queue", Text, nullable=False),
     Column("state", Text, nullable=False),  # waiting | running | failed (starts again at retry_at) | parked (does not) | removed
-    Column("failure", Text),
+    Column("failure", Text),  # the last one, also when it runs again
     Column("failures", BigInteger, nullable=False),
     Column("fired", BigInteger, nullable=False),
     Column("rejected", BigInteger, nullable=False),

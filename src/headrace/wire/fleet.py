@@ -20,7 +20,7 @@ class WantJob(Wire):
 
 
 class TriggerDetail(TriggerStatus):
-    """GET /api/v1/triggers/{id}: one trigger with all that is known of its last failure, and when it starts again."""
+    """GET /api/v1/triggers/{id}: one trigger with its last failure, when it starts again, and where it blocks its triggerer just now."""
 
     project: str
     classpath: str
@@ -28,5 +28,5 @@ class TriggerDetail(TriggerStatus):
     failures: int
     max_restarts: int | None
     retry_at: Timestamp | None
-    failed: Timestamp | None = None
     traceback: list[str] = []
+    stack: list[str] = []

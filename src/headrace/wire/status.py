@@ -5,6 +5,7 @@ from __future__ import annotations
 from headrace.wire.dead_letters import DeadLetterState
 from headrace.wire.deferred import TaskRun
 from headrace.wire.events import DeadLetterKind
+from headrace.wire.jobs import Blocked
 from headrace.wire.model import Timestamp, Wire
 from headrace.wire.runs import RunReport
 from headrace.wire.streams import StreamReport
@@ -21,7 +22,7 @@ class JobStatus(Wire):
     """One running or lately ended process. `state` is `running`, `silent` (no heartbeat of late), `lost`, `succeeded` or `failed`.
 
     `wanted` is what its next heartbeat is told: to run, drain or stop. `capacity` is how many triggers it takes, of the `queues` it serves,
-    and `held` how many it has.
+    and `held` how many it has. `blocked` is what blocks its triggers just now.
     """
 
     id: int
@@ -36,14 +37,16 @@ class JobStatus(Wire):
     capacity: int | None = None
     queues: list[str] = []
     held: int = 0
+    blocked: Blocked | None = None
 
 
 class TriggerStatus(Wire):
-    """One registered trigger, whether a job holds it, and why it failed if it did.
+    """One registered trigger, whether a job holds it, and why it last failed if it did.
 
     `state` is `waiting`, `running`, `failed` (it starts again by itself) or `parked` (it does not, until somebody resumes it).
     `backlog` is how many raw events are kept for it now, `spilled` how many ever were; `restarts` how often it has failed in a row.
-    `unserved` says why nobody runs it, where no triggerer serves its queue or none has room.
+    `failed` says when it last failed with `failure`, `since` since when it runs, and `blocking` for how many seconds it has blocked all
+    others of its triggerer. `unserved` says why nobody runs it, where no triggerer serves its queue or none has room.
     """
 
     id: int
@@ -60,6 +63,9 @@ class TriggerStatus(Wire):
     priority: int = 0
     restarts: int = 0
     unserved: str | None = None
+    failed: Timestamp | None = None
+    since: Timestamp | None = None
+    blocking: float | None = None
 
 
 class StreamStatus(StreamReport):

@@ -92,6 +92,7 @@ function table(section, items, keyOf, cellsOf, { labels = 0, total = items.lengt
 
 // ---- levels: what deserves a colour, and what deserves a line in the verdict
 
+const LATELY = 900; // seconds for which a failure that is over is still told
 const LEVELS = {
   good: ["running", "succeeded", "polling"],
   warn: ["starting", "waiting", "ending", "ended", "stopped"],
@@ -106,9 +107,11 @@ function findings(status) {
   if (status.triggers.length && !running("triggerer")) bad("No triggerer is running, so nothing is read: start one with headrace triggerer.", "processes");
   if (status.pipelines.length && !running("pipeline")) warn("No pipeline process is running, so events wait in the log: start one with headrace pipeline.", "processes");
   for (const job of status.jobs) if (job.state === "silent") bad(`The ${job.kind} on ${job.hostname} (job ${job.id}) stopped answering ${ago(job.last_heartbeat)}.`, "processes");
+  for (const job of status.jobs) if (job.blocked) warn(blockedWords(job), "blocked");
   for (const trigger of status.triggers) if (trigger.state === "failed") bad(`Trigger ${trigger.name} failed: ${trigger.failure ?? "no reason given"}`, "triggers");
   for (const trigger of status.triggers) if (trigger.state === "parked") bad(`Trigger ${trigger.name} failed too often and is parked: ${trigger.failure ?? "no reason given"} Start it again with headrace triggers resume ${trigger.name}`, "triggers");
-  for (const trigger of status.triggers) if (trigger.unserved) bad(`Nobody runs trigger ${trigger.name}: ${trigger.unserved}.`, "triggers");
+  for (const trigger of status.triggers) if (trigger.state === "running" && trigger.failed && between(trigger.failed, now()) < LATELY) warn(`Trigger ${trigger.name} failed ${ago(trigger.failed)} and runs again: ${trigger.failure}`, "triggers");
+  for (const trigger of status.triggers) if (trigger.unserved && running("triggerer")) bad(`Nobody runs trigger ${trigger.name}: ${trigger.unserved}.`, "triggers");
   for (const stream of status.streams) {
     if (levelOf(stream.state) === "bad") bad(`Stream ${stream.stream} is ${stream.state}.`, "streams");
     const stuck = stream.lanes.filter((lane) => lane.error);
@@ -126,6 +129,28 @@ function findings(status) {
   if (status.totals.cycles) warn(`${plural(status.totals.cycles, "event")} in a cycle: they follow one another, so no order is right.`, "ordering");
   if (status.dead_letters) warn(`${plural(status.dead_letters, "dead letter")}: raw events that were given up on. Redrive or discard them with headrace dead-letters.`, "dead-letters");
   return found.sort((one, other) => (one.level === "bad" ? 0 : 1) - (other.level === "bad" ? 0 : 1));
+}
+
+function blockedWords(job) {
+  const { trigger, seconds } = job.blocked;
+  return `${trigger === null ? "Something" : `Trigger ${trigger}`} blocks the triggerer on ${job.hostname} (job ${job.id}) for ${duration(seconds)}: no other trigger runs there meanwhile.`;
+}
+
+function blockedCard() {
+  const card = element("article", "banner warn", element("p", ""), element("details", "", element("summary", "", "Where it is"), element("pre", "")));
+  card.append(element("p", "muted", "Use await there, or asyncio.to_thread for what cannot wait."));
+  return card;
+}
+
+function drawBlocked(jobs) {
+  const blocked = jobs.filter((job) => job.blocked);
+  byId("blocked").hidden = blocked.length === 0;
+  arrange(byId("blocked"), blocked, (job) => job.id, blockedCard, (card, job) => {
+    card.querySelector("p").textContent = blockedWords(job);
+    const stack = job.blocked.stack.join("\n");
+    card.querySelector("details").hidden = !stack;
+    if (card.querySelector("pre").textContent !== stack) card.querySelector("pre").textContent = stack;
+  });
 }
 
 const firstLine = (words) => (words ? words.trim().split("\n")[0] : null);
@@ -224,10 +249,19 @@ function runError(run) {
   return opens(firstLine(run.error), () => show(`Run of ${run.pipeline}`, { Run: run.run_id, Scope: run.scope, Batch: run.batch, Attempt: run.attempt, Started: moment(run.started) }, { Error: run.error }), "hot", "clamp");
 }
 
+function lastFailure(trigger) { // it stays on show when the trigger runs again, but alarms nobody then
+  if (!trigger.failure) return text("", "");
+  const again = trigger.state === "running";
+  return cell(again ? "muted" : "", [trigger.failure, trigger.failed, again], () => {
+    const since = again && trigger.since ? [", running since ", timeElement(trigger.since)] : [];
+    return [element("span", "", "failed ", timeElement(trigger.failed), ...since), withTitle(element("div", "clamp", trigger.failure), trigger.failure)];
+  });
+}
+
 function drawTables(status, jobs) {
   const holder = (id) => (id === null ? "nobody" : `job ${id}${jobs.has(id) ? ` on ${jobs.get(id).hostname}` : ""}`);
   table("triggers", status.triggers, (trigger) => trigger.id, (trigger) => [logOf(trigger.name, `trigger ${trigger.name}`, `triggers/${trigger.id}`), badge(trigger.state, levelOf(trigger.state)), num(trigger.fired), num(trigger.rejected, "warm"),
-    mono(trigger.stream ?? "polls alone"), text(holder(trigger.job_id), "fit"), long(trigger.failure)]);
+    mono(trigger.stream ?? "polls alone"), text(holder(trigger.job_id), "fit"), lastFailure(trigger)]);
   const known = new Map(status.triggers.map((trigger) => [trigger.id, trigger]));
   table("backlog", status.backlogs, (kept) => kept.trigger_id, (kept) => [text(kept.trigger), num(kept.depth, "busy"), time(kept.oldest),
     badge(known.get(kept.trigger_id)?.state ?? "removed", levelOf(known.get(kept.trigger_id)?.state ?? "removed")), num(known.get(kept.trigger_id)?.spilled ?? null), mono(kept.stream)]);
@@ -241,7 +275,7 @@ function drawTables(status, jobs) {
     time(run.timeout), mono(run.run_id), num(run.attempt), long(firstLine(run.error))]);
   table("events", status.recent, (event) => event.seq, (event) => [opens(number(event.seq), () => openEvent(event.seq)), time(event.received), mono(event.type), mono(event.subject), mono(event.id),
     follows(event), text(few(event.triggers))], { total: status.events.total });
-  table("processes", status.jobs, (job) => job.id, (job) => [num(job.id), text(job.kind, "fit"), badge(job.state, levelOf(job.state)), text(job.hostname), plain(String(job.pid)), time(job.started), time(job.last_heartbeat)]);
+  table("processes", status.jobs, (job) => job.id, (job) => [num(job.id), text(job.kind, "fit"), badge(job.blocked ? "blocked" : job.state, job.blocked ? "warn" : levelOf(job.state)), text(job.hostname), plain(String(job.pid)), time(job.started), time(job.last_heartbeat)]);
 }
 
 function follows(event) {
@@ -428,6 +462,7 @@ function drawStatus(status) {
   alive(status.now);
   const jobs = new Map(status.jobs.map((job) => [job.id, job]));
   drawVerdict(status);
+  drawBlocked(status.jobs);
   drawHeadline(status);
   drawStreams(status, jobs);
   drawTables(status, jobs);

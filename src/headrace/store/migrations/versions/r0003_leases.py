@@ -30,6 +30,7 @@ def upgrade() -> None:
     op.add_column("jobs", sa.Column("queues", sa.Text(), server_default='["default"]', nullable=False))
     op.add_column("jobs", sa.Column("log_url", sa.Text()))
     op.add_column("jobs", sa.Column("version", sa.Text()))
+    op.add_column("jobs", sa.Column("blocked", sa.Text()))
     _name_crews_by_digest()
 
 
@@ -58,7 +59,7 @@ def downgrade() -> None:
         if op.get_bind().dialect.name == "sqlite":
             crews.create_unique_constraint("uq_crews_triggers", ["triggers"])
     with op.batch_alter_table("jobs") as jobs:
-        for name in ("capacity", "queues", "log_url", "version"):
+        for name in ("capacity", "queues", "log_url", "version", "blocked"):
             jobs.drop_column(name)
     op.drop_index("ix_triggers_run_id", "triggers")
     with op.batch_alter_table("triggers") as triggers:

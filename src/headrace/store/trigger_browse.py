@@ -1,0 +1,57 @@
+"""What people are shown of triggers: how each does now, and how it last failed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, Row, select
+
+from headrace.store.balancing import unserved
+from headrace.store.tables import jobs, triggers
+from headrace.store.times import moment
+from headrace.wire.jobs import Blocked
+from headrace.wire.status import TriggerStatus
+
+_AS_THEY_ARE = [name for name in TriggerStatus.model_fields if name in triggers.c]
+
+
+def trigger_list(connection: Connection, now: int) -> list[TriggerStatus]:
+    """Return the triggers that projects declare, by name; those that task runs wait for are told with the runs."""
+    return triggers_shown(connection, now, triggers.c.run_id.is_(None))
+
+
+def triggers_shown(connection: Connection, now: int, *which: ColumnElement[bool]) -> list[TriggerStatus]:
+    """Return those of the triggers that are registered, by name; `now` is in microseconds."""
+    columns = [*(triggers.c[name] for name in _AS_THEY_ARE), triggers.c.retry_at, triggers.c.started]
+    listed = select(*columns).where(triggers.c.state != "removed", *which).order_by(triggers.c.name, triggers.c.id)
+    why = unserved(connection)
+    blocking = {block.trigger_id: block for block in blocks(connection).values()}
+    return [_shown(row, now, why.get(row.id), blocking.get(row.id)) for row in connection.execute(listed)]
+
+
+def blocks(connection: Connection) -> dict[int, Blocked]:
+    """Return what blocks the runners of jobs just now, by job."""
+    found = connection.execute(select(jobs.c.id, jobs.c.blocked).where(jobs.c.blocked.is_not(None), jobs.c.state == "running"))
+    return {row.id: Blocked.model_validate_json(row.blocked) for row in found}
+
+
+def last_failure(kept: str | None) -> dict[str, Any]:
+    """Return what is known of a trigger's last failure, from the JSON that the store keeps; nothing: it never failed."""
+    return {} if kept is None else dict(msgspec.json.decode(kept))
+
+
+def _shown(row: Row[Any], now: int, why: str | None, block: Blocked | None) -> TriggerStatus:
+    failure = last_failure(row.failure)
+    # Whoever holds it starts it again by itself when its time has come, and says so to nobody.
+    again = row.state == "failed" and row.job_id is not None and row.retry_at is not None and row.retry_at <= now
+    state = "running" if again else row.state
+    shown = {name: getattr(row, name) for name in _AS_THEY_ARE} | {
+        "state": state,
+        "failure": f"{failure['kind']}: {failure['message']}" if failure else None,
+        "failed": failure.get("at"),
+        "since": moment(row.started) if state == "running" and row.started is not None else None,
+        "blocking": None if block is None else block.seconds,
+        "unserved": why,
+    }
+    return TriggerStatus.model_validate(shown)
