@@ -25,7 +25,7 @@ class Behaving(BaseEventTrigger):
     """Fires once on each message `{"n": …}`, and misbehaves as `how` says.
 
     `stuck_at`, `gate`: at this n it waits until the file is there. `hang_at`: at this n it waits for ever, once in its life.
-    `cancel_at`: at this n it cancels itself, once.
+    `cancel_at`: at this n it cancels itself, once. `fail_after`: it fires at this n and fails then, once.
     `late`: seconds its filter sleeps before it asks for the first message. `slow_start`: seconds its constructor blocks in a triggerer.
     `fail_turns`, `return_turns`: so many of its first turns raise, or return, before they ask for a message. `pause`: [m, seconds],
     it sleeps at each n that m divides. `reject`, `poison`: [m, r], it refuses, or always fails on, each n with n % m == r. `only`:
@@ -65,6 +65,9 @@ class Behaving(BaseEventTrigger):
             await asyncio.sleep(self._how["late"])
         async for event in super().filter_shared_stream(stream):
             yield event
+            if event.payload["n"] == self._how.get("fail_after") and not self._hung:
+                self._hung = True
+                raise RuntimeError(f"{self._name} has fired, and then it fails")
 
     async def handle(self, raw: Any) -> Handled:
         n = raw.value["n"]

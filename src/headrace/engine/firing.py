@@ -137,7 +137,8 @@ class Firing:
         """Return an id for an event that has none: the same again when the same raw event is delivered again, where it has a position."""
         if origin is None or origin.position is None:
             return f"{self.running.name}/{uuid4().hex}"
-        self._index = self._index + 1 if origin == self._origin else 0
+        # Not the same place but the same delivery: what comes again, to a filter that was started again, is to get the same ids again.
+        self._index = self._index + 1 if origin is self._origin else 0
         self._origin = origin
         return f"{self.running.name}/{origin.lane}/{origin.position}/{self._index}"
 

@@ -22,7 +22,7 @@ from headrace.streams.policy import Overflow, StreamPolicy
 from headrace.streams.recorder import Recorder
 from headrace.streams.statistics import StreamStatistics
 from headrace.streams.survey import survey
-from headrace.streams.trouble import Trouble, lane_name
+from headrace.streams.trouble import Trouble
 from headrace.streams.watches import WatchSet
 from headrace.triggers.base import BaseEventTrigger, has_acks, stream_name
 from headrace.triggers.watch import WatchTrigger
@@ -226,11 +226,10 @@ class SharedStreamManager:
         return None if mailbox is None else mailbox.bind()
 
     def origin(self, *, trigger_id: int, key: Hashable) -> Origin | None:
-        """Return the place of the raw event the filter is at; None: it is at none."""
+        """Return the place of the raw event the filter is at, another object each time that it comes; None: it is at none."""
         group = self._groups.get(key)
         mailbox = None if group is None else group.mailboxes.get(trigger_id)
-        entry = None if mailbox is None else mailbox.reader.open
-        return None if entry is None else Origin(lane_name(entry.lane.key), entry.position)
+        return None if mailbox is None else mailbox.origin
 
     def confirm_persisted(self, seqs: Iterable[int]) -> None:
         """Record that these are durable; those that are unknown, late or doubled change nothing."""

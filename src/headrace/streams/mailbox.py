@@ -12,6 +12,8 @@ from headrace.core.ledger import Ledger
 from headrace.core.obligation import Reader
 from headrace.errors import StreamError
 from headrace.streams.drain import Drain
+from headrace.streams.matched import Origin
+from headrace.streams.trouble import lane_name
 from headrace.triggers.reject import current_stream
 
 log = structlog.get_logger(__name__)
@@ -47,6 +49,7 @@ class Mailbox:
         self._pulling = False
         self._waiter: asyncio.Future[None] | None = None
         self._closed: Exception | None = None
+        self._origin: Origin | None = None
 
     @property
     def reader(self) -> Reader:
@@ -62,6 +65,16 @@ class Mailbox:
     def is_closed(self) -> bool:
         """Whether the filter gets no more."""
         return self._closed is not None
+
+    @property
+    def origin(self) -> Origin | None:
+        """The place of the raw event the filter is at: one object for each time that it comes to the filter. None: it is at none."""
+        entry = self._reader.open
+        if entry is None:
+            return None
+        if self._origin is None:
+            self._origin = Origin(lane_name(entry.lane.key), entry.position)
+        return self._origin
 
     def __aiter__(self) -> Mailbox:
         self._enter()
@@ -114,6 +127,7 @@ class Mailbox:
             if was_full or ledger.settling or (not was_ready and ledger.ready):
                 self._changed()
             if entry is not None:
+                self._origin = None
                 return entry.raw
             self._pulling = True
             try:

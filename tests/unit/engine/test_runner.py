@@ -169,6 +169,14 @@ async def test_a_filter_that_hangs_is_failed_and_started_again(upstream: Memory,
     assert (1, "AckTimeout") in api.failed
 
 
+async def test_a_filter_that_fails_after_it_fired_fires_the_same_event_again(upstream: Memory, waits: list[int]) -> None:
+    api = Api()
+    async with running(api, workload(1, upstream, {"fail_after": 7})):
+        await until(lambda: len(set(api.fired(1))) == 40)
+    assert api.failed == [(1, "RuntimeError")]
+    assert api.fired(1) == list(range(40))
+
+
 async def test_a_filter_that_cancels_itself_is_started_again(upstream: Memory, waits: list[int]) -> None:
     api = Api()
     async with running(api, workload(1, upstream, {"cancel_at": 7}), workload(2, upstream)):
