@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,7 @@ def test_a_runner_that_is_killed_is_followed_by_another(tmp_path: Path) -> None:
             oracle.fired("a", count - 150)
             runner = runner_of(triggerer)
             os.kill(runner, signal.SIGKILL)
-            until(lambda runner=runner: is_gone(runner), "the runner is gone")
+            until(partial(is_gone, runner), "the runner is gone")
         expected = {"a": range(600), "even": range(0, 600, 2)}
         oracle.settled(expected)
         oracle.judge(expected)

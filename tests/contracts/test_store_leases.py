@@ -185,7 +185,7 @@ def test_a_job_takes_only_what_its_queues_name_and_what_nobody_serves_is_shown(s
 
     def why() -> dict[str, str | None]:
         with store.reading() as connection:
-            return {one.name: one.unserved for one in overview(connection, store.now()).triggers}
+            return {one.name: one.unserved for one in overview(connection, store.now(), store.liveness).triggers}
 
     assert why() == {"one": None, "two": "no triggerer serves queue gpu"}
     second = join(store)
@@ -202,7 +202,7 @@ def test_higher_priorities_are_claimed_first_and_no_room_is_shown(store: Store) 
     first = join(store)
     assert runs(load(store, first, capacity=2)) == {1, 3}
     with store.reading() as connection:
-        shown = {one.name: one.unserved for one in overview(connection, store.now()).triggers}
+        shown = {one.name: one.unserved for one in overview(connection, store.now(), store.liveness).triggers}
     assert shown["two"] == "no triggerer of queue default has room"
 
 
