@@ -20,6 +20,7 @@ from headrace.pipeline.failures import summary
 from headrace.pipeline.java import find_java
 
 HEAP: Final = "640m"
+LONG_HEAP: Final = "1g"
 
 _JVM: Final = (
     # One compiler tier and one collector thread: starts in half the time and stays small.
@@ -31,6 +32,8 @@ _JVM: Final = (
     "-Xshare:auto",
     "-Duser.timezone=UTC",
 )
+
+_LONG_JVM: Final = tuple(option for option in _JVM if not option.startswith(("-XX:TieredStopAtLevel", "-XX:ReservedCodeCacheSize")))
 
 _LOGGING: Final = """\
 status = error
@@ -52,7 +55,6 @@ rootLogger.appenderRef.file.ref = file
 _CONF: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.memory": HEAP,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
@@ -75,8 +77,10 @@ _LOCAL_CHECKPOINTS: Final = "org.apache.spark.sql.execution.streaming.checkpoint
 
 
 @contextmanager
-def open_session(app: str, *, master: str, work: Path) -> Iterator[SparkSession]:
+def open_session(app: str, *, master: str, work: Path, long_lived: bool = False) -> Iterator[SparkSession]:
     """Give a session whose logs, scratch files and generated Java home are under `work`; it is stopped at the end.
+
+    `long_lived`: what it will do is long enough for the JVM to compile it well, and needs more memory than a stream of small batches.
 
     Raises:
         JavaError: No Java 17 or newer.
@@ -87,7 +91,7 @@ def open_session(app: str, *, master: str, work: Path) -> Iterator[SparkSession]
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)  # it would tell of a failed batch a second time, at length
     builder = SparkSession.Builder().appName(app).master(master)
-    for name, value in _configuration(master, work).items():
+    for name, value in _configuration(master, work, long_lived=long_lived).items():
         builder = builder.config(name, value)
     spark = _started(builder, work)
     try:
@@ -115,12 +119,13 @@ def cores_of(master: str) -> int:
     return int(local[1] or 1)
 
 
-def _configuration(master: str, work: Path) -> dict[str, str]:
+def _configuration(master: str, work: Path, *, long_lived: bool) -> dict[str, str]:
     cores = str(cores_of(master))
     log4j = work / "log4j2.properties"
     log4j.write_text(_LOGGING.format(log=work / "spark.log"))
     return {
         **_CONF,
+        "spark.driver.memory": LONG_HEAP if long_lived else HEAP,
         # Fixed in the checkpoint with the first batch. At Spark's default of 200 a batch takes 20 seconds.
         "spark.sql.shuffle.partitions": cores,
         "spark.default.parallelism": cores,
@@ -128,5 +133,7 @@ def _configuration(master: str, work: Path) -> dict[str, str]:
         "spark.sql.streaming.checkpointFileManagerClass": _LOCAL_CHECKPOINTS,
         "spark.local.dir": str(work / "scratch"),
         "spark.sql.warehouse.dir": str(work / "warehouse"),
-        "spark.driver.extraJavaOptions": " ".join([*_JVM, f"-Dlog4j2.configurationFile={log4j.absolute().as_uri()}"]),
+        "spark.driver.extraJavaOptions": " ".join(
+            [*(_LONG_JVM if long_lived else _JVM), f"-Dlog4j2.configurationFile={log4j.absolute().as_uri()}"]
+        ),
     }

@@ -82,7 +82,7 @@ def run_replay(options: ReplayOptions, project: Project | None, progress: Progre
     files_of(options.paths)
     if project is not None:
         ship_project(project)
-    opened = nullcontext(spark) if spark else open_session("replay", master=options.master, work=options.work / "spark")
+    opened = nullcontext(spark) if spark else open_session("replay", master=options.master, work=options.work / "spark", long_lived=True)
     with opened as session, _telling_spark_errors():
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", ARROW_ROWS)
         with _history(session, options) as (history, names):

@@ -1,0 +1,87 @@
+"""The kernel alone, on one core: events a second by processor time, for shapes that are hard to order. Prints JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from time import process_time
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.pipeline.forest import Rows
+from headrace.pipeline.kernel import Kernel
+from headrace.pipeline.key_index import column_of
+
+SEED: Final = 1
+MILLION: Final = 1_000_000
+
+
+def shapes() -> dict[str, tuple[Rows, Rows]]:
+    """Return by name: the events in order of arrival, and whom each event follows (-1: nobody)."""
+    random = np.random.default_rng(SEED)
+    events, chain = np.arange(MILLION), np.arange(100_000)
+    tens = np.where(events % 10 == 0, -1, events - 1)
+    fans = np.where(events % 10_000 == 9_999, -1, events // 10_000 * 10_000 + 9_999)
+    return {
+        "1,000,000 in chains of 10, shuffled together": (random.permutation(events), tens),
+        "a reversed chain of 100,000": (chain[::-1].copy(), chain - 1),
+        "a reversed chain of 1,000,000": (events[::-1].copy(), events - 1),
+        "1,000,000 followers of 100 leaders that come last of their 10,000": (events, fans),
+    }
+
+
+def batch(arrivals: Rows, leaders: Rows) -> pa.Table:
+    """Return events as the log gives them, none of whose leaders was there before."""
+    keys: npt.NDArray[np.uint64] = np.random.default_rng(SEED).integers(0, 2**63, (len(arrivals), 2)).astype(np.uint64)
+    followed = leaders[arrivals]
+    return pa.table(
+        {
+            "seq": np.arange(1, len(arrivals) + 1),
+            "key": column_of(keys[arrivals]),
+            "leader_key": column_of(keys[np.maximum(followed, 0)], followed >= 0),
+            "leader_seq": np.full(len(arrivals), -1),
+            "occurred": arrivals * 1_000,
+            "id": pa.array(arrivals).cast(pa.string()),
+        }
+    )
+
+
+def measure(rounds: int = 3) -> dict[str, Any]:
+    """Return for each shape the best of some rounds: in one batch, and in ten with what waits as durable state between them."""
+    answer: dict[str, Any] = {"goal": MILLION, "load": os.getloadavg()[0]}
+    for name, (arrivals, leaders) in shapes().items():
+        events = batch(arrivals, leaders)
+        answer[name] = {
+            "one batch": round(len(arrivals) / min(_one(events) for _ in range(rounds))),
+            "ten batches, restored each time": round(len(arrivals) / min(_ten(events) for _ in range(rounds))),
+        }
+    return answer
+
+
+def _one(events: pa.Table) -> float:
+    begun = process_time()
+    released = len(Kernel(lookback=1).step(events, 0).seqs)
+    took = process_time() - begun
+    assert released == events.num_rows
+    return took
+
+
+def _ten(events: pa.Table) -> float:
+    size = -(-events.num_rows // 10)
+    begun = process_time()
+    state = Kernel(lookback=1).snapshot()
+    released = 0
+    for start in range(0, events.num_rows, size):
+        kernel = Kernel.restore(state, lookback=1)
+        released += len(kernel.step(events.slice(start, size), 0).seqs)
+        state = kernel.snapshot()
+    took = process_time() - begun
+    assert released == events.num_rows
+    return took
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(), indent=2))
