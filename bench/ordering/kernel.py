@@ -34,15 +34,19 @@ def shapes() -> dict[str, tuple[Rows, Rows]]:
 
 
 def batch(arrivals: Rows, leaders: Rows) -> pa.Table:
-    """Return events as the log gives them, none of whose leaders was there before."""
+    """Return events as the log stamps them."""
     keys: npt.NDArray[np.uint64] = np.random.default_rng(SEED).integers(0, 2**63, (len(arrivals), 2)).astype(np.uint64)
     followed = leaders[arrivals]
+    seqs = np.arange(1, len(arrivals) + 1)
+    seq_of = np.empty(len(arrivals), dtype=np.int64)
+    seq_of[arrivals] = seqs
+    leader_seqs = np.where(followed >= 0, seq_of[np.maximum(followed, 0)], -1)
     return pa.table(
         {
-            "seq": np.arange(1, len(arrivals) + 1),
+            "seq": seqs,
             "key": column_of(keys[arrivals]),
             "leader_key": column_of(keys[np.maximum(followed, 0)], followed >= 0),
-            "leader_seq": np.full(len(arrivals), -1),
+            "leader_seq": np.where(leader_seqs < seqs, leader_seqs, -1),
             "occurred": arrivals * 1_000,
             "id": pa.array(arrivals).cast(pa.string()),
         }
