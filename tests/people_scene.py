@@ -172,7 +172,7 @@ class Scene:
     async def fail(self, watch: str, message: str, *, times: int = 6) -> None:
         """Report that a trigger failed, so often that it does not start again before the test has looked."""
         trigger = self.triggers[watch]
-        failure = TriggerFailure(epoch=self.epochs[trigger], kind="ConnectionError", message=message)
+        failure = TriggerFailure(epoch=self.epochs[trigger], type="ConnectionError", message=message)
         for _ in range(times):
             await self.triggerer.failure(trigger, failure)
 

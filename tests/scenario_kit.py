@@ -170,13 +170,15 @@ class Trigger:
     match: dict[str, Any] | None = None
     how: dict[str, Any] | None = None
     tag: str = ""
+    max_restarts: int | None = None
 
     def text(self, upstream: Upstream) -> str:
         classpath, kwargs = upstream.serialize()
         if self.declared:
             return f"project.watch({self.name!r}, load_upstream({classpath!r}, {kwargs!r}), match={self.match!r})"
         described = {"classpath": classpath, "kwargs": kwargs}
-        return f"project.trigger({self.name!r}, Behaving(name={self.name!r}, upstream={described!r}, tag={self.tag!r}, how={self.how!r}))"
+        behaving = f"Behaving(name={self.name!r}, upstream={described!r}, tag={self.tag!r}, how={self.how!r})"
+        return f"project.trigger({self.name!r}, {behaving}, max_restarts={self.max_restarts!r})"
 
 
 def project_text(upstream: Upstream, triggers: Iterable[Trigger]) -> str:

@@ -31,7 +31,8 @@ class Behaving(BaseEventTrigger):
     it sleeps at each n that m divides. `reject`, `poison`: [m, r], it refuses, or always fails on, each n with n % m == r. `only`:
     [m, r], it skips all other n. `pids`: a folder in which it leaves a file named for each process that it runs in.
     `block_at`, `block`: at this n it holds up its process; `block` is how many seconds it sleeps, or `regex` (for ever, in C), `segfault`
-    or `exit`. `once`: a file that it leaves before; where that is, it does not. `strange_at`: at this n it fires what is no JSON.
+    or `exit`. `once`: a file that it leaves before; where that is, it does not. `until`: a file; it does each time until that is there.
+    `strange_at`: at this n it fires what is no JSON.
     """
 
     def __init__(self, *, name: str, upstream: Mapping[str, Any], tag: str = "", how: Mapping[str, Any] | None = None) -> None:
@@ -90,8 +91,9 @@ class Behaving(BaseEventTrigger):
         if n == how.get("cancel_at") and not self._hung:
             self._hung = True
             raise asyncio.CancelledError
-        if n == how.get("block_at") and not Path(how["once"]).exists():
-            Path(how["once"]).touch()
+        if n == how.get("block_at") and not Path(how.get("once") or how["until"]).exists():
+            if "once" in how:
+                Path(how["once"]).touch()
             _block(how["block"])
         if n == how.get("stuck_at"):
             while not Path(how["gate"]).exists():

@@ -72,6 +72,31 @@ def test_a_trigger_that_stays_stuck_is_ended_with_its_runner_and_all_go_on(tmp_p
         assert deployment.rows("SELECT name FROM triggers WHERE failures > 0") == [("blocks",)]
 
 
+def test_a_trigger_that_blocks_every_time_is_parked_with_its_stack_and_the_others_go_on(tmp_path: Path) -> None:
+    mended = tmp_path / "mended"
+    always = Trigger("blocks", how={"block_at": 50, "block": 600, "until": str(mended)}, max_restarts=1)
+    with Deployment(tmp_path, stuck_timeout=1.5) as deployment, Feed(tmp_path / "q") as feed:
+        triggerer = deployment.triggerer(deployment.project(project_text(feed.queue, [*TRIGGERS, always])))
+        oracle = Oracle(deployment, feed)
+        numbers = feed.send(300)
+        until(lambda: "blocks its triggerer for" in deployment.cli("status").stdout, "people are told who blocks")
+        until(lambda: deployment.rows("SELECT state FROM triggers WHERE name = 'blocks'") == [("parked",)], "it is parked")
+        others = {"a": numbers, "even": range(0, 300, 2)}
+        until(lambda: all(oracle.counts()[name] >= len(wanted) for name, wanted in others.items()), "the others have fired on all")
+        oracle.advanced()
+        told = deployment.cli("triggers", "show", "blocks").stdout
+        assert "Blocked: The runner's loop was blocked" in told
+        assert "in _block" in told
+        assert "parked" in told
+        assert deployment.rows("SELECT name, failures FROM triggers WHERE failures > 0") == [("blocks", 2)]
+        mended.touch()
+        assert deployment.cli("triggers", "resume", "blocks").returncode == 0
+        expected = others | {"blocks": numbers}
+        oracle.settled(expected)
+        oracle.judge(expected)
+        assert triggerer.popen.poll() is None
+
+
 @pytest.mark.parametrize("crash", ["segfault", "exit"])
 def test_a_trigger_that_ends_its_process_is_named_and_all_go_on(tmp_path: Path, crash: str) -> None:
     with Deployment(tmp_path) as deployment, Feed(tmp_path / "q") as feed:

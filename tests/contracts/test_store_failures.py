@@ -52,9 +52,15 @@ def declare(owner: Holder, *, streams: tuple[str | None, ...] = ("folder", "fold
     owner.store.projects.declare(owner.job_id, "flights", DeclareProject(triggers=made, pipelines=[]))
 
 
-def fail(owner: Holder, trigger_id: int = 1, *, number: int = 0, upstream: bool = False) -> FailureRecorded:
+def fail(owner: Holder, trigger_id: int = 1, *, number: int = 0, upstream: bool = False, blocked: float = 0.0) -> FailureRecorded:
     failure = TriggerFailure(
-        epoch=owner.epochs[trigger_id], number=number, upstream=upstream, kind="ValueError", message="no", traceback=["line 1", "line 2"]
+        epoch=owner.epochs[trigger_id],
+        number=number,
+        upstream=upstream,
+        blocked=blocked,
+        type="ValueError",
+        message="no",
+        traceback=["line 1", "line 2"],
     )
     return owner.store.triggers.failure(owner.job_id, trigger_id, failure)
 
@@ -89,6 +95,22 @@ def test_a_long_life_begins_the_count_anew(owner: Holder, clock: TurnedClock) ->
         assert fail(owner).restarts == 1
         assert shown(owner).state == "failed"
         clock.turn(62)
+
+
+def test_time_spent_blocking_or_waiting_is_no_life(owner: Holder, clock: TurnedClock) -> None:
+    counted = []
+    for _ in range(3):
+        clock.turn(70)
+        counted.append(fail(owner, blocked=65).restarts)
+    assert counted == [1, 2, 3]
+    assert shown(owner).state == "parked"
+    declare(owner, max_restarts=9, depth=1)
+    owner.load()
+    waits = [fail(owner).retry_in for _ in range(7)]
+    owner.store.triggers.cleanup(owner.job_id, CleanupTriggers(trigger_ids=[1, 2]))
+    owner.load()
+    clock.turn(waits[-1] + 20)
+    assert fail(owner).restarts == 8, "it waited longer than a long life, but lived for 20 s"
 
 
 def test_the_same_failure_again_is_answered_as_before_and_not_counted(owner: Holder) -> None:

@@ -205,7 +205,7 @@ def test_workloads_are_given_for_leases_held_only(store: Store) -> None:
 
 def test_a_failure_is_kept_until_the_trigger_fires_or_is_claimed_anew(store: Store) -> None:
     owner = holder(store, "first")
-    failure = TriggerFailure(epoch=1, kind="ValueError", message="no", traceback=["line"])
+    failure = TriggerFailure(epoch=1, type="ValueError", message="no", traceback=["line"])
     store.triggers.failure(owner.job_id, 1, failure)
     with store.reading() as connection:
         row = connection.execute(select(triggers)).one()
@@ -218,7 +218,7 @@ def test_a_failure_is_kept_until_the_trigger_fires_or_is_claimed_anew(store: Sto
 def test_a_failure_at_a_stale_epoch_is_fenced(store: Store) -> None:
     owner = holder(store, "first")
     with pytest.raises(Fenced):
-        store.triggers.failure(owner.job_id, 1, TriggerFailure(epoch=0, kind="ValueError", message="no"))
+        store.triggers.failure(owner.job_id, 1, TriggerFailure(epoch=0, type="ValueError", message="no"))
     assert trigger_states(store) == {"first": "running"}
 
 

@@ -347,7 +347,7 @@ def test_a_run_whose_trigger_is_parked_fails_with_its_cause(store: Store) -> Non
     _, owner = deferred(store)
     (trigger,) = owner.epochs
     for number in range(1, 50):
-        failure = TriggerFailure(epoch=owner.epochs[trigger], number=number, kind="OSError", message="the service is gone")
+        failure = TriggerFailure(epoch=owner.epochs[trigger], number=number, type="OSError", message="the service is gone")
         if store.triggers.failure(owner.job_id, trigger, failure).verdict == "parked":
             break
         assert the_state(store) == "deferred"

@@ -40,7 +40,7 @@ def told(result: Result) -> str:
 
 
 def parked(owner: Holder) -> None:
-    failure = TriggerFailure(epoch=owner.epochs[1], kind="ValueError", message="no [route]", traceback=["  File 'x.py', line 1"])
+    failure = TriggerFailure(epoch=owner.epochs[1], type="ValueError", message="no [route]", traceback=["  File 'x.py', line 1"])
     while owner.store.triggers.failure(owner.job_id, 1, failure).verdict != "parked":
         pass
 
@@ -57,7 +57,7 @@ async def test_a_hand_over_over_http(api: Api) -> None:
         assert (await second.load(10, ["default"])).leases == []
         await first.cleanup(given, dict.fromkeys(given, 1))
         assert [lease.trigger_id for lease in (await second.load(10, ["default"])).leases] == given
-        verdict = await second.failure(given[0], TriggerFailure(epoch=2, number=1, kind="ValueError", message="no"))
+        verdict = await second.failure(given[0], TriggerFailure(epoch=2, number=1, type="ValueError", message="no"))
         assert (verdict.verdict, verdict.restarts) == ("restart", 1)
     shown = TriggererList.model_validate_json(api.ask("GET", "/api/v1/triggerers").content).triggerers
     assert [(one.id, one.held, one.capacity, one.version, one.queues) for one in shown] == [

@@ -147,8 +147,8 @@ HUGE = 10**40
         ("/execution/triggers/load", {"capacity": HUGE}),
         ("/execution/triggers/workloads", {"trigger_ids": [HUGE]}),
         ("/execution/triggers/cleanup", {"trigger_ids": [HUGE]}),
-        (f"/execution/triggers/{HUGE}/failure", {"epoch": HUGE, "kind": "a", "message": "b\0"}),
-        ("/execution/triggers/1/failure", {"epoch": HUGE, "kind": "a", "message": "b"}),
+        (f"/execution/triggers/{HUGE}/failure", {"epoch": HUGE, "type": "a", "message": "b\0"}),
+        ("/execution/triggers/1/failure", {"epoch": HUGE, "type": "a", "message": "b"}),
         (f"/execution/triggers/{HUGE}/backlog/settle", {"epoch": 1, "settled": [{"number": 1, "answer": "fired"}]}),
         ("/execution/triggers/1/backlog/settle", {"epoch": 1, "settled": [{"number": HUGE, "answer": "fired"}]}),
         (

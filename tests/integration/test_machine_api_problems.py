@@ -119,7 +119,7 @@ def test_a_job_that_ended_is_fenced(api: Api) -> None:
         ("/execution/triggers/events", b'{"epochs": {}, "events": [{"id": ""}]}', "events.0.id"),
         ("/execution/triggers/events", b"{", "JSON"),
         ("/execution/triggers/events", b"", "JSON"),
-        ("/execution/triggers/x/failure", b'{"epoch": 1, "kind": "a", "message": "b"}', "trigger_id"),
+        ("/execution/triggers/x/failure", b'{"epoch": 1, "type": "a", "message": "b"}', "trigger_id"),
     ],
 )
 def test_what_is_not_valid_is_told_in_words(api: Api, path: str, content: bytes, names: str) -> None:

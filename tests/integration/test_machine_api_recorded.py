@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from headrace.api.versions import SPOKEN
-from headrace.wire.model import API_VERSION, VERSION_HEADER
+from headrace.wire.model import API_VERSION, FIRST_API_VERSION, VERSION_HEADER
+from headrace.wire.triggers import LoadTriggers
 from machine_kit import KEY, serving
+from store_kit import declaration, registration
 
 RECORDED = Path(__file__).parent / "recorded"
+FIRST = {VERSION_HEADER: FIRST_API_VERSION}
 MAPS = {"backlogs", "triggers", "kwargs", "epochs"}
 """Objects whose keys are data."""
 
@@ -51,6 +54,18 @@ def test_an_older_client_lives_its_whole_life(version: str, tmp_path: Path) -> N
             if expected["body"] is not None:
                 assert essence({"status": response.status_code, "body": response.json()}) == essence(expected), where
         assert api.store.log.head().head == 3
+
+
+def test_what_the_first_version_called_a_kind_is_kept_as_the_type(tmp_path: Path) -> None:
+    with serving(tmp_path) as api:
+        job = registration().model_dump(include={"registration_id", "kind", "hostname", "pid", "project"})
+        token = api.ask("POST", "/execution/jobs", json=job, headers=FIRST).json()["token"]
+        api.store.projects.declare(1, "flights", declaration("one"))
+        epoch = api.store.triggers.load(1, LoadTriggers(capacity=1)).leases[0].epoch
+        failed = {"epoch": epoch, "kind": "ValueError", "message": "no"}
+        assert api.ask("POST", "/execution/triggers/1/failure", token=token, json=failed).status_code == 422
+        assert api.ask("POST", "/execution/triggers/1/failure", token=token, json=failed, headers=FIRST).status_code == 204
+        assert api.ask("GET", "/api/v1/triggers/1").json()["failure"] == "ValueError: no"
 
 
 def test_every_older_version_is_recorded() -> None:

@@ -48,7 +48,7 @@ async def test_a_triggerer_lives_works_and_ends(client: TriggererClient, api: Ap
     answer = await client.store(EventBatch(epochs=held, events=[event("a", 1, 2), event("a")], dead_letters=[letter("x", 2)]))
     assert (answer.events, answer.dead_letters) == (["stored", "duplicate"], ["stored"])
     assert len((await client.heartbeat(Heartbeat())).leases) == 2
-    await client.failure(1, TriggerFailure(epoch=1, kind="ValueError", message="no"))
+    await client.failure(1, TriggerFailure(epoch=1, type="ValueError", message="no"))
     await client.cleanup([1])
     assert [lease.trigger_id for lease in (await client.heartbeat(Heartbeat())).leases] == [2]
     await client.complete(CompleteJob(state="succeeded"))

@@ -14,7 +14,7 @@ from machine_kit import Api, serving
 from store_kit import declaration, registration
 
 SECRET = "swordfish-7"
-FAILED = {"kind": "E", "message": "m", "number": 1}
+FAILED = {"type": "E", "message": "m", "number": 1}
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from headrace.store.tables import metadata
 from headrace.store.trigger_browse import trigger_list
 from headrace.wire.jobs import Heartbeat
 from headrace.wire.streams import StreamReport
+from headrace.wire.triggers import TriggerFailure
 from store_kit import DATABASES, Holder, TurnedClock, database_url, event, holder, letter
 
 
@@ -49,6 +51,7 @@ def filled(kind: str, folder: Path) -> Holder:
     owner = holder(store, "first")
     owner.append(event("a"), dead_letters=[letter("x", lane="a.jsonl", position=3)])
     store.jobs.heartbeat(owner.job_id, Heartbeat(streams=[StreamReport(stream="folder", state="polling", read=5)]))
+    owner.store.triggers.failure(owner.job_id, 1, TriggerFailure(epoch=1, type="ValueError", message="no", traceback=["line"]))
     store.close()
     move(kind, folder, "r0001")
     return owner
@@ -62,6 +65,7 @@ def test_a_database_of_the_first_schema_goes_on_with_what_it_has(kind: str, tmp_
         assert compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), metadata) == []
         assert [one.state for one in dead_letter_page(connection, before=None, limit=9).dead_letters] == ["open"]
         assert [(one.fired, one.rejected, one.backlog, one.spilled) for one in trigger_list(connection, store.now())] == [(1, 1, 0, 0)]
+        assert [one.failure for one in trigger_list(connection, store.now())] == ["ValueError: no"]
     assert owner.append(event("a"), event("b")) == ["duplicate", "stored"]
     assert keep(owner, spill(4)) == ["stored"]
     record(owner, receipt(None, 4, 5, answered(1, fired=1, spilled=1, dead_lettered=1), owed=(1,)))
@@ -84,6 +88,7 @@ def test_going_back_keeps_the_log_the_letters_and_the_counters(kind: str, tmp_pa
         assert connection.exec_driver_sql("SELECT id, position FROM dead_letters").all() == [("x", 3)]
         assert connection.exec_driver_sql("SELECT read FROM stream_reports").scalars().all() == [5]
         assert connection.exec_driver_sql("SELECT fired, rejected FROM triggers").all() == [(1, 1)]
+        assert json.loads(connection.exec_driver_sql("SELECT failure FROM triggers").scalar_one())["kind"] == "ValueError"
     readers.dispose()
     writer.dispose()
 

@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cadwyn import ResponseInfo, Version, VersionBundle, VersionChange, convert_response_to_previous_version_for, endpoint, schema
+from cadwyn import (
+    RequestInfo,
+    ResponseInfo,
+    Version,
+    VersionBundle,
+    VersionChange,
+    convert_request_to_next_version_for,
+    convert_response_to_previous_version_for,
+    endpoint,
+    schema,
+)
 
 from headrace.wire.events import BatchStored, EventBatch
 from headrace.wire.jobs import Heartbeat, HeartbeatAnswer, RegisterJob
@@ -72,6 +82,7 @@ class FailuresAreJudged(VersionChange):
         schema(RunTrigger).field("run_id").didnt_exist,
         schema(TriggerFailure).field("number").didnt_exist,
         schema(TriggerFailure).field("upstream").didnt_exist,
+        schema(TriggerFailure).field("blocked").didnt_exist,
         endpoint(FAILURE, ["POST"], func_name="failure").didnt_exist,
         endpoint(FAILURE, ["POST"], func_name="failure_without_verdict").existed,
     )
@@ -81,6 +92,16 @@ class FailuresAreJudged(VersionChange):
         for workload in response.body["workloads"]:
             for unknown in ("parked", "start_after", "restarts", "trouble", "run_id"):
                 workload.pop(unknown)
+
+
+class FailuresHaveATypeAsAllElseHas(VersionChange):
+    """What a failure is, is its `type`, as it is for events and problems; it was its `kind`."""
+
+    instructions_to_migrate_to_previous_version = (schema(TriggerFailure).field("type").had(name="kind"),)
+
+    @convert_request_to_next_version_for(TriggerFailure)
+    def kind_is_type(request: RequestInfo) -> None:
+        request.body["type"] = request.body.pop("kind")
 
 
 class JobsSayMore(VersionChange):
@@ -133,6 +154,7 @@ VERSIONS = VersionBundle(
         SinglesHaveCallsOfTheirOwn,
         LeasesAreGivenBack,
         FailuresAreJudged,
+        FailuresHaveATypeAsAllElseHas,
         JobsSayMore,
         TaskRunsExist,
         SecretsAreServed,

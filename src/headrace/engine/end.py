@@ -10,11 +10,12 @@ from headrace.wire.jobs import Blocked
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """The trigger whose code ran when its runner died, or had to be ended."""
+    """The trigger whose code ran when its runner died, or had to be ended after it was `blocked` for so many seconds."""
 
     trigger_id: int
-    kind: str
+    type: str
     stack: tuple[str, ...] = ()
+    blocked: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,4 +39,4 @@ def stuck(blocked: Blocked) -> End:
     reason = f"The runner's loop was blocked for {blocked.seconds:.0f} s."
     if blocked.trigger_id is None:
         return End(reason)
-    return End(reason, culprit=Culprit(blocked.trigger_id, "Blocked", tuple(blocked.stack)))
+    return End(reason, culprit=Culprit(blocked.trigger_id, "Blocked", tuple(blocked.stack), blocked.seconds))

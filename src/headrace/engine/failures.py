@@ -35,7 +35,7 @@ class Failures:
             epoch=epoch,
             number=self._number(trigger_id, epoch),
             upstream=upstream,
-            kind=type(error).__name__,
+            type=type(error).__name__,
             message=mask(str(error)),
             traceback=[mask(line) for line in lines[-_LINES:]],
         )

@@ -134,9 +134,11 @@ class Supervisor:
 
     async def _accuse(self, tenure: Tenure, culprit: Culprit, reason: str) -> None:
         epoch = tenure.epochs.get(culprit.trigger_id, 0)
-        failure = TriggerFailure(epoch=epoch, kind=culprit.kind, message=reason, traceback=list(culprit.stack))
+        failure = TriggerFailure(epoch=epoch, type=culprit.type, message=reason, blocked=culprit.blocked, traceback=list(culprit.stack))
         verdict = await self._api.failure(culprit.trigger_id, failure)
-        self._log.error("trigger failed with its runner", trigger=culprit.trigger_id, kind=culprit.kind, verdict=verdict.verdict)
+        self._log.error(
+            "trigger failed with its runner", trigger=culprit.trigger_id, error=f"{culprit.type}: {reason}", verdict=verdict.verdict
+        )
 
 
 async def _unless(stop: asyncio.Event, work: Awaitable[T]) -> T | None:

@@ -52,7 +52,7 @@ def sweep(database: Database, connection: Connection) -> bool:
 def _parked(kept: str | None) -> str:
     """Return why a trigger will not fire, from the JSON that the store keeps of its last failure."""
     failure = msgspec.json.decode(kept) if kept else {}
-    return f"Its trigger failed for good: {failure.get('kind', 'unknown')}: {failure.get('message', '')}"
+    return f"Its trigger failed for good: {failure.get('type', 'unknown')}: {failure.get('message', '')}"
 
 
 def forget(connection: Connection) -> None:

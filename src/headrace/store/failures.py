@@ -28,7 +28,7 @@ def record(connection: Connection, job_id: int, trigger_id: int, failure: Trigge
     if _is_replay(row, failure):
         return _recorded(row.restarts, row.state == "parked", start_after(row.retry_at, now))
     limit = MAX_RESTARTS if row.max_restarts is None else row.max_restarts
-    lived = 0.0 if row.started is None else (now - row.started) / SECOND
+    lived = 0.0 if row.started is None else (now - row.started) / SECOND - failure.blocked
     verdict = after_failure(row.restarts, lived, limit, trigger_id % SPREAD / SPREAD, upstream=failure.upstream)
     kept = failure.model_dump() | {"at": rfc3339(moment(now))}
     values = {"failure": msgspec.json.encode(kept).decode(), "failures": triggers.c.failures + 1, "restarts": verdict.restarts}

@@ -14,12 +14,14 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import ColumnElement, Connection, case, func, insert, select, update
 
+from headrace.core.restarts import MOST
 from headrace.errors import Fenced
 from headrace.store.tables import meta, triggers
 from headrace.wire.jobs import Lease
 
 LEASES = "leases"
 AT_ONCE = 10_000
+WAIT = round(MOST * 1_000_000)  # microseconds
 
 _version = select(
     select(meta.c.value).where(meta.c.name == LEASES).scalar_subquery(),
@@ -64,7 +66,7 @@ def claim(connection: Connection, job_id: int, trigger_ids: Sequence[int], now: 
     """Give the job these triggers, which nobody holds, at their next epochs."""
     for part in _parts(trigger_ids):
         free = (triggers.c.id.in_(part), triggers.c.job_id.is_(None))
-        taken = update(triggers).where(*free).values(job_id=job_id, epoch=triggers.c.epoch + 1, revoked_job_id=None, started=now)
+        taken = update(triggers).where(*free).values(job_id=job_id, epoch=triggers.c.epoch + 1, revoked_job_id=None, started=_starts(now))
         connection.execute(taken.values(state=_claimed_state))
     changed(connection)
 
@@ -113,6 +115,11 @@ def require_lease(connection: Connection, job_id: int, trigger_id: int, epoch: i
     row = connection.execute(select(triggers.c.job_id, triggers.c.epoch).where(triggers.c.id == trigger_id)).one_or_none()
     if row is None or row.job_id != job_id or row.epoch != epoch:
         raise Fenced(f"Job {job_id} does not hold trigger {trigger_id} at epoch {epoch}.", status=409, problem="fenced")
+
+
+def _starts(now: int) -> ColumnElement[int]:
+    """Return when a trigger that is claimed now is to run: one that failed waits first. A clock that was set back is no longer wait."""
+    return case((triggers.c.retry_at.between(now, now + WAIT), triggers.c.retry_at), else_=now)
 
 
 def _stopped(job_id: int) -> ColumnElement[bool]:

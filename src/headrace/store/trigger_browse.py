@@ -48,7 +48,7 @@ def _shown(row: Row[Any], now: int, why: str | None, block: Blocked | None) -> T
     state = "running" if again else row.state
     shown = {name: getattr(row, name) for name in _AS_THEY_ARE} | {
         "state": state,
-        "failure": f"{failure['kind']}: {failure['message']}" if failure else None,
+        "failure": f"{failure['type']}: {failure['message']}" if failure else None,
         "failed": failure.get("at"),
         "since": moment(row.started) if state == "running" and row.started is not None else None,
         "blocking": None if block is None else block.seconds,

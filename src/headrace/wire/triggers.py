@@ -118,13 +118,15 @@ class TriggerFailure(Wire):
 
     `number` counts the failures of this trigger under this epoch, from 1: the same number again is a replay and is not counted twice
     (0: every call counts). `upstream` says that the stream failed and not the trigger: it restarts with the same waits, and is never
-    parked for it.
+    parked for it. `type` names what it raised (or `Blocked`, or `RunnerDied`). For its last `blocked` seconds it did nothing but hold up
+    its runner: they are no part of the life after which failures are counted anew.
     """
 
     epoch: int
     number: int = Field(default=0, ge=0)
     upstream: bool = False
-    kind: str
+    blocked: float = Field(default=0.0, ge=0)
+    type: str
     message: str
     traceback: list[str] = []
 

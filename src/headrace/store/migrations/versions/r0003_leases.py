@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from hashlib import blake2b
 
 import sqlalchemy as sa
@@ -31,7 +32,16 @@ def upgrade() -> None:
     op.add_column("jobs", sa.Column("log_url", sa.Text()))
     op.add_column("jobs", sa.Column("version", sa.Text()))
     op.add_column("jobs", sa.Column("blocked", sa.Text()))
+    _rename_in_failures("kind", "type")
     _name_crews_by_digest()
+
+
+def _rename_in_failures(before: str, after: str) -> None:
+    triggers = sa.table("triggers", sa.column("id"), sa.column("failure"))
+    bind = op.get_bind()
+    for row in bind.execute(sa.select(triggers.c.id, triggers.c.failure).where(triggers.c.failure.is_not(None))).all():
+        failure = {after if name == before else name: value for name, value in json.loads(row.failure).items()}
+        bind.execute(sa.update(triggers).where(triggers.c.id == row.id).values(failure=json.dumps(failure)))
 
 
 def _name_crews_by_digest() -> None:
@@ -53,6 +63,7 @@ def _name_crews_by_digest() -> None:
 
 def downgrade() -> None:
     """Take them away again. On PostgreSQL crews stay without a constraint: some may be too large for one."""
+    _rename_in_failures("type", "kind")
     with op.batch_alter_table("crews") as crews:
         crews.drop_constraint("uq_crews_digest", type_="unique")
         crews.drop_column("digest")
