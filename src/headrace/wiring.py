@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
@@ -174,14 +175,22 @@ def run_worker(settings: Settings) -> None:
 
 
 def replay(settings: Settings, options: ReplayOptions, progress: Progress, *, project: Project | None) -> ReplayReport:
-    """Order a whole history, on Spark."""
+    """Order a whole history, on Spark. Ctrl-C ends it and is raised when nothing of it is left."""
     from headrace.pipeline.java import find_java
     from headrace.pipeline.replay.run import run_replay
 
     work = settings.home.absolute() / "spark"
     _make_folder(work)
     find_java(work)
-    return run_replay(options, project, progress)
+    stop = threading.Event()
+    with ThreadPoolExecutor(1, "replay") as pool:
+        # In a thread of its own: a signal must not break off what a thread is saying to the JVM.
+        replaying = pool.submit(run_replay, options, project, progress, stop=stop)
+        try:
+            return replaying.result()
+        except KeyboardInterrupt:
+            stop.set()
+            raise
 
 
 def _logs(settings: Settings) -> Serving:

@@ -68,25 +68,38 @@ class ReplayReport:
         }
 
 
-def run_replay(options: ReplayOptions, project: Project | None, progress: Progress, spark: SparkSession | None = None) -> ReplayReport:
+class Stopped(PipelineError):
+    """The replay was stopped; it left nothing."""
+
+
+def run_replay(
+    options: ReplayOptions,
+    project: Project | None,
+    progress: Progress,
+    spark: SparkSession | None = None,
+    stop: threading.Event | None = None,
+) -> ReplayReport:
     """Replay a history. A session is made, and stopped at the end, unless one is given.
 
     Raises:
+        Stopped: `stop` was set.
         JavaError: No Java 17 or newer.
         UsageError: There is no such history, or it lacks a field that was named.
         PipelineError: Spark failed, or one of the project's pipelines did.
         ApiError: The log cannot be read.
     """
     begun = time.monotonic()
+    stop = stop or threading.Event()
+    progress = _until(stop, progress)
     check_out(options.out)
     files_of(options.paths)
     if project is not None:
         ship_project(project)
     opened = nullcontext(spark) if spark else open_session("replay", master=options.master, work=options.work / "spark", long_lived=True)
-    with opened as session, _telling_spark_errors():
+    with opened as session, _telling_spark_errors(stop):
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", ARROW_ROWS)
         with _history(session, options) as (history, names):
-            outcome = order_history(history, options.out / ORDERED, options.work, Tasks(session, progress))
+            outcome = order_history(history, options.out / ORDERED, options.work, Tasks(session, progress, stop))
         events = RawEvents(options.out / ORDERED, names)
         reports, ran = _ask_project(session, options, project, events, outcome, progress)
     return ReplayReport(options.out, time.monotonic() - begun, outcome, reports, ran)
@@ -107,6 +120,18 @@ def _ask_project(
     watches = {name: trigger for name, trigger in triggers.items() if isinstance(trigger, WatchTrigger)}
     tables = options.out.absolute() / TABLES
     return reports, PipelineReplay(spark, watches, tables, options.work).run(project.pipelines.values(), events, progress)
+
+
+def _until(stop: threading.Event, progress: Progress) -> Progress:
+    """Return what tells how far it is, and in the replay's own thread ends it once `stop` is set."""
+    own = threading.current_thread()
+
+    def tell(phase: str, done: int, total: int) -> None:
+        if stop.is_set() and threading.current_thread() is own:
+            raise Stopped
+        progress(phase, done, total)
+
+    return tell
 
 
 @contextmanager
@@ -152,8 +177,10 @@ def _log_access(log: LogAsked, work: Path) -> Iterator[LogAccess]:
 
 
 @contextmanager
-def _telling_spark_errors() -> Iterator[None]:
+def _telling_spark_errors(stop: threading.Event) -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
+        if stop.is_set():
+            raise Stopped from error
         raise PipelineError(f"The replay stopped: {summary(error)}", hint="See spark.log in the home folder; --debug shows all.") from error

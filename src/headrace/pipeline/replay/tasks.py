@@ -25,10 +25,14 @@ class Progress(Protocol):
 
 
 class Tasks:
-    """Runs phases of a replay one after the other; each answer is what the task's function returned, as JSON makes of it."""
+    """Runs phases of a replay one after the other; each answer is what the task's function returned, as JSON makes of it.
 
-    def __init__(self, spark: SparkSession, progress: Progress) -> None:
+    When `stop` is set the phase at hand is cancelled, which ends it with Spark's exception.
+    """
+
+    def __init__(self, spark: SparkSession, progress: Progress, stop: threading.Event) -> None:
         self._spark = spark
+        self._stop = stop
         self._progress = progress
 
     def each(self, phase: str, count: int, function: Callable[[int], object]) -> list[Any]:
@@ -60,6 +64,8 @@ class Tasks:
         def watch() -> None:
             tracker = context.statusTracker()
             while not over.wait(_POLL):
+                if self._stop.is_set():
+                    context.cancelJobGroup(group)
                 jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
                 stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
                 self._progress(phase, sum(stage.numCompletedTasks for stage in stages if stage), count)
@@ -69,9 +75,6 @@ class Tasks:
         watcher.start()
         try:
             yield
-        except BaseException:
-            context.cancelJobGroup(group)
-            raise
         finally:
             over.set()
             watcher.join()
