@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
@@ -48,6 +48,27 @@ class Talking(BaseEventTrigger):
         if raw.value["n"] % 2:
             logging.getLogger("odd").warning("odd %s", raw.value["n"])
         return TriggerEvent(raw.value)
+"""
+
+
+WRONG = """
+import time
+
+class Wrong(Talking):
+    def __init__(self, *, path, what):
+        super().__init__(path=path)
+        self.what = what
+
+    def serialize(self):
+        return f"{__name__}.Wrong", {"path": self.path, "what": self.what}
+
+    async def handle(self, raw):
+        event = await super().handle(raw)
+        if raw.value["n"] == 2 and self.what == "block":
+            time.sleep(600)
+        if raw.value["n"] == 2:
+            raise ValueError(raw.value)
+        return event
 """
 
 
@@ -107,6 +128,35 @@ def test_a_log_is_followed_and_outlives_its_process(tmp_path: Path) -> None:
         assert deployment.cli("logs", "trigger", "t", "--since", "2099-01-01").stdout == ""
         wrong = deployment.cli("logs", "trigger", "tt")
         assert (wrong.returncode, "Did you mean t?" in wrong.stderr) == (1, True)
+
+
+def test_a_log_says_which_raw_event_it_was_and_why_the_trigger_failed(tmp_path: Path) -> None:
+    feed_path = tmp_path / "feed.queue"
+    with Feed(feed_path, lanes=1) as feed, Deployment(tmp_path, stuck_timeout=1) as deployment:
+        (tmp_path / "talking.py").write_text(PROJECT + WRONG)
+        declared = [
+            f"project.trigger({name!r}, Wrong(path={str(feed_path)!r}, what={what!r}), max_restarts={most})"
+            for name, what, most in (("raises", "raise", 9), ("blocks", "block", 0))
+        ]
+        deployment.triggerer(deployment.project("\n".join(["from talking import *", "project = Project('p')", *declared])))
+        feed.send(3)
+
+        def lines(name: str, *events: str) -> list[dict[str, Any]]:
+            found = [deployment.cli("logs", "trigger", name, "--job", job, "--json").stdout for job in ("1", "2")]
+            return [line for text in found for line in map(json.loads, text.splitlines()) if line["event"] in events]
+
+        until(lambda: lines("blocks", "trigger failed with its runner"), "the block is told")
+        until(lambda: lines("raises", "trigger failed"), "the failure is told")
+        (seen, *_) = [line for line in lines("raises", "saw\x1b[31m") if line["n"] == 2]
+        told = lines("raises", "trigger raised", "trigger failed")
+        places = [(line["stream"], line["lane"], line["position"]) for line in [seen, *told]]
+        assert len(set(places)) == 1
+        assert seen["stream"] == f"queue:{feed_path}"
+        (raised, *_) = lines("raises", "trigger raised")
+        assert "raise ValueError(raw.value)" in raised["exception"]
+        (failed, *_) = lines("blocks", "trigger failed with its runner")
+        assert "Blocked: " in failed["error"]
+        assert "in handle" in failed["stack"]
 
 
 def _pass_on(stream: IO[str], lines: queue.Queue[str]) -> None:

@@ -89,7 +89,7 @@ def triggerer(project: Project = None, home: Home = None, api_url: ApiUrl = None
     from headrace.wiring import run_triggerer
 
     settings = read_settings(project=project, home=home, api_url=api_url, capacity=capacity, queues=queues).with_key()
-    set_up_logging(settings)
+    set_up_logging(settings, targets=[trigger_target])
     hold_lifeline()
     uvloop.run(run_triggerer(settings))
 

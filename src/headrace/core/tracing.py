@@ -18,6 +18,11 @@ def traceparent_in(value: object) -> str | None:
     return given if isinstance(given, str) and _TRACEPARENT.fullmatch(given) else None
 
 
+def trace_id_in(traceparent: str) -> str:
+    """Return the trace id (32 hex digits) of a valid `traceparent`."""
+    return traceparent.split("-")[1]
+
+
 def event_trace(source: str, id: str, trace: str | None) -> str:
     """Return the `traceparent` of an event: its own, or one made of its key, which is as long as a trace id."""
     if trace is not None:

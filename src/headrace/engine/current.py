@@ -2,17 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from headrace.core.tracing import traceparent_in
+from headrace.errors import MalformedEvent
+from headrace.triggers.raw import RawEvent
+
+
+class Place(NamedTuple):
+    """The place of a raw event and the `traceparent` that it carries; of a trigger that polls alone only the stream."""
+
+    stream: str
+    lane: str | None = None
+    position: int | None = None
+    trace: str | None = None
 
 
 class Running(NamedTuple):
-    """One trigger at work here."""
+    """One trigger at work here; `place` says what its filter is at, from any thread."""
 
     trigger_id: int
     name: str
     log_name: str
+    place: Callable[[], Place | None] | None = None
 
 
 current_trigger: Final[ContextVar[Running | None]] = ContextVar("headrace_current_trigger", default=None)
 """The trigger that the running code belongs to. Tasks and threads that it starts inherit it."""
+
+
+@contextmanager
+def speaking_for(running: Running) -> Iterator[None]:
+    """Let what is logged inside go into the log of a trigger: what is to be said of it while its own code does not run."""
+    token = current_trigger.set(running)
+    try:
+        yield
+    finally:
+        current_trigger.reset(token)
+
+
+def trace_of(raw: Any) -> str | None:
+    """Return the `traceparent` that a raw event carries, whatever its upstream makes of it; None: it carries none that is valid."""
+    try:
+        return traceparent_in(raw.value if isinstance(raw, RawEvent) else raw)
+    except MalformedEvent:
+        return None

@@ -101,7 +101,7 @@ class Execution:
     def _failed(self) -> FinishRun:
         """Return the failure that is being handled: what was raised first, then its traceback's end."""
         lines = traceback.format_exc().rstrip().splitlines()
-        structlog.get_logger(__name__).error("task failed", error=lines[-1], traceback="\n".join(lines))
+        structlog.get_logger(__name__).error("task failed", error=lines[-1], exc_info=True)
         text = "\n".join([lines[-1], *lines[-_TRACEBACK:-1]]).replace("\0", "\N{REPLACEMENT CHARACTER}")
         return FinishRun(epoch=self.claimed.epoch, state="failed", error=mask(text)[:100_000])
 

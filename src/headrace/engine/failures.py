@@ -6,6 +6,7 @@ import traceback
 
 import structlog
 
+from headrace.engine.current import Running, speaking_for
 from headrace.engine.insist import insist
 from headrace.engine.leases import Leases
 from headrace.errors import ApiError
@@ -26,10 +27,13 @@ class Failures:
         self._numbers: dict[int, tuple[int, int]] = {}
         self._log = structlog.get_logger(__name__)
 
-    async def __call__(self, trigger_id: int, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
+    async def __call__(self, running: Running, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
         """Return the verdict; `upstream`: it is not the trigger's own fault, and it is never parked for it."""
+        trigger_id = running.trigger_id
         lines = "".join(traceback.format_exception(error)).splitlines()
-        self._log.error("trigger failed", trigger=trigger_id, error=f"{type(error).__name__}: {error}")
+        shown = f"{type(error).__name__}: {error}"
+        with speaking_for(running):  # what an upstream raised is told once, of its stream
+            self._log.error("trigger failed", trigger=running.name, error=shown, exc_info=None if upstream else error)
         epoch = self._leases.epoch(trigger_id)
         failure = TriggerFailure(
             epoch=epoch,

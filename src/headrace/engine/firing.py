@@ -9,7 +9,7 @@ import msgspec
 import structlog
 
 from headrace.core.envelope import Sealed
-from headrace.engine.current import Running
+from headrace.engine.current import Place, Running, speaking_for, trace_of
 from headrace.engine.outbox import Outbox, Pending
 from headrace.engine.sealer import event_item
 from headrace.streams.backlog import Backlog
@@ -40,7 +40,7 @@ class Firing:
         run_id: str | None = None,
     ) -> None:
         self._run_id = run_id
-        self.running = running
+        self.running = running._replace(place=self._place)
         self._trigger = trigger
         self._hub = hub
         self._outbox = outbox
@@ -85,10 +85,17 @@ class Firing:
 
         Whom the stream itself has let go, it need not be told.
         """
-        attempts = 0 if self.key is None else self._hub.fault(trigger_id=self.trigger_id, key=self.key, error=error)
-        if attempts:
-            log.warning("trigger raised", trigger=self.running.name, attempts=attempts, error=f"{type(error).__name__}: {error}")
+        with speaking_for(self.still()):
+            attempts = 0 if self.key is None else self._hub.fault(trigger_id=self.trigger_id, key=self.key, error=error)
+            if attempts:
+                what = f"{type(error).__name__}: {error}"
+                log.warning("trigger raised", trigger=self.running.name, attempts=attempts, error=what, exc_info=error)
         return attempts
+
+    def still(self) -> Running:
+        """Return who runs, at the raw event that the filter is at now, also when it is at another."""
+        place = self._place()
+        return self.running._replace(place=lambda: place)
 
     async def leave(self, *, dropped: bool = False) -> None:
         """Leave the stream and let the trigger release what it holds: one that a run waits for only when it is `dropped`."""
@@ -101,11 +108,11 @@ class Firing:
         """Return the item to store. An event that cannot be JSON fails by itself, never the trigger."""
         seq = None if self.key is None else self._hub.bind_pending_event(trigger_id=self.trigger_id, key=self.key)
         origin = None if self.key is None else self._hub.origin(trigger_id=self.trigger_id, key=self.key)
-        stream = f"trigger:{self.running.name}" if self.key is None else stream_name(self.key)
+        place = self._place() or Place(f"trigger:{self.running.name}" if self.key is None else stream_name(self.key))
         name = event.id or self._name(origin)
         sealed = Sealed(
             id=name,
-            source=event.source or f"headrace:{stream}",
+            source=event.source or f"headrace:{place.stream}",
             type=event.type or "headrace.trigger",
             subject=event.subject,
             occurred=event.occurred,
@@ -114,8 +121,7 @@ class Firing:
         trigger_ids = [self.trigger_id]
         try:
             payload = msgspec.json.encode(event.payload).decode()
-            lane, position = origin or (None, None)
-            return Pending(event_item(sealed, payload, trigger_ids, stream=stream, lane=lane, position=position), seq)
+            return Pending(event_item(sealed, payload, trigger_ids, place), seq)
         except (TypeError, ValueError) as error:
             if self._run_id is not None:
                 return self._pending(RunFailed(f"What the trigger fired cannot be written as JSON: {error}"))
@@ -124,14 +130,22 @@ class Firing:
                 self._hub.mark_rejected(seq)
             reason = f"The payload cannot be written as JSON, or a field is not valid: {error}"
             letter = DeadLetterItem(
-                id=f"{stream}/{name}"[:1000],
+                id=f"{place.stream}/{name}"[:1000],
                 kind="unserialisable",
                 reason=reason,
-                stream=stream,
+                stream=place.stream,
                 raw=repr(event)[:65536],
                 triggers=trigger_ids,
             )
             return Pending(letter, seq)
+
+    def _place(self) -> Place | None:
+        """Return the place of the raw event that the filter is at."""
+        at = None if self.key is None else self._hub.at(trigger_id=self.trigger_id, key=self.key)
+        if self.key is None or at is None:
+            return None
+        origin, raw = at
+        return Place(stream_name(self.key), origin.lane, origin.position, trace_of(raw))
 
     def _name(self, origin: Origin | None) -> str:
         """Return an id for an event that has none: the same again when the same raw event is delivered again, where it has a position."""

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import structlog
 
 from headrace.engine.backoff import Backoff
-from headrace.engine.current import Running, current_trigger
+from headrace.engine.current import Running, current_trigger, speaking_for
 from headrace.engine.firing import Firing
 from headrace.engine.pulse import Marked, Pulse
 from headrace.errors import StreamEnded
@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 class Failed(Protocol):
     """Is told which trigger failed, and with what; says what comes next."""
 
-    async def __call__(self, trigger_id: int, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
+    async def __call__(self, running: Running, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
         """Return the verdict; `upstream`: it is not the trigger's own fault."""
         ...
 
@@ -110,12 +110,14 @@ class Keeper:
         await self._recover(error)
 
     async def _recover(self, error: Exception) -> None:
+        failing = self._firing.still()
         attempts = self._firing.fault(error)
         # It got past what it failed on before, or will not see it again: each raw event has attempts and waits of its own, and ends as a
         # dead letter. How often the trigger itself may fail is the api's to say.
-        verdict = await self._failed(self._running.trigger_id, error, upstream=attempts > 0)
+        verdict = await self._failed(failing, error, upstream=attempts > 0)
         if verdict.verdict == "parked":
-            log.error("trigger is parked; what is for it is kept", trigger=self._running.name, restarts=verdict.restarts)
+            with speaking_for(self._running):
+                log.error("trigger is parked; what is for it is kept", trigger=self._running.name, restarts=verdict.restarts)
             return
         await self._later(self._wait(attempts) if attempts else verdict.retry_in)
 

@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 import structlog
 
+from headrace.core.tracing import traceparent_in
 from headrace.engine.backlog import ApiBacklog
+from headrace.engine.current import Place
 from headrace.engine.outbox import Outbox, Pending
 from headrace.engine.sealer import event_item
 from headrace.errors import MissingField
@@ -77,7 +79,7 @@ class Redrive:
             sealed = trigger.envelope.seal(wanted.value, stream=key, lane=entry.lane, position=entry.position)
         except MissingField as missing:
             return self._again(trigger_id, entry, str(missing))
-        item = event_item(sealed, entry.raw, [trigger_id], stream=key, lane=entry.lane, position=entry.position)
+        item = event_item(sealed, entry.raw, [trigger_id], Place(key, entry.lane, entry.position, traceparent_in(wanted.value)))
         stored = asyncio.get_running_loop().create_future()
         self._outbox.put(Pending(item, stored=stored))
         return "fired", stored

@@ -65,6 +65,7 @@ class Runner:
         )
         self._redrive = Redrive(api, outbox, leases.epoch)
         self._watches: dict[str, dict[int, WatchTrigger]] = defaultdict(dict)
+        self._watched: dict[int, Running] = {}
         self._keys: dict[int, Hashable] = {}
         self._keepers: dict[int, Keeper] = {}
         self._loading: dict[int, asyncio.Task[None]] = {}
@@ -155,7 +156,7 @@ class Runner:
         if workload.parked:
             self._log.warning("trigger is parked: it is not started, what is for it is kept", trigger=workload.name)
             return _Made(workload)
-        running = Running(workload.trigger_id, workload.name, workload.log_name)
+        running = _running(workload)
         try:
             with self._pulse.at(workload.trigger_id):
                 trigger = load_trigger(workload)
@@ -185,6 +186,7 @@ class Runner:
         for one in made:
             if one.watch is not None:
                 self._watches[one.watch.shared_stream_key()][one.workload.trigger_id] = one.watch
+                self._watched[one.workload.trigger_id] = _running(one.workload)
         for key in watched:
             self._streams[key] = None
             self._watch(key)
@@ -202,7 +204,7 @@ class Runner:
     async def _load_again(self, workload: RunTrigger, error: Exception) -> None:
         """Report a trigger that cannot be loaded, and try again as often as the api says."""
         while True:
-            verdict = await self._failed(workload.trigger_id, error)
+            verdict = await self._failed(_running(workload), error)
             if verdict.verdict == "parked":
                 return
             await asyncio.sleep(verdict.retry_in)
@@ -218,6 +220,7 @@ class Runner:
         if key is None:
             return
         if isinstance(key, str) and self._watches[key].pop(trigger_id, None) is not None:
+            del self._watched[trigger_id]
             await self.hub.unsubscribe(trigger_id, key)
         elif key in self._keys.values():
             await self.hub.unregister(trigger_ids=[trigger_id], key=key)
@@ -243,11 +246,12 @@ class Runner:
             self.hub.watch(triggers=self._watches[key], key=key)
 
     def _ended(self, key: str, trigger_ids: Sequence[int], error: Exception) -> None:
-        self._log.error("stream ended, opening it again", stream=key, error=str(error))
+        self._log.error("stream ended, opening it again", stream=key, error=str(error), exc_info=error)
         self._reopening[key] = asyncio.create_task(self._reopen(key, tuple(trigger_ids), error), name=f"reopen {key}")
 
     async def _reopen(self, key: str, trigger_ids: Sequence[int], error: Exception) -> None:
-        verdicts = await asyncio.gather(*(self._failed(trigger_id, error, upstream=True) for trigger_id in trigger_ids))
+        failed = [self._watched[trigger_id] for trigger_id in trigger_ids if trigger_id in self._watched]
+        verdicts = await asyncio.gather(*(self._failed(one, error, upstream=True) for one in failed))
         await asyncio.sleep(max((verdict.retry_in for verdict in verdicts), default=0.0))
         del self._reopening[key]
         self._watch(key)
@@ -262,6 +266,10 @@ class _Made:
     watch: WatchTrigger | None = None
     firing: Firing | None = None
     error: Exception | None = None
+
+
+def _running(workload: RunTrigger) -> Running:
+    return Running(workload.trigger_id, workload.name, workload.log_name)
 
 
 async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from headrace.core.envelope import Sealed
 from headrace.core.tracing import traceparent_in
+from headrace.engine.current import Place
 from headrace.engine.outbox import Outbox, Pending
 from headrace.errors import MissingField
 from headrace.streams.matched import Malformed, Matched, Poisoned, Refused, Spilled
@@ -40,9 +41,8 @@ class Sealer:
         try:
             sealed = matched.envelope.seal(matched.value, stream=matched.key, lane=matched.lane, position=matched.position)
             payload = matched.raw.data.decode()
-            item = event_item(sealed, payload, matched.trigger_ids, stream=matched.key, lane=matched.lane, position=matched.position)
-            if (trace := traceparent_in(matched.value)) is not None:
-                item = item.model_copy(update={"trace": trace})
+            place = Place(matched.key, matched.lane, matched.position, traceparent_in(matched.value))
+            item = event_item(sealed, payload, matched.trigger_ids, place)
         except MissingField as missing:
             self._reject(matched, "missing_field", str(missing))
         except ValidationError as error:
@@ -127,9 +127,7 @@ def readable(raw: RawEvent) -> str:
     return raw.data[: 4 * _RAW_KEPT].decode(errors="replace")
 
 
-def event_item(
-    sealed: Sealed, payload: str, trigger_ids: Sequence[int], *, stream: str, lane: str | None = None, position: int | None = None
-) -> EventItem:
+def event_item(sealed: Sealed, payload: str, trigger_ids: Sequence[int], place: Place) -> EventItem:
     """Return the wire form of one event. Raises pydantic's `ValidationError` where a field is too long."""
     return EventItem(
         id=sealed.id,
@@ -139,8 +137,9 @@ def event_item(
         occurred=sealed.occurred,
         follows=sealed.follows,
         payload=payload,
-        stream=stream,
-        lane=lane,
-        position=position,
+        stream=place.stream,
+        lane=place.lane,
+        position=place.position,
+        trace=place.trace,
         firings=list(trigger_ids),
     )

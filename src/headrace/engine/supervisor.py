@@ -10,6 +10,7 @@ from typing import TypeVar
 import structlog
 
 from headrace.engine.backoff import Backoff
+from headrace.engine.current import speaking_for
 from headrace.engine.end import Culprit, End
 from headrace.engine.frames import Declared, Unusable
 from headrace.engine.insist import insist
@@ -136,9 +137,15 @@ class Supervisor:
         epoch = tenure.epochs.get(culprit.trigger_id, 0)
         failure = TriggerFailure(epoch=epoch, type=culprit.type, message=reason, blocked=culprit.blocked, traceback=list(culprit.stack))
         verdict = await self._api.failure(culprit.trigger_id, failure)
-        self._log.error(
-            "trigger failed with its runner", trigger=culprit.trigger_id, error=f"{culprit.type}: {reason}", verdict=verdict.verdict
-        )
+        running = tenure.running(culprit.trigger_id)
+        with speaking_for(running):  # nobody else writes its log any more: its runner is gone
+            self._log.error(
+                "trigger failed with its runner",
+                trigger=running.name,
+                error=f"{culprit.type}: {reason}",
+                verdict=verdict.verdict,
+                stack="\n".join(culprit.stack),
+            )
 
 
 async def _unless(stop: asyncio.Event, work: Awaitable[T]) -> T | None:

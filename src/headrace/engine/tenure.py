@@ -14,6 +14,7 @@ from typing import Any
 
 import structlog
 
+from headrace.engine.current import Running
 from headrace.engine.end import End, died, stuck
 from headrace.engine.frames import Call, Drain, Drained, Frame, Held, Over, Report, Stopped
 from headrace.engine.insist import insist
@@ -64,7 +65,7 @@ class Tenure:
         self._drain_seconds = drain_seconds
         self._relay = Relay(api, runner.link)
         self._watchman = Watchman(runner, patience, self._name, self._wake)
-        self._names: dict[int, str] = {}
+        self._running: dict[int, Running] = {}
         self.epochs: dict[int, int] = {}
         """What the runner was told to run."""
         self._beat_now = asyncio.Event()
@@ -163,7 +164,7 @@ class Tenure:
         pages, got = [], set()
         for at in range(0, len(new), _PAGE):
             workloads = await self._api.workloads(new[at : at + _PAGE])
-            self._names |= {workload.trigger_id: workload.name for workload in workloads}
+            self._running |= {one.trigger_id: Running(one.trigger_id, one.name, one.log_name) for one in workloads}
             got |= {workload.trigger_id for workload in workloads}
             pages.append(Workloads(workloads=workloads).model_dump_json().encode())
         self.epochs = {one: epoch for one, epoch in held.items() if one in got or self.epochs.get(one) == epoch}
@@ -201,8 +202,12 @@ class Tenure:
             self._log.warning("not everything has stopped in order: the upstreams give again what was not confirmed")
         return End("It was told to stop.", asked=True)
 
+    def running(self, trigger_id: int) -> Running:
+        """Return a trigger as the runner was told to run it."""
+        return self._running.get(trigger_id) or Running(trigger_id, str(trigger_id), "")
+
     def _name(self, trigger_id: int) -> str:
-        return self._names.get(trigger_id, str(trigger_id))
+        return self.running(trigger_id).name
 
     def _wake(self) -> None:
         self._beat_now.set()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from headrace.engine.current import current_trigger
+from typing import Any
+
+from headrace.core.tracing import trace_id_in
+from headrace.engine.current import Running, current_trigger
 from headrace.logs.names import parse_trigger_log
 from headrace.logs.targets import Target
 
@@ -13,4 +16,13 @@ def trigger_target() -> Target | None:
     name = None if running is None else parse_trigger_log(running.log_name)
     if running is None or name is None:
         return None
-    return Target(name, {"trigger": running.name, "trigger_id": running.trigger_id, "job": name.job_id})
+    return Target(name, {"trigger": running.name, "trigger_id": running.trigger_id, "job": name.job_id}, _place(running))
+
+
+def _place(running: Running) -> dict[str, Any]:
+    """Return the fields that say which raw event its filter is at."""
+    place = None if running.place is None else running.place()
+    if place is None:
+        return {}
+    traced = {} if place.trace is None else {"trace_id": trace_id_in(place.trace)}
+    return {"stream": place.stream, "lane": place.lane, "position": place.position} | traced

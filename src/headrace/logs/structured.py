@@ -83,7 +83,9 @@ def _bearing(finders: Sequence[Finder]) -> Processor:
     def bearing(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:
         del logger, name
         target = _found(finders)
-        return event if target is None else {**event, **target.fields}
+        if target is None:
+            return event
+        return {**event, **{name: value for name, value in target.unless_said.items() if name not in event}, **target.fields}
 
     return bearing
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from headrace.core.tracing import run_trace_id
@@ -12,10 +13,11 @@ from headrace.logs.names import LogName, run_log_name
 
 
 class Target(NamedTuple):
-    """A log, and the fields that each of its lines bears."""
+    """A log, the fields that each of its lines bears, and those that it bears where it says nothing else of its own."""
 
     name: LogName
     fields: Mapping[str, Any]
+    unless_said: Mapping[str, Any] = MappingProxyType({})
 
 
 Finder = Callable[[], Target | None]

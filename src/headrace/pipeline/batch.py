@@ -116,7 +116,7 @@ class BatchRunner:
                 raise Stopping("The pipeline was stopped within a batch, which comes again.") from error
             failure = pipeline_error(pipeline.name, pipeline.function, error)
             report(state="failed", finished=datetime.now(UTC), error=str(failure))
-            self._log.warning("pipeline failed", pipeline=pipeline.name, batch=batch, attempt=attempt, error=str(failure))
+            self._log.warning("pipeline failed", pipeline=pipeline.name, batch=batch, attempt=attempt, error=str(failure), exc_info=error)
             if attempt > len(PAUSES):
                 raise failure from error
             return False

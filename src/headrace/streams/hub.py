@@ -231,6 +231,12 @@ class SharedStreamManager:
         mailbox = None if group is None else group.mailboxes.get(trigger_id)
         return None if mailbox is None else mailbox.origin
 
+    def at(self, *, trigger_id: int, key: Hashable) -> tuple[Origin, Any] | None:
+        """Return the place of the raw event the filter is at, and that itself; None: it is at none. Any thread may ask."""
+        group = self._groups.get(key)
+        mailbox = None if group is None else group.mailboxes.get(trigger_id)
+        return None if mailbox is None else mailbox.at
+
     def confirm_persisted(self, seqs: Iterable[int]) -> None:
         """Record that these are durable; those that are unknown, late or doubled change nothing."""
         touched: Group | None = None

@@ -76,6 +76,12 @@ class Mailbox:
             self._origin = Origin(lane_name(entry.lane.key), entry.position)
         return self._origin
 
+    @property
+    def at(self) -> tuple[Origin, Any] | None:
+        """The place of the raw event the filter is at, and that itself; None: it is at none. Any thread may ask."""
+        entry = self._reader.open
+        return None if entry is None else (Origin(lane_name(entry.lane.key), entry.position), entry.raw)
+
     def __aiter__(self) -> Mailbox:
         self._enter()
         return self

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from headrace.engine import backoff
+from headrace.engine.current import Running
 from headrace.engine.leases import Leases
 from headrace.engine.outbox import Outbox
 from headrace.engine.runner import Limits, Runner
@@ -68,7 +69,8 @@ class Api:
     async def marks(self, stream: str) -> LaneMarks:
         return LaneMarks(marks=[])
 
-    async def failure(self, trigger_id: int, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
+    async def failure(self, running: Running, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
+        trigger_id = running.trigger_id
         self.failed.append((trigger_id, type(error).__name__))
         self.upstream += [trigger_id] if upstream else []
         return FailureRecorded(
@@ -152,6 +154,23 @@ async def test_each_raw_event_that_a_trigger_fails_on_has_attempts_and_waits_of_
     assert [(letter.kind, letter.attempts, letter.triggers) for letter in api.letters] == [("failed", 5, [1])] * 4
     assert api.fired(1) == [n for n in range(40) if n % 10 != 3]
     assert waits == [0, 1, 2, 3, 4] * 4
+
+
+async def test_an_event_bears_the_trace_of_its_raw_event_also_when_that_was_kept_for_it(tmp_path: Path) -> None:
+    upstream = Memory(str(tmp_path))
+    traces = {n: f"00-{n + 1:032x}-{n + 1:016x}-01" for n in range(4)}
+    upstream.send_many(({"n": n, "traceparent": traces[n]} for n in (0, 1)), lane="one")
+    upstream.send_many([{"n": 9, "traceparent": "none"}], lane="one")
+    api = Api()
+    for trigger_id, n in ((1, 2), (2, 3)):
+        raw = msgspec.json.encode({"n": n, "traceparent": traces[n]}).decode()
+        item = BacklogItem(number=n, stream=upstream.stream_key(), lane="one", position=90 + n, raw=raw, attempts=1)
+        api.kept[trigger_id] = [item]
+    async with running(api, workload(1, upstream), watch(2, upstream)) as runner:
+        runner.drain({2: 1})
+        await until(lambda: len(api.fired(1)) == 4 and len(api.fired(2)) == 4)
+    found = {(event.firings[0], msgspec.json.decode(event.payload)["n"]): event.trace for event in api.events.values()}
+    assert found == {(1, 9): None, (2, 9): None} | {(1, n): traces[n] for n in (0, 1, 2)} | {(2, n): traces[n] for n in (0, 1, 3)}
 
 
 async def test_what_a_trigger_that_cannot_be_loaded_should_get_is_kept_for_it(upstream: Memory, waits: list[int]) -> None:

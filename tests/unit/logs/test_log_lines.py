@@ -18,7 +18,7 @@ import pytest
 import structlog
 
 from headrace.core.tracing import event_trace, run_trace_id, traceparent_in
-from headrace.engine.current import Running, current_trigger
+from headrace.engine.current import Place, Running, current_trigger, speaking_for
 from headrace.engine.trigger_log import trigger_target
 from headrace.logs.files import Bounds, LogFiles
 from headrace.logs.following import follow, later_job
@@ -88,6 +88,25 @@ async def test_each_trigger_has_its_lines_and_nobody_elses(said: io.StringIO, tm
     assert "of no trigger" in said.getvalue()
     assert '"trigger_id":8' in said.getvalue()
     assert "and 0" not in said.getvalue(), "what libraries say at INFO floods the process's log"
+
+
+def test_a_line_says_which_raw_event_the_filter_is_at_unless_it_says_otherwise(said: io.StringIO, tmp_path: Path) -> None:
+    place = Place("queue:q", "one", 7, "00-" + "a" * 32 + "-" + "b" * 16 + "-01")
+    at: list[Place | None] = [place]
+    with speaking_for(Running(7, "legs.united", "trigger-7-job-3.log", lambda: at[-1])):
+        for now in (place, place._replace(position=8, trace=None), None):
+            at.append(now)
+            structlog.get_logger("mine").info("seen")
+        at.append(place._replace(position=9))
+        structlog.get_logger("mine").info("seen", lane="the user's own", trigger="forged")
+    first, second, third, fourth = logged(tmp_path, trigger_log(7, 3))
+    assert first.items() >= {"stream": "queue:q", "lane": "one", "position": 7, "trace_id": "a" * 32}.items()
+    assert second.items() >= {"lane": "one", "position": 8}.items()
+    assert "trace_id" not in second
+    assert not {"stream", "lane", "position"} & third.keys()
+    assert fourth.items() >= {"lane": "the user's own", "position": 9, "trigger": "legs.united"}.items()
+    structlog.get_logger("mine").info("of no trigger")
+    assert len(logged(tmp_path, trigger_log(7, 3))) == 4
 
 
 def test_a_trigger_that_logs_nothing_costs_no_file(said: io.StringIO, tmp_path: Path) -> None:
