@@ -223,6 +223,6 @@ async def at_work(url: str, *, log_url: str | None = None) -> AsyncIterator[Scen
         triggers = (await triggerer.declare(PROJECT, declared)).triggers
         loaded = await triggerer.load(100, ["default"])
         with PipelineClient(url, key=KEY) as pipeline:
-            job = RegisterJob(registration_id="pipeline-1", kind="pipeline", hostname="wheel-1", pid=4712, project=PROJECT)
+            job = RegisterJob(registration_id="pipeline-1", kind="pipeline", hostname="wheel-1", pid=4712, project=PROJECT, log_url=log_url)
             await asyncio.to_thread(pipeline.register, job)
             yield Scene(url, triggerer, pipeline, triggers, {lease.trigger_id: lease.epoch for lease in loaded.leases})

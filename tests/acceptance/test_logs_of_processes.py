@@ -8,15 +8,20 @@ import queue
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 from typing import IO, Any
+from uuid import uuid4
 
+import httpx
 import pytest
 
-from scenario_kit import Deployment, Feed, until
+from headrace.logs.passes import Passes
+from headrace.standalone.child import REGISTRATION
+from scenario_kit import KEY, Deployment, Feed, until
 
 pytestmark = pytest.mark.acceptance
 
@@ -69,6 +74,22 @@ class Wrong(Talking):
         if raw.value["n"] == 2:
             raise ValueError(raw.value)
         return event
+"""
+
+
+TASKS = """
+from headrace import Project
+project = Project("p")
+
+def deep_down(n):
+    return other(n - 1) if n else int("too deep")
+
+def other(n):
+    return deep_down(n)
+
+@project.task()
+def deep(run):
+    return deep_down(50)
 """
 
 
@@ -157,6 +178,29 @@ def test_a_log_says_which_raw_event_it_was_and_why_the_trigger_failed(tmp_path: 
         (failed, *_) = lines("blocks", "trigger failed with its runner")
         assert "Blocked: " in failed["error"]
         assert "in handle" in failed["stack"]
+
+
+def test_the_log_of_a_task_run_ends_by_itself_with_the_whole_traceback(tmp_path: Path) -> None:
+    with Deployment(tmp_path) as deployment:
+        project = deployment.project(TASKS)
+        deployment._environment["HEADRACE_PROJECT"] = str(project)
+        worker = deployment._start("worker", {REGISTRATION: uuid4().hex}, "worker")
+        run_id = uuid4().hex
+        assert deployment.cli("runs", "start", "deep", "--id", run_id).returncode == 0
+        until(lambda: deployment.cli("logs", "run", run_id).stdout, "the run begins")
+        told = deployment.cli("logs", "run", run_id, "-f", "--json")
+        assert told.returncode == 0
+        lines = [json.loads(line) for line in told.stdout.splitlines()]
+        assert [line["event"] for line in lines] == ["task begins", "task failed", "task ended"]
+        assert lines[1]["exception"].count("in deep_down") == 51
+        assert "too deep" in lines[1]["error"]
+        ((log_url,),) = deployment.rows("SELECT log_url FROM jobs WHERE kind = 'worker'")
+        path = f"/logs/runs/{run_id}"
+        headers = {"Authorization": f"Bearer {Passes(KEY).make(path, time.time())}"}
+        served = httpx.get(f"{log_url}{path}", headers=headers, trust_env=False)
+        assert "too deep" in served.text
+        assert httpx.get(f"{log_url}{path}", trust_env=False).status_code == 401
+        assert worker.stop() == 0
 
 
 def _pass_on(stream: IO[str], lines: queue.Queue[str]) -> None:

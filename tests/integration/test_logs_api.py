@@ -112,6 +112,27 @@ async def test_a_run_is_named_by_the_beginning_of_its_id(scene: Scene, http: htt
     assert "no run" in await problem(http, "/api/v1/logs/runs/%25", 404)
 
 
+@pytest.mark.parametrize("afar", [False, True])
+async def test_following_a_run_ends_with_its_last_words(store: Store, tmp_path: Path, afar: bool) -> None:
+    root = tmp_path / "elsewhere" if afar else tmp_path / "logs"
+    files, name = LogFiles(root, refuse), run_log_name("flights/knock_on_delay/1")
+    with serving(store, logs=tmp_path / "logs") as url:
+        async with (
+            serving_logs(Serving(root, KEY, "http://127.0.0.1:1", "wheel-1")) as log_url,
+            at_work(url, log_url=log_url) as scene,
+            httpx.AsyncClient(base_url=url, trust_env=False) as http,
+        ):
+            await scene.report(run(1, state="running"))
+            files.append(name, b"at work\n")
+            async with following(http, "/api/v1/logs/runs/flights%2Fknock_on_delay%2F1") as lines:
+                assert await anext(lines) == "at work"
+                await scene.report(run(1))
+                files.append(name, b"last words\n")
+                assert [line async for line in lines] == ["last words"]
+            async with following(http, "/api/v1/logs/runs/flights%2Fknock_on_delay%2F1") as lines:
+                assert [line async for line in lines] == ["at work", "last words"]
+
+
 async def test_a_wrong_name_is_answered_with_those_that_are_like_it(scene: Scene, http: httpx.AsyncClient) -> None:
     assert "Did you mean legs.united" in await problem(http, "/api/v1/logs/triggers/legs.untied", 404)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from headrace.store.logged import (
     LoggedJob,
     LoggedRun,
     LoggedTrigger,
+    has_ended,
     job_called,
     runs_called,
     trigger_names,
@@ -25,19 +27,26 @@ from headrace.store.logged import (
 )
 
 
+def never() -> bool:
+    """Whether a log has ended that goes on for ever."""
+    return False
+
+
 class Here(NamedTuple):
-    """A log in the api's log folder, and what comes after it where it is followed."""
+    """A log in the api's log folder, and what comes after it where it is followed; `ended` says whether it has all that it will have."""
 
     root: Path
     name: LogName
     successor: Successor | None = None
+    ended: Callable[[], bool] = never
 
 
 class There(NamedTuple):
-    """A log that a running process serves."""
+    """A log that a running process serves; `ended` says whether it has all that it will have."""
 
     job: LoggedJob
     path: str
+    ended: Callable[[], bool] = never
 
 
 class LogFinder:
@@ -72,13 +81,20 @@ class LogFinder:
             last = None if run.job_id is None else job_called(connection, run.job_id)
         name = run_log_name(run.run_id)
         if self._root and segments(self._root, name):
-            return Here(self._root, name)
+            return Here(self._root, name, ended=self._end_of(run.run_id))
         elsewhere = [job for job in jobs if job.hostname != self._hostname]
         if elsewhere:
-            return _there(elsewhere[0], f"/logs/runs/{quote(run.run_id, safe='')}")
+            return _there(elsewhere[0], f"/logs/runs/{quote(run.run_id, safe='')}")._replace(ended=self._end_of(run.run_id))
         if last is not None and last.hostname != self._hostname:
             raise gone(last)
-        return self._here(name, follows=False)
+        return self._here(name, follows=False)._replace(ended=self._end_of(run.run_id))
+
+    def _end_of(self, run_id: str) -> Callable[[], bool]:
+        def ended() -> bool:
+            with self._store.reading() as connection:
+                return has_ended(connection, run_id)
+
+        return ended
 
     def _here(self, name: LogName, *, follows: bool) -> Here:
         if self._root is None:

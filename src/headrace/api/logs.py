@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, suppress
-from typing import Annotated
+from typing import Annotated, Any
 
 import httpx
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
 from headrace.api.live import Live
-from headrace.api.log_finder import Here, LogFinder, There, gone
+from headrace.api.log_finder import Here, LogFinder, There, gone, never
 from headrace.api.problems import Refusal
 from headrace.logs.asked import END, JOB, MEDIA_TYPE, START, Asked, answer
 from headrace.logs.passes import Passes
@@ -21,6 +21,8 @@ from headrace.logs.passes import Passes
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "X-Content-Type-Options": "nosniff"}
 MOST_FOLLOWERS = 100
 """How many may follow a log at once: each of them costs the api a thread."""
+_LOOK = 1.0  # seconds between two looks whether a run has ended
+_LAST_WORDS = 2.5  # seconds; another host's lines are looked for every two
 _CONNECT = 5.0  # seconds in which a process must answer for its log
 
 After = Annotated[int | None, Query(ge=0, le=2**62, description="The offset in bytes to begin at: Headrace-Log-End of the page before.")]
@@ -44,7 +46,9 @@ class _Logs:
                 503, "unavailable", f"{MOST_FOLLOWERS} follow logs already.", hint="Try again later.", headers={"Retry-After": "5"}
             )
         headers, more = await (self._local(place, asked) if isinstance(place, Here) else self._remote(place, asked))
-        return StreamingResponse(self._counted(more) if asked.follow else more, media_type=MEDIA_TYPE, headers=HEADERS | headers)
+        return StreamingResponse(
+            self._counted(more, place.ended) if asked.follow else more, media_type=MEDIA_TYPE, headers=HEADERS | headers
+        )
 
     async def _local(self, place: Here, asked: Asked) -> tuple[dict[str, str], AsyncGenerator[bytes]]:
         found = await answer(place.root, place.name, asked, place.successor)
@@ -84,15 +88,16 @@ class _Logs:
 
         return {name: response.headers[name] for name in (START, END, JOB) if name in response.headers}, content()
 
-    async def _counted(self, more: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-        """Yield what `more` does until the api closes."""
+    async def _counted(self, more: AsyncGenerator[bytes], ended: Callable[[], bool]) -> AsyncGenerator[bytes]:
+        """Yield what `more` does until the api closes, or the log has `ended` and its writer has had time for its last words."""
         self._followers += 1
         closing = asyncio.create_task(self._live.closed(), name="log follower")
+        last_words = _LastWords(ended)
         try:
             while True:
                 reading = asyncio.ensure_future(anext(more, None))
                 try:
-                    await asyncio.wait({reading, closing}, return_when=asyncio.FIRST_COMPLETED)
+                    await last_words.unless(reading, closing)
                 finally:
                     if not reading.done():
                         reading.cancel()
@@ -104,6 +109,27 @@ class _Logs:
             self._followers -= 1
             closing.cancel()
             await more.aclose()
+
+
+class _LastWords:
+    """What is still logged after a run has ended: whoever did it told the api first, and other hosts' lines are seen a little later."""
+
+    def __init__(self, ended: Callable[[], bool]) -> None:
+        self._ended = ended
+        self._since: float | None = None
+
+    async def unless(self, *before: asyncio.Future[Any]) -> None:
+        """Wait until they are said, or one of these is done before."""
+        while True:
+            done, _ = await asyncio.wait(before, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED)
+            if done or await self._said():
+                return
+
+    async def _said(self) -> bool:
+        now = time.monotonic()
+        if self._since is None and self._ended is not never and await asyncio.to_thread(self._ended):
+            self._since = now
+        return self._since is not None and now - self._since > _LAST_WORDS
 
 
 def router_for(finder: LogFinder, passes: Passes, live: Live) -> APIRouter:

@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, Connection, func, or_, select
 from headrace.store.deferred_tables import deferred_runs
 from headrace.store.tables import jobs, runs, triggers
 
+ENDED = ("succeeded", "failed", "skipped", "cancelled")
 ALIKE = 5
 """How many runs are named at most where the beginning of an id fits several."""
 
@@ -69,6 +70,14 @@ def runs_called(connection: Connection, called: str) -> list[LoggedRun]:
             if rows and rows[0][0] == called:
                 return found[-1:]
     return found
+
+
+def has_ended(connection: Connection, run_id: str) -> bool:
+    """Whether a run is over: nobody logs in it any more, but its last words."""
+    found = [
+        connection.execute(select(table.c.state).where(table.c.run_id == run_id)).scalar_one_or_none() for table in (runs, deferred_runs)
+    ]
+    return all(state is None or state in ENDED for state in found)
 
 
 def job_called(connection: Connection, job_id: int) -> LoggedJob | None:

@@ -377,7 +377,7 @@ async function openLog(title, path) {
     const job = answer.headers.get("Headrace-Log-Job");
     state.textContent = job ? `live, from job ${job} on` : "live; nothing is logged before the first line";
     await readLines(answer.body, (more) => addLines(lines, more));
-    state.textContent = "ended: whoever wrote it is gone";
+    state.textContent = "ended";
   } catch (error) {
     if (!mine.signal.aborted) state.textContent = error.message;
   }
