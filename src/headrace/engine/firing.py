@@ -13,7 +13,7 @@ from headrace.engine.current import Place, Running, speaking_for, trace_of
 from headrace.engine.outbox import Outbox, Pending
 from headrace.engine.sealer import event_item
 from headrace.streams.backlog import Backlog
-from headrace.streams.hub import Origin, SharedStreamManager
+from headrace.streams.hub import Mailbox, Origin, SharedStreamManager
 from headrace.triggers.base import BaseEventTrigger, BaseTrigger, has_acks, stream_name
 from headrace.triggers.event import RunFailed, TriggerEvent
 from headrace.wire.events import DeadLetterItem
@@ -27,7 +27,7 @@ class Firing:
     With `run_id` a task run waits for it: one event is what it waits for, and there will be one.
     """
 
-    __slots__ = ("_backlog", "_events", "_hub", "_index", "_origin", "_outbox", "_run_id", "_trigger", "key", "running")
+    __slots__ = ("_backlog", "_events", "_hub", "_index", "_mailbox", "_origin", "_outbox", "_run_id", "_trigger", "key", "running")
 
     def __init__(
         self,
@@ -46,6 +46,7 @@ class Firing:
         self._outbox = outbox
         self._backlog = backlog
         self.key: Hashable | None = trigger.shared_stream_key() if isinstance(trigger, BaseEventTrigger) else None
+        self._mailbox: Mailbox | None = None
         self._origin: Origin | None = None
         self._index = 0
         self._events: AsyncIterator[TriggerEvent] | None = None
@@ -64,8 +65,8 @@ class Firing:
         """Join the shared stream, synchronously, to begin with what is kept for it; a trigger that polls alone begins in `run`."""
         if isinstance(self._trigger, BaseEventTrigger) and self.key is not None:
             backlog = self._backlog if self.has_acks else None
-            raw = self._hub.subscribe(trigger_id=self.trigger_id, trigger=self._trigger, key=self.key, backlog=backlog)
-            self._events = self._trigger.filter_shared_stream(raw)
+            self._mailbox = self._hub.subscribe(trigger_id=self.trigger_id, trigger=self._trigger, key=self.key, backlog=backlog)
+            self._events = self._trigger.filter_shared_stream(self._mailbox)
         else:
             self._events = self._trigger.run()
 
@@ -106,8 +107,9 @@ class Firing:
 
     def _pending(self, event: TriggerEvent) -> Pending:
         """Return the item to store. An event that cannot be JSON fails by itself, never the trigger."""
-        seq = None if self.key is None else self._hub.bind_pending_event(trigger_id=self.trigger_id, key=self.key)
-        origin = None if self.key is None else self._hub.origin(trigger_id=self.trigger_id, key=self.key)
+        # Also where the stream has ended meanwhile: the raw event comes again, and what is made of it then is this same event.
+        mailbox = self._mailbox
+        seq, origin = (None, None) if mailbox is None else (mailbox.bind(), mailbox.origin)
         place = self._place() or Place(f"trigger:{self.running.name}" if self.key is None else stream_name(self.key))
         name = event.id or self._name(origin)
         sealed = Sealed(
@@ -141,7 +143,7 @@ class Firing:
 
     def _place(self) -> Place | None:
         """Return the place of the raw event that the filter is at."""
-        at = None if self.key is None else self._hub.at(trigger_id=self.trigger_id, key=self.key)
+        at = None if self._mailbox is None else self._mailbox.at
         if self.key is None or at is None:
             return None
         origin, raw = at

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Coroutine, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -81,7 +81,7 @@ class Runner:
         await _ended([*self._reopening.values(), *self._loading.values()])
         for keeper in self._keepers.values():
             keeper.end()
-        # The streams first: whoever leaves one that lives has spilled what it owes.
+        # The streams first, as in `stop`.
         await self.hub.stop_all()
         await _together(keeper.stop() for keeper in self._keepers.values())
 
@@ -123,16 +123,27 @@ class Runner:
         """
         stopping = list(trigger_ids)
         gone = set(stopping) - set(again)
-        await _ended([self._loading.pop(one) for one in stopping if one in self._loading])
-        await _together([self._keepers.pop(one).stop(dropped=one in dropped) for one in stopping if one in self._keepers])
+        left = {key for one, key in self._keys.items() if one not in gone}
         ended = {self._keys[one] for one in gone if one in self._keys}
+        await _ended([self._loading.pop(one) for one in stopping if one in self._loading])
+        keepers = {one: self._keepers.pop(one) for one in stopping if one in self._keepers}
+        await self._end_streams(ended - left, [keepers[one] for one in keepers if self._keys.get(one) not in left])
+        await _together([keeper.stop(dropped=one in dropped) for one, keeper in keepers.items()])
         for trigger_id in gone:
             await self._leave(trigger_id)
-        left = set(self._keys.values())
-        for key in ended - left:
-            await self.hub.stop(key)
         for key in ended & left:
             self.hub.release(key)
+
+    async def _end_streams(self, keys: Collection[Hashable], keepers: Iterable[Keeper]) -> None:
+        """End streams that are handed over, before any of their triggers leaves.
+
+        Of one that lives, whoever leaves owes nothing any more: the last to leave would answer for all, and what the others have not
+        had would be advanced, which the next owner never sees.
+        """
+        for keeper in keepers:
+            keeper.end()
+        await _ended([self._reopening.pop(key) for key in [*self._reopening] if key in keys])
+        await _together([self.hub.stop(key) for key in keys])
 
     async def quiesce(self, trigger_ids: Iterable[int] | None = None) -> None:
         """Read no more on the streams of these triggers (None: on all), and return when everything that was read is advanced."""

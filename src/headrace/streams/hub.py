@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
 from headrace.core.obligation import Counts
 from headrace.errors import StreamError, UsageError
 from headrace.streams.backlog import Answer, Backlog, BacklogEntry
 from headrace.streams.fastpath import FastPath
 from headrace.streams.group import Around, Group
+from headrace.streams.mailbox import Mailbox
 from headrace.streams.matched import Malformed, Matched, Origin, Poisoned, Refused, Spilled, StreamSink, WatchSink
 from headrace.streams.policy import Overflow, StreamPolicy
 from headrace.streams.recorder import Recorder
@@ -31,6 +32,7 @@ __all__ = [
     "Answer",
     "Backlog",
     "BacklogEntry",
+    "Mailbox",
     "Malformed",
     "Matched",
     "Origin",
@@ -185,7 +187,7 @@ class SharedStreamManager:
         if group is not None:
             group.look_back(trigger_id)
 
-    def subscribe(self, *, trigger_id: int, trigger: BaseEventTrigger, key: Hashable, backlog: Backlog | None = None) -> AsyncIterator[Any]:
+    def subscribe(self, *, trigger_id: int, trigger: BaseEventTrigger, key: Hashable, backlog: Backlog | None = None) -> Mailbox:
         """Return the raw events of the stream for `trigger.filter_shared_stream`. Raises `StreamError`.
 
         With a `backlog` (the trigger is registered, or is so from now on): first what is kept there, then live, without gap or repeat; else
@@ -224,18 +226,6 @@ class SharedStreamManager:
         group = self._groups.get(key)
         mailbox = None if group is None else group.mailboxes.get(trigger_id)
         return None if mailbox is None else mailbox.bind()
-
-    def origin(self, *, trigger_id: int, key: Hashable) -> Origin | None:
-        """Return the place of the raw event the filter is at, another object each time that it comes; None: it is at none."""
-        group = self._groups.get(key)
-        mailbox = None if group is None else group.mailboxes.get(trigger_id)
-        return None if mailbox is None else mailbox.origin
-
-    def at(self, *, trigger_id: int, key: Hashable) -> tuple[Origin, Any] | None:
-        """Return the place of the raw event the filter is at, and that itself; None: it is at none. Any thread may ask."""
-        group = self._groups.get(key)
-        mailbox = None if group is None else group.mailboxes.get(trigger_id)
-        return None if mailbox is None else mailbox.at
 
     def confirm_persisted(self, seqs: Iterable[int]) -> None:
         """Record that these are durable; those that are unknown, late or doubled change nothing."""

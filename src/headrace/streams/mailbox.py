@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from headrace.core.ledger import Ledger
-from headrace.core.obligation import Reader
+from headrace.core.obligation import Entry, Reader
 from headrace.errors import StreamError
 from headrace.streams.drain import Drain
 from headrace.streams.matched import Origin
@@ -49,6 +49,7 @@ class Mailbox:
         self._pulling = False
         self._waiter: asyncio.Future[None] | None = None
         self._closed: Exception | None = None
+        self._at: Entry | None = None
         self._origin: Origin | None = None
 
     @property
@@ -68,18 +69,18 @@ class Mailbox:
 
     @property
     def origin(self) -> Origin | None:
-        """The place of the raw event the filter is at: one object for each time that it comes to the filter. None: it is at none."""
-        entry = self._reader.open
-        if entry is None:
-            return None
-        if self._origin is None:
-            self._origin = Origin(lane_name(entry.lane.key), entry.position)
+        """The place of the raw event the filter is at, also after `close`; None: it is at none.
+
+        One object for each time that a raw event comes to the filter, so that it can be told whether it is still the same time.
+        """
+        if self._origin is None and self._at is not None:
+            self._origin = Origin(lane_name(self._at.lane.key), self._at.position)
         return self._origin
 
     @property
     def at(self) -> tuple[Origin, Any] | None:
-        """The place of the raw event the filter is at, and that itself; None: it is at none. Any thread may ask."""
-        entry = self._reader.open
+        """The place of the raw event the filter is at, and that itself, also after `close`; None: it is at none. Any thread may ask."""
+        entry = self._at
         return None if entry is None else (Origin(lane_name(entry.lane.key), entry.position), entry.raw)
 
     def __aiter__(self) -> Mailbox:
@@ -132,8 +133,8 @@ class Mailbox:
                 entry = self._drain.begin()
             if was_full or ledger.settling or (not was_ready and ledger.ready):
                 self._changed()
+            self._at, self._origin = entry, None
             if entry is not None:
-                self._origin = None
                 return entry.raw
             self._pulling = True
             try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from headrace.core.outcome import AdvanceItem
 from headrace.engine import backoff
 from headrace.engine.current import Running
 from headrace.engine.leases import Leases
@@ -20,6 +21,7 @@ from headrace.engine.runner import Limits, Runner
 from headrace.engine.uploader import Uploader
 from headrace.ports.control_plane import TriggererControl
 from headrace.sources.memory import Memory
+from headrace.sources.memory_producer import MemoryProducer
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.backlog import BacklogItem, BacklogPage, SettleBacklog
 from headrace.wire.custody import LaneMarks
@@ -297,6 +299,68 @@ async def test_a_trigger_that_cannot_be_loaded_is_loaded_when_it_can(
         await until(lambda: (2, "ProjectError") in api.failed)
         monkeypatch.setattr("scenario_triggers.Later", Behaving, raising=False)
         await until(lambda: len(api.fired(1)) == 40 and len(api.fired(2)) == 40 and not api.kept.get(2))
+
+
+@dataclass
+class Away(Api):
+    """An api that is away from the first receipt on, until it is back."""
+
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    back: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def store(self, batch: EventBatch) -> BatchStored:
+        if batch.receipts:
+            self.asked.set()
+            await self.back.wait()
+        return await super().store(batch)
+
+
+async def test_what_not_all_have_answered_when_a_stream_is_given_away_is_its_next_owners(
+    upstream: Memory, waits: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = Away()
+    advance = MemoryProducer.advance
+
+    async def slow(self: MemoryProducer, batch: Sequence[AdvanceItem]) -> None:
+        for _ in range(100):  # others get their turns meanwhile
+            await asyncio.sleep(0)
+        await advance(self, batch)
+
+    monkeypatch.setattr(MemoryProducer, "advance", slow)
+    workloads = watch(1, upstream), workload(2, upstream), workload(3, upstream, {"pause": [2, 0.001]})
+    async with running(api, *workloads) as runner:
+        await api.asked.wait()
+        giving = asyncio.create_task(runner.stop([1, 2, 3]))
+        await until(lambda: not runner.hub.keys())
+        api.back.set()
+        await giving
+    assert {tuple(sorted(receipt.owed)) for receipt in api.receipts} == {(1, 2, 3)}
+    async with running(api, *workloads):
+        await until(lambda: all(len(api.fired(one)) >= 40 for one in (1, 2, 3)) and not any(api.kept.values()))
+    assert api.fired(1) == api.fired(2) == api.fired(3) == list(range(40))
+
+
+async def test_what_comes_while_a_stream_is_given_away_is_its_next_owners(
+    upstream: Memory, waits: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = Api()
+
+    async def cleanup(self: Behaving) -> None:
+        upstream.send({"n": 40 + len(api.fired(1))}, lane="one")
+        for _ in range(100):  # others get their turns meanwhile
+            await asyncio.sleep(0)
+
+    workloads = watch(1, upstream), workload(2, upstream), workload(3, upstream)
+    async with running(api, *workloads) as runner:
+        await until(lambda: sum(receipt.read for receipt in api.receipts) == 40)
+        monkeypatch.setattr(Behaving, "cleanup", cleanup)
+        await runner.quiesce([1, 2, 3])
+        await runner.stop([1, 2, 3])
+    monkeypatch.undo()
+    assert {tuple(sorted(receipt.owed)) for receipt in api.receipts} == {(1, 2, 3)}
+    async with running(api, *workloads):
+        await until(lambda: sum(receipt.read for receipt in api.receipts) == 42)
+    assert len(api.fired(1)) == len(api.fired(2)) == len(api.fired(3)) == 42
 
 
 async def test_what_was_read_is_done_once_a_stream_is_quiet(upstream: Memory, waits: list[int]) -> None:

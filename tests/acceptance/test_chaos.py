@@ -1,0 +1,37 @@
+"""Everything that can happen, at random moments, to real processes under load: nothing is lost, repeated, mixed, or held by two.
+
+The seed is in the name of the test: `CHAOS_SEED` runs one that failed again; `make soak-control` does it for longer.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from chaos_kit import clock_library
+from chaos_plan import Shape
+from chaos_run import chaos
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(420)]
+
+SEED = int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 10**9)
+
+
+@pytest.mark.parametrize("seed", [SEED])
+@pytest.mark.parametrize(("database", "apis"), [("sqlite", 1), ("postgresql", 2)])
+def test_nothing_is_lost_or_repeated_whatever_happens(tmp_path: Path, database: str, apis: int, seed: int) -> None:
+    shape = Shape(
+        postgresql=database == "postgresql",
+        apis=apis,
+        queues=4,
+        folders=1,
+        triggers=10,
+        seconds=16,
+        messages=60,
+        gap=1.5,
+        clocks=clock_library() is not None,
+    )
+    chaos(tmp_path, shape, seed, print)
