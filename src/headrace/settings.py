@@ -56,6 +56,9 @@ class Settings(BaseSettings):
     stuck_timeout: Annotated[float, Field(gt=0)] = Field(
         default=60.0, description="seconds for which a trigger may block its runner before that is ended and started again"
     )
+    retention: Annotated[float, Field(ge=0)] = Field(
+        default=30.0, description="days for which ended jobs, task runs, reports of runs and actions on dead letters are kept; 0: for ever"
+    )
     task_slots: int = Field(default=4, ge=1, description="how many task runs a worker does at a time")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "text", "json"] = Field(default="auto", description="auto: text at a terminal, JSON lines elsewhere")

@@ -47,6 +47,7 @@ def serve_api(settings: Settings, *, migrate: bool, new_secrets: bool = False) -
     from headrace.store import Liveness, open_store
     from headrace.store.alarm import Alarm
     from headrace.store.keyring import Keyring
+    from headrace.store.tidier import Tidier
 
     _make_folder(settings.home)
     keyring = Keyring(settings.with_fernet_keys().keys)
@@ -55,6 +56,7 @@ def serve_api(settings: Settings, *, migrate: bool, new_secrets: bool = False) -
         _listen(settings.host, settings.port) as listener,
         closing(open_store(settings.database, migrate=migrate, liveness=liveness, keyring=keyring, new_secrets=new_secrets)) as store,
         Alarm(store),
+        Tidier(store, settings.retention),
     ):
         app = create_app(
             store,

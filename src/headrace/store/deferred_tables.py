@@ -31,4 +31,5 @@ deferred_runs = Table(
     Index(None, "state", "project"),
     Index(None, "trigger_id"),
     Index(None, "timeout_at"),
+    Index(None, "finished"),
 )

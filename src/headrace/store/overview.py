@@ -15,7 +15,7 @@ from headrace.store.deferred_browse import task_run_list
 from headrace.store.jobs import Liveness
 from headrace.store.reports import COUNTS, SECONDS
 from headrace.store.schema import REVISION_TABLE
-from headrace.store.tables import backlog, dead_letters, jobs, pipelines, runs, scopes, spills, stream_reports, triggers
+from headrace.store.tables import backlog, dead_letters, forgotten_runs, jobs, pipelines, runs, scopes, spills, stream_reports, triggers
 from headrace.store.times import moment
 from headrace.store.trigger_browse import blocks, trigger_list
 from headrace.wire.dead_letters import DeadLetterState
@@ -91,7 +91,7 @@ class RunTotals(NamedTuple):
 
 
 def run_totals(connection: Connection) -> dict[tuple[str, str], RunTotals]:
-    """Return the sums of the runs by (project, pipeline)."""
+    """Return the sums of the runs by (project, pipeline), with those of runs that are forgotten."""
     failed = func.sum(case((runs.c.state == "failed", 1), else_=0))
     done = case((runs.c.state == "succeeded", runs.c.events), else_=0)
     sums = select(
@@ -103,7 +103,12 @@ def run_totals(connection: Connection) -> dict[tuple[str, str], RunTotals]:
         func.coalesce(func.sum(case((runs.c.state == "succeeded", runs.c.rows), else_=0)), 0),
         func.max(runs.c.started),
     ).group_by(runs.c.project, runs.c.pipeline)
-    return {(row[0], row[1]): RunTotals(int(row[2]), int(row[3]), int(row[4]), int(row[5]), row[6]) for row in connection.execute(sums)}
+    found: dict[tuple[str, str], RunTotals] = {}
+    for row in (*connection.execute(select(forgotten_runs)), *connection.execute(sums)):
+        before = found.get((row[0], row[1]), RunTotals(0, 0, 0, 0, None))
+        counted, failures, events, rows = (known + int(more) for known, more in zip(before[:4], row[2:6], strict=True))
+        found[row[0], row[1]] = RunTotals(counted, failures, events, rows, max(before.last or 0, row[6]))
+    return found
 
 
 def _totals(

@@ -63,6 +63,10 @@ class Store:
         """Call `observer` after each commit, also of other apis: it must return at once. Returns what takes it away again."""
         return self._database.observe(observer)
 
+    def tidy(self, sweep: Callable[[Connection], int]) -> int:
+        """Let a sweep forget what is old; return how many rows that were."""
+        return self._database.write(sweep)
+
     def now(self) -> int:
         """Return the store's time in microseconds since the epoch."""
         return self._database.now()

@@ -268,6 +268,19 @@ runs = Table(
     Index(None, "project", "pipeline"),
 )
 
+# What those runs did that are forgotten: the sums that people are shown stay right.
+forgotten_runs = Table(
+    "forgotten_runs",
+    metadata,
+    Column("project", Text, primary_key=True),
+    Column("pipeline", Text, primary_key=True),
+    Column("runs", BigInteger, nullable=False),
+    Column("failed", BigInteger, nullable=False),
+    Column("events", BigInteger, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("last", BigInteger, nullable=False),
+)
+
 scopes = Table(
     "scopes",
     metadata,

@@ -13,7 +13,7 @@ down_revision = "r0002"
 branch_labels = None
 depends_on = None
 
-LOSES = "priorities, restarts and retries of triggers, and capacities and queues of jobs"
+LOSES = "priorities, restarts and retries of triggers, capacities and queues of jobs, and the sums of runs that are forgotten"
 
 ZERO = ("priority", "restarts")
 NOTHING = ("max_restarts", "retry_at", "started")
@@ -32,6 +32,9 @@ def upgrade() -> None:
     op.add_column("jobs", sa.Column("log_url", sa.Text()))
     op.add_column("jobs", sa.Column("version", sa.Text()))
     op.add_column("jobs", sa.Column("blocked", sa.Text()))
+    sums = [sa.Column(name, sa.BigInteger(), nullable=False) for name in ("runs", "failed", "events", "rows", "last")]
+    names = [sa.Column(name, sa.Text(), nullable=False) for name in ("project", "pipeline")]
+    op.create_table("forgotten_runs", *names, *sums, sa.PrimaryKeyConstraint("project", "pipeline", name="pk_forgotten_runs"))
     _rename_in_failures("kind", "type")
     _name_crews_by_digest()
 
@@ -72,6 +75,7 @@ def downgrade() -> None:
     with op.batch_alter_table("jobs") as jobs:
         for name in ("capacity", "queues", "log_url", "version", "blocked"):
             jobs.drop_column(name)
+    op.drop_table("forgotten_runs")
     op.drop_index("ix_triggers_run_id", "triggers")
     with op.batch_alter_table("triggers") as triggers:
         for name in (*ZERO, *NOTHING, "run_id"):

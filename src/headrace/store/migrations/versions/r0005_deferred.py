@@ -41,10 +41,12 @@ def upgrade() -> None:
     op.create_index("ix_deferred_runs_state_project", "deferred_runs", ["state", "project"])
     op.create_index("ix_deferred_runs_trigger_id", "deferred_runs", ["trigger_id"])
     op.create_index("ix_deferred_runs_timeout_at", "deferred_runs", ["timeout_at"])
+    op.create_index("ix_deferred_runs_finished", "deferred_runs", ["finished"])
 
 
 def downgrade() -> None:
     """Drop it, with what it holds."""
+    op.drop_index("ix_deferred_runs_finished", "deferred_runs")
     op.drop_index("ix_deferred_runs_timeout_at", "deferred_runs")
     op.drop_index("ix_deferred_runs_trigger_id", "deferred_runs")
     op.drop_index("ix_deferred_runs_state_project", "deferred_runs")

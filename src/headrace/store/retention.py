@@ -1,0 +1,87 @@
+"""What is kept for a time only. A sweep forgets at most so many rows in one transaction, and the sums that people see stay right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlalchemy import ColumnElement, Connection, case, delete, func, insert, select, tuple_, update
+
+from headrace.store.deferred_tables import deferred_runs
+from headrace.store.reports import COUNTS, SECONDS
+from headrace.store.tables import dead_letter_actions, forgotten_runs, jobs, runs, stream_reports
+
+Sweep = Callable[[Connection, int, int], int]
+"""Forgets what is older than a moment (microseconds), at most so many, within a work of the writer. Returns how many it forgot."""
+
+FORGOTTEN = 0
+"""The job under which the reports of those are summed that are forgotten; no job has this number."""
+
+_SUMS = ("runs", "failed", "events", "rows")
+
+
+def task_runs(connection: Connection, before: int, most: int) -> int:
+    """Forget task runs that have ended. Whoever starts one under the same id again starts another."""
+    old = select(deferred_runs.c.run_id).where(deferred_runs.c.finished < before).order_by(deferred_runs.c.finished).limit(most)
+    return connection.execute(delete(deferred_runs).where(deferred_runs.c.run_id.in_(old))).rowcount
+
+
+def pipeline_runs(connection: Connection, before: int, most: int) -> int:
+    """Forget reports of pipelines' runs, and add what they did to the sums of their pipelines."""
+    old = connection.execute(select(runs.c.run_id).where(runs.c.started < before).order_by(runs.c.started).limit(most)).scalars().all()
+    done = runs.c.state == "succeeded"
+    sums = select(
+        runs.c.project,
+        runs.c.pipeline,
+        func.count(),
+        func.sum(case((runs.c.state == "failed", 1), else_=0)),
+        func.sum(case((done, runs.c.events), else_=0)),
+        func.sum(case((done, func.coalesce(runs.c.rows, 0)), else_=0)),
+        func.max(runs.c.started),
+    ).where(runs.c.run_id.in_(old))
+    for project, pipeline, *counts, last in connection.execute(sums.group_by(runs.c.project, runs.c.pipeline)).all():
+        given = dict(zip(_SUMS, map(int, counts), strict=True))
+        mine = (forgotten_runs.c.project == project, forgotten_runs.c.pipeline == pipeline)
+        more = {name: forgotten_runs.c[name] + value for name, value in given.items()}
+        if not connection.execute(update(forgotten_runs).where(*mine).values(**more, last=last)).rowcount:
+            connection.execute(insert(forgotten_runs).values(project=project, pipeline=pipeline, last=last, **given))
+    return connection.execute(delete(runs).where(runs.c.run_id.in_(old))).rowcount
+
+
+def ended_jobs(connection: Connection, before: int, most: int) -> int:
+    """Forget jobs that have ended, and sum up what their streams did."""
+    # never the last: SQLite would give its id again, and a token of the old job would be one of the new
+    last = select(func.max(jobs.c.id)).scalar_subquery()
+    over = (jobs.c.ended < before, jobs.c.state != "running", jobs.c.id < last)
+    old = connection.execute(select(jobs.c.id).where(*over).order_by(jobs.c.id).limit(most)).scalars().all()
+    _sum_up(connection, stream_reports.c.job_id.in_(old))
+    return connection.execute(delete(jobs).where(jobs.c.id.in_(old))).rowcount
+
+
+def letter_actions(connection: Connection, before: int, most: int) -> int:
+    """Forget who redrove or discarded dead letters, and when."""
+    old = select(dead_letter_actions.c.id).where(dead_letter_actions.c.at < before).order_by(dead_letter_actions.c.id).limit(most)
+    return connection.execute(delete(dead_letter_actions).where(dead_letter_actions.c.id.in_(old))).rowcount
+
+
+SWEEPS: tuple[Sweep, ...] = (task_runs, pipeline_runs, ended_jobs, letter_actions)
+"""All of them: whatever is to be kept for a time only goes in here, and `Tidier` does the rest."""
+
+
+def _sum_up(connection: Connection, which: ColumnElement[bool]) -> None:
+    """Put one report of each stream in the place of these, and of what was summed up before."""
+    named = select(stream_reports.c.stream).where(which).distinct()
+    taken = connection.execute(
+        select(stream_reports)
+        .where(which | ((stream_reports.c.job_id == FORGOTTEN) & stream_reports.c.stream.in_(named)))
+        .order_by(stream_reports.c.updated, stream_reports.c.job_id)
+    ).all()
+    if not taken:
+        return
+    summed: dict[str, dict[str, object]] = {}
+    for row in taken:
+        before = summed.get(row.stream, dict.fromkeys(COUNTS + SECONDS, 0))
+        sums = {name: before[name] + getattr(row, name) for name in COUNTS + SECONDS}
+        summed[row.stream] = {**row._asdict(), **sums, "job_id": FORGOTTEN, "outstanding": 0}
+    keys = [(row.job_id, row.stream) for row in taken]
+    connection.execute(delete(stream_reports).where(tuple_(stream_reports.c.job_id, stream_reports.c.stream).in_(keys)))
+    connection.execute(insert(stream_reports), list(summed.values()))

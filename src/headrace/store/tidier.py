@@ -1,0 +1,72 @@
+"""Forgets, in the background, what was kept for long enough."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Event, Thread
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from headrace.errors import ResourceError
+from headrace.store.retention import SWEEPS, Sweep
+from headrace.store.store import Store
+
+EVERY = 3600.0  # seconds between two rounds
+REST = 0.05  # seconds between two transactions of a round: whoever works comes first
+AT_ONCE = 500  # rows in one transaction
+DAY = 86_400 * 1_000_000
+
+
+class Tidier:
+    """A thread that forgets what is older than so many days; with 0 it keeps all for ever. A context manager."""
+
+    def __init__(self, store: Store, days: float, *, every: float = EVERY, sweeps: Sequence[Sweep] = SWEEPS) -> None:
+        self._store = store
+        self._days = days
+        self._every = every
+        self._sweeps = sweeps
+        self._over = Event()
+        self._thread = Thread(target=self._run, name="headrace-tidier", daemon=True)
+        self._log = structlog.get_logger(__name__)
+
+    def __enter__(self) -> Self:
+        if self._days > 0:
+            self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._over.set()
+        if self._days > 0:
+            self._thread.join()
+
+    def tidy(self) -> int:
+        """Forget all that is old enough; return how many rows that were.
+
+        Raises:
+            ResourceError: The database is away.
+        """
+        before = self._store.now() - round(self._days * DAY)
+        return sum(self._sweep(sweep, before) for sweep in self._sweeps)
+
+    def _sweep(self, sweep: Sweep, before: int) -> int:
+        gone = 0
+        while not self._over.is_set():
+            now = self._store.tidy(lambda connection: sweep(connection, before, AT_ONCE))
+            gone += now
+            if now < AT_ONCE:
+                break
+            self._over.wait(REST)
+        return gone
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            try:
+                gone = self.tidy()
+            except ResourceError as trouble:
+                self._log.warning("what is old cannot be forgotten just now", error=str(trouble))
+            else:
+                if gone:
+                    self._log.info("forgot what was kept for long enough", rows=gone, days=self._days)
+            self._over.wait(self._every)
