@@ -11,11 +11,13 @@ from uuid import uuid4
 import pytest
 
 from headrace.client.triggerer import TriggererClient
+from headrace.engine.frames import Drained, Frame
+from headrace.engine.link import Link
 from headrace.engine.runner_process import RunnerCommand, RunnerProcess
 from headrace.engine.supervisor import Policy, Supervisor
 from headrace.engine.tenure import Orders
 from headrace.errors import Fenced, ProjectError
-from headrace.wire.jobs import JobRegistered, RegisterJob
+from headrace.wire.jobs import CompleteJob, JobRegistered, RegisterJob
 from headrace.wire.triggers import DeclareProject, ProjectDeclared
 from machine_kit import KEY, serving
 
@@ -84,3 +86,30 @@ async def test_one_that_is_told_to_stop_before_its_project_is_imported_does(tmp_
             await asyncio.sleep(0)
             orders.told()
             await running
+
+
+async def test_a_runner_that_has_drained_and_is_gone_before_it_was_heard_has_ended_as_it_was_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "project.py").write_text('from headrace import Project\nproject = Project("small")\n')
+    orders, ends, receive = Orders(), [], Link.receive
+
+    async def deaf(self: Link) -> Frame | None:
+        frame = await receive(self)
+        return await receive(self) if isinstance(frame, Drained) else frame
+
+    class Ending(TriggererClient):
+        async def declare(self, project: str, declared: DeclareProject) -> ProjectDeclared:
+            asyncio.get_running_loop().call_later(0.5, orders.told)
+            return await super().declare(project, declared)
+
+        async def complete(self, end: CompleteJob) -> None:
+            ends.append(end.state)
+            await super().complete(end)
+
+    monkeypatch.setattr(Link, "receive", deaf)
+    with serving(tmp_path) as api:
+        async with Ending(api.url, key=KEY) as client:
+            supervisor = Supervisor(client, lambda: RunnerProcess.start(command(tmp_path / "project.py")), next_job, Policy())
+            await supervisor.run(orders)
+    assert ends == ["succeeded"]

@@ -29,6 +29,8 @@ from headrace.wire.triggers import TriggersLoaded, Workloads
 
 _PAGE = 500  # workloads in one call: they are read in one piece, also in the runner, where nothing else runs meanwhile
 
+_ASKED = End("It was told to stop.", asked=True)
+
 _CLOSING = 5.0  # seconds that upstreams have to close in, once nothing is under way any more
 
 
@@ -76,10 +78,10 @@ class Tenure:
     async def run(self, orders: Orders) -> End:
         """Work until there is a reason to end."""
         work: list[Coroutine[Any, Any, End]] = [
-            self._listen(),
+            self._listen(orders),
             self._live(orders),
             self._watch(),
-            self._reap(),
+            self._reap(orders),
             self._obey(orders),
         ]
         tasks = [asyncio.create_task(one) for one in work]
@@ -100,12 +102,12 @@ class Tenure:
         """Return what there is to say: what the runner reported last, and what blocks it."""
         return self._reported.model_copy(update={"blocked": self._watchman.blocked})
 
-    async def _listen(self) -> End:
+    async def _listen(self, orders: Orders) -> End:
         while (frame := await self._runner.link.receive()) is not None:
             if isinstance(frame, Over):
                 return End(frame.reason, lost=True)
             await self._hear(frame)
-        return died(await self._runner.ended(), self._runner.pulse.running)
+        return self._over(await self._runner.ended(), orders)
 
     async def _hear(self, frame: Frame) -> None:
         match frame:
@@ -182,8 +184,13 @@ class Tenure:
         self._log.error("the runner is stuck, ending it", trigger=blocked.trigger, seconds=round(blocked.seconds))
         return stuck(blocked)
 
-    async def _reap(self) -> End:
-        code = await self._runner.ended()
+    async def _reap(self, orders: Orders) -> End:
+        return self._over(await self._runner.ended(), orders)
+
+    def _over(self, code: int, orders: Orders) -> End:
+        """Return how it ended. A runner that drained ends by itself, which may be seen before its last words are heard."""
+        if code == 0 and orders.stop.is_set():
+            return _ASKED
         return died(code, self._runner.pulse.running)
 
     async def _obey(self, orders: Orders) -> End:
@@ -200,7 +207,7 @@ class Tenure:
             drained.cancel()
         if not self._drained.is_set():
             self._log.warning("not everything has stopped in order: the upstreams give again what was not confirmed")
-        return End("It was told to stop.", asked=True)
+        return _ASKED
 
     def running(self, trigger_id: int) -> Running:
         """Return a trigger as the runner was told to run it."""
