@@ -137,6 +137,15 @@ class Fleet:
                 codes.append(member.process.stop())
         return codes
 
+    def keep_evidence(self) -> None:
+        """Have every process write what it is at into its log, and end it with that."""
+        for member in self.members.values():
+            member.wanted = False
+            if member.runs and member.process is not None:
+                for pid in (*runners(member), member.process.pid):
+                    send(pid, signal.SIGCONT)
+                    send(pid, signal.SIGABRT)
+
     def _all_answer(self) -> bool:
         self.keep()
         return all(answers(url) for url in self.urls)
@@ -235,7 +244,11 @@ class Fleet:
             "ACK_TIMEOUT": 60,
             "LOG_FORMAT": "text",
         }
-        return kept | {f"HEADRACE_{name}": str(value) for name, value in settings.items()} | {"PYTHONUNBUFFERED": "1"}
+        return (
+            kept
+            | {f"HEADRACE_{name}": str(value) for name, value in settings.items()}
+            | {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
+        )
 
     def _start(self, member: Member, *, replaces: bool = False) -> None:
         more = {REGISTRATION: uuid4().hex}

@@ -5,16 +5,17 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import psycopg
 from sqlalchemy.engine import make_url
 
-from chaos_kit import Fleet
+from chaos_feed import Load
 from headrace.client.people import PeopleClient
 
 _COLUMNS: Final = "trigger_id, old_job, job, old_revoked, old_epoch, epoch, old_state"
@@ -48,33 +49,40 @@ _ON_POSTGRESQL: Final = (
 
 @dataclass
 class Oracle:
-    """Reads the database behind the api's back, and the books through it."""
+    """Reads the database behind the api's back, and the books through every api; knows from the load what must have become of it."""
 
-    fleet: Fleet
+    folder: Path
+    load: Load
+    database: str
+    urls: Sequence[str]
 
     def watch_claims(self) -> None:
         """Have the database write down who takes and leaves which trigger, in the transaction that does it."""
-        for statement in _ON_POSTGRESQL if self.fleet.postgres is not None else _ON_SQLITE:
+        for statement in _ON_POSTGRESQL if self._on_postgresql else _ON_SQLITE:
             self.rows(statement)
 
+    @property
+    def _on_postgresql(self) -> bool:
+        return self.database.startswith("postgresql")
+
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        if self.fleet.postgres is not None:
-            with psycopg.connect(self.fleet.database, autocommit=True) as connection:
+        if self._on_postgresql:
+            with psycopg.connect(self.database, autocommit=True) as connection:
                 cursor = connection.execute(query.encode())
                 return cursor.fetchall() if cursor.description else []
-        path = make_url(self.fleet.database).database
+        path = make_url(self.database).database
         with closing(sqlite3.connect(str(path), timeout=30)) as file:
             found = file.execute(query).fetchall()
             file.commit()
             return found
 
-    def settled(self, patience: float) -> None:
-        """Wait until every trigger has fired as often as it is to, the upstreams are empty and nothing is kept."""
-        wanted = {name: len(numbers) for name, numbers in self.fleet.load.expected().items()}
+    def settled(self, patience: float, keep: Callable[[], None] = lambda: None) -> None:
+        """Wait until every trigger has fired as often as it is to, and nothing is left anywhere; `keep` is called meanwhile."""
+        wanted = {name: len(numbers) for name, numbers in self.load.expected().items()}
         limit = time.monotonic() + patience
         while (missing := self._missing(wanted)) is not None:
             assert time.monotonic() < limit, f"waited {patience:g} s in vain: {missing}"
-            self.fleet.keep()
+            keep()
             time.sleep(0.5)
 
     def keep_evidence(self) -> None:
@@ -93,29 +101,29 @@ class Oracle:
             "crew_reads",
             "custody",
         ):
-            with (self.fleet.folder / f"{table}.txt").open("w") as file:
+            with (self.folder / f"{table}.txt").open("w") as file:
                 file.writelines(f"{row}\n" for row in self.rows(f"SELECT * FROM {table}"))
 
     def judge(self) -> dict[str, int]:
         """Fail with what is wrong; return what was judged."""
-        expected = self.fleet.load.expected()
+        expected = self.load.expected()
         events = self._log(expected)
         letters = self.rows("SELECT kind, reason, raw, triggers FROM dead_letters")
         assert not letters, f"{len(letters)} dead letters: {letters[:5]}"
         claims = self._claims()
-        for url in self.fleet.urls:
+        for url in self.urls:
             with PeopleClient(url, timeout=60) as client:
                 audit = client.audit()
             assert audit["clean"], [one for one in audit["streams"] if one["problems"] or not all(t["balanced"] for t in one["triggers"])]
             read = {one["stream"]: one["read"] for one in audit["streams"]}
-            assert sum(read.values()) == self.fleet.load.sent(), read
+            assert sum(read.values()) == self.load.sent(), read
             self._balanced(audit, expected)
-        return {"messages": self.fleet.load.sent(), "events": events, "firings": sum(map(len, expected.values())), "claims": claims}
+        return {"messages": self.load.sent(), "events": events, "firings": sum(map(len, expected.values())), "claims": claims}
 
     def _missing(self, wanted: Mapping[str, int]) -> str | None:
         counts = dict(self.rows("SELECT t.name, count(*) FROM firings f JOIN triggers t ON t.id = f.trigger_id GROUP BY t.name"))
         behind = {name: f"{counts.get(name, 0)} of {count}" for name, count in wanted.items() if counts.get(name, 0) < count}
-        left = self.fleet.load.left()
+        left = self.load.left()
         ((backlog,),) = self.rows("SELECT coalesce(sum(backlog), 0) FROM triggers WHERE state <> 'removed'")
         if not behind and not left and not backlog:
             return None

@@ -18,16 +18,17 @@ def chaos(folder: Path, shape: Shape, seed: int, say: Callable[[str], None]) -> 
     """Do one run; raise what went wrong, or return what happened."""
     faults = plan(seed, shape)
     with Fleet(folder, shape, seed, say) as fleet:
-        oracle = Oracle(fleet)
+        oracle = Oracle(folder, fleet.load, fleet.database, fleet.urls)
         oracle.watch_claims()
-        fleet.run(faults)
-        began = time.monotonic()
-        say("all are back; waiting until all is done")
         try:
-            oracle.settled(PATIENCE)
+            fleet.run(faults)
+            began = time.monotonic()
+            say("all are back; waiting until all is done")
+            oracle.settled(PATIENCE, fleet.keep)
             took = time.monotonic() - began
             figures = oracle.judge()
         except AssertionError:
+            fleet.keep_evidence()
             oracle.keep_evidence()
             raise
         ended = [one for one in fleet.by_themselves if one.startswith("triggerer")]
