@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headrace.core.connection import Connection
     from headrace.core.outcome import AdvanceItem, AdvanceOutcome
+    from headrace.errors import EventAlreadySeen, EventArrivedEarly
+    from headrace.ordering.causal import CausalEvent, CausalOrdering, claimed_event
     from headrace.project import Project, load_project
     from headrace.sources.directory import Directory
     from headrace.sources.memory import Memory
@@ -39,9 +41,13 @@ __all__ = [
     "AdvanceOutcome",
     "BaseEventTrigger",
     "BaseTrigger",
+    "CausalEvent",
+    "CausalOrdering",
     "Connection",
     "DateTimeTrigger",
     "Directory",
+    "EventAlreadySeen",
+    "EventArrivedEarly",
     "FileTrigger",
     "HttpStatusTrigger",
     "Memory",
@@ -65,6 +71,7 @@ __all__ = [
     "WatchTrigger",
     "aget_connection",
     "aget_variable",
+    "claimed_event",
     "get_connection",
     "get_variable",
     "load_project",
@@ -76,9 +83,13 @@ _HOMES = {
     "AdvanceOutcome": "core.outcome",
     "BaseEventTrigger": "triggers.base",
     "BaseTrigger": "triggers.base",
+    "CausalEvent": "ordering.causal",
+    "CausalOrdering": "ordering.causal",
     "Connection": "core.connection",
     "DateTimeTrigger": "triggers.moment",
     "Directory": "sources.directory",
+    "EventAlreadySeen": "errors",
+    "EventArrivedEarly": "errors",
     "FileTrigger": "triggers.file",
     "HttpStatusTrigger": "triggers.http",
     "Memory": "sources.memory",
@@ -103,6 +114,7 @@ _HOMES = {
     "WatchTrigger": "triggers.watch",
     "aget_connection": "triggers.secrets",
     "aget_variable": "triggers.secrets",
+    "claimed_event": "ordering.causal",
     "get_connection": "triggers.secrets",
     "get_variable": "triggers.secrets",
     "load_project": "project",

@@ -16,7 +16,9 @@ one clear message instead of a traceback.
     ├── SchemaError           the database has a schema this version does not know
     ├── EventError            one raw event cannot become an event
     │   ├── MalformedEvent    not the JSON it should be
-    │   └── MissingField      a declared field is absent or of the wrong kind
+    │   ├── MissingField      a declared field is absent or of the wrong kind
+    │   ├── EventArrivedEarly its leader was not handled yet: it waits
+    │   └── EventAlreadySeen  it was handled, or somebody handles it now
     ├── StreamError           a shared stream ended or refused
     │   ├── StreamEnded       the poll ended, with or without a cause
     │   ├── SubscriberOverflow a subscriber's queue was full and the policy is to fail it
@@ -94,6 +96,14 @@ class MalformedEvent(EventError):
 
 class MissingField(EventError):
     """The raw event lacks a field that the watch declares."""
+
+
+class EventArrivedEarly(EventError):
+    """The event came before the one that it follows was handled; it waits."""
+
+
+class EventAlreadySeen(EventError):
+    """The event was handled already, or somebody handles it now."""
 
 
 class StreamError(HeadraceError):

@@ -53,11 +53,13 @@ class Released:
 class CausalOrder:
     """The ordering of one scope. `now` and `lookback` are µs on the scope's clock, which never goes back.
 
-    `position` is how many events were released so far, `head` the last seq offered; `lost`, `late` and `cycles` are counts.
+    `position` is how many events were released so far, `head` the last seq offered; `lost`, `late` and `cycles` are counts. With `by_age`,
+    `occurred` is on that clock too: an event that is older than the lookback when it comes does not wait for a leader that is not here.
     """
 
-    def __init__(self, lookback: int) -> None:
+    def __init__(self, lookback: int, *, by_age: bool = False) -> None:
         self.lookback = lookback
+        self.by_age = by_age
         self.position = 0
         self.head = 0
         self.lost = 0
@@ -90,7 +92,10 @@ class CausalOrder:
                 del given_up[key]
                 self.late += 1
             if leader is not None and leader != key and (leader_seq < 0 or leader in waiting):
-                self._wait(Waiting(seq, key, leader, occurred, id, now, late), now, out)
+                if not self.by_age or leader in waiting or occurred + self.lookback > now:
+                    self._wait(Waiting(seq, key, leader, occurred, id, now, late), now, out)
+                    continue
+                self._too_old(seq, key, leader, now, out)
                 continue
             add_seq(seq)
             add_mark(LATE if late else None)
@@ -118,6 +123,28 @@ class CausalOrder:
             self.position += len(out)
         return out
 
+    def withdraw(self, key: bytes, now: int) -> Released:
+        """Let an event that waits count as handled elsewhere; return what followed it, and is ready for that."""
+        out = Released()
+        if (entry := self._waiting.get(key)) is not None:
+            self._release(entry, None, now, Released())
+            self._release_followers([key], now, out)
+            self.position += len(out)
+        return out
+
+    def entry(self, key: bytes) -> Waiting | None:
+        """Return an event that waits."""
+        return self._waiting.get(key)
+
+    def gave_up(self, key: bytes) -> bool:
+        """Whether this leader was given up as lost, and did not come since."""
+        return key in self._given_up
+
+    def next_expiry(self) -> int | None:
+        """Return when `expire` has something to release, unless its leader comes before."""
+        since = next(iter(self._roots.values()), None)
+        return None if since is None else since + self.lookback
+
     def waiting(self) -> Iterator[Waiting]:
         """Give what waits, the longest first."""
         return iter(self._waiting.values())
@@ -128,10 +155,14 @@ class CausalOrder:
         return OrderingBlob(totals, list(self._waiting.values()), list(self._given_up)).pack()
 
     @classmethod
-    def restore(cls, snapshot: bytes, lookback: int) -> CausalOrder:
+    def restore(cls, snapshot: bytes, lookback: int, *, by_age: bool = False) -> CausalOrder:
         """Return the ordering that `snapshot` was taken of; the lookback may be another."""
-        blob = OrderingBlob.unpack(snapshot)
-        order = cls(lookback)
+        return cls.rebuilt(OrderingBlob.unpack(snapshot), lookback, by_age=by_age)
+
+    @classmethod
+    def rebuilt(cls, blob: OrderingBlob, lookback: int, *, by_age: bool = False) -> CausalOrder:
+        """Return the ordering with this state."""
+        order = cls(lookback, by_age=by_age)
         order.position, order.head, order.lost, order.late, order.cycles = blob.totals
         order._given_up = dict.fromkeys(blob.given_up)
         waiting = order._waiting = {entry.key: entry for entry in blob.waiting}
@@ -140,6 +171,14 @@ class CausalOrder:
             if entry.leader not in waiting:
                 order._roots[entry.key] = entry.since
         return order
+
+    def _too_old(self, seq: int, key: bytes, leader: bytes, now: int, out: Released) -> None:
+        """Release one event that came too late to wait for a leader that is not here."""
+        self._given_up[leader] = None
+        self._forget_oldest()
+        self.lost += 1
+        out.add(seq, LOST, 0)
+        self._release_followers([key], now, out)
 
     def _wait(self, entry: Waiting, now: int, out: Released) -> None:
         """Let one event wait, unless it closes a cycle."""
@@ -210,6 +249,9 @@ class CausalOrder:
                 self._followers[leader] = left
             else:
                 del self._followers[leader]
+        self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
         if len(self._given_up) > GIVEN_UP_LIMIT:
             self._given_up = dict.fromkeys(islice(self._given_up, len(self._given_up) - GIVEN_UP_LIMIT // 2, None))
 

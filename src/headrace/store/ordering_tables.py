@@ -1,8 +1,8 @@
-"""The tables of the SQL home of the ordering: scopes, what is not handled yet, what was done to it, and what was handled."""
+"""The tables of the SQL home of the ordering: scopes, what is not handled yet, and what was."""
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, LargeBinary, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Index, LargeBinary, PrimaryKeyConstraint, Table, Text
 
 from headrace.store.tables import Number, metadata
 
@@ -37,8 +37,8 @@ ordering_journal = Table(
 ordering_events = Table(
     "ordering_events",
     metadata,
-    Column("scope_id", BigInteger, primary_key=True, autoincrement=False),
-    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("scope_id", BigInteger, nullable=False, autoincrement=False),
+    Column("seq", BigInteger, nullable=False, autoincrement=False),
     Column("key", LargeBinary, nullable=False),
     Column("leader_key", LargeBinary),
     Column("source", Text, nullable=False),
@@ -55,9 +55,19 @@ ordering_events = Table(
     Column("claim", Text),  # who holds it
     Column("error", Text),
     Column("body", Text),  # none where the log has it
+    PrimaryKeyConstraint("seq", "scope_id"),  # the other way round, SQLite would look for followers by it, among all of the scope
     Index(None, "scope_id", "key", unique=True),
     Index(None, "scope_id", "leader_key"),
     Index(None, "scope_id", "due", "position"),
+    sqlite_with_rowid=False,
+)
+
+# The leaders that were given up as lost and did not come since.
+ordering_given_up = Table(
+    "ordering_given_up",
+    metadata,
+    Column("scope_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("key", LargeBinary, primary_key=True),
     sqlite_with_rowid=False,
 )
 
@@ -71,3 +81,6 @@ ordering_handled = Table(
     Column("at", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
+
+ORDERING_TABLES = [ordering_scopes, ordering_journal, ordering_events, ordering_given_up, ordering_handled]
+"""What a database needs that holds nothing but orderings."""

@@ -62,12 +62,19 @@ def upgrade() -> None:
         sa.Column("claim", sa.Text()),
         sa.Column("error", sa.Text()),
         sa.Column("body", sa.Text()),
-        sa.PrimaryKeyConstraint("scope_id", "seq", name="pk_ordering_events"),
+        sa.PrimaryKeyConstraint("seq", "scope_id", name="pk_ordering_events"),
         sqlite_with_rowid=False,
     )
     op.create_index("ix_ordering_events_scope_id_due_position", "ordering_events", ["scope_id", "due", "position"])
     op.create_index("ix_ordering_events_scope_id_key", "ordering_events", ["scope_id", "key"], unique=True)
     op.create_index("ix_ordering_events_scope_id_leader_key", "ordering_events", ["scope_id", "leader_key"])
+    op.create_table(
+        "ordering_given_up",
+        sa.Column("scope_id", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("key", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("scope_id", "key", name="pk_ordering_given_up"),
+        sqlite_with_rowid=False,
+    )
     op.create_table(
         "ordering_handled",
         sa.Column("scope_id", sa.BigInteger(), autoincrement=False, nullable=False),
@@ -82,6 +89,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     """Drop them, with what they hold."""
     op.drop_table("ordering_handled")
+    op.drop_table("ordering_given_up")
     op.drop_index("ix_ordering_events_scope_id_due_position", "ordering_events")
     op.drop_index("ix_ordering_events_scope_id_key", "ordering_events")
     op.drop_index("ix_ordering_events_scope_id_leader_key", "ordering_events")

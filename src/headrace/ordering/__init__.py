@@ -1,0 +1,1 @@
+"""Causal ordering for anybody's events: the surface, and the home in memory."""

@@ -1,0 +1,173 @@
+"""One transaction that changes what waits in a scope: offers, expiries and withdrawals, as the core decides them, written as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
+
+from sqlalchemy import Connection, Row, select
+
+from headrace.core.handling import Caused, Offering, Placed, placed
+from headrace.core.ordering import CausalOrder
+from headrace.store import ordering_statements as sql
+from headrace.store.ordering_replica import Replica, Step
+from headrace.store.ordering_tables import ordering_given_up
+
+
+class Fed(NamedTuple):
+    """One event; `seq` is its place in the log, `passes` says that nobody handles it, and `known` that its leader came."""
+
+    event: Caused
+    seq: int = 0
+    passes: bool = False
+    known: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """Events on their way into a scope, and how far they bring it in the log, if they are from there."""
+
+    events: Sequence[Fed]
+    head: int | None = None
+
+    @classmethod
+    def of(cls, events: Iterable[Caused]) -> Self:
+        """Return events that are from nowhere."""
+        return cls([Fed(event) for event in events])
+
+
+@dataclass(slots=True)
+class Turn:
+    """What one transaction does to one scope. `now` never goes back, from one to the next."""
+
+    connection: Connection
+    replica: Replica
+    now: int
+    scope: Row[Any]
+    logged: bool
+    head: int
+    held: int = 0
+    passed: int = 0
+    steps: list[Step] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, connection: Connection, scope_id: int, kept: Replica | None, now: int, *, by_age: bool, logged: bool) -> Self:
+        """Return a turn with the ordering as it is in this transaction."""
+        scope = connection.execute(sql.scope_row, {"scope": scope_id}).one()
+        replica = Replica.current(connection, scope, kept, by_age=by_age)
+        return cls(connection, replica, max(now, scope.clock), scope, logged, scope.head)
+
+    @property
+    def order(self) -> CausalOrder:
+        """The ordering."""
+        return self.replica.order
+
+    def offer(self, feed: Feed) -> None:
+        """Take events; those of a log that the scope has read already change nothing."""
+        events = [fed for fed in feed.events if not self.logged or fed.seq > self.head]
+        offering = Offering(self.order, self._known(events))
+        taken: dict[int, Fed] = {}
+        for fed in events:
+            self.head = fed.seq if self.logged else self.head + 1
+            if offering.add(self.head, fed.event, passes=fed.passes):
+                taken[self.head] = fed
+        if feed.head is not None:
+            self.head = max(self.head, feed.head)
+        if not taken:
+            return
+        late = [key for _, key, *_ in offering.offered if self.order.gave_up(key)]
+        places = offering.decide(self.now)
+        at = {place.seq: place for place in places}
+        passed = set(offering.passed)
+        sql.add_events(self.connection, [self._row(seq, fed, at.get(seq)) for seq, fed in taken.items() if fed.event.key not in passed])
+        self._place(place for place in places if place.seq not in taken)
+        self._count_passed(offering.passed)
+        for keys in sql.slices(late):
+            self.connection.execute(sql.forget_given_up, {"scope": self.scope.id, "keys": keys})
+        self._give_up(places)
+        self.steps.append(Step(self.now, offering.offered))
+
+    def expire(self) -> int:
+        """Give up on leaders that did not come; return how many events were released as lost."""
+        due, first, before = self.order.next_expiry(), self.order.position + 1, self.order.lost
+        if due is None or due > self.now:
+            return 0
+        places = placed(self.order.expire(self.now), first)
+        self._place(places)
+        self._give_up(places)
+        self.steps.append(Step(self.now))
+        return self.order.lost - before
+
+    def withdraw(self, key: bytes) -> None:
+        """Let an event that waits count as handled."""
+        first = self.order.position + 1
+        self._place(placed(self.order.withdraw(key, self.now), first))
+        self.steps.append(Step(self.now, withdrawn=key))
+
+    def end(self) -> None:
+        """Write down what was done."""
+        for step in self.steps:
+            self.replica.advance(self.connection, self.scope.id, step)
+        if self.steps or self.head != self.scope.head:
+            order = self.order
+            values = {
+                "version": self.replica.version,
+                "clock": self.now,
+                "head": self.head,
+                "position": order.position,
+                "lost": order.lost,
+                "late": order.late,
+                "cycles": order.cycles,
+                "held": self.scope.held + self.held,
+                "handled": self.scope.handled + self.passed,
+            }
+            self.connection.execute(sql.write_scope.values(**values), {"scope": self.scope.id})
+
+    def _known(self, events: Sequence[Fed]) -> dict[bytes, Any]:
+        keys = [key for fed in events for key in (fed.event.key, fed.event.leader_key) if key is not None]
+        known = sql.states(self.connection, self.scope.id, keys, logged=self.logged)
+        for fed in events:  # the log says which leaders came; of those that are not here any more, all is done
+            if fed.known and fed.event.leader_key is not None:
+                known.setdefault(fed.event.leader_key, "handled")
+        return known
+
+    def _row(self, seq: int, fed: Fed, place: Placed | None) -> tuple[Any, ...]:
+        event = fed.event
+        late = False
+        state, due = "waiting", None
+        if place is not None:
+            self.held += place.waited
+            state, due = ("blocked", None) if place.blocked else ("ready", self.now)
+        else:
+            entry = self.order.entry(fed.event.key)
+            late = entry is not None and entry.late
+        body = None if self.logged else event.body
+        who = (event.source, event.id, event.follows, event.occurred, self.now, late)
+        told = (None, None) if place is None else (place.position, place.mark)
+        return (self.scope.id, seq, fed.event.key, fed.event.leader_key, *who, state, *told, due, 0, None, None, body)
+
+    def _place(self, places: Iterable[Placed]) -> None:
+        rows = []
+        for place in places:
+            self.held += place.waited
+            state, due = ("blocked", None) if place.blocked else ("ready", self.now)
+            told = {"position": place.position, "mark": place.mark, "state": state, "due": due}
+            rows.append({"scope": self.scope.id, "seq": place.seq, **told})
+        if rows:
+            self.connection.execute(sql.place, rows)
+
+    def _count_passed(self, keys: Sequence[bytes]) -> None:
+        self.passed += len(keys)
+        sql.unblock_followers(self.connection, self.scope.id, keys, self.now, token="", lease=self.now)
+
+    def _give_up(self, places: Iterable[Placed]) -> None:
+        lost = [place.seq for place in places if place.mark == "lost"]
+        leaders: set[bytes] = set()
+        for seqs in sql.slices(lost):
+            leaders.update(self.connection.execute(sql.leaders_of, {"scope": self.scope.id, "seqs": seqs}).scalars())
+        if leaders:
+            mine = ordering_given_up.c.scope_id == self.scope.id
+            there = set(self.connection.execute(select(ordering_given_up.c.key).where(mine)).scalars())
+            new = [key for key in leaders if key not in there and self.order.gave_up(key)]
+            sql.add_given_up(self.connection, [(self.scope.id, key) for key in new])
