@@ -5,7 +5,7 @@ SEEDS ?= 20
 KILLS ?= 10
 FUZZ ?= 200
 
-.PHONY: help demo demo-year test check docs soak soak-streams bench-streams bench-control fuzz-api lock clean setup-run setup-dev
+.PHONY: help demo demo-year test check docs soak soak-streams soak-ordering bench-ordering bench-streams bench-control fuzz-api lock clean setup-run setup-dev
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -35,6 +35,9 @@ soak: setup-dev ## the demo over SEEDS seeds, then with each process killed once
 soak-streams: setup-dev ## shared streams through 200 kills, 100,000 events with an api in trouble, and each scenario again; SOAK="--seed 1"
 	@$(BIN)/python scripts/soak_streams.py $(SOAK)
 
+soak-ordering: setup-dev ## 10,000 generated histories through every home of the ordering; ORDERING="--home sqlite --seed 7"
+	@$(BIN)/python scripts/soak_ordering.py $(ORDERING)
+
 fuzz-api: setup-dev ## FUZZ (200) requests for each call of every version of the api that its description allows, or nearly does
 	@for database in sqlite postgresql; do \
 	  FUZZ_DATABASE=$$database FUZZ_EXAMPLES=$(FUZZ) $(BIN)/pytest -q tests/integration/test_api_fuzz.py || exit 1; done
@@ -49,6 +52,15 @@ bench-control: setup-dev ## the api under load on both databases, claims, 20,000
 	@echo "· Making an environment for Airflow in .venv-bench …" >&2
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-bench
 	@$(BIN)/uv pip sync --quiet --require-hashes --python .venv-bench/bin/python $<
+	@touch $@
+
+bench-ordering: setup-dev .venv-bench-prefect/.set-up ## causal ordering against Prefect's, as JSON; BENCH="--only core sql"
+	@$(BIN)/python -m bench.ordering $(BENCH)
+
+.venv-bench-prefect/.set-up: requirements/bench-prefect.lock | setup-dev
+	@echo "· Making an environment for Prefect in .venv-bench-prefect …" >&2
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-bench-prefect
+	@$(BIN)/uv pip sync --quiet --require-hashes --python .venv-bench-prefect/bin/python $<
 	@touch $@
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.core.connection import Connection
+    from headrace.core.handling import HandlingPolicy
     from headrace.core.outcome import AdvanceItem, AdvanceOutcome
     from headrace.errors import EventAlreadySeen, EventArrivedEarly
     from headrace.ordering.causal import CausalEvent, CausalOrdering, claimed_event
@@ -49,6 +50,7 @@ __all__ = [
     "EventAlreadySeen",
     "EventArrivedEarly",
     "FileTrigger",
+    "HandlingPolicy",
     "HttpStatusTrigger",
     "Memory",
     "Project",
@@ -91,6 +93,7 @@ _HOMES = {
     "EventAlreadySeen": "errors",
     "EventArrivedEarly": "errors",
     "FileTrigger": "triggers.file",
+    "HandlingPolicy": "core.handling",
     "HttpStatusTrigger": "triggers.http",
     "Memory": "sources.memory",
     "Project": "project",

@@ -86,7 +86,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class HandlingPolicy:
     """How a scope handles: how long a claim lasts, how often and when it is tried again, and what a dead event means. Times in µs."""
 
     lease: int = 60_000_000
@@ -170,12 +170,6 @@ def trees(claims: Iterable[Claim]) -> list[list[Claim]]:
     return list({id(tree): tree for tree in found.values()}.values())
 
 
-def below(claims: Iterable[Claim], failed: Collection[bytes]) -> list[Claim]:
-    """Return those of `claims`, in order of position, that may not be handled because one above them in `failed` was not."""
-    stopped = set(failed)
-    out: list[Claim] = []
-    for claim in claims:
-        if claim.event.leader_key in stopped and claim.mark not in _FREE:
-            stopped.add(claim.event.key)
-            out.append(claim)
-    return out
+def waits_for(claim: Claim, stopped: Collection[bytes]) -> bool:
+    """Whether a claim may not be handled because its leader, one of `stopped`, was not."""
+    return claim.event.leader_key in stopped and claim.mark not in _FREE

@@ -18,7 +18,8 @@ from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
-from headrace.core.handling import Caused, Claim, Counts, Policy, State, Wait
+from headrace.core.handling import Caused, Claim, Counts, HandlingPolicy, State, Wait, waits_for
+from headrace.core.ordering import LOST
 from headrace.errors import EventAlreadySeen, EventArrivedEarly
 from headrace.ordering.memory import MemoryHome
 from headrace.ports.ordering import OrderingHome
@@ -66,7 +67,7 @@ class CausalOrdering:
         store: OrderingHome | str | None = None,
         *,
         lookback: timedelta = LOOKBACK,
-        policy: Policy | None = None,
+        policy: HandlingPolicy | None = None,
         clock: Callable[[], int] | None = None,
         chance: random.Random | None = None,
     ) -> None:
@@ -131,10 +132,12 @@ class CausalOrdering:
     async def get_lost_followers(self) -> list[CausalEvent]:
         """Give up on leaders that did not come in time, and return what followed them and is to be handled now: they are claimed.
 
-        Settle them, or use `handle_ready`, which does both.
+        Confirm each with `preceding_event_confirmed`, or let `handle_ready` do all of it.
         """
         await self.expire()
-        return [claimed_event(claim) for claim in await self.claim(STRETCH) if claim.mark == "lost"]
+        claims = await self.claim(STRETCH)
+        await self._call(self._home.give_back, [claim for claim in claims if claim.mark != LOST], self._clock())
+        return [claimed_event(claim) for claim in claims if claim.mark == LOST]
 
     async def offer(self, events: Iterable[CausalEvent]) -> list[State]:
         """Take many events at once; return what each is now."""
@@ -205,7 +208,7 @@ class CausalOrdering:
         held: set[bytes] = set()
         try:
             for claim in claims:
-                if claim.event.leader_key in held and claim.mark is None:
+                if waits_for(claim, held):
                     held.add(claim.event.key)
                     continue
                 with _holding(self.scope, [claim]):
@@ -262,7 +265,7 @@ class _holding:  # noqa: N801  reads like a statement
         _in_hand.reset(self._token)
 
 
-def _home(scope: str, store: OrderingHome | str | None, lookback: int, policy: Policy | None) -> OrderingHome:
+def _home(scope: str, store: OrderingHome | str | None, lookback: int, policy: HandlingPolicy | None) -> OrderingHome:
     if store is None:
         return MemoryHome(lookback, policy=policy)
     if isinstance(store, str):

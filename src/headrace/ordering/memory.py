@@ -11,7 +11,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from typing_extensions import override
 
-from headrace.core.handling import Caused, Claim, Counts, Offering, Placed, Policy, State, Wait, placed
+from headrace.core.handling import Caused, Claim, Counts, HandlingPolicy, Offering, Placed, State, Wait, placed
 from headrace.core.ordering import CausalOrder
 from headrace.ports.ordering import OrderingHome
 
@@ -50,8 +50,8 @@ def _alone(method: Callable[Concatenate[MemoryHome, P], T]) -> Callable[Concaten
 class MemoryHome(OrderingHome):
     """One scope in memory. `lookback` in µs; with `by_age`, events that are older than that when they come do not wait."""
 
-    def __init__(self, lookback: int, *, policy: Policy | None = None, by_age: bool = True) -> None:
-        self.policy = policy or Policy()
+    def __init__(self, lookback: int, *, policy: HandlingPolicy | None = None, by_age: bool = True) -> None:
+        self.policy = policy or HandlingPolicy()
         self.lock = RLock()
         self._order = CausalOrder(lookback, by_age=by_age)
         self._clock = 0

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from headrace.core.handling import Caused, Claim, Counts, Policy, State, Wait
+from headrace.core.handling import Caused, Claim, Counts, HandlingPolicy, State, Wait
 
 
 class OrderingHome(Protocol):
     """One scope. Any number of threads and, where the home is durable, of processes may use it at once; each call is atomic."""
 
-    policy: Policy
+    policy: HandlingPolicy
 
     def offer(self, events: Sequence[Caused], now: int) -> list[State]:
         """Take events; return what each is now. One that was here before changes nothing."""

@@ -83,6 +83,15 @@ def _by_containment(element: has_number, compiler: SQLCompiler, **other: Any) ->
     return compiler.process(cast(column, JSONB).contains(func.to_jsonb(number)), **other)
 
 
+def row_by_row(connection: Connection) -> None:
+    """Let the rest of this transaction look up rows by index, one after the other, as SQLite does.
+
+    PostgreSQL does not know how few rows a step down a tree brings, and would read the whole table at each.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(*(func.set_config(f"enable_{how}", "off", True) for how in ("hashjoin", "mergejoin", "seqscan"))))
+
+
 def driver_rows(connection: Connection, query: Executable, step: int) -> Iterator[Sequence[tuple[Any, ...]]]:
     """Yield the rows of a query as the driver gives them, `step` at a time, and never more of them in memory."""
     with connection.execute(query, execution_options=LITTLE_BY_LITTLE) as result:

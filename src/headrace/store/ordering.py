@@ -15,10 +15,11 @@ from uuid import uuid4
 from sqlalchemy import Connection, Row, func, select
 from typing_extensions import override
 
-from headrace.core.handling import Caused, Claim, Counts, Policy, State, Wait
+from headrace.core.handling import Caused, Claim, Counts, HandlingPolicy, State, Wait
 from headrace.ports.ordering import OrderingHome
 from headrace.store import ordering_statements as sql
 from headrace.store.database import Database
+from headrace.store.dialects import row_by_row
 from headrace.store.ordering_replica import Replica
 from headrace.store.ordering_tables import ordering_events, ordering_scopes
 from headrace.store.ordering_turn import Feed, Turn
@@ -34,9 +35,9 @@ class SqlOrdering(OrderingHome):
     """
 
     def __init__(
-        self, database: Database, scope_id: int, *, policy: Policy | None = None, by_age: bool = True, logged: bool = False
+        self, database: Database, scope_id: int, *, policy: HandlingPolicy | None = None, by_age: bool = True, logged: bool = False
     ) -> None:
-        self.policy = policy or Policy()
+        self.policy = policy or HandlingPolicy()
         self.scope_id = scope_id
         self._database = database
         self._by_age = by_age
@@ -184,6 +185,7 @@ class SqlOrdering(OrderingHome):
 
     def _claim(self, connection: Connection, statement: Any, given: dict[str, Any]) -> list[Claim]:
         token = uuid4().hex
+        row_by_row(connection)
         rows = connection.execute(statement, given).all()
         for seqs in sql.slices(row.seq for row in rows):
             lease = given["now"] + self.policy.lease
@@ -192,6 +194,7 @@ class SqlOrdering(OrderingHome):
 
     def _settle(self, connection: Connection, claims: Sequence[Claim], now: int) -> int:
         tokens = {claim.seq: claim.token for claim in claims}
+        row_by_row(connection)
         mine: list[Any] = []
         for seqs in sql.slices(tokens):
             rows = connection.execute(sql.held, {"scope": self.scope_id, "seqs": seqs})

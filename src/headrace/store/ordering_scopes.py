@@ -7,7 +7,7 @@ from collections.abc import Callable
 from sqlalchemy import Connection, insert, select, update
 from typing_extensions import override
 
-from headrace.core.handling import Policy
+from headrace.core.handling import HandlingPolicy
 from headrace.store.database import Database
 from headrace.store.ordering import SqlOrdering
 from headrace.store.ordering_tables import ORDERING_TABLES, ordering_scopes
@@ -29,7 +29,7 @@ def scope_named(connection: Connection, name: str, lookback: int, *, head: int =
 class OwnOrdering(SqlOrdering):
     """A scope in a database that holds nothing but orderings; its tables are made on first use. Close it when done."""
 
-    def __init__(self, url: str, scope: str, lookback: int, *, policy: Policy | None = None, by_age: bool = True) -> None:
+    def __init__(self, url: str, scope: str, lookback: int, *, policy: HandlingPolicy | None = None, by_age: bool = True) -> None:
         """Open it.
 
         Raises:

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Row, select
 from headrace.core.handling import Caused, Offering, Placed, placed
 from headrace.core.ordering import CausalOrder
 from headrace.store import ordering_statements as sql
+from headrace.store.dialects import row_by_row
 from headrace.store.ordering_replica import Replica, Step
 from headrace.store.ordering_tables import ordering_given_up
 
@@ -54,6 +55,7 @@ class Turn:
     @classmethod
     def begin(cls, connection: Connection, scope_id: int, kept: Replica | None, now: int, *, by_age: bool, logged: bool) -> Self:
         """Return a turn with the ordering as it is in this transaction."""
+        row_by_row(connection)
         scope = connection.execute(sql.scope_row, {"scope": scope_id}).one()
         replica = Replica.current(connection, scope, kept, by_age=by_age)
         return cls(connection, replica, max(now, scope.clock), scope, logged, scope.head)

@@ -1,0 +1,83 @@
+"""Runs generated histories, each named by its seed, through every home of the ordering: python scripts/soak_ordering.py --help."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from time import monotonic
+from typing import Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from headrace.ordering.memory import MemoryHome
+from headrace.ports.ordering import OrderingHome
+from ordering_homes import KernelHome, SparkHome, SqlScopes
+from ordering_kit import LOOKBACK, POLICY, Crew, Handling, Home, history, run
+
+SHARES: Final = {"memory": 40, "kernel": 30, "sqlite": 15, "spark": 10, "postgresql": 5}
+"""How many of a hundred histories each home gets."""
+
+
+def main() -> None:
+    """Run what is asked for."""
+    asked = _arguments()
+    kinds = [asked.home] if asked.home else list(SHARES)
+    total, begun = 0, monotonic()
+    with tempfile.TemporaryDirectory(prefix="soak-ordering-", dir=asked.dir) as folder:
+        scopes = SqlScopes(Path(folder))
+        try:
+            for kind in kinds:
+                number = 1 if asked.seed is not None else asked.histories if asked.home else asked.histories * SHARES[kind] // 100
+                first = asked.seed if asked.seed is not None else asked.first
+                total += _soak(kind, scopes, first, number)
+        finally:
+            scopes.close()
+    print(f"{total:,} histories without a violation in {monotonic() - begun:.0f} s")
+
+
+def _soak(kind: str, scopes: SqlScopes, first: int, number: int) -> int:
+    """Run histories through one home; return how many, or end with the seed of the one that broke the law."""
+    begun = monotonic()
+    for seed in range(first, first + number):
+        try:
+            _one(kind, scopes, seed)
+        except Exception:
+            print(f"✗ {kind}: seed {seed}; again: python scripts/soak_ordering.py --home {kind} --seed {seed}", flush=True)
+            raise
+    print(f"✓ {kind:<10} seeds {first:,} to {first + number - 1:,} in {monotonic() - begun:.0f} s", flush=True)
+    return number
+
+
+def _one(kind: str, scopes: SqlScopes, seed: int) -> None:
+    """Run the history of one seed: twice where a home hands out claims, first with one worker and then with several who are careless."""
+    chance = Random(seed)
+    most = chance.choice([6, 14, 14, 60])
+    if kind in {"spark", "kernel"}:
+        home: Home = SparkHome(LOOKBACK) if kind == "spark" else KernelHome(LOOKBACK)
+        run(home, history(chance, most=most))
+        return
+    policy = replace(POLICY, dead="hold" if seed % 2 else "release")
+    make: Callable[[], OrderingHome] = lambda: (  # noqa: E731
+        MemoryHome(LOOKBACK, policy=policy) if kind == "memory" else scopes.home(kind, policy, LOOKBACK)
+    )
+    run(Handling(make()), history(chance, most=most))
+    Crew(make(), chance, workers=chance.randint(1, 4)).run(history(chance, most=most))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Generated histories through every home of the ordering.")
+    parser.add_argument("--histories", type=int, default=10_000, help="how many, over all homes (%(default)s)")
+    parser.add_argument("--first", type=int, default=1, help="the first seed (%(default)s)")
+    parser.add_argument("--seed", type=int, help="only this one, again")
+    parser.add_argument("--home", choices=list(SHARES), help="only this home")
+    parser.add_argument("--dir", type=Path, help="folder for the databases' files")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""The contract of the ordering (nine points), over every home: memory, SQLite, PostgreSQL, Spark's state, and the kernel."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headrace.core.handling import HandlingPolicy, waits_for
+from headrace.ordering.memory import MemoryHome
+from headrace.ports.ordering import OrderingHome
+from ordering_homes import KernelHome, SparkHome, SqlScopes
+from ordering_kit import LOOKBACK, POLICY, START, Crew, Event, Handling, Home, caused, history, run
+from postgres_kit import database_of
+from store_kit import database_url
+
+HANDLING = ["memory", "sqlite", "postgresql"]
+EVERY = [*HANDLING, "spark", "kernel"]
+
+given_chance = given(st.randoms(use_true_random=False))
+some = settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+
+
+@pytest.fixture(scope="module")
+def scopes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlScopes]:
+    made = SqlScopes(tmp_path_factory.mktemp("ordering"))
+    yield made
+    made.close()
+
+
+def handling(kind: str, scopes: SqlScopes, policy: HandlingPolicy = POLICY, lookback: int = LOOKBACK) -> OrderingHome:
+    return MemoryHome(lookback, policy=policy) if kind == "memory" else scopes.home(kind, policy, lookback)
+
+
+def home(kind: str, scopes: SqlScopes, *, wide: bool = False) -> Home:
+    lookback = 1000 * LOOKBACK if wide else LOOKBACK
+    if kind == "spark":
+        return SparkHome(lookback)
+    return KernelHome(lookback) if kind == "kernel" else Handling(handling(kind, scopes, lookback=lookback), most=5_000 if wide else 50)
+
+
+@pytest.mark.parametrize("kind", EVERY)
+@some
+@given_chance
+def test_any_history_is_handled_once_each_and_leaders_first(kind: str, scopes: SqlScopes, chance: Random) -> None:
+    run(home(kind, scopes), history(chance))
+
+
+@pytest.mark.parametrize("dead", ["hold", "release"])
+@pytest.mark.parametrize("kind", HANDLING)
+@some
+@given_chance
+def test_any_number_of_workers_who_fail_crash_and_dawdle(kind: str, dead: str, scopes: SqlScopes, chance: Random) -> None:
+    policy = replace(POLICY, dead="hold" if dead == "hold" else "release")
+    Crew(handling(kind, scopes, policy), chance).run(history(chance))
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_a_reversed_chain_of_100_000(kind: str, scopes: SqlScopes) -> None:
+    """The last comes first, and the first last of all."""
+    if kind == "spark":
+        pytest.skip("its core is the memory home's; batches of that size are a matter of Spark's own tests")
+    chain = [Event(f"{n}", f"{n - 1}" if n else None, 0) for n in range(100_000)]
+    whole = home(kind, scopes, wide=True)
+    for start in range(100_000, 0, -20_000):
+        handled = whole.step(list(reversed(chain[start - 20_000 : start])), START)
+        assert bool(handled) == (start == 20_000)
+    assert [one.id for one in sorted(handled, key=lambda one: one.position)] == [event.id for event in chain]
+    assert [int(one.id) for one in handled] == list(range(100_000))
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_10_000_followers_of_one_leader_come_in_order_of_time(kind: str, scopes: SqlScopes) -> None:
+    followers = [Event(f"{n}", "leader", n * 7919 % 10_000) for n in range(10_000)]
+    wide = home(kind, scopes, wide=True)
+    assert wide.step(followers, START) == []
+    handled = wide.step([Event("leader", None, 0)], START)
+    by_position = [one.id for one in sorted(handled, key=lambda one: one.position)]
+    assert by_position == ["leader", *(event.id for event in sorted(followers, key=lambda event: event.occurred))]
+    assert handled[0].id == "leader"
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_a_leader_that_comes_after_50_000_other_events(kind: str, scopes: SqlScopes) -> None:
+    others = [Event(f"{n}", None, 0) for n in range(50_000)]
+    wide = home(kind, scopes, wide=True)
+    assert wide.step([Event("follower", "leader", 0)], START) == []
+    assert len(wide.step(others, START)) == 50_000
+    assert wide.waiting() == {"follower"}
+    assert [one.id for one in wide.step([Event("leader", None, 0)], START)] == ["leader", "follower"]
+
+
+@pytest.mark.parametrize("kind", HANDLING)
+def test_one_of_five_followers_fails_and_holds_back_only_what_follows_it(kind: str, scopes: SqlScopes) -> None:
+    ordering = handling(kind, scopes)
+    events = [Event("leader", None, 0), *(Event(f"f{n}", "leader", n) for n in range(5)), *(Event(f"g{n}", f"f{n}", 9) for n in range(5))]
+    ordering.offer([caused(event) for event in events], START)
+    now, handled = START, list[str]()
+    for attempt in range(1, POLICY.max_attempts + 1):
+        while claims := ordering.claim(50, now):
+            stopped: set[bytes] = set()
+            for claim in claims:
+                if waits_for(claim, stopped):
+                    ordering.give_back([claim], now)
+                elif claim.event.id == "f2":
+                    assert claim.attempts == attempt
+                    assert ordering.fail(claim, now, "it is bad", POLICY.retry_at(attempt, now, 0))
+                    stopped.add(claim.event.key)
+                else:
+                    handled.append(claim.event.id)
+                    ordering.settle([claim], now)
+        assert sorted(handled) == sorted(event.id for event in events if event.id not in {"f2", "g2"})
+        assert [wait.event.id for wait in ordering.waits(9)] == ["g2"]
+        now += POLICY.longest_wait
+    assert ordering.states([caused(events[3]).key]) == ["dead"]
+    assert ordering.redrive(None, now) == 1
+    again = ordering.claim(9, now)
+    assert [claim.event.id for claim in again] == ["f2", "g2"]
+    assert ordering.settle(again, now) == 2
+    assert ordering.counts().handled == len(events)
+
+
+@pytest.mark.parametrize("kind", HANDLING)
+def test_a_claim_that_ran_out_is_anothers_and_the_first_settles_nothing(kind: str, scopes: SqlScopes) -> None:
+    ordering = handling(kind, scopes)
+    ordering.offer([caused(Event("a", None, 0)), caused(Event("b", "a", 0))], START)
+    first = ordering.claim(9, START)
+    assert [claim.event.id for claim in first] == ["a", "b"]
+    assert ordering.claim(9, START) == []
+    second = ordering.claim(9, START + POLICY.lease)
+    assert [(claim.event.id, claim.attempts) for claim in second] == [("a", 2), ("b", 2)]
+    assert ordering.settle(first, START + POLICY.lease) == 0
+    assert ordering.settle(second, START + POLICY.lease) == 2
+
+
+@pytest.mark.parametrize("kind", HANDLING)
+def test_events_older_than_the_lookback_do_not_wait_and_their_leader_is_late(kind: str, scopes: SqlScopes) -> None:
+    whole = Handling(handling(kind, scopes))
+    old = whole.step([Event("follower", "leader", -LOOKBACK)], START)
+    assert [(one.id, one.mark) for one in old] == [("follower", "lost")]
+    assert [(one.id, one.mark) for one in whole.step([Event("leader", None, 0)], START)] == [("leader", "late")]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_two_processes_share_a_scope(kind: str, tmp_path: Path) -> None:
+    """Both offer half of the chains' events and handle whatever is ready: each event once in all, leaders before followers."""
+    url = database_url(kind, tmp_path) if kind == "sqlite" else database_of(tmp_path, empty=True)
+    chains, depth = 60, 10
+    command = [sys.executable, str(Path(__file__).parents[1] / "ordering_process.py"), url, str(chains), str(depth)]
+    processes = [subprocess.Popen([*command, half], stdout=subprocess.PIPE, text=True) for half in ("0", "1")]
+    told = [process.communicate(timeout=100)[0].split() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert all(told), "one of them handled nothing"
+    handled = [*told[0], *told[1]]
+    assert len(handled) == len(set(handled)) == chains * depth
+    moments = {name: int(moment) for name, _, moment in (one.partition("@") for one in handled)}
+    for chain in range(chains):
+        times = [moments[f"{chain}-{place}"] for place in range(depth)]
+        assert times == sorted(times)
