@@ -26,6 +26,7 @@ from headrace.wire.jobs import Blocked, Heartbeat, RegisterJob
 from headrace.wire.runs import RunReport
 from headrace.wire.streams import LaneReport, StreamReport
 from headrace.wire.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, TriggerFailure
+from store_kit import sqlite_of
 
 KEY = "a deployment key for tests"
 PROJECT = "flights"
@@ -36,7 +37,7 @@ WATCHES = ("legs.american", "legs.delta", "legs.united", "legs.late")
 @contextmanager
 def opened(folder: Path) -> Iterator[Store]:
     """Give a new store in `folder`."""
-    store = open_store(f"sqlite:///{folder / 'headrace.db'}")
+    store = open_store(sqlite_of(folder))
     try:
         yield store
     finally:

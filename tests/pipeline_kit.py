@@ -21,7 +21,7 @@ from headrace.store.browse import last_runs
 from headrace.store.jobs import Liveness
 from headrace.wire.events import EventItem
 from headrace.wire.runs import RunReport
-from store_kit import Holder, holder
+from store_kit import Holder, holder, sqlite_of
 
 KEY = "a-deployment-key-for-tests-0123456789"
 PATIENCE = 60.0
@@ -71,7 +71,7 @@ class Api:
 @contextmanager
 def running_api(folder: Path, port: int = 0) -> Iterator[Api]:
     """Serve the real api over a SQLite file in `folder`."""
-    store = open_store(f"sqlite:///{folder / 'headrace.db'}", liveness=Liveness(threshold=3_600_000_000))  # the feeder sends no heartbeats
+    store = open_store(sqlite_of(folder), liveness=Liveness(threshold=3_600_000_000))  # the feeder sends no heartbeats
     listener = socket.create_server(("127.0.0.1", port))
     config = uvicorn.Config(create_app(store, key=KEY), log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=2)
     server = uvicorn.Server(config)
