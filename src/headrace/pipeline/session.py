@@ -30,6 +30,8 @@ _JVM: Final = (
     "-XX:ReservedCodeCacheSize=96m",
     "-XX:MaxDirectMemorySize=256m",
     "-Xshare:auto",
+    # Where Spark strips comments from the code that it made, its regular expression goes deeper than the default of 1 MiB at times.
+    "-Xss4m",
     "-Duser.timezone=UTC",
 )
 
