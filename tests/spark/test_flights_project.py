@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -14,23 +13,12 @@ from flights_kit import FEW, few_plan, january, right_outcome
 from headrace.demo.check import CheckResult, check_tables
 from headrace.demo.project_file import install_project
 from headrace.demo.tables import read_board, read_departures
-from headrace.pipeline.session import open_session
 from headrace.pipeline.sink import TableSink
 from headrace.project import Project, load_project
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 COLUMNS = "position long, mark string, seq long, payload string"
-
-
-@pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        yield active
-        return
-    with open_session("flights", master="local[2]", work=tmp_path_factory.mktemp("spark")) as spark:
-        yield spark
 
 
 def batch(spark: SparkSession, project: Project, first: int, count: int, *, backwards: bool = False) -> DataFrame:
@@ -60,22 +48,22 @@ def run(spark: SparkSession, home: Path, *, backwards: bool = False) -> CheckRes
     return check_tables(few_plan().manifest, list(january()[:FEW]), read_departures(tables), read_board(tables), outcome.dead_letters)
 
 
-def test_both_tables_are_right_however_chains_are_cut_into_batches(session: SparkSession, tmp_path: Path) -> None:
-    result = run(session, tmp_path)
+def test_both_tables_are_right_however_chains_are_cut_into_batches(spark: SparkSession, tmp_path: Path) -> None:
+    result = run(spark, tmp_path)
     assert [point for point in result.points if not point.ok] == []
 
 
-def test_without_the_order_the_knock_on_delay_is_wrong(session: SparkSession, tmp_path: Path) -> None:
+def test_without_the_order_the_knock_on_delay_is_wrong(spark: SparkSession, tmp_path: Path) -> None:
     """The pipeline needs what Headrace gives; were this green, the demo would prove nothing."""
-    failed = {point.what for point in run(session, tmp_path, backwards=True).points if not point.ok}
+    failed = {point.what for point in run(spark, tmp_path, backwards=True).points if not point.ok}
     assert {"Every knock-on delay is right", "No departure is before the one it follows"} <= failed
 
 
-def test_a_batch_that_runs_again_gives_the_same_rows(session: SparkSession, tmp_path: Path) -> None:
+def test_a_batch_that_runs_again_gives_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
     project = load_project(install_project(tmp_path))
     pipeline = project.pipelines["knock_on_delay"]
     sink = TableSink(tmp_path / "tables", "query")
-    events = batch(session, project, 0, 500)
+    events = batch(spark, project, 0, 500)
     sink.store("knock_on_delay", "knock_on_delay", 0, 1, pipeline.function(events))
     again = pipeline.function(events).collect()
     assert {tuple(row) for row in again} == {tuple(row) for row in read_departures(tmp_path / "tables")}

@@ -18,7 +18,7 @@ from headrace.wire.events import EventItem
 from pipeline_kit import Api, leg, running_api
 from pipeline_run import commit_again, files, running, table
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
 def ordered_project() -> Project:

@@ -21,7 +21,7 @@ from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import SKIP, Handled, Reject, TriggerEvent
 from pipeline_kit import KEY, Api, leg
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 LEGS = Fields("leg", "previous", "at", key=None)
 

@@ -13,7 +13,7 @@ from headrace.tasks.run import Run
 from pipeline_kit import Api, leg
 from pipeline_run import running
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
 def test_a_batch_that_comes_again_starts_nothing_again(api: Api, home: Path, spark: SparkSession) -> None:
