@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 import structlog
 import uvloop
 
+from headrace.engine.current import Running
 from headrace.engine.leases import Leases
 from headrace.engine.outbox import Outbox
 from headrace.engine.pulse import Pulse
@@ -160,8 +161,8 @@ async def _running(pulse: Pulse, workloads: list[RunTrigger]) -> AsyncIterator[R
         yield runner
 
 
-async def _failed(trigger_id: int, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
-    raise SystemExit(f"Trigger {trigger_id} of the benchmark failed: {error!r} (its upstream: {upstream})")
+async def _failed(running: Running, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
+    raise SystemExit(f"Trigger {running.name} of the benchmark failed: {error!r} (its upstream: {upstream})")
 
 
 def _workload(form: Form, number: int) -> RunTrigger:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -23,9 +24,9 @@ from uuid import uuid4
 
 import pyarrow.parquet as pq
 import structlog
+from bench.api_process import KEY, Api, api_process, commit, load, machine
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.api_process import KEY, Api, api_process, commit, load, machine
 from headrace.client.pipeline import PipelineClient
 from headrace.client.triggerer import TriggererClient
 from headrace.pipeline.driver import run_pipeline
@@ -131,7 +132,7 @@ async def throughput(spark: SparkSession, count: int, batch: int, payload: int) 
                 await asyncio.to_thread(wait_for, count // 2, home, thread)
                 await asyncio.to_thread(wait_for, count, home, thread)
         moments = sorted(path.stat().st_mtime for path in (home / "tables" / "legs").glob("*.parquet"))
-        took = [round(later - earlier, 3) for earlier, later in zip(moments, moments[1:], strict=False)]
+        took = [round(later - earlier, 3) for earlier, later in pairwise(moments)]
         best, middle = min(took), median(took)
         return {
             "events": count,
@@ -161,7 +162,12 @@ async def latency(spark: SparkSession, batches: int) -> dict[str, Any]:
                     took.append(1000 * (time.perf_counter() - begun))
                     await asyncio.sleep(random.Random(number).uniform(0.2, 0.6))
         took = sorted(took[5:])
-        return {"batches": batches, "median_ms": round(median(took)), "p95_ms": round(took[int(0.95 * len(took))]), "worst_ms": round(took[-1])}
+        return {
+            "batches": batches,
+            "median_ms": round(median(took)),
+            "p95_ms": round(took[int(0.95 * len(took))]),
+            "worst_ms": round(took[-1]),
+        }
 
 
 async def reading(count: int, payload: int) -> dict[str, Any]:

@@ -6,7 +6,6 @@ The seed is in the name of the test: `CHAOS_SEED` runs one that failed again; `m
 from __future__ import annotations
 
 import os
-import random
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from chaos_run import chaos
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(420)]
 
-SEED = int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 10**9)
+SEED = int(os.environ["CHAOS_SEED"])
 
 
 @pytest.mark.parametrize("seed", [SEED])

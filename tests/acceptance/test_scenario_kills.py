@@ -18,7 +18,7 @@ from scenario_kit import Deployment, Feed, Oracle, Trigger, Trouble, project_tex
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(6 * 3600)]
 
-SEED = int(os.environ.get("SCENARIO_SEED", "0")) or random.SystemRandom().randrange(1, 10**9)
+SEED = int(os.environ["SCENARIO_SEED"])
 KILLS = int(os.environ.get("SCENARIO_KILLS", "5"))
 EVENTS = int(os.environ.get("SCENARIO_EVENTS", "3000"))
 SHARE = 0.1
