@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from random import Random
 from threading import Barrier, Event
 
@@ -17,6 +19,7 @@ from headrace.errors import StorageBusy
 from headrace.store import Store, open_store, postgresql
 from headrace.store.tables import backlog, crews, events, lanes, triggers
 from headrace.wire.custody import Receipts
+from headrace.wire.deferred import StartRun
 from headrace.wire.triggers import LoadTriggers
 from postgres_kit import database_of
 from store_kit import Holder, declaration, event, holder, opened, registration
@@ -147,6 +150,22 @@ def test_a_commit_of_one_api_is_heard_by_the_other(stores: tuple[Store, Store]) 
     owner.append(event("a"))
     assert heard.wait(30)
     forget()
+
+
+def test_a_bell_rings_in_both_for_what_is_marked_in_one_and_for_nothing_else(stores: tuple[Store, Store]) -> None:
+    rings: SimpleQueue[int] = SimpleQueue()
+    stores[0].task_runs.bell.listen(partial(rings.put, 0))
+    stores[1].task_runs.bell.listen(partial(rings.put, 1))
+    for _ in stores:
+        rings.get(timeout=30)  # each might have missed something before it listened
+    owner = holder(stores[0], "first")
+    heard = SimpleQueue[None]()
+    stores[1].observe(lambda: heard.put(None))
+    owner.append(event("a"))
+    heard.get(timeout=30)
+    stores[0].task_runs.start("flights", StartRun(run_id="one", task="t"))
+    assert sorted(rings.get(timeout=30) for _ in stores) == [0, 1]
+    assert rings.empty()
 
 
 def test_stores_that_open_an_empty_database_together_make_its_schema_once(tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, func, select
 
 from headrace.store.engines import clock_of, engines, is_postgresql, parsed
 from headrace.store.keyring import Keyring
+from headrace.store.notices import CHANNEL, ringing
 from headrace.store.trouble import told
 from headrace.store.writer import A, Collector, R, T, Work, Writer
 
@@ -30,6 +31,7 @@ class Database:
         self.now = clock or clock_of(self._writing)
         self._writer = Writer(self._writing)
         self._others: tuple[Callable[[], None], ...] = ()
+        self._bells: tuple[Callable[[], None], ...] = ()
         self._listener: Listener | None = None
         self.write(_nothing)  # the first transaction brings the database's time
 
@@ -53,7 +55,7 @@ class Database:
 
     def observe(self, observer: Callable[[], None]) -> Callable[[], None]:
         """Call `observer` after each commit, also of other apis: it must return at once. Returns what takes it away again."""
-        forgets = (self._writer.observe(observer), self.observe_others(observer))
+        forgets = (self.observe_own(observer), self.observe_others(observer))
 
         def forget() -> None:
             for each in forgets:
@@ -61,18 +63,35 @@ class Database:
 
         return forget
 
+    def observe_own(self, observer: Callable[[], None]) -> Callable[[], None]:
+        """Call `observer` after each commit of this api, in the writer's thread, before the next transaction begins."""
+        return self._writer.observe(observer)
+
     def observe_others(self, observer: Callable[[], None]) -> Callable[[], None]:
         """Call `observer` after commits of other apis, and now and then for nothing. Returns what takes it away again."""
         self._others = (*self._others, observer)
-        if self._listener is None and is_postgresql(self.url):
-            from headrace.store.listener import Listener  # late: the driver is an extra
-
-            self._listener = Listener(self.readers, self._me, self._tell_of_others)
+        self._listen()
 
         def forget() -> None:
             self._others = tuple(other for other in self._others if other is not observer)
 
         return forget
+
+    def ring(self, connection: Connection) -> None:
+        """Say, within a work, that the bells of other apis are to ring when it is committed."""
+        if is_postgresql(self.url):
+            connection.execute(select(func.pg_notify(CHANNEL, ringing(self._me))))
+
+    def hear(self, rung: Callable[[], None]) -> None:
+        """Call `rung` after commits of other apis that were to ring, and whenever some may have been missed."""
+        self._bells = (*self._bells, rung)
+        self._listen()
+
+    def _listen(self) -> None:
+        if self._listener is None and is_postgresql(self.url):
+            from headrace.store.listener import Listener  # late: the driver is an extra
+
+            self._listener = Listener(self.readers, self._me, self._tell_of_others)
 
     def close(self) -> None:
         """Finish what is queued and close every connection."""
@@ -83,8 +102,8 @@ class Database:
         self.readers.dispose()
         self._writing.dispose()
 
-    def _tell_of_others(self) -> None:
-        for observer in self._others:
+    def _tell_of_others(self, rang: bool) -> None:
+        for observer in (*self._others, *(self._bells if rang else ())):
             observer()
 
 

@@ -138,7 +138,7 @@ class TaskRuns:
 
     def _sweep(self, connection: Connection) -> None:
         if sweep(self._database, connection):
-            self.bell.mark()
+            self.bell.mark(connection)
 
     def _mine(self, connection: Connection, job_id: int, run_id: str, epoch: int) -> Held:
         require_running(connection, job_id)
@@ -153,7 +153,7 @@ class TaskRuns:
 
     def _changing(self, work: Callable[[Connection], TaskRunIs]) -> TaskRunIs:
         def marked(connection: Connection) -> TaskRunIs:
-            self.bell.mark()
+            self.bell.mark(connection)
             return work(connection)
 
         return self._database.write(marked)

@@ -6,21 +6,21 @@ import os
 import select
 from collections.abc import Callable
 from threading import Thread
-from typing import Any
 
 import psycopg
 from sqlalchemy import Engine
 
-from headrace.store.postgresql import CHANNEL, parameters
+from headrace.store.notices import CHANNEL, heard
+from headrace.store.postgresql import parameters
 
 AGAIN = 1.0
 """Seconds between two attempts to reach a database that is away."""
 
 
 class Listener:
-    """Calls `tell` in its own thread after commits of others than `me`, and whenever it may have missed some."""
+    """Calls `tell` in its own thread after commits of others than `me`, and whenever it may have missed some: with whether one rang."""
 
-    def __init__(self, engine: Engine, me: str, tell: Callable[[], None]) -> None:
+    def __init__(self, engine: Engine, me: str, tell: Callable[[bool], None]) -> None:
         self._engine = engine
         self._me = me
         self._tell = tell
@@ -47,15 +47,11 @@ class Listener:
         places, named = self._engine.dialect.create_connect_args(self._engine.url)
         with psycopg.connect(*places, **(dict(named) | parameters(self._engine.url)), autocommit=True) as connection:
             connection.execute(f"LISTEN {CHANNEL}")
-            self._tell()  # of what was committed while nobody listened
+            self._tell(True)  # of what was committed while nobody listened
             while True:
                 ready = select.select([connection.fileno(), self._woken], [], [])[0]
                 if self._woken in ready:
                     return False
-                if self._news(connection):
-                    self._tell()
-
-    def _news(self, connection: psycopg.Connection[Any]) -> bool:
-        """Read all that has come; return whether any of it is another's."""
-        heard = [notice.payload for notice in connection.notifies(timeout=0)]
-        return any(who != self._me for who in heard)
+                others, rang = heard((notice.payload for notice in connection.notifies(timeout=0)), self._me)
+                if others:
+                    self._tell(rang)

@@ -74,7 +74,7 @@ class Log:
         return LogPage(found.append_column(LOG_SCHEMA.field("triggers"), names).combine_chunks(), head)
 
     def _append(self, connection: Connection, batches: Sequence[Prepared]) -> list[BatchStored | Fenced]:
-        return append(connection, batches, self._database.now(), self._bell.mark)
+        return append(connection, batches, self._database.now(), lambda: self._bell.mark(connection))
 
 
 def stored(answer: BatchStored | Fenced) -> BatchStored:

@@ -18,8 +18,9 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from headrace.store.notices import CHANNEL
+
 LOCK = int.from_bytes(b"headrace", "big")
-CHANNEL = "headrace"
 MOMENT = "moment"
 """Where a writing connection's `info` has the database's time at the begin of its transaction, in microseconds."""
 

@@ -1,0 +1,58 @@
+"""Two real apis on one PostgreSQL database: who waits at one hears at once of what the other commits."""
+
+from __future__ import annotations
+
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import httpx
+import pytest
+
+from headrace.client.deferred import WorkerClient
+from headrace.client.people import PeopleClient
+from headrace.client.task_runs import TaskRunsClient
+from headrace.wire.deferred import ClaimRuns, StartTask
+from postgres_kit import database_of
+from scenario_kit import KEY, Deployment, until
+from store_kit import registration
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/healthz", trust_env=False).is_success
+    except httpx.TransportError:
+        return False
+
+
+def heartbeat(url: str) -> str:
+    with PeopleClient(url) as people:
+        (job,) = people.status()["jobs"]
+    return str(job["last_heartbeat"])
+
+
+def has_asked(url: str, before: str) -> bool:
+    return heartbeat(url) > before
+
+
+def test_a_worker_that_waits_at_one_api_gets_the_run_that_is_started_at_the_other(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path)
+    deployment._environment["HEADRACE_DATABASE_URL"] = database_of(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    other = f"http://127.0.0.1:{port}"
+    with deployment, ThreadPoolExecutor(1) as pool:
+        deployment._start("api-2", {"HEADRACE_PORT": port}, "api")
+        until(lambda: answers(other), "the other api answers")
+        with WorkerClient(deployment.url, key=KEY) as worker, TaskRunsClient(other, key=KEY) as people:
+            worker.register(registration("worker"))
+            for run_id in ("one", "two", "three"):
+                # Without word of the other's commits it would get nothing, or only after its time.
+                before = heartbeat(other)
+                claimed = pool.submit(worker.claim_runs, ClaimRuns(capacity=1, tasks=["t"], running=[], wait=20))
+                until(partial(has_asked, other, before), "it has asked, and waits")
+                people.start(StartTask(project="flights", run_id=run_id, task="t", kwargs="{}"))
+                assert [run.run_id for run in claimed.result().runs] == [run_id]
