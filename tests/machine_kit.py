@@ -73,7 +73,7 @@ def serving(
         assert server.listening.wait(30)
         try:
             url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-            with httpx.Client(base_url=url, trust_env=False) as http:
+            with httpx.Client(base_url=url, timeout=60, trust_env=False) as http:
                 yield Api(url, store, clock, http)
         finally:
             server.should_exit = True

@@ -102,8 +102,18 @@ def test_dead_letters_alone_lists_them(owner: Holder) -> None:
     assert "No dead letter is discarded." in told(headrace("dead-letters", "list", "--state", "discarded"))
 
 
-def test_options_before_a_command_are_not_ignored_in_silence(owner: Holder) -> None:
-    result = headrace("dead-letters", "--json", "list")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("dead-letters", "--json", "list"),
+        ("dead-letters", "-n", "100", "list"),
+        ("runs", "--json", "list"),
+        ("triggers", "--json", "show", "first"),
+        ("triggerers", "--api-url", "http://127.0.0.1:9", "drain", "1"),
+    ],
+)
+def test_options_before_a_command_are_not_ignored_in_silence(owner: Holder, words: tuple[str, ...]) -> None:
+    result = headrace(*words)
     assert isinstance(result.exception, UsageError)
     assert "behind the command" in str(result.exception)
 

@@ -10,7 +10,7 @@ import typer
 
 from headrace.cli.console import out
 from headrace.cli.credentials import for_changing, for_looking
-from headrace.cli.options import ApiUrl, AsJson, Home, Limit
+from headrace.cli.options import ApiUrl, AsJson, Home, Limit, is_alone
 from headrace.cli.tables import ago, show, show_json
 from headrace.client.people import PeopleClient
 from headrace.errors import UsageError
@@ -54,11 +54,8 @@ def add_to(app: typer.Typer) -> None:
 @group.callback(invoke_without_command=True)
 def dead_letters(context: typer.Context, api_url: ApiUrl = None, state: State = None, limit: Limit = LISTED, json: AsJson = False) -> None:
     """List, look at, redrive or discard what was given up on. Without a command: list."""
-    if context.invoked_subcommand is None:
+    if is_alone(context):
         list_letters(api_url, state, limit, json)
-    elif api_url is not None or state is not None or json or limit != LISTED:
-        where = f"headrace dead-letters {context.invoked_subcommand}"
-        raise UsageError("Options belong behind the command.", hint=f"Like this: {where} --json. For what there is: {where} --help")
 
 
 @group.command("list", epilog="Example: [bold]headrace dead-letters list --state open --json | jq -r .dead_letters[].id[/bold]")

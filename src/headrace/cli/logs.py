@@ -70,9 +70,7 @@ def trigger(
 ) -> None:
     """Show what a trigger logged; with -f also what it logs next, whichever triggerer runs it then."""
     wanted = _Wanted.given(since, level)
-    settings = read_settings(api_url=api_url)
-    client = LogClient(settings.url, token=for_looking(settings))
-    _show(client.trigger(name, job, wanted.asked(lines, follow=follow)), wanted, lines, follow=follow, as_json=json)
+    _show(_client(api_url).trigger(name, job, wanted.asked(lines, follow=follow)), wanted, lines, follow=follow, as_json=json)
 
 
 def run(
@@ -86,9 +84,7 @@ def run(
 ) -> None:
     """Show what was logged in a run."""
     wanted = _Wanted.given(since, level)
-    settings = read_settings(api_url=api_url)
-    client = LogClient(settings.url, token=for_looking(settings))
-    _show(client.run(run_id, wanted.asked(lines, follow=follow)), wanted, lines, follow=follow, as_json=json)
+    _show(_client(api_url).run(run_id, wanted.asked(lines, follow=follow)), wanted, lines, follow=follow, as_json=json)
 
 
 def process(
@@ -111,6 +107,11 @@ def process(
     wanted = _Wanted.given(since, level)
     path = folder / f"{name}.log"
     _show(_read(path, wanted.asked(lines, follow=follow), follow=follow), wanted, lines, follow=follow, as_json=json)
+
+
+def _client(api_url: str | None) -> LogClient:
+    settings = read_settings(api_url=api_url)
+    return LogClient(settings.url, token=for_looking(settings))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from headrace.errors import UsageError
+
 Home = Annotated[
     Path | None, typer.Option("--home", help="Folder for the database, logs, checkpoints and tables.", show_default=False, metavar="DIR")
 ]
@@ -35,3 +37,18 @@ Lookback = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most this many, the newest.")]
+
+
+def is_alone(context: typer.Context) -> bool:
+    """Whether a group of commands was called without one of them.
+
+    Raises:
+        UsageError: It was called with one, and has options before it, which would be lost.
+    """
+    if context.invoked_subcommand is None:
+        return True
+    sources = (context.get_parameter_source(name) for name in context.params)
+    if any(source is not None and source.name == "COMMANDLINE" for source in sources):
+        where = f"{context.command_path} {context.invoked_subcommand}"
+        raise UsageError("Options belong behind the command.", hint=f"For those that there are: {where} --help")
+    return False

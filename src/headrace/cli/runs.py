@@ -12,7 +12,7 @@ import typer
 from headrace.cli import look
 from headrace.cli.console import out
 from headrace.cli.credentials import for_changing, for_looking
-from headrace.cli.options import ApiUrl, AsJson, Home, Limit, Project
+from headrace.cli.options import ApiUrl, AsJson, Home, Limit, Project, is_alone
 from headrace.cli.tables import ago, show, show_json
 from headrace.client.task_runs import TaskRunsClient
 from headrace.errors import PipelineError, UsageError
@@ -41,10 +41,8 @@ def add_to(app: typer.Typer) -> None:
 @group.callback(invoke_without_command=True)
 def runs(context: typer.Context, api_url: ApiUrl = None, limit: Limit = LISTED, json: AsJson = False) -> None:
     """List the newest runs of the pipelines. With a command: the runs of the tasks."""
-    if context.invoked_subcommand is None:
+    if is_alone(context):
         look.runs(api_url, limit, json)
-    elif api_url is not None or json or limit != LISTED:
-        raise UsageError("Options belong behind the command.", hint=f"Like this: headrace runs {context.invoked_subcommand} --json")
 
 
 @group.command("list", epilog="Example: [bold]headrace runs list --state deferred[/bold]")

@@ -8,10 +8,9 @@ import typer
 
 from headrace.cli.console import out
 from headrace.cli.credentials import for_changing, for_looking
-from headrace.cli.options import ApiUrl, AsJson, Home
+from headrace.cli.options import ApiUrl, AsJson, Home, is_alone
 from headrace.cli.tables import ago, show, show_json
 from headrace.client.people import PeopleClient
-from headrace.errors import UsageError
 from headrace.settings import read_settings
 from headrace.wire.fleet import TriggererList, WantJob
 from headrace.wire.jobs import Wanted
@@ -34,10 +33,8 @@ def add_to(app: typer.Typer) -> None:
 @group.callback(invoke_without_command=True)
 def triggerers(context: typer.Context, api_url: ApiUrl = None, json: AsJson = False) -> None:
     """List the triggerers, or say which of them is to drain or to stop. Without a command: list."""
-    if context.invoked_subcommand is None:
+    if is_alone(context):
         list_triggerers(api_url, json)
-    elif api_url is not None or json:
-        raise UsageError("Options belong behind the command.", hint=f"Like this: headrace triggerers {context.invoked_subcommand} --help")
 
 
 @group.command("list", epilog="Example: [bold]headrace triggerers list --json[/bold]")

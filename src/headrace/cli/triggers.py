@@ -10,7 +10,7 @@ from rich.markup import escape
 from headrace.cli import look
 from headrace.cli.console import out
 from headrace.cli.credentials import for_changing, for_looking
-from headrace.cli.options import ApiUrl, AsJson, Home
+from headrace.cli.options import ApiUrl, AsJson, Home, is_alone
 from headrace.cli.tables import show, show_json, when
 from headrace.client.people import PeopleClient
 from headrace.errors import UsageError
@@ -36,12 +36,8 @@ def add_to(app: typer.Typer) -> None:
 @group.callback(invoke_without_command=True)
 def triggers(context: typer.Context, api_url: ApiUrl = None, json: AsJson = False) -> None:
     """List the triggers: who watches, and how often each fired. With a command: look at one, or let it start again."""
-    if context.invoked_subcommand is None:
+    if is_alone(context):
         look.triggers(api_url, json)
-    elif api_url is not None or json:
-        raise UsageError(
-            "Options belong behind the command.", hint=f"Like this: headrace triggers {context.invoked_subcommand} NAME --json"
-        )
 
 
 @group.command("show", epilog="Example: [bold]headrace triggers show legs.united[/bold]")
