@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -64,6 +65,7 @@ def serve_api(settings: Settings, *, migrate: bool, new_secrets: bool = False) -
             logs=settings.logs.absolute(),
             exposure=Exposure(settings.outside, frozenset(settings.hosts)),
         )
+        gc.freeze()  # a full collection would go through all of the program: a tenth of a second, within somebody's claim
         config = uvicorn.Config(app, http=BoundedHttp, log_config=None, access_log=False, timeout_graceful_shutdown=5, lifespan="on")
         Server(app, config).run(sockets=[listener])
 

@@ -14,10 +14,13 @@ from sqlalchemy import Connection, select
 from headrace.core import balance
 from headrace.core.units import Job, Trigger
 from headrace.store import leases
+from headrace.store.dialects import driver_rows
 from headrace.store.tables import jobs, triggers
 from headrace.wire.jobs import Lease
 
 LATELY = 5_000_000  # microseconds; who was not heard of for so long is given nothing new, though it is not taken for dead yet
+
+_MOST_JOBS = 100
 
 _jobs = select(jobs.c.id, jobs.c.capacity, jobs.c.queues, jobs.c.wanted, jobs.c.heartbeat).where(
     jobs.c.state == "running", jobs.c.kind == "triggerer", jobs.c.capacity.is_not(None)
@@ -47,6 +50,7 @@ class Balancer:
         self._settled: dict[str, tuple[object, ...]] = {}
         self._seen: tuple[object, ...] = ()
         self._holdings: dict[int, Holdings] = {}
+        self._leases: dict[int, dict[tuple[int, int], Lease]] = {}
 
     def step(self, connection: Connection, job_id: int, project: str, now: int) -> None:
         """Let the job claim and give back what it is to."""
@@ -67,8 +71,16 @@ class Balancer:
         if seen != self._seen:
             self._seen, self._holdings = seen, {}
         if job_id not in self._holdings:
-            self._holdings[job_id] = Holdings(leases.held(connection, job_id), leases.revoked(connection, job_id))
+            self._holdings[job_id] = Holdings(self._held(connection, job_id), leases.revoked(connection, job_id))
         return self._holdings[job_id]
+
+    def _held(self, connection: Connection, job_id: int) -> list[Lease]:
+        """Return the job's leases; those that it had before are not made anew."""
+        made = leases.held(connection, job_id, self._leases.pop(job_id, {}))
+        if len(self._leases) >= _MOST_JOBS:
+            self._leases.clear()  # of jobs that ended, mostly
+        self._leases[job_id] = made
+        return list(made.values())
 
 
 def unserved(connection: Connection) -> dict[int, str]:
@@ -86,7 +98,8 @@ def unserved(connection: Connection) -> dict[int, str]:
 
 
 def _read_triggers(connection: Connection, project: str) -> list[Trigger]:
-    return [Trigger._make(row) for row in connection.execute(_triggers.where(triggers.c.project == project)).all()]
+    rows = driver_rows(connection, _triggers.where(triggers.c.project == project), leases.AT_ONCE)
+    return [Trigger._make(row) for part in rows for row in part]
 
 
 def _read_jobs(connection: Connection, project: str, now: int) -> list[Job]:
