@@ -22,7 +22,7 @@ from uuid import uuid4
 import httpx
 
 from chaos_feed import Load
-from chaos_plan import THRESHOLD, Fault, Shape
+from chaos_plan import Fault, Shape
 from headrace.settings import new_fernet_key
 from headrace.standalone.child import REGISTRATION, REPLACES
 from network_kit import CALM, Network
@@ -239,7 +239,7 @@ class Fleet:
             "KEY": KEY,
             "FERNET_KEYS": new_fernet_key(),
             "PROJECT": project,
-            "JOB_TIMEOUT": THRESHOLD,
+            "JOB_TIMEOUT": self.shape.threshold,
             "API_TIMEOUT": 5,
             "ACK_TIMEOUT": 60,
             "LOG_FORMAT": "text",

@@ -8,7 +8,6 @@ from typing import Final, Literal
 
 Kind = Literal["kill", "kill-runner", "pause", "database", "network", "clock"]
 
-THRESHOLD: Final = 5  # seconds of silence after which a job is dead, in these runs
 CLOCKS: Final = ("+90s", "-90s", "+7200s", "-7200s", "+200d", "-200d")
 NETWORK: Final = ("drop", "lose", "delay", "mixed")
 
@@ -27,6 +26,8 @@ class Shape:
     messages: float = 80.0  # each second
     gap: float = 3.0  # seconds between faults, on the average
     clocks: bool = True
+    threshold: int = 5  # seconds of silence after which a job is dead
+    longest: float = 8.0  # seconds that a fault lasts; one whom the others are to take for dead is silent for so much more
 
 
 @dataclass(frozen=True)
@@ -72,14 +73,16 @@ def _fault(chance: random.Random, shape: Shape, kind: Kind, at: float) -> Fault:
     api = f"api-{chance.randrange(shape.apis)}"
     if kind == "kill":
         how = chance.choice(["", "replaced"])  # whether the next one says whom it stands in for
-        return Fault(at, kind, chance.choice([triggerer, triggerer, api]), round(chance.uniform(0, THRESHOLD + 3), 2), how)
+        return Fault(at, kind, chance.choice([triggerer, triggerer, api]), round(chance.uniform(0, shape.longest), 2), how)
     if kind == "pause":
         how = chance.choice(["supervisor", "runner", "both", "both"])
-        return Fault(at, kind, triggerer, round(THRESHOLD + chance.uniform(1, 8), 2), how)
+        return Fault(at, kind, triggerer, round(shape.threshold + chance.uniform(1, shape.longest), 2), how)
     if kind == "database":
-        return Fault(at, kind, "postgresql", round(chance.uniform(0, 4), 2), chance.choice(["fast", "immediate"]))
+        return Fault(at, kind, "postgresql", round(chance.uniform(0, shape.longest / 2), 2), chance.choice(["fast", "immediate"]))
     if kind == "network":
-        return Fault(at, kind, "proxy", round(chance.uniform(1, THRESHOLD + 6), 2), chance.choice(NETWORK))
+        return Fault(at, kind, "proxy", round(chance.uniform(1, shape.threshold + shape.longest / 2), 2), chance.choice(NETWORK))
     if kind == "clock":
-        return Fault(at, kind, chance.choice(["api-0", "triggerer-1"]), round(chance.uniform(1, 15), 2), chance.choice(CLOCKS))
+        return Fault(
+            at, kind, chance.choice(["api-0", "triggerer-1"]), round(chance.uniform(1, 2 * shape.longest), 2), chance.choice(CLOCKS)
+        )
     return Fault(at, kind, triggerer, 0)

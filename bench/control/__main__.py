@@ -15,9 +15,9 @@ from time import monotonic
 from typing import Any, Final
 
 from bench.api_process import ROOT, commit, commit_ms, load, machine
-from bench.control import claims, stored
+from bench.control import claims, stored, takeover
 
-PARTS: Final = ("idle", "claims", "stored")
+PARTS: Final = ("idle", "claims", "stored", "takeover")
 
 
 def main() -> None:
@@ -40,6 +40,8 @@ def main() -> None:
 def _part(part: str, databases: dict[str, str], home: Path, seconds: float) -> dict[str, Any]:
     if part == "idle":
         return _idle()
+    if part == "takeover":
+        return _takeover(home / part)
     answer: dict[str, Any] = {}
     for database, url in databases.items():
         folder = home / f"{part}-{database}"
@@ -57,6 +59,13 @@ def _idle() -> dict[str, Any]:
     told = subprocess.run([sys.executable, "-m", "bench.control.idle"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     answer: dict[str, Any] = json.loads(told.stdout)
     say(f"idle: {json.dumps(answer)}")
+    return answer
+
+
+def _takeover(home: Path) -> dict[str, Any]:
+    home.mkdir()
+    answer = takeover.measure(home)
+    say(f"takeover: {json.dumps(answer)}")
     return answer
 
 

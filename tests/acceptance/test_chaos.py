@@ -28,9 +28,11 @@ def test_nothing_is_lost_or_repeated_whatever_happens(tmp_path: Path, database: 
         queues=4,
         folders=1,
         triggers=10,
-        seconds=16,
+        seconds=12,
         messages=60,
-        gap=1.5,
+        gap=1.3,
+        threshold=3,
+        longest=2.5,
         clocks=clock_library() is not None,
     )
     chaos(tmp_path, shape, seed, print)

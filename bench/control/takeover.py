@@ -1,0 +1,118 @@
+"""How long nothing is stored when the triggerer that holds a stream is killed, until another has taken it over: real processes.
+
+For each threshold (seconds of silence after which a job is dead) the holder's supervisor is killed, its supervisor and runner at once, and
+both are stopped until another has taken over and then go on. Everything is counted at the end: nothing lost, nothing stored twice.
+
+The upstream is a `Queue`, whose reader has a lease of its own for 30 s, which ends with its process: whoever is only stopped has it so long.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Event, Thread
+from typing import Any, Final
+
+from bench.api_process import ROOT, commit, machine
+
+sys.path.insert(0, str(ROOT / "tests"))
+
+from scenario_kit import Deployment, Feed, Oracle, Process, Trigger, project_text, until
+
+THRESHOLDS: Final = (5, 30)
+HOW: Final = ("supervisor", "both", "stopped")
+TRIGGERS: Final = [Trigger("a"), Trigger("all", declared=True)]
+EVERY: Final = 0.02  # seconds between two messages
+BEFORE: Final = 100  # messages
+
+
+def measure(folder: Path, thresholds: tuple[int, ...] = THRESHOLDS) -> dict[str, Any]:
+    """Return, for each threshold and each end of the holder, the seconds until the other stored the next event, and what became of all."""
+    answer: dict[str, Any] = {}
+    for threshold in thresholds:
+        for how in HOW:
+            home = folder / f"{threshold}-{how}"
+            home.mkdir()
+            answer[f"threshold {threshold} s, {how}"] = _one(home, threshold, how)
+    return answer
+
+
+def _one(folder: Path, threshold: int, how: str) -> dict[str, Any]:
+    with Deployment(folder, job_timeout=threshold) as deployment, Feed(folder / "q") as feed:
+        project = deployment.project(project_text(feed.queue, TRIGGERS))
+        oracle = Oracle(deployment, feed)
+        triggerers = [deployment.triggerer(project), deployment.triggerer(project)]
+        over = Event()
+        sending = Thread(target=_send, args=(feed, over), daemon=True)
+        sending.start()
+        try:
+            oracle.fired("all", BEFORE)
+            until(lambda: len(_jobs(deployment)) == len(triggerers), "both triggerers are registered")
+            ((old,),) = deployment.rows("SELECT DISTINCT job_id FROM triggers")
+            holder = next(one for one in triggerers if one.pid == _jobs(deployment)[old])
+            pids = [holder.pid, *_children(holder)]
+            killed = time.time_ns() // 1000
+            for pid in pids[:1] if how == "supervisor" else pids:
+                os.kill(pid, signal.SIGSTOP if how == "stopped" else signal.SIGKILL)
+            until(lambda: _next_stored(deployment, old) is not None, "the other takes over", threshold + 60)
+            if how == "stopped":
+                for pid in pids:
+                    os.kill(pid, signal.SIGCONT)
+                until(lambda: _fenced(deployment, holder), "the old owner learns that it is none any more")
+        finally:
+            over.set()
+            sending.join()
+        expected = dict.fromkeys(("a", "all"), range(feed.sent))
+        oracle.settled(expected)
+        oracle.judge(expected)
+        stored = _next_stored(deployment, old)
+        ((state,),) = deployment.rows("SELECT state FROM jobs WHERE id = ?", old)
+    return {
+        "seconds": None if stored is None else round((stored - killed) / 1e6, 2),
+        "messages": feed.sent,
+        "lost": 0,  # or the verdict had raised
+        "stored_twice": 0,
+        "old_owner": state,
+    }
+
+
+def _send(feed: Feed, over: Event) -> None:
+    while not over.wait(EVERY):
+        feed.send(1)
+
+
+def _jobs(deployment: Deployment) -> dict[int, int]:
+    """Return the process of each job that runs."""
+    return dict(deployment.rows("SELECT id, pid FROM jobs WHERE state = 'running'"))
+
+
+def _next_stored(deployment: Deployment, old: int) -> int | None:
+    """Return when the first event was stored under a lease that is not the old job's, in microseconds."""
+    query = "SELECT min(received) FROM events WHERE received >= (SELECT max(started) FROM triggers WHERE job_id <> ?)"
+    ((stored,),) = deployment.rows(query, old)
+    return None if stored is None else int(stored)
+
+
+def _children(process: Process) -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+
+
+def _fenced(deployment: Deployment, old: Process) -> bool:
+    return "beginning again with a new runner and a new job" in (deployment.folder / f"{old.name}.log").read_text()
+
+
+def main() -> None:
+    """Print the figures."""
+    folder = ROOT / ".headrace"
+    folder.mkdir(exist_ok=True)
+    with TemporaryDirectory(prefix="bench-takeover-", dir=folder) as home:
+        print(json.dumps({"machine": machine(), "commit": commit(), "takeover": measure(Path(home))}, indent=2))
+
+
+if __name__ == "__main__":
+    main()
