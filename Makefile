@@ -6,7 +6,7 @@ KILLS ?= 10
 FUZZ ?= 200
 WORKERS ?= 2
 
-.PHONY: help demo demo-year test check docs soak soak-streams soak-ordering bench-ordering bench-streams bench-control fuzz-api lock clean setup-run setup-dev
+.PHONY: help demo demo-year test check docs soak soak-streams soak-control soak-ordering bench-ordering bench-streams bench-control fuzz-api lock clean setup-run setup-dev
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,6 +36,9 @@ soak: setup-dev ## the demo over SEEDS seeds, then with each process killed once
 soak-streams: setup-dev ## shared streams through 200 kills, 100,000 events with an api in trouble, and each scenario again; SOAK="--seed 1"
 	@$(BIN)/python scripts/soak_streams.py $(SOAK)
 
+soak-control: setup-dev ## chaos: kills, pauses, cuts and wrong clocks for triggerers and apis on PostgreSQL; SOAK="--seed 1 --runs 20"
+	@$(BIN)/python scripts/soak_control.py $(SOAK)
+
 soak-ordering: setup-dev ## 10,000 generated histories through every home of the ordering; ORDERING="--home sqlite --seed 7"
 	@$(BIN)/python scripts/soak_ordering.py $(ORDERING)
 
@@ -46,7 +49,7 @@ fuzz-api: setup-dev ## FUZZ (200) requests for each call of every version of the
 bench-streams: setup-dev .venv-bench/.set-up ## shared streams against Airflow's, as JSON; BENCH="--long" for the long memory run
 	@$(BIN)/python -m bench.streams $(BENCH)
 
-bench-control: setup-dev ## the api under load on both databases, claims, 20,000 idle triggers, as JSON; BENCH="--only stored"
+bench-control: setup-dev ## the api under load on both databases, claims, takeovers, 20,000 idle triggers, as JSON; BENCH="--only stored"
 	@$(BIN)/python -m bench.control $(BENCH)
 
 .venv-bench/.set-up: requirements/bench-airflow.lock | setup-dev

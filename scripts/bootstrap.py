@@ -61,6 +61,7 @@ def set_up(purpose: str) -> None:
     if purpose == "dev":
         set_up_debian("chromium", "Debian's Chromium", "browser test", there=shutil.which("chromium") is not None)
         set_up_debian("postgresql", "Debian's PostgreSQL", "tests over PostgreSQL", there=has_postgres())
+        set_up_debian("libfaketime", "Debian's libfaketime", "wrong clocks of chaos", there=any(Path("/usr/lib").glob("*/faketime")))
 
 
 def make_environment(locks: list[Path]) -> None:

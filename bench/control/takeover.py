@@ -3,7 +3,7 @@
 For each threshold (seconds of silence after which a job is dead) the holder's supervisor is killed, its supervisor and runner at once, and
 both are stopped until another has taken over and then go on. Everything is counted at the end: nothing lost, nothing stored twice.
 
-The upstream is a `Queue`, whose reader has a lease of its own for 30 s, which ends with its process: whoever is only stopped has it so long.
+The upstream is a `Queue`, whose reader has a lease of its own. It ends with its process; one that is only stopped keeps it for 30 s.
 """
 
 from __future__ import annotations
