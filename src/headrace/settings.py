@@ -60,6 +60,7 @@ class Settings(BaseSettings):
         default=30.0, description="days for which ended jobs, task runs, reports of runs and actions on dead letters are kept; 0: for ever"
     )
     task_slots: int = Field(default=4, ge=1, description="how many task runs a worker does at a time")
+    webhook_private: bool = Field(default=False, description="webhooks may lead to addresses that are not public")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "text", "json"] = Field(default="auto", description="auto: text at a terminal, JSON lines elsewhere")
     log_store: Path | None = Field(default=None, description="folder of triggers' and runs' logs, shared by all hosts; default: in `home`")

@@ -64,6 +64,7 @@ def serve_api(settings: Settings, *, migrate: bool, new_secrets: bool = False) -
             key=settings.key,
             logs=settings.logs.absolute(),
             exposure=Exposure(settings.outside, frozenset(settings.hosts)),
+            webhook_private=settings.webhook_private,
         )
         gc.freeze()  # a full collection would go through all of the program: a tenth of a second, within somebody's claim
         config = uvicorn.Config(app, http=BoundedHttp, log_config=None, access_log=False, timeout_graceful_shutdown=5, lifespan="on")

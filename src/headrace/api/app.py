@@ -15,8 +15,10 @@ import headrace.api.pages
 import headrace.api.people
 import headrace.api.secrets
 import headrace.api.task_runs
+import headrace.api.webhooks
 from headrace.api import description, problems
 from headrace.api.auth import Tokens
+from headrace.api.dispatcher import Dispatcher
 from headrace.api.gate import Exposure, Gate
 from headrace.api.limits import MOST_BODY, BodyLimit
 from headrace.api.live import Live
@@ -37,13 +39,18 @@ def create_app(
     rates: RatePolicy | None = None,
     logs: Path | None = None,
     exposure: Exposure | None = None,
+    webhook_private: bool = False,
 ) -> FastAPI:
     """Return the ASGI app over an open `store`, which stays the caller's to close.
 
     `key` is the deployment key, `logs` the folder of the triggers' and runs' logs, where this machine has one; `exposure` says how the
-    api can be reached: on loopback only, if it does not.
+    api can be reached: on loopback only, if it does not. Webhooks may be private addresses only with `webhook_private`.
     """
-    app = FastAPI(title="Headrace", version=API_VERSION, docs_url=None, redoc_url=None, openapi_url=None)
+    dispatcher = Dispatcher(store, private=webhook_private)
+    app = FastAPI(
+        title="Headrace", version=API_VERSION, docs_url=None, redoc_url=None, openapi_url=None, lifespan=lambda _: dispatcher.running()
+    )
+    app.state.dispatcher = dispatcher
     app.state.store = store
     app.state.live = live = Live(store)
     app.state.tokens = Tokens(key, store.instance, store.now)
@@ -58,6 +65,7 @@ def create_app(
     app.include_router(headrace.api.task_runs.router_for(store))
     app.include_router(headrace.api.logs.router_for(LogFinder(store, logs, socket.gethostname()), Passes(key), live))
     app.include_router(headrace.api.secrets.router)
+    app.include_router(headrace.api.webhooks.router)
     app.include_router(headrace.api.login.router)
     app.include_router(headrace.api.pages.router_for(store))
     app.add_middleware(BodyLimit, most=most_body)

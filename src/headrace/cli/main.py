@@ -25,6 +25,7 @@ from headrace.cli import (
     triggerers,
     triggers,
     variables,
+    webhooks,
     worker,
 )
 from headrace.cli.console import fail
@@ -55,6 +56,7 @@ audit.add_to(app)
 dead_letters.add_to(app)
 connections.add_to(app)
 variables.add_to(app)
+webhooks.add_to(app)
 keys.add_to(app)
 
 

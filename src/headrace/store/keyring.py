@@ -57,6 +57,14 @@ class Keyring:
                 continue
         raise ApiRefused(f"No key of this api opens {what}.", hint=HINT, status=409, problem="unreadable")
 
+    def opens(self, kept: str) -> bool:
+        """Whether any key opens it."""
+        try:
+            self.open(kept, "it")
+        except ApiRefused:
+            return False
+        return True
+
     def is_current(self, kept: str) -> bool:
         """Whether the first key opens it."""
         if not self._fernets or not is_sealed(kept):

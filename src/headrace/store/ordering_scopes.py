@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from secrets import randbits
 
 from sqlalchemy import Connection, insert, select, update
 from typing_extensions import override
@@ -13,14 +14,15 @@ from headrace.store.ordering import SqlOrdering
 from headrace.store.ordering_tables import ORDERING_TABLES, ordering_scopes
 from headrace.store.tables import metadata
 
-_ZEROES = ("version", "clock", "head", "position", "lost", "late", "cycles", "handled", "held")
+_ZEROES = ("clock", "head", "position", "lost", "late", "cycles", "handled", "held")
 
 
 def scope_named(connection: Connection, name: str, lookback: int, *, head: int = 0) -> int:
     """Return the id of a scope, made if there is none; `head` is how far in the log a new one has read. The last lookback given counts."""
     found: int | None = connection.execute(select(ordering_scopes.c.id).where(ordering_scopes.c.name == name)).scalar_one_or_none()
     if found is None:
-        given = dict.fromkeys(_ZEROES, 0) | {"name": name, "lookback": lookback, "head": head}
+        # not from 0: nobody must take it for one that had its id before
+        given = dict.fromkeys(_ZEROES, 0) | {"version": randbits(40), "name": name, "lookback": lookback, "head": head}
         return int(connection.execute(insert(ordering_scopes).values(**given).returning(ordering_scopes.c.id)).scalar_one())
     connection.execute(update(ordering_scopes).where(ordering_scopes.c.id == found).values(lookback=lookback))
     return found

@@ -129,8 +129,9 @@ class Turn:
     def _known(self, events: Sequence[Fed]) -> dict[bytes, Any]:
         keys = [key for fed in events for key in (fed.event.key, fed.event.leader_key) if key is not None]
         known = sql.states(self.connection, self.scope.id, keys, logged=self.logged)
+        mine = {fed.event.key for fed in events}
         for fed in events:  # the log says which leaders came; of those that are not here any more, all is done
-            if fed.known and fed.event.leader_key is not None:
+            if fed.known and fed.event.leader_key is not None and fed.event.leader_key not in mine:
                 known.setdefault(fed.event.leader_key, "handled")
         return known
 

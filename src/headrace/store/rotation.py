@@ -17,6 +17,7 @@ from headrace.store.keyring import Keyring
 from headrace.store.kwargs import named
 from headrace.store.secret_tables import connections, variables
 from headrace.store.tables import meta, triggers
+from headrace.store.webhook_tables import webhooks
 from headrace.wire.secrets import RotateSecrets, SecretsRotated
 
 KEYS = "keyring"
@@ -47,6 +48,7 @@ KINDS = (
     _Kind("trigger", triggers.c.id, triggers.c.kwargs, _number, -1, lambda row: named(row.project, row.name), digested=True),
     _Kind("connection", connections.c.id, connections.c.value, str, "", lambda row: f"connection '{row.id}'"),
     _Kind("variable", variables.c.key, variables.c.value, str, "", lambda row: f"variable '{row.key}'"),
+    _Kind("webhook", webhooks.c.name, webhooks.c.secret, str, "", lambda row: f"the secret of webhook '{row.name}'"),
 )
 
 

@@ -28,6 +28,7 @@ from headrace.store.secrets import Secrets
 from headrace.store.tables import meta
 from headrace.store.triggers import Triggers
 from headrace.store.trouble import named, told
+from headrace.store.webhooks import Webhooks
 
 INSTANCE = "instance"
 OPENED = "opened"
@@ -50,6 +51,7 @@ class Store:
         self.runs = Runs(database)
         self.scopes = Scopes(database)
         self.secrets = Secrets(database)
+        self.webhooks = Webhooks(database)
         self.rotation = Rotation(database)
         self.instance = self._instance()
 

@@ -1,0 +1,142 @@
+"""One event to one webhook: a CloudEvent in structured JSON over HTTP, signed, and to public addresses only unless others are allowed."""
+
+from __future__ import annotations
+
+import hmac
+import socket
+from base64 import b64encode
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from errno import EACCES
+from ipaddress import ip_address
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.resolver import ThreadedResolver
+from typing_extensions import override
+
+from headrace.store.times import moment
+from headrace.wire.model import rfc3339
+
+CONTENT_TYPE: Final = "application/cloudevents+json; charset=utf-8"
+MOST_READ: Final = 4_096
+LONGEST_WAIT: Final = 3_600.0
+PRIVATE: Final = "its address is not public: HEADRACE_WEBHOOK_PRIVATE=true allows that"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the other side said: its status, or why there is none, and in how many seconds it wants to be asked again."""
+
+    status: int | None
+    error: str | None
+    retry_after: float = 0.0
+
+    @property
+    def taken(self) -> bool:
+        """Whether it took the event."""
+        return self.error is None
+
+
+class Public(AbstractResolver):
+    """Finds only addresses that are public, at the very moment of connecting: a name cannot change its mind after it was looked at."""
+
+    def __init__(self) -> None:
+        self._inner = ThreadedResolver()
+
+    @override
+    async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET) -> list[ResolveResult]:
+        found = await self._inner.resolve(host, port, family)
+        if not all(ip_address(one["host"].partition("%")[0]).is_global for one in found):
+            raise OSError(EACCES, PRIVATE)
+        return found
+
+    @override
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+class Sender:
+    """Sends events. `private` allows addresses that are not public. Use it as a context manager."""
+
+    def __init__(self, *, private: bool) -> None:
+        self._private = private
+
+    async def __aenter__(self) -> Sender:
+        connector = aiohttp.TCPConnector(limit=64, resolver=None if self._private else Public())
+        self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+
+    async def send(self, url: str, secret: str, event: Any, mark: str | None, now: int, timeout: float) -> Answer:  # noqa: ASYNC109  a value
+        """Send one row of the log; return what came of it."""
+        if not self._private and _is_private(url):
+            return Answer(None, PRIVATE)
+        body = cloud_event(event, mark)
+        id, seconds = f"{event.seq}", now // 1_000_000
+        headers = {
+            "Content-Type": CONTENT_TYPE,
+            "User-Agent": "headrace",
+            "webhook-id": id,
+            "webhook-timestamp": f"{seconds}",
+            "webhook-signature": signature(secret, id, seconds, body),
+        } | ({"traceparent": event.trace} if event.trace else {})
+        limit = aiohttp.ClientTimeout(total=timeout)
+        try:
+            async with self._session.post(url, data=body, headers=headers, timeout=limit, allow_redirects=False) as response:
+                await response.content.read(MOST_READ)
+                if 200 <= response.status < 300:
+                    return Answer(response.status, None)
+                return Answer(response.status, f"it answered {response.status}", _retry_after(response.headers.get("Retry-After"), now))
+        except TimeoutError:
+            return Answer(None, f"it did not answer within {timeout:g} s")
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            return Answer(None, f"{type(error).__name__}: {error}")
+
+
+def cloud_event(event: Any, mark: str | None) -> bytes:
+    """Return a row of the log as a CloudEvent."""
+    fields: dict[str, Any] = {
+        "specversion": "1.0",
+        "id": event.id,
+        "source": event.source,
+        "type": event.type,
+        "time": rfc3339(moment(event.occurred)),
+        "recordedtime": rfc3339(moment(event.received)),
+        "sequence": f"{event.seq}",
+        "datacontenttype": "application/json",
+        "data": msgspec.Raw(event.payload.encode()),
+    }
+    extra = {"subject": event.subject, "causationid": event.follows, "traceparent": event.trace, "headracemark": mark}
+    return msgspec.json.encode(fields | {name: value for name, value in extra.items() if value is not None})
+
+
+def signature(secret: str, id: str, seconds: int, body: bytes) -> str:
+    """Return `v1,` and the HMAC-SHA256, in base64, of the id, the moment and the body, with dots between them."""
+    signed = f"{id}.{seconds}.".encode() + body
+    return "v1," + b64encode(hmac.digest(secret.encode(), signed, "sha256")).decode()
+
+
+def _is_private(url: str) -> bool:
+    """Whether the URL names an address, and not a name, that is not public; such a one is never asked for."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return not ip_address(host).is_global
+    except ValueError:
+        return False
+
+
+def _retry_after(told: str | None, now: int) -> float:
+    """Return the seconds that a Retry-After asks for, as a number or a date; 0 where it makes no sense."""
+    if told is None:
+        return 0.0
+    try:
+        seconds = float(told) if told.isdigit() else parsedate_to_datetime(told).timestamp() - now / 1_000_000
+    except ValueError:
+        return 0.0
+    return min(LONGEST_WAIT, max(0.0, seconds))

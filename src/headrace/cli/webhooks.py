@@ -1,0 +1,147 @@
+"""`headrace webhooks`: who is told of which events over HTTP, in causal order."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from headrace.cli.console import out
+from headrace.cli.credentials import for_changing, for_looking
+from headrace.cli.options import ApiUrl, AsJson, Home, Limit
+from headrace.cli.secret_text import secret_text
+from headrace.cli.tables import ago, show, show_json
+from headrace.client.people_webhooks import WebhooksClient
+from headrace.settings import read_settings
+from headrace.wire.webhooks import SetWebhook, WebhookState
+
+ADD = """Examples:
+
+[bold]headrace webhooks add billing https://billing.example/events --type 'order.*'[/bold]   (asks for the secret)
+
+[bold]pass show billing | headrace webhooks add billing https://billing.example/events --from-beginning --release[/bold]"""
+Called = Annotated[str, typer.Argument(help="Its name: letters, digits, '.', '-' and '_'.", metavar="NAME", show_default=False)]
+Url = Annotated[str, typer.Argument(help="Where events are posted.", metavar="URL", show_default=False)]
+Types = Annotated[
+    list[str] | None, typer.Option("--type", help="A glob of event types; may be given again. [default: *]", show_default=False)
+]
+Secret = Annotated[
+    str | None, typer.Option("--secret", help="What deliveries are signed with; better typed or piped in.", show_default=False)
+]
+Release = Annotated[bool, typer.Option("--release", help="Once an event is given up on, go on with what follows it.")]
+Attempts = Annotated[int, typer.Option("--max-attempts", min=1, max=100, help="How often an event is tried.")]
+Timeout = Annotated[float, typer.Option("--timeout", help="Seconds for one attempt.", metavar="SECONDS")]
+Beginning = Annotated[bool, typer.Option("--from-beginning", help="A new webhook is told of all that the log has, not only of what comes.")]
+
+group = typer.Typer(no_args_is_help=True, help="Tell others of events over HTTP: signed, in causal order, tried again.")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands to `app`."""
+    app.add_typer(group, name="webhooks", rich_help_panel="Look")
+
+
+@group.command("list", epilog="Example: [bold]headrace webhooks list --json | jq .webhooks[].lag[/bold]")
+def list_webhooks(api_url: ApiUrl = None, json: AsJson = False) -> None:
+    """List the webhooks, with how many events each has yet to be told of."""
+    settings = read_settings(api_url=api_url)
+    with WebhooksClient(settings.url, token=for_looking(settings)) as client:
+        found = client.webhooks()
+    if json:
+        show_json(found)
+        return
+    show(
+        ["name", "~url", "~types", "state", "#delivered", "#failed", "#dead", "#open", "#lag"],
+        [
+            (one.name, one.url, " ".join(one.types), one.state, one.delivered, one.failed, one.dead, one.waiting, one.lag)
+            for one in found.webhooks
+        ],
+        empty="There is no webhook yet: make one with `headrace webhooks add NAME URL`.",
+    )
+
+
+@group.command("add", epilog=ADD)
+def add_webhook(
+    name: Called,
+    url: Url,
+    types: Types = None,
+    secret: Secret = None,
+    release: Release = False,
+    max_attempts: Attempts = 8,
+    timeout: Timeout = 10.0,
+    from_beginning: Beginning = False,
+    api_url: ApiUrl = None,
+    home: Home = None,
+) -> None:
+    """Keep a webhook, in place of what had its name."""
+    settings = read_settings(api_url=api_url, home=home)
+    credential = for_changing(settings)
+    given = SetWebhook(
+        url=url,
+        types=types or ["*"],
+        secret=secret_text(secret, "Secret"),
+        policy="release" if release else "hold",
+        max_attempts=max_attempts,
+        timeout=timeout,
+        from_beginning=from_beginning,
+    )
+    with WebhooksClient(settings.url) as client:
+        client.set_webhook(name, given, key=credential)
+    out.print(f"[bold green]✓[/] webhook {escape(name)} is told of what comes.")
+
+
+@group.command("pause", epilog="Example: [bold]headrace webhooks pause billing[/bold]")
+def pause_webhook(name: Called, api_url: ApiUrl = None, home: Home = None) -> None:
+    """Tell it nothing until it is resumed; it goes on where it stopped."""
+    _want(name, "paused", api_url, home)
+
+
+@group.command("resume", epilog="Example: [bold]headrace webhooks resume billing[/bold]")
+def resume_webhook(name: Called, api_url: ApiUrl = None, home: Home = None) -> None:
+    """Let it go on."""
+    _want(name, "active", api_url, home)
+
+
+@group.command("remove", epilog="Example: [bold]headrace webhooks remove billing[/bold]")
+def remove_webhook(name: Called, api_url: ApiUrl = None, home: Home = None) -> None:
+    """Forget it, with all that it has yet to be told of."""
+    settings = read_settings(api_url=api_url, home=home)
+    with WebhooksClient(settings.url) as client:
+        client.remove_webhook(name, key=for_changing(settings))
+    out.print(f"Webhook {escape(name)} is forgotten.")
+
+
+@group.command("redrive", epilog="Example: [bold]headrace webhooks redrive billing[/bold]")
+def redrive_webhook(name: Called, api_url: ApiUrl = None, home: Home = None) -> None:
+    """Try again all that it was given up on."""
+    settings = read_settings(api_url=api_url, home=home)
+    with WebhooksClient(settings.url) as client:
+        count = client.redrive_webhook(name, key=for_changing(settings)).count
+    out.print(f"{count:,} events are tried again.")
+
+
+@group.command("deliveries", epilog="Example: [bold]headrace webhooks deliveries billing -n 20[/bold]")
+def list_deliveries(name: Called, limit: Limit = 50, api_url: ApiUrl = None, json: AsJson = False) -> None:
+    """List the last attempts, the newest first."""
+    settings = read_settings(api_url=api_url)
+    with WebhooksClient(settings.url, token=for_looking(settings)) as client:
+        found = client.deliveries(name, limit)
+    if json:
+        show_json(found)
+        return
+    show(
+        ["#seq", "#attempt", "outcome", "status", "when", "took", "!error"],
+        [
+            (one.seq, one.attempt, one.outcome, str(one.status or "-"), ago(one.at), f"{one.seconds:.3f} s", one.error or "")
+            for one in found.deliveries
+        ],
+        empty="It was told nothing yet.",
+    )
+
+
+def _want(name: str, state: WebhookState, api_url: str | None, home: Home) -> None:
+    settings = read_settings(api_url=api_url, home=home)
+    with WebhooksClient(settings.url) as client:
+        client.want_webhook(name, state, key=for_changing(settings))
+    out.print(f"Webhook {escape(name)} is {state}.")

@@ -1,0 +1,222 @@
+"""Webhooks: scopes of the log with an address. What they have yet to be told waits in the SQL home of the ordering.
+
+The law: a webhook reads the whole log in order of `seq`, and only then is asked which types it wants, so a leader counts whoever wants it.
+Its scope is time by the database's clock; what is not wanted is handled as soon as its leader is, and leaves no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
+
+from headrace.core.handling import Caused, Claim, HandlingPolicy
+from headrace.errors import ApiRefused
+from headrace.store.appending import HEAD
+from headrace.store.database import Database
+from headrace.store.ordering import SqlOrdering
+from headrace.store.ordering_scopes import scope_named
+from headrace.store.ordering_tables import ORDERING_TABLES, ordering_events, ordering_scopes
+from headrace.store.ordering_turn import Fed, Feed
+from headrace.store.tables import events, meta
+from headrace.store.times import moment
+from headrace.store.webhook_tables import webhook_deliveries, webhooks
+from headrace.wire.webhooks import Delivery, SetWebhook, ShownWebhook
+
+LOOKBACK: Final = 900_000_000
+KEPT: Final = 1_000
+"""So many deliveries of a webhook are kept to be looked at."""
+PAGE: Final = 2_000
+LEASES: Final = 40
+"""A claim lasts for so many attempts, since the events of a chain are sent one after the other."""
+
+_FED = [events.c[name] for name in ("seq", "key", "leader_key", "leader_seq", "source", "id", "type", "follows", "occurred")]
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A webhook that is active, with what is needed to tell it."""
+
+    id: int
+    name: str
+    url: str
+    types: tuple[str, ...]
+    secret: str
+    timeout: float
+    home: SqlOrdering
+
+    def wants(self, type: str) -> bool:
+        """Whether it is told of events of this type."""
+        return any(fnmatchcase(type, glob) for glob in self.types)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """How one attempt went. `took` in µs."""
+
+    seq: int
+    number: int
+    outcome: str
+    status: int | None
+    error: str | None
+    took: int
+
+
+class Webhooks:
+    """The webhooks of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._homes: dict[int, SqlOrdering] = {}
+
+    def set(self, name: str, given: SetWebhook) -> None:
+        """Keep a webhook, in place of what had its name; what it has read of the log stays read."""
+        if not self._database.keyring:
+            raise ApiRefused(
+                "This api has no key to keep secrets under.", hint="Set HEADRACE_FERNET_KEYS.", status=409, problem="unreadable"
+            )
+        now = self._database.now()
+        kept = {
+            "url": given.url,
+            "types": msgspec.json.encode(given.types).decode(),
+            "secret": self._database.keyring.seal(given.secret),
+            "policy": given.policy,
+            "max_attempts": given.max_attempts,
+            "timeout": round(given.timeout * 1_000_000),
+            "changed": now,
+        }
+
+        def work(connection: Connection) -> None:
+            changed = connection.execute(update(webhooks).where(webhooks.c.name == name).values(**kept))
+            if not changed.rowcount:
+                head = 0 if given.from_beginning else connection.execute(select(meta.c.value).where(meta.c.name == HEAD)).scalar_one()
+                scope = scope_named(connection, f"webhook:{name}", LOOKBACK, head=head)
+                new = {"name": name, "state": "active", "scope_id": scope, "created": now, "delivered": 0, "failed": 0, "dead": 0}
+                connection.execute(insert(webhooks).values(**new, **kept))
+
+        self._database.write(work)
+
+    def shown(self, name: str | None = None) -> list[ShownWebhook]:
+        """Return the webhooks, or one, by name."""
+        chosen = select(webhooks, ordering_scopes.c.head).join(ordering_scopes, ordering_scopes.c.id == webhooks.c.scope_id)
+        with self._database.reading() as connection:
+            rows = connection.execute((chosen if name is None else chosen.where(webhooks.c.name == name)).order_by(webhooks.c.name)).all()
+            head = connection.execute(select(meta.c.value).where(meta.c.name == HEAD)).scalar_one()
+            open_ = select(ordering_events.c.scope_id, func.count()).group_by(ordering_events.c.scope_id)
+            waiting = {row[0]: row[1] for row in connection.execute(open_)}
+        return [_shown(row, head, waiting.get(row.scope_id, 0)) for row in rows]
+
+    def want(self, name: str, state: str) -> bool:
+        """Pause or resume a webhook; whether it is there."""
+        values = {"state": state, "changed": self._database.now()}
+        return self._database.write(
+            lambda connection: bool(connection.execute(update(webhooks).where(webhooks.c.name == name).values(**values)).rowcount)
+        )
+
+    def remove(self, name: str) -> bool:
+        """Forget a webhook with all that it has yet to be told; whether it was there."""
+
+        def work(connection: Connection) -> bool:
+            row = connection.execute(select(webhooks.c.id, webhooks.c.scope_id).where(webhooks.c.name == name)).one_or_none()
+            if row is None:
+                return False
+            for table in ORDERING_TABLES:
+                column = table.c.id if table is ordering_scopes else table.c.scope_id
+                connection.execute(delete(table).where(column == row.scope_id))
+            connection.execute(delete(webhook_deliveries).where(webhook_deliveries.c.webhook_id == row.id))
+            connection.execute(delete(webhooks).where(webhooks.c.id == row.id))
+            return True
+
+        return self._database.write(work)
+
+    def redrive(self, name: str) -> int | None:
+        """Try dead events again; return how many, or None where there is no such webhook."""
+        with self._database.reading() as connection:
+            row = connection.execute(select(webhooks).where(webhooks.c.name == name)).one_or_none()
+        return None if row is None else self._home(row).redrive(None, self._database.now())
+
+    def deliveries(self, name: str, limit: int) -> list[Delivery]:
+        """Return the last attempts, the newest first."""
+        mine = select(webhooks.c.id).where(webhooks.c.name == name).scalar_subquery()
+        chosen = select(webhook_deliveries).where(webhook_deliveries.c.webhook_id == mine)
+        with self._database.reading() as connection:
+            rows = connection.execute(chosen.order_by(webhook_deliveries.c.id.desc()).limit(limit)).all()
+        return [_delivery(row) for row in rows]
+
+    def active(self) -> list[Hook]:
+        """Return the webhooks that are to be told. One whose secret no key opens is left out until it is set anew."""
+        with self._database.reading() as connection:
+            rows = connection.execute(select(webhooks).where(webhooks.c.state == "active").order_by(webhooks.c.id)).all()
+        return [self._hook(row) for row in rows if self._database.keyring.opens(row.secret)]
+
+    def feed(self, hook: Hook) -> bool:
+        """Let the webhook's scope read a page of the log; whether there was one."""
+        with self._database.reading() as connection:
+            head = connection.execute(select(ordering_scopes.c.head).where(ordering_scopes.c.id == hook.home.scope_id)).scalar_one()
+            rows = connection.execute(select(*_FED).where(events.c.seq > head).order_by(events.c.seq).limit(PAGE)).all()
+        if rows:
+            hook.home.take(Feed([_fed(row, hook) for row in rows], rows[-1].seq), self._database.now())
+        return bool(rows)
+
+    def bodies(self, claims: Sequence[Claim]) -> dict[int, Row[Any]]:
+        """Return the events of claims by seq, as the log has them."""
+        wanted = [claim.seq for claim in claims]
+        with self._database.reading() as connection:
+            return {row.seq: row for row in connection.execute(select(events).where(events.c.seq.in_(wanted)))}
+
+    def note(self, hook: Hook, attempts: Sequence[Attempt]) -> None:
+        """Keep how attempts went."""
+        now = self._database.now()
+        rows = [
+            {"webhook_id": hook.id, "seq": one.seq, "attempt": one.number, "outcome": one.outcome}
+            | {"status": one.status, "error": one.error, "at": now, "took": one.took}
+            for one in attempts
+        ]
+        counts = {name: sum(one.outcome == name for one in attempts) for name in ("delivered", "failed", "dead")}
+
+        def work(connection: Connection) -> None:
+            connection.execute(insert(webhook_deliveries), rows)
+            added = {name: webhooks.c[name] + count for name, count in counts.items()}
+            connection.execute(update(webhooks).where(webhooks.c.id == hook.id).values(**added))
+            mine = webhook_deliveries.c.webhook_id == hook.id
+            oldest = select(webhook_deliveries.c.id).where(mine).order_by(webhook_deliveries.c.id.desc()).offset(KEPT).limit(1)
+            connection.execute(delete(webhook_deliveries).where(mine, webhook_deliveries.c.id <= oldest.scalar_subquery()))
+
+        if rows:
+            self._database.write(work)
+
+    def _hook(self, row: Row[Any]) -> Hook:
+        secret = self._database.keyring.open(row.secret, f"the secret of webhook '{row.name}'")
+        types = tuple(msgspec.json.decode(row.types, type=list[str]))
+        return Hook(row.id, row.name, row.url, types, secret, row.timeout / 1_000_000, self._home(row))
+
+    def _home(self, row: Row[Any]) -> SqlOrdering:
+        home = self._homes.get(row.scope_id)
+        if home is None:
+            home = self._homes[row.scope_id] = SqlOrdering(self._database, row.scope_id, by_age=False, logged=True)
+        dead = "release" if row.policy == "release" else "hold"
+        home.policy = HandlingPolicy(
+            lease=LEASES * row.timeout, max_attempts=row.max_attempts, dead="release" if dead == "release" else "hold"
+        )
+        return home
+
+
+def _fed(row: Row[Any], hook: Hook) -> Fed:
+    event = Caused(row.source, row.id, row.follows, row.occurred, None, row.key, row.leader_key)
+    return Fed(event, row.seq, passes=not hook.wants(row.type), known=row.leader_seq >= 0)
+
+
+def _shown(row: Row[Any], head: int, waiting: int) -> ShownWebhook:
+    told = {name: getattr(row, name) for name in ("name", "url", "state", "policy", "max_attempts", "delivered", "failed", "dead")}
+    types = msgspec.json.decode(row.types, type=list[str])
+    changed = moment(row.changed)
+    return ShownWebhook(types=types, timeout=row.timeout / 1_000_000, waiting=waiting, lag=head - row.head, changed=changed, **told)
+
+
+def _delivery(row: Row[Any]) -> Delivery:
+    told = {name: getattr(row, name) for name in ("id", "seq", "attempt", "outcome", "status", "error")}
+    return Delivery(at=moment(row.at), seconds=row.took / 1_000_000, **told)
