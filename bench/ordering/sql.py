@@ -1,0 +1,48 @@
+"""The SQL home on SQLite, durable: events a second by the wall clock, offered, claimed and settled in batches."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter, process_time
+from typing import Any, Final
+
+from bench.ordering.case import shuffled
+
+from headrace.core.handling import Caused
+from headrace.store.ordering_scopes import OwnOrdering
+from headrace.store.ordering_turn import Feed
+
+GOAL: Final = 10_000
+BATCH: Final = 2_000
+
+
+def measure(events: int = 20_000, rounds: int = 3) -> dict[str, Any]:
+    """Return the best of some rounds."""
+    load = os.getloadavg()[0]
+    took = [_once(events) for _ in range(rounds)]
+    wall, processor = (min(column) for column in zip(*took, strict=True))
+    return {
+        "events": events,
+        "goal": GOAL,
+        "load": round(load, 2),
+        "events/s": round(events / wall),
+        "events/s by processor time": round(events / processor),
+        "stuck": 0,
+    }
+
+
+def _once(events: int) -> tuple[float, float]:
+    taken = [Caused.of("", f"{n}", None if follows is None else f"{follows}", n, "{}") for n, follows in shuffled(events)]
+    with TemporaryDirectory(prefix="bench-ordering-") as folder:
+        home, handled = OwnOrdering(f"sqlite:///{Path(folder) / 'ordering.db'}", "bench", 10**12, by_age=False), 0
+        began, worked = perf_counter(), process_time()
+        for start in range(0, events, BATCH):
+            home.take(Feed.of(taken[start : start + BATCH]), start)
+        while claims := home.claim(BATCH, events):
+            handled += home.settle(claims, events)
+        took = perf_counter() - began, process_time() - worked
+        home.close()
+    assert handled == events
+    return took
