@@ -114,7 +114,7 @@ class SqlOrdering(OrderingHome):
                 return False
             if row.state == "waiting":
                 turn.withdraw(key)
-            self._finish(turn.connection, [row._replace(position=row.position or 0)], turn.now)
+            self._finish(turn.connection, [row], turn.now)
             self._unblock(turn.connection, {"": [key]}, turn.now)
             return True
 
@@ -210,7 +210,7 @@ class SqlOrdering(OrderingHome):
         for seqs in sql.slices(row.seq for row in rows):
             connection.execute(sql.remove, {"scope": self.scope_id, "seqs": seqs})
         if not self._logged:
-            sql.add_handled(connection, [(self.scope_id, row.key, row.position, now) for row in rows])
+            sql.add_handled(connection, [(self.scope_id, row.key, row.position or 0, now) for row in rows])
         if rows:
             connection.execute(sql.write_scope.values(handled=ordering_scopes.c.handled + len(rows)), {"scope": self.scope_id})
 
