@@ -13,7 +13,7 @@ from headrace.core.ordering import CausalOrder
 from headrace.store import ordering_statements as sql
 from headrace.store.dialects import row_by_row
 from headrace.store.ordering_replica import Replica, Step
-from headrace.store.ordering_tables import ordering_given_up
+from headrace.store.ordering_tables import ordering_given_up, ordering_scopes
 
 
 class Fed(NamedTuple):
@@ -121,8 +121,8 @@ class Turn:
                 "lost": order.lost,
                 "late": order.late,
                 "cycles": order.cycles,
-                "held": self.scope.held + self.held,
-                "handled": self.scope.handled + self.passed,
+                "held": ordering_scopes.c.held + self.held,
+                "handled": ordering_scopes.c.handled + self.passed,
             }
             self.connection.execute(sql.write_scope.values(**values), {"scope": self.scope.id})
 
