@@ -251,6 +251,7 @@ class Fleet:
         )
 
     def _start(self, member: Member, *, replaces: bool = False) -> None:
+        forget_clocks()
         more = {REGISTRATION: uuid4().hex}
         if replaces and member.process is not None:
             more[REPLACES] = member.process.registration
@@ -275,6 +276,13 @@ class Fleet:
                 for pid in runners(member):
                     send(pid, signal.SIGCONT)
                 member.process.stop()
+
+
+def forget_clocks() -> None:
+    """Remove what the clock library of killed processes left: who gets the number of one anew would wait for its lock for ever."""
+    for path in Path("/dev/shm").glob("*faketime_*"):
+        if not Path(f"/proc/{path.name.rpartition('_')[2]}").exists():
+            path.unlink(missing_ok=True)
 
 
 def runners(member: Member) -> list[int]:

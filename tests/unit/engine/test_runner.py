@@ -340,27 +340,32 @@ async def test_what_not_all_have_answered_when_a_stream_is_given_away_is_its_nex
     assert api.fired(1) == api.fired(2) == api.fired(3) == list(range(40))
 
 
-async def test_what_comes_while_a_stream_is_given_away_is_its_next_owners(
-    upstream: Memory, waits: list[int], monkeypatch: pytest.MonkeyPatch
+async def test_what_comes_while_streams_are_given_away_is_their_next_owners(
+    upstream: Memory, tmp_path: Path, waits: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api = Api()
+    other = Memory(f"{tmp_path}/other")
+    other.send_many(({"n": n} for n in range(40)), lane="one")
+    aclose = MemoryProducer.aclose
 
-    async def cleanup(self: Behaving) -> None:
-        upstream.send({"n": 40 + len(api.fired(1))}, lane="one")
-        for _ in range(100):  # others get their turns meanwhile
+    async def slow(self: MemoryProducer) -> None:
+        monkeypatch.undo()
+        for one in (upstream, other):  # one is closing, and the other, held, has asked for its next already
+            one.send({"n": 40}, lane="one")
+        for _ in range(200):  # others get their turns meanwhile
             await asyncio.sleep(0)
+        await aclose(self)
 
-    workloads = watch(1, upstream), workload(2, upstream), workload(3, upstream)
+    workloads = [workload(1, upstream), workload(2, upstream), workload(3, other), workload(4, other)]
     async with running(api, *workloads) as runner:
-        await until(lambda: sum(receipt.read for receipt in api.receipts) == 40)
-        monkeypatch.setattr(Behaving, "cleanup", cleanup)
-        await runner.quiesce([1, 2, 3])
-        await runner.stop([1, 2, 3])
-    monkeypatch.undo()
-    assert {tuple(sorted(receipt.owed)) for receipt in api.receipts} == {(1, 2, 3)}
+        await until(lambda: sum(receipt.read for receipt in api.receipts) == 80)
+        await runner.quiesce()
+        monkeypatch.setattr(MemoryProducer, "aclose", slow)
+        await runner.stop([1, 2, 3, 4])
     async with running(api, *workloads):
-        await until(lambda: sum(receipt.read for receipt in api.receipts) == 42)
-    assert len(api.fired(1)) == len(api.fired(2)) == len(api.fired(3)) == 42
+        await until(lambda: sum(receipt.read for receipt in api.receipts) == 82)
+    assert [api.fired(one) for one in (1, 2, 3, 4)] == [list(range(41))] * 4
+    assert {tuple(sorted(receipt.owed)) for receipt in api.receipts} == {(1, 2), (3, 4)}
 
 
 async def test_what_was_read_is_done_once_a_stream_is_quiet(upstream: Memory, waits: list[int]) -> None:
