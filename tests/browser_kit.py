@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.async_api import ConsoleMessage, Error, Page, async_playwright
+from playwright.async_api import ConsoleMessage, Error, Page, async_playwright, expect
 
+PATIENCE = 30_000  # ms for what is expected of a page: a loaded machine takes its time
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = [
     "--headless",
@@ -58,6 +59,7 @@ async def looking(
 ) -> AsyncIterator[Look]:
     """Open a browser with one empty page."""
     need_chromium()
+    expect.set_options(timeout=PATIENCE)
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         try:

@@ -99,10 +99,11 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @asynccontextmanager
-async def running(api: Api, *workloads: RunTrigger) -> AsyncIterator[Runner]:
+async def running(api: Api, *workloads: RunTrigger, ack_timeout: float = 30) -> AsyncIterator[Runner]:
     leases, outbox = Leases(), Outbox()
     leases.replace(Lease(trigger_id=workload.trigger_id, epoch=1) for workload in workloads)
-    async with asyncio.timeout(20), Runner(cast(TriggererControl, api), leases, outbox, api.failure, Limits(ack_timeout=0.5)) as runner:
+    limits = Limits(ack_timeout=ack_timeout)
+    async with asyncio.timeout(60), Runner(cast(TriggererControl, api), leases, outbox, api.failure, limits) as runner:
         uploading = asyncio.create_task(Uploader(api, outbox, runner.hub, leases.epochs).run())
         await runner.start(workloads)
         yield runner
@@ -185,7 +186,7 @@ async def test_what_a_trigger_that_cannot_be_loaded_should_get_is_kept_for_it(up
 
 async def test_a_filter_that_hangs_is_failed_and_started_again(upstream: Memory, waits: list[int]) -> None:
     api = Api()
-    async with running(api, workload(1, upstream, {"hang_at": 7}), workload(2, upstream)):
+    async with running(api, workload(1, upstream, {"hang_at": 7}), workload(2, upstream), ack_timeout=0.5):
         await until(lambda: len(api.fired(1)) == 40 and len(api.fired(2)) == 40 and not api.kept.get(1))
     assert (1, "AckTimeout") in api.failed
 
@@ -269,7 +270,7 @@ async def test_all_owe_what_comes_when_a_stream_opens_again_whoever_opens_it(ups
 
 async def test_a_trigger_that_fails_too_often_is_not_started_again_and_what_is_for_it_is_kept(upstream: Memory, waits: list[int]) -> None:
     api = Api(parked={1})
-    async with running(api, workload(1, upstream, {"fail_turns": 1000}), workload(2, upstream)):
+    async with running(api, workload(1, upstream, {"fail_turns": 1000}), workload(2, upstream), ack_timeout=0.5):
         await until(lambda: len(api.kept.get(1, [])) == 40 and len(api.fired(2)) == 40)
     assert api.failed == [(1, "RuntimeError")]
     assert api.upstream == []
