@@ -200,6 +200,16 @@ def test_what_failed_is_shown_to_run_again_and_why_it_failed_stays_on_show(owner
     assert shown(owner).failures == 2
 
 
+def test_what_fires_after_it_failed_runs_again(owner: Holder, clock: TurnedClock) -> None:
+    for _ in range(2):
+        fail(owner)
+    clock.turn(0.001)
+    assert shown(owner).state == "failed"
+    owner.append(event("after", 1))
+    now = shown(owner)
+    assert (now.state, now.failure) == ("running", "ValueError: no")
+
+
 def test_what_blocks_a_triggerer_is_shown_until_it_does_not(owner: Holder) -> None:
     stack = ['File "slow.py", line 7 in handle'] * 300
     for seconds in (2.0, 3.0):

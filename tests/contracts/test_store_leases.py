@@ -203,7 +203,7 @@ def test_higher_priorities_are_claimed_first_and_no_room_is_shown(store: Store) 
     assert runs(load(store, first, capacity=2)) == {1, 3}
     with store.reading() as connection:
         shown = {one.name: one.unserved for one in overview(connection, store.now(), store.liveness).triggers}
-    assert shown["two"] == "no triggerer of queue default has room"
+    assert shown["two"] == "no triggerer that serves queue default has room"
 
 
 def test_a_new_priority_stops_nothing(store: Store) -> None:

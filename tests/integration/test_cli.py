@@ -7,12 +7,16 @@ import socket
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 from headrace import load_project
+from headrace.cli.main import app
 
 
 def headrace(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -130,3 +134,13 @@ def test_a_replay_of_nothing_or_of_what_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "legs.jsonl").write_text("{}")
     check(headrace("replay", "legs.jsonl", "--home", "home", cwd=tmp_path), 2, "not empty", "--out")
     check(headrace("replay", "legs.jsonl", "--backtest", "--home", "home", cwd=tmp_path), 2, "no project file")
+
+
+def test_the_help_of_every_command_has_an_example() -> None:
+    def without(command: Any, *path: str) -> Iterator[str]:
+        for name, each in getattr(command, "commands", {}).items():
+            if not each.hidden:
+                yield from [] if "Example" in (each.epilog or "") else [" ".join((*path, name))]
+                yield from without(each, *path, name)
+
+    assert list(without(typer.main.get_command(app))) == []

@@ -26,6 +26,8 @@ from headrace.wire.status import DeadLetterDetail, DeadLetterPage, EventDetail, 
 from headrace.wire.streams import StreamReport
 from people_scene import KEY, PROJECT, STREAM, Scene, at_work, opened, run, serving
 
+SCRIPTS = ("page.js", "parts.js", "detail.js", "words.js")
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
@@ -361,7 +363,7 @@ async def test_the_page_lets_nothing_in_but_its_own_files(store: Store) -> None:
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         page = await client.get("/")
         again = await client.get("/", headers={"If-None-Match": page.headers["etag"]})
-        files = {name: await client.get(f"/static/{name}") for name in ("page.js", "words.js", "page.css", "icon.svg")}
+        files = {name: await client.get(f"/static/{name}") for name in (*SCRIPTS, "page.css", "icon.svg")}
     assert again.status_code == 304
     for response in (page, *files.values()):
         assert response.status_code == 200
@@ -369,6 +371,7 @@ async def test_the_page_lets_nothing_in_but_its_own_files(store: Store) -> None:
         assert (policy["default-src"], policy["script-src"], policy["style-src"]) == ("'none'", "'self'", "'self'")
         assert response.headers["x-content-type-options"] == "nosniff"
         assert not {"http://", "https://"} & set(response.text.replace("http://www.w3.org/2000/svg", "").split('"'))
-    assert not [way for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(") if way in files["page.js"].text]
+    script = "".join(files[name].text for name in SCRIPTS)
+    assert not [way for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(") if way in script]
     assert " style=" not in page.text
     assert "onclick" not in page.text

@@ -132,7 +132,12 @@ def _one(found: list[LoggedTrigger], called: str, names: list[str]) -> LoggedTri
 
 def _one_run(found: list[LoggedRun], called: str) -> LoggedRun:
     if not found:
-        raise Refusal(404, "not-found", f"There is no run {called}.", hint="`headrace runs --json` lists the newest with their ids.")
+        raise Refusal(
+            404,
+            "not-found",
+            f"There is no run {called}.",
+            hint="With ids: `headrace runs --json` for those of pipelines, `headrace runs list` for those of tasks.",
+        )
     if len(found) > 1:
         which = ", ".join(one.run_id for one in found)
         raise Refusal(409, "ambiguous", f"Several runs begin with {called}.", hint=f"Give more of the id: {which}.")

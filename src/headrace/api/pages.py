@@ -35,6 +35,8 @@ KINDS = {
     PAGE: "text/html; charset=utf-8",
     "page.css": "text/css; charset=utf-8",
     "page.js": "text/javascript; charset=utf-8",
+    "detail.js": "text/javascript; charset=utf-8",
+    "parts.js": "text/javascript; charset=utf-8",
     "words.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }

@@ -38,7 +38,7 @@ group = typer.Typer(no_args_is_help=True, help="Keep how to reach other systems:
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    app.add_typer(group, name="connections", rich_help_panel="Secrets")
+    app.add_typer(group, name="connections", rich_help_panel="Secrets", epilog="Example: [bold]headrace connections set warehouse[/bold]")
 
 
 @group.command("list", epilog="Example: [bold]headrace connections list --json | jq -r .connections[].id[/bold]")

@@ -22,7 +22,7 @@ def add_to(app: typer.Typer) -> None:
     group.command("status", epilog="Example: [bold]headrace db status --database-url postgresql://…[/bold]")(status)
     group.command("upgrade", epilog="Back the database up first. Example: [bold]headrace db upgrade[/bold]")(upgrade)
     group.command("downgrade", epilog="Stop every api first. Example: [bold]headrace db downgrade r0002[/bold]")(downgrade)
-    app.add_typer(group, name="db", rich_help_panel="Processes")
+    app.add_typer(group, name="db", rich_help_panel="Processes", epilog="Example: [bold]headrace db status[/bold]")
 
 
 def status(home: Home = None, database_url: Database = None) -> None:

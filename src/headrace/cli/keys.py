@@ -33,8 +33,8 @@ token = typer.Typer(no_args_is_help=True, help="Make tokens for people and scrip
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    app.add_typer(secrets, name="secrets", rich_help_panel="Secrets")
-    app.add_typer(token, name="token", rich_help_panel="Secrets")
+    app.add_typer(secrets, name="secrets", rich_help_panel="Secrets", epilog="Example: [bold]headrace secrets rotate[/bold]")
+    app.add_typer(token, name="token", rich_help_panel="Secrets", epilog="Example: [bold]headrace token create --scope read[/bold]")
 
 
 @secrets.command("new-key", epilog="Example: [bold]HEADRACE_FERNET_KEYS=$(headrace secrets new-key),$OLD headrace api[/bold]")
@@ -43,7 +43,7 @@ def new_key() -> None:
     out.print(new_fernet_key(), markup=False)
 
 
-@secrets.command("rotate", epilog=ROTATE)
+@secrets.command("rotate", epilog=f"{ROTATE} Example: [bold]headrace secrets rotate[/bold]")
 def rotate(api_url: ApiUrl = None, home: Home = None) -> None:
     """Seal everything anew with the first key. It may be stopped and run again at any time."""
     settings = read_settings(api_url=api_url, home=home)

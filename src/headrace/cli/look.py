@@ -28,7 +28,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("status", rich_help_panel=panel, epilog="Example: [bold]headrace status --json | jq .totals[/bold]")(status)
     app.command("events", rich_help_panel=panel, epilog="Example: [bold]headrace events -n 50 --subject N14228[/bold]")(events)
     app.command("runs", rich_help_panel=panel)(runs)
-    app.command("version", rich_help_panel=panel)(version)
+    app.command("version", rich_help_panel=panel, epilog="Example: [bold]headrace version[/bold]")(version)
 
 
 def status(api_url: ApiUrl = None, json: AsJson = False) -> None:

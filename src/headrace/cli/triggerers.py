@@ -67,21 +67,21 @@ def list_triggerers(api_url: ApiUrl = None, json: AsJson = False) -> None:
     )
 
 
-@group.command("drain")
+@group.command("drain", epilog="Example: [bold]headrace triggerers drain 7[/bold]")
 def drain(job: Job, api_url: ApiUrl = None, home: Home = None) -> None:
     """Let a triggerer give all back to the others, finish what is under way, and end."""
     _want(job, "drain", api_url, home)
     out.print(f"Job {job} drains: it gives back all that it holds, and ends.")
 
 
-@group.command("stop")
+@group.command("stop", epilog="Example: [bold]headrace triggerers stop 7[/bold]")
 def stop(job: Job, api_url: ApiUrl = None, home: Home = None) -> None:
     """Let a triggerer end without delay; the others take over what it held."""
     _want(job, "stop", api_url, home)
     out.print(f"Job {job} stops.")
 
 
-@group.command("resume")
+@group.command("resume", epilog="Example: [bold]headrace triggerers resume 7[/bold]")
 def resume(job: Job, api_url: ApiUrl = None, home: Home = None) -> None:
     """Let a triggerer that was to drain or stop, and has not ended yet, take triggers again."""
     _want(job, "run", api_url, home)

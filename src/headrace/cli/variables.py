@@ -33,7 +33,7 @@ group = typer.Typer(no_args_is_help=True, help="Keep settings and secrets: seale
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    app.add_typer(group, name="variables", rich_help_panel="Secrets")
+    app.add_typer(group, name="variables", rich_help_panel="Secrets", epilog="Example: [bold]headrace variables set region --plain[/bold]")
 
 
 @group.command("list", epilog="Example: [bold]headrace variables list --json | jq -r .variables[].key[/bold]")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self
@@ -136,5 +135,5 @@ def _check_port(host: str, port: int) -> None:
     except OSError as error:
         raise ResourceError(
             f"Port {port} on {host} cannot be used: {os.strerror(error.errno or 0)}.",
-            hint=f"Stop what listens there, or choose another: {Path(sys.argv[0]).name} … --port 0",
+            hint="Stop what listens there, or choose another with --port; 0 takes any that is free",
         ) from error

@@ -92,7 +92,8 @@ def unserved(connection: Connection) -> dict[int, str]:
         for unit in balance.homeless(_read_triggers(connection, project), there):
             served = any(job.serves(unit) and not job.draining for job in there)
             queues = " and ".join(sorted(unit.queues))
-            why = f"no triggerer of queue {queues} has room" if served else f"no triggerer serves queue {queues}"
+            several = f"the queues {queues}, which its stream needs together" if len(unit.queues) > 1 else f"queue {queues}"
+            why = f"no triggerer that serves {several} has room" if served else f"no triggerer serves {several}"
             found.update(dict.fromkeys(unit.ids(), why))
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -41,6 +42,10 @@ def last_failure(kept: str | None) -> dict[str, Any]:
     return {} if kept is None else dict(msgspec.json.decode(kept))
 
 
+def _since(row: Row[Any], now: int) -> datetime | None:
+    return None if row.started is None else moment(min(row.started, now))
+
+
 def _shown(row: Row[Any], now: int, why: str | None, block: Blocked | None) -> TriggerStatus:
     failure = last_failure(row.failure)
     # Whoever holds it starts it again by itself when its time has come, and says so to nobody.
@@ -50,7 +55,7 @@ def _shown(row: Row[Any], now: int, why: str | None, block: Blocked | None) -> T
         "state": state,
         "failure": f"{failure['type']}: {failure['message']}" if failure else None,
         "failed": failure.get("at"),
-        "since": moment(row.started) if state == "running" and row.started is not None else None,
+        "since": _since(row, now) if state == "running" else None,
         "blocking": None if block is None else block.seconds,
         "unserved": why,
     }

@@ -1,94 +1,9 @@
 // The status page: draws each status that /api/v1/stream sends.
 // Law: data reaches the document only as text (textContent, replaceChildren with strings) or as a property, never as markup.
 // A cell is redrawn only when what it shows has changed, so that selection, focus and open details survive an update.
-import { ago, duration, few, local, now, number, plural, setClock } from "./words.js";
-
-const byId = (id) => document.getElementById(id);
-
-// ---- elements
-
-function element(tag, className, ...children) {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  made.replaceChildren(...children.map((child) => (child instanceof Node ? child : String(child))));
-  return made;
-}
-
-function timeElement(iso) {
-  const relative = element("span", "ago", ago(iso));
-  relative.dataset.since = iso;
-  return Object.assign(element("time", "", local(iso), relative), { dateTime: iso, title: iso });
-}
-
-// ---- cells: what a cell shows as plain data (compared to decide on a redraw), and how to make it
-
-const cell = (className, shows, make) => ({ className, key: JSON.stringify([className, shows]), make });
-const text = (value, className = "word") => cell(className, value ?? "", () => [String(value ?? "–")]);
-const mono = (value, className = "word mono") => text(value, className);
-const num = (value, heat = "") => cell(`n ${value ? heat : "zero"}`, value, () => [number(value)]);
-const plain = (value, className = "n") => cell(className, value, () => [value]);
-const time = (iso, className = "fit") => cell(className, iso, () => [iso ? timeElement(iso) : "–"]);
-const badge = (word, level, className = "fit") => cell(className, [word, level], () => [element("span", `badge ${level}`, word)]);
-const long = (value) => cell("", value, () => [value ? withTitle(element("div", "clamp", value), value) : ""]);
-
-const withTitle = (node, title) => Object.assign(node, { title });
-
-function opens(label, open, className = "n", look = "") {
-  return cell(className, label, () => {
-    const button = Object.assign(element("button", look, label), { type: "button" });
-    button.addEventListener("click", open);
-    return [button];
-  });
-}
-
-function draw(row, cells, labels) {
-  cells.forEach((shown, index) => {
-    let td = row.cells[index];
-    if (!td) {
-      td = document.createElement(index === labels ? "th" : "td");
-      if (index === labels) td.scope = "row";
-      row.append(td);
-    }
-    if (td.shownKey === shown.key) return;
-    td.shownKey = shown.key;
-    td.className = shown.className;
-    td.replaceChildren(...shown.make());
-  });
-}
-
-function greet(row) {
-  row.classList.add("new");
-  row.addEventListener("animationend", () => row.classList.remove("new"), { once: true });
-}
-
-// Puts `items` into `parent` in their order, keeping the child that already stands for an item's key.
-function arrange(parent, items, keyOf, make, update) {
-  const kept = new Map([...parent.children].map((child) => [child.itemKey, child]));
-  const first = kept.size === 0;
-  items.forEach((item, index) => {
-    const key = String(keyOf(item));
-    let child = kept.get(key);
-    if (!child) {
-      child = make();
-      child.itemKey = key;
-      if (!first) greet(child);
-    }
-    kept.delete(key);
-    update(child, item);
-    if (parent.children[index] !== child) parent.insertBefore(child, parent.children[index] ?? null);
-  });
-  for (const child of kept.values()) child.remove();
-}
-
-function table(section, items, keyOf, cellsOf, { labels = 0, total = items.length } = {}) {
-  const home = byId(section);
-  const opt = [...home.querySelectorAll("thead th")].map((th) => (th.classList.contains("opt") ? " opt" : ""));
-  home.querySelector(".empty").hidden = items.length > 0;
-  home.querySelector(".scroll").hidden = items.length === 0;
-  home.querySelector(".count").textContent = total > items.length ? `${number(items.length)} of ${number(total)}` : items.length ? number(items.length) : "";
-  arrange(home.querySelector("tbody"), items, keyOf, () => document.createElement("tr"), (row, item) =>
-    draw(row, cellsOf(item).map((shown, i) => (opt[i] ? { ...shown, className: shown.className + opt[i] } : shown)), labels));
-}
+import { moment, show, openEvent, openLetter, logOf } from "./detail.js";
+import { byId, element, timeElement, cell, text, mono, num, plain, time, badge, long, withTitle, opens, draw, arrange, table } from "./parts.js";
+import { now, setClock, number, duration, ago, local, few, plural } from "./words.js";
 
 // ---- levels: what deserves a colour, and what deserves a line in the verdict
 
@@ -109,9 +24,13 @@ function findings(status) {
   for (const job of status.jobs) if (job.state === "silent") bad(`The ${job.kind} on ${job.hostname} (job ${job.id}) stopped answering ${ago(job.last_heartbeat)}.`, "processes");
   for (const job of status.jobs) if (job.blocked) warn(blockedWords(job), "blocked");
   for (const trigger of status.triggers) if (trigger.state === "failed") bad(`Trigger ${trigger.name} failed: ${trigger.failure ?? "no reason given"}`, "triggers");
-  for (const trigger of status.triggers) if (trigger.state === "parked") bad(`Trigger ${trigger.name} failed too often and is parked: ${trigger.failure ?? "no reason given"} Start it again with headrace triggers resume ${trigger.name}`, "triggers");
+  for (const trigger of status.triggers) if (trigger.state === "parked") bad(`Trigger ${trigger.name} failed too often and is parked; headrace triggers resume ${trigger.name} starts it again. It failed with ${trigger.failure ?? "no reason given"}`, "triggers");
   for (const trigger of status.triggers) if (trigger.state === "running" && trigger.failed && between(trigger.failed, now()) < LATELY) warn(`Trigger ${trigger.name} failed ${ago(trigger.failed)} and runs again: ${trigger.failure}`, "triggers");
-  for (const trigger of status.triggers) if (trigger.unserved && running("triggerer")) bad(`Nobody runs trigger ${trigger.name}: ${trigger.unserved}.`, "triggers");
+  const unserved = running("triggerer") ? status.triggers.filter((trigger) => trigger.unserved) : [];
+  for (const why of new Set(unserved.map((trigger) => trigger.unserved))) {
+    const names = unserved.filter((trigger) => trigger.unserved === why).map((trigger) => trigger.name);
+    bad(`Nobody runs ${names.length === 1 ? "trigger " : ""}${few(names)}: ${why}.`, "triggers");
+  }
   for (const stream of status.streams) {
     if (levelOf(stream.state) === "bad") bad(`Stream ${stream.stream} is ${stream.state}.`, "streams");
     const stuck = stream.lanes.filter((lane) => lane.error);
@@ -124,6 +43,11 @@ function findings(status) {
     if (judged.has(run.pipeline) || run.state === "running") continue;
     judged.add(run.pipeline);
     if (run.state === "failed") bad(`The last run of ${run.pipeline} failed: ${firstLine(run.error) ?? "no reason given"}`, "runs");
+  }
+  for (const run of status.task_runs) {
+    if (judged.has(`task ${run.task}`) || !["succeeded", "skipped", "failed"].includes(run.state)) continue;
+    judged.add(`task ${run.task}`);
+    if (run.state === "failed") warn(`The last run of the task ${run.task} failed: ${firstLine(run.error) ?? "no reason given"}`, "task-runs");
   }
   if (status.totals.lost) warn(`${plural(status.totals.lost, "follower")} went on without the leader: it did not come within the lookback.`, "ordering");
   if (status.totals.cycles) warn(`${plural(status.totals.cycles, "event")} in a cycle: they follow one another, so no order is right.`, "ordering");
@@ -249,19 +173,20 @@ function runError(run) {
   return opens(firstLine(run.error), () => show(`Run of ${run.pipeline}`, { Run: run.run_id, Scope: run.scope, Batch: run.batch, Attempt: run.attempt, Started: moment(run.started) }, { Error: run.error }), "hot", "clamp");
 }
 
-function lastFailure(trigger) { // it stays on show when the trigger runs again, but alarms nobody then
+function trouble(trigger) { // a failure stays on show when the trigger runs again, but alarms nobody then
+  if (trigger.unserved) return long(trigger.unserved);
   if (!trigger.failure) return text("", "");
   const again = trigger.state === "running";
   return cell(again ? "muted" : "", [trigger.failure, trigger.failed, again], () => {
     const since = again && trigger.since ? [", running since ", timeElement(trigger.since)] : [];
-    return [element("span", "", "failed ", timeElement(trigger.failed), ...since), withTitle(element("div", "clamp", trigger.failure), trigger.failure)];
+    return [element("div", "since", "failed ", timeElement(trigger.failed), ...since), withTitle(element("div", "clamp", trigger.failure), trigger.failure)];
   });
 }
 
 function drawTables(status, jobs) {
   const holder = (id) => (id === null ? "nobody" : `job ${id}${jobs.has(id) ? ` on ${jobs.get(id).hostname}` : ""}`);
   table("triggers", status.triggers, (trigger) => trigger.id, (trigger) => [logOf(trigger.name, `trigger ${trigger.name}`, `triggers/${trigger.id}`), badge(trigger.state, levelOf(trigger.state)), num(trigger.fired), num(trigger.rejected, "warm"),
-    mono(trigger.stream ?? "polls alone"), text(holder(trigger.job_id), "fit"), lastFailure(trigger)]);
+    mono(trigger.stream ?? "polls alone"), text(holder(trigger.job_id), "fit"), trouble(trigger)]);
   const known = new Map(status.triggers.map((trigger) => [trigger.id, trigger]));
   table("backlog", status.backlogs, (kept) => kept.trigger_id, (kept) => [text(kept.trigger), num(kept.depth, "busy"), time(kept.oldest),
     badge(known.get(kept.trigger_id)?.state ?? "removed", levelOf(known.get(kept.trigger_id)?.state ?? "removed")), num(known.get(kept.trigger_id)?.spilled ?? null), mono(kept.stream)]);
@@ -272,7 +197,7 @@ function drawTables(status, jobs) {
   table("runs", status.runs, (run) => run.run_id, (run) => [time(run.started), logOf(run.pipeline, `the run of ${run.pipeline} that started ${local(run.started)}`, `runs/${encodeURIComponent(run.run_id)}`), badge(run.state, run.state === "running" ? "" : levelOf(run.state)), num(run.events), num(run.rows),
     plain(took(run)), num(run.batch), num(run.attempt), runError(run)], { labels: 1, total: status.totals.runs });
   table("task-runs", status.task_runs, (run) => run.run_id, (run) => [time(run.changed), logOf(run.task, `run ${run.run_id} of ${run.task}`, `runs/${encodeURIComponent(run.run_id)}`), badge(run.state, levelOf(run.state)), mono(run.waits_for && run.waits_for.classpath.split(".").pop()),
-    time(run.timeout), mono(run.run_id), num(run.attempt), long(firstLine(run.error))]);
+    time(run.timeout), mono(run.run_id), num(run.attempt), long(firstLine(run.error))], { labels: 1 });
   table("events", status.recent, (event) => event.seq, (event) => [opens(number(event.seq), () => openEvent(event.seq)), time(event.received), mono(event.type), mono(event.subject), mono(event.id),
     follows(event), text(few(event.triggers))], { total: status.events.total });
   table("processes", status.jobs, (job) => job.id, (job) => [num(job.id), text(job.kind, "fit"), badge(job.blocked ? "blocked" : job.state, job.blocked ? "warn" : levelOf(job.state)), text(job.hostname), plain(String(job.pid)), time(job.started), time(job.last_heartbeat)]);
@@ -303,118 +228,6 @@ async function drawDeadLetters(counts) {
     lettersShown = null; // asked again with the next status
   }
 }
-
-// ---- one event or dead letter in full
-
-function indent(json) { // works on the text alone, so that no number is rounded and no name reordered
-  let depth = 0;
-  const line = () => `\n${"  ".repeat(depth)}`;
-  return json.replace(/"(?:\\.|[^"\\])*"|[[{]\s*[\]}]|[[\]{},:]|\s+/g, (token) => {
-    if (/^\s/.test(token)) return "";
-    if (token === "{" || token === "[") return token + (depth++, line());
-    if (token === "}" || token === "]") return (depth = Math.max(0, depth - 1), line()) + token;
-    return token === "," ? token + line() : token === ":" ? ": " : token;
-  });
-}
-
-const moment = (iso) => element("span", "", timeElement(iso), element("span", "muted", ` · ${iso}`));
-function show(title, facts, texts) {
-  byId("detail-h").textContent = title;
-  const known = Object.entries(facts).filter(([, value]) => value !== null && value !== "");
-  byId("detail-facts").replaceChildren(...known.flatMap(([label, value]) => [element("dt", "", label), element("dd", "", value)]));
-  byId("detail").scrollTop = 0;
-  byId("detail-texts").replaceChildren(...Object.entries(texts).filter(([, words]) => words).flatMap(([label, words]) => [element("h3", "", label), element("pre", "", words)]));
-  if (!byId("detail").open) byId("detail").showModal();
-}
-
-async function openFrom(path, title, parts) {
-  try {
-    const answer = await fetch(path);
-    if (!answer.ok) throw new Error(`the api answered ${answer.status}`);
-    show(title, ...parts(await answer.json()));
-  } catch (error) {
-    show(title, { "Cannot be shown now": error.message }, {});
-  }
-}
-
-const openEvent = (seq) => openFrom(`/api/v1/events/${seq}`, `Event ${number(seq)}`, (event) => [
-  { Type: event.type, Id: event.id, Source: event.source, Subject: event.subject, Follows: event.follows, "Leader's seq": event.leader_seq < 0 ? null : number(event.leader_seq), Occurred: moment(event.occurred), Received: moment(event.received),
-    Stream: event.stream, Lane: event.lane, Position: event.position, "Fired by": event.triggers.join(", "), Trace: event.trace }, { Payload: indent(event.payload) }]);
-
-const openLetter = (id) => openFrom(`/api/v1/dead-letters/${encodeURIComponent(id)}`, `Dead letter ${id}`, (letter) => [
-  { State: letter.state, Kind: letter.kind.replace("_", " "), Reason: letter.reason, Received: moment(letter.received), Stream: letter.stream, Lane: letter.lane, Position: letter.position, Triggers: letter.triggers.join(", "), Attempts: letter.attempts },
-  { "What came": letter.raw, Traceback: letter.traceback.join("\n") }]);
-
-// ---- a log, as it grows
-
-const LOG_LINES = 2_000; // how many lines a log shows at most: the last ones
-let following = null; // what ends the log that is shown now
-
-function logOf(label, of, path) {
-  return cell("word", [label, path], () => {
-    const button = Object.assign(element("button", "", label), { type: "button", title: `Log of ${of}` });
-    button.setAttribute("aria-label", `${label}: show the log`);
-    button.addEventListener("click", () => openLog(`Log of ${of}`, path));
-    return [button];
-  });
-}
-
-async function openLog(title, path) {
-  following?.abort();
-  const mine = following = new AbortController();
-  const state = element("span", "", "connecting");
-  const lines = Object.assign(element("div", "log"), { tabIndex: 0 });
-  lines.setAttribute("role", "log");
-  lines.setAttribute("aria-label", title);
-  show(title, { State: state }, {});
-  byId("detail-texts").replaceChildren(lines);
-  try {
-    const answer = await fetch(`/api/v1/logs/${path}?follow=1&last=500`, { signal: mine.signal });
-    if (!answer.ok) {
-      const problem = await answer.json().catch(() => ({}));
-      throw new Error([problem.detail ?? `the api answered ${answer.status}`, problem.hint].filter(Boolean).join(" "));
-    }
-    const job = answer.headers.get("Headrace-Log-Job");
-    state.textContent = job ? `live, from job ${job} on` : "live; nothing is logged before the first line";
-    await readLines(answer.body, (more) => addLines(lines, more));
-    state.textContent = "ended";
-  } catch (error) {
-    if (!mine.signal.aborted) state.textContent = error.message;
-  }
-}
-
-async function readLines(body, take) {
-  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (let part = await reader.read(); !part.done; part = await reader.read()) {
-    const whole = (rest + part.value).split("\n");
-    rest = whole.pop();
-    take(whole);
-  }
-}
-
-function addLines(lines, more) {
-  const atEnd = lines.scrollHeight - lines.scrollTop - lines.clientHeight < 40;
-  lines.append(...more.slice(-LOG_LINES).map(logLine));
-  while (lines.childElementCount > LOG_LINES) lines.firstElementChild.remove();
-  if (atEnd) lines.scrollTop = lines.scrollHeight;
-}
-
-function logLine(line) {
-  let fields;
-  try {
-    fields = JSON.parse(line);
-  } catch {
-    return element("div", "line", line);
-  }
-  const { timestamp, level, event, logger, exception, stack, trigger, trigger_id: id, run_id: run, ...rest } = fields;
-  const heat = { warning: "warm", error: "hot", critical: "hot" }[level] ?? "muted";
-  const known = Object.entries(rest).map(([name, value]) => `${name}=${typeof value === "string" ? value : JSON.stringify(value)}`).join(" ");
-  const parts = [element("span", "muted", local(timestamp ?? "")), " ", element("span", heat, level ?? ""), " ", element("strong", "", event), " ", element("span", "muted", known)];
-  return withTitle(element("div", "line", ...parts, ...[exception, stack].filter(Boolean).map((words) => element("div", heat, words))), [timestamp, logger, trigger && `trigger ${id}`, run].filter(Boolean).join(" · "));
-}
-
-byId("detail").addEventListener("close", () => following?.abort());
 
 // ---- the connection
 
@@ -478,5 +291,4 @@ setInterval(() => {
   if (document.querySelector(".link").dataset.state === "live" && Date.now() - heard > SILENCE) lost();
 }, 1000);
 
-byId("detail").addEventListener("click", (press) => press.target === byId("detail") && byId("detail").close());
 connect();
