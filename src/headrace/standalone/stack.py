@@ -135,5 +135,5 @@ def _check_port(host: str, port: int) -> None:
     except OSError as error:
         raise ResourceError(
             f"Port {port} on {host} cannot be used: {os.strerror(error.errno or 0)}.",
-            hint="Stop what listens there, or choose another with --port; 0 takes any that is free",
+            hint="Stop what listens there, or choose another: --port 0 takes any that is free.",
         ) from error
