@@ -40,14 +40,15 @@ def check(run: subprocess.CompletedProcess[str], code: int, *words: str) -> None
         assert word in said.replace("\n", " "), said
 
 
-@pytest.mark.parametrize("command", ["standalone", "triggerer", "pipeline"])
 @pytest.mark.parametrize(
-    ("text", "word"),
+    ("command", "text", "word"),
     [
-        ("import nothing_such", "No module named 'nothing_such'"),
-        ("x = (", "does not import"),
-        ("x = 1", "project"),
-        ("from headrace import Directory\nDirectory('')", "error:"),
+        ("standalone", "import nothing_such", "No module named 'nothing_such'"),
+        ("standalone", "x = (", "does not import"),
+        ("standalone", "x = 1", "project"),
+        ("standalone", "from headrace import Directory\nDirectory('')", "error:"),
+        ("triggerer", "x = (", "does not import"),
+        ("pipeline", "x = (", "does not import"),
     ],
 )
 def test_a_project_that_cannot_be_used(tmp_path: Path, command: str, text: str, word: str) -> None:

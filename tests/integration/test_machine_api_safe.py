@@ -99,7 +99,7 @@ CALLS = [
     Call(
         "POST /execution/triggers/{trigger_id}/failure",
         "/execution/triggers/1/failure",
-        lambda epoch: {"epoch": epoch, "number": 1, "kind": "ValueError", "message": "no"},
+        lambda epoch: {"epoch": epoch, "number": 1, "type": "ValueError", "message": "no"},
         stale=True,
     ),
     Call(
