@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -186,7 +187,7 @@ def test_the_example_survives_the_death_of_every_process_while_it_waits(tmp_path
     ):
         made.cli("runs", "start", "arrivals", "--args", json.dumps({"day": DAY}), "--id", "the-first")
         assert made.run("the-first").state == "deferred"
-        subprocess.run([sys.executable, str(EXAMPLE / "feed.py"), DAY], check=True)
+        subprocess.run([sys.executable, str(EXAMPLE / "feed.py"), DAY], env={**os.environ, "FEED": str(feed)}, check=True)
         arrived = json.loads(made.until_is("the-first", "succeeded").result or "")
         waiting = made.until_is(arrived["forecast"], "deferred")
         assert waiting.waits_for is not None
