@@ -11,19 +11,17 @@ from fnmatch import fnmatchcase
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
+from headrace.core.batching import BatchPolicy, Debounce, Window, named
 from headrace.errors import HeadraceError, ProjectError
 from headrace.tasks.task import StartTrigger, Task
 from headrace.triggers.base import BaseEventTrigger, stream_name
 from headrace.triggers.upstream import Upstream
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject
-
-BATCHES: Final = ("micro",)
-"""How a pipeline may be fed: with whatever has come since its last run."""
 
 _NAME = re.compile(r"[\w.\-]{1,200}")
 _TABLE = re.compile(r"[A-Za-z_]\w{0,199}", re.ASCII)
@@ -42,7 +40,8 @@ class Pipeline:
     function: Callable[..., Any]
     table: str | None
     payload: str | None
-    batch: str
+    batch: BatchPolicy
+    attempts: int
 
     def takes(self, trigger_name: str) -> bool:
         """Whether the pipeline takes the events of the trigger of this name."""
@@ -125,15 +124,22 @@ class Project:
         table: str | None = None,
         name: str | None = None,
         payload: str | None = None,
-        batch: str = "micro",
+        batch: BatchPolicy = "micro",
+        attempts: int = 3,
     ) -> Callable[[_Function], _Function]:
-        """Declare the decorated function a pipeline: fed with the events of the triggers that match `on`. The function stays as it is."""
+        """Declare the decorated function a pipeline: fed with the events of the triggers that match `on`. The function stays as it is.
+
+        `batch` says what makes up one run: "micro" what has come since the last one, "each" every event alone, `Debounce` what comes close
+        together, `Window` so many. A run that fails so often as `attempts` becomes a dead letter.
+        """
 
         def declare(function: _Function) -> _Function:
             named = _checked(name if name is not None else getattr(function, "__name__", ""), "A pipeline")
             if named in self._pipelines:
                 raise ProjectError(f"Two pipelines have the name {named!r}.")
-            self._pipelines[named] = Pipeline(named, _patterns(on, named), function, _table(table, named), payload, _batch(batch, named))
+            self._pipelines[named] = Pipeline(
+                named, _patterns(on, named), function, _table(table, named), payload, _batch(batch, named), _attempts(attempts, named)
+            )
             return function
 
         return declare
@@ -198,7 +204,7 @@ class Project:
         return DeclareProject(
             triggers=[_declared(name, trigger, self._policies[name]) for name, trigger in self._triggers.items()],
             pipelines=[
-                DeclaredPipeline(name=pipeline.name, on=list(pipeline.on), table=pipeline.table, batch=pipeline.batch)
+                DeclaredPipeline(name=pipeline.name, on=list(pipeline.on), table=pipeline.table, batch=named(pipeline.batch))
                 for pipeline in self._pipelines.values()
             ],
         )
@@ -293,7 +299,13 @@ def _table(table: object, pipeline: str) -> str | None:
     return table
 
 
-def _batch(batch: str, pipeline: str) -> str:
-    if batch not in BATCHES:
-        raise ProjectError(f"The pipeline {pipeline!r} has batch={batch!r}.", hint=f"This version has: {', '.join(BATCHES)}.")
-    return batch
+def _batch(batch: object, pipeline: str) -> BatchPolicy:
+    if batch == "micro" or batch == "each" or isinstance(batch, Debounce | Window):
+        return batch
+    raise ProjectError(f"The pipeline {pipeline!r} has batch={batch!r}.", hint="There are: 'micro', 'each', Debounce(...) and Window(...).")
+
+
+def _attempts(attempts: object, pipeline: str) -> int:
+    if not isinstance(attempts, int) or attempts < 1:
+        raise ProjectError(f"The pipeline {pipeline!r} has attempts={attempts!r}.", hint="Give it a number of at least 1.")
+    return attempts

@@ -14,6 +14,7 @@ from headrace.store.browse import dead_letter_detail, dead_letter_page
 from headrace.wire import status as wire
 from headrace.wire.custody import Audit
 from headrace.wire.dead_letters import ActOnDeadLetters, DeadLetterActions, DeadLettersActed, DeadLetterState
+from headrace.wire.pipeline_letters import ActOnPipelineLetters, PipelineLetterAction, PipelineLetters, PipelineLettersActed
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most this many.")]
 
@@ -45,6 +46,16 @@ def _add_actions(router: APIRouter, store: Store) -> None:
     def discard(asked: ActOnDeadLetters) -> DeadLettersActed:
         """Give these dead letters up for good; at most 1,000 a call."""
         return store.dead_letters.discard(asked)
+
+    @router.get("/api/v1/pipeline-letters")
+    def of_pipelines(limit: Limit = 100) -> PipelineLetters:
+        """Return the dead letters of pipelines, the newest first: the events of runs that failed for the last time."""
+        return store.pipeline_letters.page(limit=limit)
+
+    @router.post("/api/v1/pipeline-letters/{action}", dependencies=[Depends(admin)])
+    def act_on_those_of_pipelines(action: PipelineLetterAction, asked: ActOnPipelineLetters) -> PipelineLettersActed:
+        """Let pipelines take the events of these dead letters once more (redrive), or give them up for good (discard)."""
+        return store.pipeline_letters.act(action, asked)
 
     @router.get("/api/v1/dead-letter-actions")
     def actions(limit: Limit = 100) -> DeadLetterActions:

@@ -20,7 +20,7 @@ from headrace.wire.events import Cursor, LogHead
 from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
 from headrace.wire.log import HEAD_HEADER
 from headrace.wire.model import Wire
-from headrace.wire.runs import RunReport, RunReports
+from headrace.wire.runs import PickEvents, Redeliveries, Redelivery, RunReport, RunReports
 from headrace.wire.triggers import DeclareProject, ProjectDeclared
 
 M = TypeVar("M", bound=Wire)
@@ -93,9 +93,19 @@ class PipelineClient:
         """Declare the whole of a project; what is no longer named is removed."""
         return self._ask("PUT", f"/execution/projects/{quote(project, safe='')}", ProjectDeclared, declared)
 
-    def head(self) -> LogHead:
-        """Return the log's first and last `seq`, and the api's clock."""
-        return self._ask("GET", "/execution/events/head", LogHead)
+    def head(self, *, after: int = 0, again: int = 0, wait: float = 0.0) -> LogHead:
+        """Return the log's first and last `seq`, and the api's clock: once there is more than `after` and `again`, or after `wait`."""
+        return self._ask("GET", "/execution/events/head", LogHead, params={"after": after, "again": again, "wait": wait})
+
+    def pick(self, seqs: list[tuple[int, int]]) -> pa.Table:
+        """Return the events with these seqs that the log has, at most 10,000."""
+        response = self._send("POST", "/execution/events/pick", PickEvents(seqs=seqs))
+        with understood(self._url), pa.ipc.open_stream(pa.py_buffer(response.content)) as reader:
+            return reader.read_all()
+
+    def redeliveries(self, *, after: int, to: int) -> list[Redelivery]:
+        """Return what is to be given again, with after < id <= to."""
+        return self._ask("GET", "/execution/redeliveries", Redeliveries, params={"after": after, "to": to}).redeliveries
 
     def page(self, *, after: int, to: int | None = None, limit: int = PAGE, scope: str | None = None) -> LogPage:
         """Return events with after < seq <= to: at most `limit`, fewer where payloads are large, none only when none is left."""
@@ -151,8 +161,17 @@ class PipelineClient:
             raise ApiRefused("This process has not registered a job yet.", problem="unauthorized")
         return self._job.job_id
 
-    def _ask(self, method: str, path: str, answer: type[M], body: Wire | None = None, *, token: str | None = None) -> M:
-        response = self._send(method, path, body, token=token)
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        answer: type[M],
+        body: Wire | None = None,
+        *,
+        params: Mapping[str, int | float | str] | None = None,
+        token: str | None = None,
+    ) -> M:
+        response = self._send(method, path, body, params=params, token=token)
         with understood(self._url):
             return answer.model_validate_json(response.content)
 
@@ -162,7 +181,7 @@ class PipelineClient:
         path: str,
         body: Wire | None = None,
         *,
-        params: Mapping[str, int | str] | None = None,
+        params: Mapping[str, int | float | str] | None = None,
         token: str | None = None,
     ) -> httpx.Response:
         content = None if body is None else body.model_dump_json().encode()
@@ -174,7 +193,9 @@ class PipelineClient:
                 raise
         return self._request(method, path, content, params, self.token)
 
-    def _request(self, method: str, path: str, content: bytes | None, params: Mapping[str, int | str] | None, token: str) -> httpx.Response:
+    def _request(
+        self, method: str, path: str, content: bytes | None, params: Mapping[str, int | float | str] | None, token: str
+    ) -> httpx.Response:
         headers = bearer(token) if content is None else bearer(token) | JSON
         with reached(self._url):
             response = self._http.request(method, path, content=content, params=params, headers=headers)

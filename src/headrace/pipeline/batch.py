@@ -1,10 +1,10 @@
-"""One batch of the query: route its events, call the pipelines, store what they return, report the runs."""
+"""One batch of the query: order its events, call the pipelines, store what they return, report the runs."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -17,17 +17,19 @@ from headrace.errors import PipelineError
 from headrace.logs.targets import run_log
 from headrace.pipeline.courier import Courier
 from headrace.pipeline.failures import pipeline_error
-from headrace.pipeline.ordering import events_of
+from headrace.pipeline.holdings import Holdings
+from headrace.pipeline.orderer import Bounds, Orderer
 from headrace.pipeline.payload import PayloadSchemas, parse
-from headrace.pipeline.routing import Holdings, Slice, route
-from headrace.pipeline.schemas import ORDERED_BLOCKS
-from headrace.pipeline.sink import TableSink
-from headrace.project import Pipeline
+from headrace.pipeline.ranges import Ranges
+from headrace.pipeline.schemas import BOUNDS
+from headrace.pipeline.sink import Place, TableSink
+from headrace.pipeline.slices import Frames, Slice
 from headrace.tasks.starting import Starter, starting
 from headrace.wire.runs import RunReport
 
-PAUSES: Final = (0.5, 2.0)
-"""Seconds before the second and the third attempt of a pipeline that raised."""
+FIRST_PAUSE: Final = 0.5
+"""Seconds before the second attempt of a pipeline that raised; four times as long before each further one, up to LONGEST_PAUSE."""
+LONGEST_PAUSE: Final = 30.0
 _RANGES: Final = 8
 
 
@@ -48,88 +50,99 @@ class Outputs:
 class BatchRunner:
     """What Spark calls with each batch. It may be called again with the same batch: what a table already has is kept.
 
-    `held` gets what the ordering holds after each batch; `failure` is the error the query stopped with, in words for people.
+    `held` gets what the scope holds after each batch, `begun` is the last batch begun; `failure` is the error the query stopped with, in
+    words for people.
     """
 
-    def __init__(self, pipelines: Iterable[Pipeline], scope: str, query_id: str, outputs: Outputs, stop: threading.Event) -> None:
-        self._pipelines = list(pipelines)
+    def __init__(self, orderer: Orderer, scope: str, query_id: str, outputs: Outputs, stop: threading.Event) -> None:
+        self._orderer = orderer
         self._scope = scope
         self._query = UUID(query_id)
         self._out = outputs
         self._stop = stop
         self._log = structlog.get_logger(__name__)
         self.held: dict[int, Holdings] = {}
+        self.begun: int | None = None
         self.failure: PipelineError | None = None
 
-    def __call__(self, ordered: DataFrame, batch: int) -> None:
-        """Handle one batch of ORDERED_BLOCKS."""
-        ordered = ordered.select(*ORDERED_BLOCKS.names).persist()
+    def __call__(self, bounds: DataFrame, batch: int) -> None:
+        """Handle one batch of BOUNDS."""
+        self.begun = batch
         try:
-            self._handle(ordered, batch)
+            self._handle(bounds.select(*BOUNDS.names), batch)
         except PipelineError as error:
             self.failure = error
             raise
-        finally:
-            ordered.unpersist()
 
-    def _handle(self, ordered: DataFrame, batch: int) -> None:
+    def _handle(self, bounds: DataFrame, batch: int) -> None:
         started = time.perf_counter()
-        (head,) = ordered.drop("block").collect()
-        held = Holdings(*[head[name] for name in Holdings.__dataclass_fields__])
-        slices = route(bytes(head["index"]), self._pipelines) if held.released else []
-        if slices:
-            events = events_of(ordered).persist()
-            try:
-                for part in slices:
-                    self._run(part, events, batch)
-            finally:
-                events.unpersist()
-            if not self._out.courier.flush(self._stop.is_set):
-                raise Stopping("The pipeline was stopped before the api heard of its runs; the batch comes again, its tables stay.")
-        self.held[batch] = held
+        (row,) = bounds.collect()
+        ordered = self._orderer.order(batch, Bounds(*row))
+        frames = Frames(bounds.sparkSession)
+        for part in ordered.slices:
+            self._run(part, frames, batch)
+        if ordered.slices and not self._out.courier.flush(self._stop.is_set):
+            raise Stopping("The pipeline was stopped before the api heard of its runs; the batch comes again, its tables stay.")
         seconds = round(time.perf_counter() - started, 3)
-        self._log.info("batch handled", batch=batch, released=held.released, waiting=held.waiting, pipelines=len(slices), seconds=seconds)
+        held = ordered.holdings
+        self.held[batch] = held.after(seconds)
+        self._log.info(
+            "batch handled", batch=batch, released=ordered.released, waiting=held.waiting, runs=len(ordered.slices), seconds=seconds
+        )
 
-    def _run(self, part: Slice, events: DataFrame, batch: int) -> None:
-        """Run one pipeline on its slice, unless its table already has that."""
+    def _run(self, part: Slice, frames: Frames, batch: int) -> None:
+        """Run one pipeline on its slice, unless its table already has that; what fails for good becomes a dead letter."""
         pipeline = part.pipeline
-        stored = self._out.sink.stored(pipeline.table, pipeline.name, batch) if pipeline.table else None
+        stored = self._out.sink.stored(Place(pipeline.table, pipeline.name, batch, part.part)) if pipeline.table else None
         if stored is not None:
             now = datetime.now(UTC)
-            self._report(part, batch, stored.attempt, now)(state="succeeded", finished=now, rows=stored.rows)
+            self._report(part, batch, stored.attempt, now)(
+                state="succeeded", finished=now, rows=stored.rows, letter=self._letter(part, batch)
+            )
             return
-        for attempt in range(1, len(PAUSES) + 2):
-            with run_log(self._run_id(part, batch, attempt), pipeline=pipeline.name, batch=batch, attempt=attempt, seqs=_ranges(part)):
-                if self._succeeds(part, events, batch, attempt):
+        seqs = _shown(part.seqs)
+        for attempt in range(1, pipeline.attempts + 1):
+            with run_log(self._run_id(part, batch, attempt), pipeline=pipeline.name, batch=batch, attempt=attempt, seqs=seqs):
+                if self._succeeds(part, frames, batch, attempt):
                     return
-            self._stop.wait(PAUSES[attempt - 1])
+            if attempt < pipeline.attempts:
+                self._stop.wait(min(FIRST_PAUSE * 4 ** (attempt - 1), LONGEST_PAUSE))
 
-    def _succeeds(self, part: Slice, events: DataFrame, batch: int, attempt: int) -> bool:
-        """Make one attempt at a run and report it; whether it went well. Raises what its pipeline failed with if it was the last."""
+    def _succeeds(self, part: Slice, frames: Frames, batch: int, attempt: int) -> bool:
+        """Make one attempt at a run and report it; whether it went well."""
         pipeline = part.pipeline
         report = self._report(part, batch, attempt, datetime.now(UTC))
         report(state="running")
         try:
-            rows = self._attempt(part, events, batch, attempt)
+            rows = self._attempt(part, frames, batch, attempt)
         except (Exception, SystemExit) as error:
             if self._stop.is_set():
                 raise Stopping("The pipeline was stopped within a batch, which comes again.") from error
             failure = pipeline_error(pipeline.name, pipeline.function, error)
-            report(state="failed", finished=datetime.now(UTC), error=str(failure))
-            self._log.warning("pipeline failed", pipeline=pipeline.name, batch=batch, attempt=attempt, error=str(failure), exc_info=error)
-            if attempt > len(PAUSES):
-                raise failure from error
+            last = attempt == pipeline.attempts
+            letter = self._letter(part, batch) if last else None
+            report(state="failed", finished=datetime.now(UTC), error=str(failure), letter=letter)
+            self._log.warning(
+                "pipeline failed",
+                pipeline=pipeline.name,
+                batch=batch,
+                attempt=attempt,
+                error=str(failure),
+                dead_letter=letter,
+                exc_info=error,
+            )
             return False
-        report(state="succeeded", finished=datetime.now(UTC), rows=rows)
+        report(state="succeeded", finished=datetime.now(UTC), rows=rows, letter=self._letter(part, batch))
         return True
 
-    def _attempt(self, part: Slice, events: DataFrame, batch: int, attempt: int) -> int | None:
+    def _attempt(self, part: Slice, frames: Frames, batch: int, attempt: int) -> int | None:
         """Call the function; return how many rows its table got, None without a table."""
         pipeline = part.pipeline
-        mine = part.of(events)
-        schema = pipeline.payload if pipeline.payload is not None else self._out.payloads.learn(pipeline.name, mine)
-        with starting(f"{self._query}/{pipeline.name}/{batch}", self._out.starter):
-            result = pipeline.function(parse(mine, schema))
+        events = frames.of(part.table)
+        schema = pipeline.payload
+        parsed = parse(events, self._out.payloads.learn(pipeline.name, events, part.table) if schema is None else schema)
+        with starting(f"{self._query}/{part.name}/{batch}", self._out.starter):
+            result = pipeline.function(parsed)
         if pipeline.table is None:
             if isinstance(result, DataFrame):
                 raise PipelineError("it returns rows but has no table.", hint="Give it one: @project.pipeline(..., table='name').")
@@ -138,29 +151,32 @@ class BatchRunner:
             raise PipelineError(
                 f"it fills the table {pipeline.table!r} but returns {type(result).__name__}.", hint="Return a DataFrame from it."
             )
-        return self._out.sink.store(pipeline.table, pipeline.name, batch, attempt, result)
+        return self._out.sink.store(Place(pipeline.table, pipeline.name, batch, part.part), attempt, result, part.table.num_rows)
 
     def _report(self, part: Slice, batch: int, attempt: int, started: datetime) -> Callable[..., None]:
         """Return what reports one run; the same run always has the same id."""
-        name = part.pipeline.name
         base = RunReport(
             run_id=self._run_id(part, batch, attempt),
-            pipeline=name,
+            pipeline=part.pipeline.name,
             scope=self._scope,
             batch=batch,
             attempt=attempt,
             state="running",
             started=started,
-            events=part.events,
+            events=part.table.num_rows,
             seqs=part.seqs,
         )
         return lambda **news: self._out.courier.report(base.model_copy(update=news))
 
     def _run_id(self, part: Slice, batch: int, attempt: int) -> str:
-        return str(uuid5(self._query, f"{part.pipeline.name}/{batch}/{attempt}"))
+        return str(uuid5(self._query, f"{part.name}/{batch}/{attempt}"))
+
+    def _letter(self, part: Slice, batch: int) -> str:
+        """Return the dead letter that the run's events become if it fails for good: the one that they are, where it is tried again."""
+        return part.letter or str(uuid5(self._query, f"{part.name}/{batch}"))
 
 
-def _ranges(part: Slice) -> str:
+def _shown(seqs: Ranges) -> str:
     """Return the events of a run for its log: `1-60,70`, the first few ranges."""
-    shown = [str(first) if first == last else f"{first}-{last}" for first, last in part.seqs[:_RANGES]]
-    return ",".join(shown) + (",…" if len(part.seqs) > _RANGES else "")
+    shown = [str(first) if first == last else f"{first}-{last}" for first, last in seqs[:_RANGES]]
+    return ",".join(shown) + (",…" if len(seqs) > _RANGES else "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from typing import Any
 
 from pyspark.sql.streaming.listener import (
@@ -16,18 +15,17 @@ from pyspark.sql.streaming.listener import (
 from typing_extensions import override
 
 from headrace.pipeline.courier import Courier
-from headrace.pipeline.routing import Holdings
-from headrace.wire.events import Cursor
+from headrace.pipeline.holdings import Holdings
 
 
 class CommitListener(StreamingQueryListener):
-    """Sends a cursor for each committed batch; `committed` tells a waiting thread that one was."""
+    """Sends a cursor for each committed batch; `last` is the last one."""
 
     def __init__(self, courier: Courier, held: dict[int, Holdings]) -> None:
         super().__init__()
         self._courier = courier
         self._held = held
-        self.committed = threading.Event()
+        self.last: int | None = None
 
     @override
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
@@ -41,18 +39,8 @@ class CommitListener(StreamingQueryListener):
         if held is None or not progress.sources:
             return
         offset: dict[str, Any] = json.loads(progress.sources[0].endOffset)
-        self._courier.commit(
-            Cursor(
-                cursor=offset["seq"],
-                batch=progress.batchId,
-                ordered=held.position,
-                waiting=held.waiting,
-                lost=held.lost,
-                late=held.late,
-                cycles=held.cycles,
-            )
-        )
-        self.committed.set()
+        self._courier.commit(held.cursor(offset["seq"], progress.batchId))
+        self.last = progress.batchId
 
     @override
     def onQueryIdle(self, event: QueryIdleEvent) -> None:

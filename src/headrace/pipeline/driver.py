@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import socket
-import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Final
 from uuid import uuid4
 
 import structlog
 from py4j.protocol import Py4JError
-from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -33,9 +28,11 @@ from headrace.pipeline.courier import Courier
 from headrace.pipeline.cursor import CommitListener
 from headrace.pipeline.failures import summary
 from headrace.pipeline.heart import Heart
+from headrace.pipeline.log_reader import LogReader
 from headrace.pipeline.log_source import FORMAT, MAX_STEP, LogSource
 from headrace.pipeline.options import PipelineOptions
-from headrace.pipeline.ordering import order
+from headrace.pipeline.orderer import Orderer
+from headrace.pipeline.ordering_file import OrderingFiles
 from headrace.pipeline.payload import PayloadSchemas
 from headrace.pipeline.scope_lock import scope_lock
 from headrace.pipeline.session import open_session
@@ -48,7 +45,8 @@ from headrace.wire.jobs import CompleteJob, JobRegistered, RegisterJob
 
 __all__ = ["PipelineOptions", "run_pipeline"]
 
-TRIGGER: Final = "200 milliseconds"
+TRIGGER: Final = "0 seconds"
+"""A batch begins as soon as the one before it has ended and there is something to do, for which the source waits."""
 GRACE: Final = 15.0
 """Seconds that a batch has to finish after the process was asked to stop."""
 
@@ -92,22 +90,29 @@ def _run(spark: SparkSession, project: Project, options: PipelineOptions, client
     spark.conf.set("spark.headrace.tables", str(options.tables))  # for pipelines that look at what earlier batches wrote
     query_id = _query_id(options.checkpoint)
     client.on_token = partial(_token_file, options)
-    with Courier(client, options.scope) as courier:
+    with Courier(client, options.scope) as courier, LogReader(client, stop.is_set) as reader:
+        orderer = Orderer(
+            list(project.pipelines.values()),
+            reader,
+            OrderingFiles(options.checkpoint / "ordering"),
+            int(options.lookback * _MICROS),
+            options.scope,
+        )
         outputs = Outputs(TableSink(options.tables, query_id), PayloadSchemas(options.state / "payloads"), courier, Starter(client, stop))
-        runner = BatchRunner(project.pipelines.values(), options.scope, query_id, outputs, stop)
+        runner = BatchRunner(orderer, options.scope, query_id, outputs, stop)
         listener = CommitListener(courier, runner.held)
         spark.streams.addListener(listener)
         try:
             query = start_query(spark, options, client.token, runner)
             _watch(query, stop)
-            _wind_down(query, listener)
+            _wind_down(query, runner, listener)
             _check(query, runner, stop)
         finally:
             spark.streams.removeListener(listener)
 
 
 def start_query(spark: SparkSession, options: PipelineOptions, token: str, runner: BatchRunner) -> StreamingQuery:
-    """Start the one query of a project: log -> order -> `runner`."""
+    """Start the one query of a project: bounds of the log -> `runner`."""
     spark.dataSource.register(LogSource)
     log = spark.readStream.format(FORMAT).options(
         api_url=options.api_url,
@@ -116,7 +121,7 @@ def start_query(spark: SparkSession, options: PipelineOptions, token: str, runne
         max_rows=str(options.max_rows),
         tick=str(min(int(options.lookback * _MICROS) // 4, MAX_STEP)),
     )
-    writer = order(log.load(), options.lookback).writeStream.foreachBatch(runner).queryName(options.scope)
+    writer = log.load().writeStream.foreachBatch(runner).queryName(options.scope)
     return writer.option("checkpointLocation", options.checkpoint.absolute().as_uri()).trigger(processingTime=TRIGGER).start()
 
 
@@ -129,13 +134,11 @@ def _watch(query: StreamingQuery, stop: threading.Event) -> None:
         raise PipelineError("Spark's JVM died.", hint="See spark.log in the home folder; is there enough memory?") from error
 
 
-def _wind_down(query: StreamingQuery, listener: CommitListener) -> None:
+def _wind_down(query: StreamingQuery, runner: BatchRunner, listener: CommitListener) -> None:
     """Let the batch at hand be committed, for a while, then stop the query."""
-    listener.committed.clear()
     deadline = time.monotonic() + GRACE
-    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
-        if listener.committed.wait(0.05):
-            break
+    while query.isActive and runner.begun != listener.last and time.monotonic() < deadline:
+        time.sleep(0.02)
     query.stop()
 
 
@@ -200,13 +203,3 @@ def _token_file(options: PipelineOptions, token: str) -> Path:
     draft.write_text(token)
     draft.replace(path)  # a reader finds the old token or the new one, never half of one
     return path.absolute()
-
-
-def ship_project(project: Project) -> None:
-    """Let Python workers run functions of the project file, which they cannot import, and import what lies beside it."""
-    functions = [inspect.unwrap(pipeline.function) for pipeline in project.pipelines.values()]
-    by_value: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
-    for module in {sys.modules[function.__module__] for function in functions}:
-        by_value(module)
-    folders = {str(Path(inspect.getfile(function)).parent): None for function in functions}
-    os.environ["PYTHONPATH"] = os.pathsep.join([*folders, *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -1,8 +1,12 @@
 """The event log as a streaming source of Spark: `spark.readStream.format("headrace")`.
 
-An offset is `{"seq", "wall", "clock"}`: the last event read, the moment that was decided (µs), and the scope's clock (µs). The clock
-goes forward with the wall clock, but by at most MAX_STEP a batch, so that neither downtime nor catching up makes an event look lost;
-and because it is in the offset, a batch that runs again sees the same time.
+It gives the bounds of each batch, one row, and no events: those the driver reads itself, by their seqs. So Spark's part of a batch is
+small, and what it does best: it numbers the batches, writes down their bounds before they begin and that they ended, and runs one that
+was cut off once more with the bounds that it had.
+
+An offset is `{"seq", "again", "wall", "clock"}`: the last event and the last redelivery read, the moment that was decided (µs), and the
+scope's clock (µs). The clock goes forward with the wall clock, but by at most MAX_STEP a batch, so that neither downtime nor catching up
+makes an event look lost; and because it is in the offset, a batch that runs again sees the same time.
 """
 
 from __future__ import annotations
@@ -10,36 +14,32 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from headrace.client.pipeline import PipelineClient
 from headrace.errors import ApiUnavailable, PipelineError
-from headrace.pipeline.blocks import pack
-from headrace.pipeline.schemas import LOG_BLOCKS
+from headrace.pipeline.log_reader import pauses
+from headrace.pipeline.schemas import BOUNDS
 
 FORMAT: Final = "headrace"
 
 MAX_STEP: Final = 5_000_000
 """The most that the scope's clock goes forward in one batch (µs)."""
 
-PAGE_ROWS: Final = 20_000
+_POLL: Final = 0.5
+"""Seconds for which the api is asked to wait for news; a query that is told to stop may take as long."""
 
-_SHARD: Final = 0
-_PATIENCE: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-"""Seconds between attempts to reach the api; the last one again and again."""
-
-Offset = dict[str, int]
+Offset: TypeAlias = dict[str, int]
+Bounds: TypeAlias = tuple[int, int, int, int, int]
 
 
 class LogSource(DataSource):
-    """Options: `api_url`, `token_file`, `scope`, `max_rows` (a batch), `tick` (µs after which an idle clock goes on)."""
+    """Options: `api_url`, `token_file`, `scope`, `max_rows` (a batch), `tick` (µs after which an idle clock goes on), `begin` (a seq)."""
 
     @classmethod
     def name(cls) -> str:
@@ -47,87 +47,62 @@ class LogSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """Return LOG_BLOCKS."""
-        return LOG_BLOCKS
+        """Return BOUNDS."""
+        return BOUNDS
 
     @override
-    def streamReader(self, schema: StructType) -> LogReader:
-        """Return a reader of the whole log."""
+    def simpleStreamReader(self, schema: StructType) -> LogBounds:
+        """Return what bounds the batches of the whole log."""
         del schema
-        return LogReader(dict(self.options))
+        return LogBounds(dict(self.options))
 
 
-class LogPartition(InputPartition):
-    """The events with after < seq <= to, and the clock of the batch."""
-
-    def __init__(self, after: int, to: int, clock: int) -> None:
-        super().__init__((after, to, clock))
-        self.after = after
-        self.to = to
-        self.clock = clock
-
-
-class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans batches in one process, and reads them in others. An api that is away is waited for, never an error."""
+class LogBounds(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Bounds the batches. An api that is away is waited for, never an error."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = options
         self._max_rows = int(options["max_rows"])
         self._tick = int(options["tick"])
-        self._target: int | None = None
+        self._target: tuple[int, int] | None = None
         self._client: PipelineClient | None = None
 
     @override
     def initialOffset(self) -> Offset:
         """Return the offset before the first event, where the scope's clock begins."""
-        return {"seq": 0, "wall": _now(), "clock": 0}
-
-    @override
-    def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the most rows of a batch."""
-        return ReadMaxRows(self._max_rows)
+        return {"seq": int(self._options.get("begin", "0")), "again": 0, "wall": _now(), "clock": 0}
 
     @override
     def prepareForTriggerAvailableNow(self) -> None:
         """Read up to the present head of the log, then end."""
-        for pause in _pauses():
+        for pause in pauses():
             try:
-                self._target = self._api().head().head
+                head = self._api().head()
             except ApiUnavailable:
                 time.sleep(pause)
             else:
+                self._target = (head.head, head.again)
                 return
 
     @override
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Return where the next batch ends; `start` itself when there is nothing to do, or when the api is away just now."""
-        now = _now()
+    def read(self, start: Offset) -> tuple[Iterator[Bounds], Offset]:
+        """Return the bounds of the next batch and where it ends: `start` when there is nothing to do, or when the api is away just now."""
         try:
-            head = self._head(start["seq"])
-            most = limit.max_rows if isinstance(limit, ReadMaxRows) else head
-            end = max(start["seq"], min(head, start["seq"] + most))
-            if end == start["seq"] and not self._tick_is_due(start, now):
-                return start
+            head, again = self._head(start)
+            now = _now()
+            end = min(head, start["seq"] + self._max_rows)
+            if (end, again) == (start["seq"], start["again"]) and not self._tick_is_due(start, now):
+                return iter(()), start
         except ApiUnavailable:
-            return start  # asked again at the next trigger; the driver's heartbeat says that the api is away
-        return {"seq": end, "wall": now, "clock": start["clock"] + max(0, min(now - start["wall"], MAX_STEP))}
+            time.sleep(_POLL)  # the driver's heartbeat says that the api is away
+            return iter(()), start
+        offset = {"seq": end, "again": again, "wall": now, "clock": start["clock"] + max(0, min(now - start["wall"], MAX_STEP))}
+        return self.readBetweenOffsets(start, offset), offset
 
-    def partitions(self, start: Offset, end: Offset) -> list[LogPartition]:
-        """Return one partition: the pages are read one after the other, so that the events stay in order."""
-        return [] if start == end else [LogPartition(start["seq"], end["seq"], end["clock"])]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the partition's events as LOG_BLOCKS, a block for each page, then the tick."""
-        if not isinstance(partition, LogPartition):
-            raise TypeError(f"not a partition of this source: {partition!r}")
-        after = partition.after
-        while after < partition.to:
-            page = self._page(after, partition.to)
-            if not page.num_rows:
-                break
-            yield _row(after + 1, partition.clock, pack(page))
-            after = page.column("seq")[-1].as_py()
-        yield _row(partition.to + 1, partition.clock, None)
+    @override
+    def readBetweenOffsets(self, start: Offset, end: Offset) -> Iterator[Bounds]:
+        """Give the bounds of a batch again."""
+        return iter([(start["seq"], end["seq"], start["again"], end["again"], end["clock"])])
 
     def stop(self) -> None:
         """Close the connection."""
@@ -135,31 +110,26 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._client.close()
             self._client = None
 
-    def _head(self, start: int) -> int:
+    def _head(self, start: Offset) -> tuple[int, int]:
+        """Return the last event and the last redelivery; once there are new ones, or after a while."""
         if self._target is not None:
-            return self._target
-        head = self._api().head().head
-        if head < start:
+            return max(self._target[0], start["seq"]), max(self._target[1], start["again"])
+        wait = min(_POLL, self._tick / 1_000_000)
+        head = self._api().head(after=start["seq"], again=start["again"], wait=wait)
+        if head.head < start["seq"]:
             raise PipelineError(
-                f"The event log ends at {head}, but this scope has read it up to {start}: the database was replaced.",
-                hint="Bring the database back, or delete the scope's folder in 'checkpoints' to start it anew.",
+                f"The event log ends at {head.head}, but this scope has read it up to {start['seq']}: the database was replaced.",
+                hint="Bring the database back, or begin anew with: headrace pipeline --reset-order",
             )
-        return head
+        return head.head, max(head.again, start["again"])
 
     def _tick_is_due(self, start: Offset, now: int) -> bool:
-        """Whether the clock must go on although nothing came: something may be waiting, and long enough."""
+        """Whether the clock must go on although nothing came: something may be waiting, or held, and long enough."""
         if self._target is not None or now - start["wall"] < self._tick:
             return False
         cursor = self._api().cursor(self._options["scope"])
-        return cursor.cursor < start["seq"] or cursor.waiting > 0
-
-    def _page(self, after: int, to: int) -> pa.Table:
-        for pause in _pauses():
-            try:
-                return self._api().page(after=after, to=to, limit=PAGE_ROWS).table
-            except ApiUnavailable:
-                time.sleep(pause)
-        raise AssertionError("the pauses never end")
+        held = 0 if cursor.report is None else cursor.report.held
+        return cursor.cursor < start["seq"] or cursor.waiting > 0 or held > 0
 
     def _api(self) -> PipelineClient:
         if self._client is None:
@@ -170,18 +140,5 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**self.__dict__, "_client": None}
 
 
-def _pauses() -> Iterator[float]:
-    yield from _PATIENCE
-    while True:
-        yield _PATIENCE[-1]
-
-
 def _now() -> int:
     return time.time_ns() // 1000
-
-
-def _row(first: int, clock: int, block: bytes | None) -> pa.RecordBatch:
-    schema = to_arrow_schema(LOG_BLOCKS, timezone="UTC")
-    return pa.RecordBatch.from_arrays(
-        [pa.array([value], field.type) for value, field in zip((_SHARD, first, clock, block), schema, strict=True)], schema=schema
-    )

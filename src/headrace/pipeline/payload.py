@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, functions
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    LongType,
-    NullType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import ArrayType, DataType, NullType, StringType, StructField, StructType
 
+from headrace.pipeline.payload_types import Unsure, in_order, merged, types_of, without_nulls
 from headrace.pipeline.schemas import EVENTS, PIPELINE_COLUMNS
+from headrace.pipeline.slices import payloads
+
+FEW: Final = 5_000
+"""Up to so many payloads are looked at here: a job of Spark's, which any number needs, takes longer."""
 
 
 class PayloadSchemas:
@@ -28,14 +26,17 @@ class PayloadSchemas:
         self._folder = folder
         self._known: dict[str, StructType] = {}
 
-    def learn(self, pipeline: str, events: DataFrame) -> StructType:
-        """Return a schema that holds every payload of `events` and all the pipeline had before, with unknown types as text."""
+    def learn(self, pipeline: str, events: DataFrame, table: pa.Table | None = None) -> StructType:
+        """Return a schema that holds every payload of `events` and all the pipeline had before, with unknown types as text.
+
+        `table` has the same events, where they are here.
+        """
         known = self._known.get(pipeline) or self._read(pipeline)
-        found = _inferred(events, drop_nulls=True)
+        named, found = _types(events, table)
         widened = merged(known, found)
         if widened != known:
             # Fields that were null in every event so far are known by name only.
-            widened = merged(merged(known, _names(_inferred(events, drop_nulls=False))), found)
+            widened = merged(merged(known, _names(named())), found)
             self._write(pipeline, widened)
         self._known[pipeline] = widened
         return _text_where_unknown(widened)
@@ -62,30 +63,25 @@ def parse(events: DataFrame, schema: StructType | str) -> DataFrame:
     return events.select(*PIPELINE_COLUMNS)
 
 
-def widest(one: DataType, other: DataType) -> DataType:
-    """Return the narrowest type that holds the values of both: numbers widen, what does not go together becomes text."""
-    if one == other or isinstance(other, NullType):
-        return one
-    if isinstance(one, NullType):
-        return other
-    if isinstance(one, StructType) and isinstance(other, StructType):
-        return merged(one, other)
-    if isinstance(one, ArrayType) and isinstance(other, ArrayType):
-        return ArrayType(widest(one.elementType, other.elementType))
-    numbers = (LongType, DoubleType, DecimalType)
-    return DoubleType() if isinstance(one, numbers) and isinstance(other, numbers) else StringType()
-
-
-def merged(one: StructType, other: StructType) -> StructType:
-    """Return a struct with the fields of both, each as wide as both need."""
-    fields = {field.name: field.dataType for field in one}
-    for field in other:
-        fields[field.name] = widest(fields.get(field.name, NullType()), field.dataType)
-    return StructType([StructField(name, kind) for name, kind in fields.items()])
+def _types(events: DataFrame, table: pa.Table | None) -> tuple[Callable[[], StructType], StructType]:
+    """Return the payloads' fields, and their types where one is known; the former only where it is asked for."""
+    if table is not None and table.num_rows <= FEW:
+        try:
+            types = in_order(types_of(payloads(table)))
+        except Unsure:
+            pass
+        else:
+            known = without_nulls(types)
+            return lambda: _struct(types), _struct(known)
+    return lambda: _inferred(events, drop_nulls=False), _inferred(events, drop_nulls=True)
 
 
 def _inferred(events: DataFrame, *, drop_nulls: bool) -> StructType:
     return events.sparkSession.read.json(events.select("payload"), dropFieldIfAllNull=drop_nulls, columnNameOfCorruptRecord="").schema
+
+
+def _struct(kind: DataType | None) -> StructType:
+    return kind if isinstance(kind, StructType) else StructType([])
 
 
 def _names(struct: StructType) -> StructType:

@@ -5,50 +5,21 @@ from __future__ import annotations
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import ArrayType, DoubleType, LongType, StringType, StructField, StructType, TimestampType
 
 from headrace.wire.log import LOG_SCHEMA
 
-# A block is a run of events as one Arrow IPC stream in one cell: the payload then passes through the ordering as buffers,
-# never as Python objects, and the cost of a row between the JVM and Python is paid once for thousands of events.
-
-LOG_BLOCKS: Final = StructType(
+BOUNDS: Final = StructType(
     [
-        StructField("shard", IntegerType(), False),
-        StructField("first", LongType(), False),
+        StructField("after", LongType(), False),
+        StructField("to", LongType(), False),
+        StructField("again_after", LongType(), False),
+        StructField("again_to", LongType(), False),
         StructField("clock", LongType(), False),
-        StructField("block", BinaryType(), True),
     ]
 )
-"""What the source gives: blocks of LOG_SCHEMA rows in order of `first` (their first seq), and last a tick, without a block.
-
-`clock` is the scope's clock at the end of the batch (µs), the same in every row."""
-
-ORDERED_BLOCKS: Final = StructType(
-    [
-        StructField("block", BinaryType(), True),
-        StructField("index", BinaryType(), True),
-        StructField("released", LongType(), False),
-        StructField("position", LongType(), False),
-        StructField("waiting", LongType(), False),
-        StructField("lost", LongType(), False),
-        StructField("late", LongType(), False),
-        StructField("cycles", LongType(), False),
-        StructField("longest", DoubleType(), False),
-    ]
-)
-"""What the ordering gives, one row a batch: the events released (a block of ORDERED_SCHEMA rows, an index of INDEX_SCHEMA rows;
-null when there are none), then what the scope holds: totals since it began, and the longest wait of those that wait (seconds)."""
+"""What the source gives, one row a batch: the events with after < seq <= to, the redeliveries with again_after < id <= again_to, and
+the scope's clock at the end of the batch (µs)."""
 
 ORDERED_SCHEMA: Final = pa.schema(
     [
@@ -59,11 +30,6 @@ ORDERED_SCHEMA: Final = pa.schema(
     ]
 )
 """Released events, in order of `position`. `waited` is in seconds; `mark` is null, lost, late or cycle."""
-
-INDEX_SCHEMA: Final = pa.schema([pa.field("seq", pa.int64()), pa.field("triggers", pa.dictionary(pa.int32(), pa.string()))])
-"""The same events for the driver to route by: the names of the triggers, joined by TRIGGER_SEPARATOR."""
-
-TRIGGER_SEPARATOR: Final = "\x1f"
 
 EVENTS: Final = StructType(
     [

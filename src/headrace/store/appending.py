@@ -3,7 +3,7 @@
 The law, under the writer's transaction:
 - an item counts only where every trigger it names is held by the sender at the epoch it says, or was last, before it changed or went,
   and by nobody since; otherwise it is fenced and leaves nothing;
-- an event is in the log once for each (source, id); a repeat adds the firings that are missing and nothing else;
+- an event is in the log once for each (source, id); a repeat adds the firings that are missing, as redeliveries, and nothing else;
 - `leader_seq` is the leader's place in the log if it was there first, and -1 if it was not;
 - the triggers' counters move in the same commit;
 - receipts are recorded last, since they account for what was stored;
@@ -26,6 +26,7 @@ from headrace.store.custody import Claim, record
 from headrace.store.delivering import Deliveries
 from headrace.store.dialects import BulkInsert, among
 from headrace.store.letters import Letters
+from headrace.store.redeliveries import fired_late
 from headrace.store.spilling import Spills
 from headrace.store.tables import events, firings, jobs, meta, triggers
 from headrace.store.times import micros
@@ -208,9 +209,11 @@ def _write(connection: Connection, log: _Append, head: int) -> None:
     there: set[tuple[int, int]] = set()
     for start in range(0, len(seqs), MOST_PARAMETERS):
         there.update((row[0], row[1]) for row in connection.execute(_fired, {"seqs": seqs[start : start + MOST_PARAMETERS]}))
-    fired = [*log.fired, *(pair for pair in repeats if pair not in there)]
+    later = [pair for pair in repeats if pair not in there]
+    fired = [*log.fired, *later]
     _events(connection, log.rows)
     _firings(connection, fired)
+    fired_late(connection, sorted(pair for pair in later if pair[0] <= head))
     if log.head != head:
         connection.execute(_move_head, {"head": log.head})
     times = Counter(trigger for _, trigger in fired)

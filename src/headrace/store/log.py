@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 import pyarrow as pa
 from sqlalchemy import Connection, func, select
 
 from headrace.errors import Fenced
-from headrace.store.appending import HEAD, Prepared, append, prepare
+from headrace.store.appending import HEAD, MOST_PARAMETERS, Prepared, append, prepare
 from headrace.store.bell import Bell
 from headrace.store.database import Database
 from headrace.store.dialects import driver_rows
+from headrace.store.redeliveries import last_redelivery, later_firings, redelivered
 from headrace.store.tables import events, firings, meta, triggers
 from headrace.store.times import moment
 from headrace.wire.events import BatchStored, EventBatch, LogHead
 from headrace.wire.log import LOG_SCHEMA
+from headrace.wire.runs import Redelivery
 
 STEP = 500
 MOST_PAYLOAD = 64 * 1024 * 1024
@@ -60,7 +63,8 @@ class Log:
         with self._database.reading() as connection:
             head = _head(connection)
             first = connection.execute(select(func.min(events.c.seq))).scalar_one()
-        return LogHead(head=head, first=head + 1 if first is None else first, now=moment(self._database.now()))
+            again = last_redelivery(connection)
+        return LogHead(head=head, first=head + 1 if first is None else first, again=again, now=moment(self._database.now()))
 
     def page(self, *, after: int, to: int | None = None, limit: int = 50_000) -> LogPage:
         """Return events with after < seq <= to in order of `seq`: at most `limit`, and fewer where their payloads are large.
@@ -72,6 +76,21 @@ class Log:
             found = _events(connection, after, head if to is None else to, limit)
             names = _names(connection, found.column("seq").to_pylist())
         return LogPage(found.append_column(LOG_SCHEMA.field("triggers"), names).combine_chunks(), head)
+
+    def pick(self, seqs: Sequence[int]) -> pa.Table:
+        """Return the events with these ascending seqs that the log has, in order of `seq`."""
+        with self._database.reading() as connection:
+            parts = [_picked(connection, seqs[start : start + MOST_PARAMETERS]) for start in range(0, len(seqs), MOST_PARAMETERS)]
+        return pa.concat_tables([LOG_SCHEMA.empty_table(), *parts]).combine_chunks()
+
+    def redeliveries(self, *, after: int, to: int) -> list[Redelivery]:
+        """Return what is to be given again, with after < id <= to."""
+        with self._database.reading() as connection:
+            return redelivered(connection, after, to)
+
+    def observe(self, observer: Callable[[], None]) -> Callable[[], None]:
+        """Call `observer` after each commit, also of other apis: it must return at once. Returns what takes it away again."""
+        return self._database.observe(observer)
 
     def _append(self, connection: Connection, batches: Sequence[Prepared]) -> list[BatchStored | Fenced]:
         return append(connection, batches, self._database.now(), lambda: self._bell.mark(connection))
@@ -91,20 +110,31 @@ def _head(connection: Connection) -> int:
 def _events(connection: Connection, after: int, to: int, limit: int) -> pa.Table:
     """Return the events without their firings, as the driver gives them: a row object for each would cost more than all the rest."""
     query = select(*_COLUMNS).where(events.c.seq > after, events.c.seq <= to).order_by(events.c.seq).limit(limit)
+    return _table(driver_rows(connection, query, STEP))
+
+
+def _picked(connection: Connection, seqs: Sequence[int]) -> pa.Table:
+    query = select(*_COLUMNS).where(events.c.seq.in_(seqs)).order_by(events.c.seq)
+    found = _table(driver_rows(connection, query, STEP), most=None)
+    names = _names(connection, found.column("seq").to_pylist())
+    return found.append_column(LOG_SCHEMA.field("triggers"), names)
+
+
+def _table(pieces: Iterable[Sequence[tuple[Any, ...]]], most: int | None = MOST_PAYLOAD) -> pa.Table:
     batches: list[pa.RecordBatch] = []
     size = 0
-    for rows in driver_rows(connection, query, STEP):
+    for rows in pieces:
         columns = zip(zip(*rows, strict=True), _EVENT_SCHEMA.types, strict=True)
         batch = pa.RecordBatch.from_arrays([pa.array(column, type=kind) for column, kind in columns], schema=_EVENT_SCHEMA)
         batches.append(batch)
         size += batch.column("payload").nbytes
-        if size >= MOST_PAYLOAD:
+        if most is not None and size >= most:
             break
     return pa.Table.from_batches(batches, schema=_EVENT_SCHEMA)
 
 
 def _names(connection: Connection, seqs: list[int]) -> pa.Array:
-    """Return, for each event, the names of the triggers that fired on it."""
+    """Return, for each event, the names of the triggers that had fired on it when it was stored; what came later is redelivered."""
     if not seqs:
         return pa.array([], type=LOG_SCHEMA.field("triggers").type)
     place = firings.c.seq.between(seqs[0], seqs[-1])
@@ -113,6 +143,9 @@ def _names(connection: Connection, seqs: list[int]) -> pa.Array:
     ).cursor
     fired = cursor.fetchall()
     cursor.close()
+    later = later_firings(connection, seqs[0], seqs[-1])
+    if later:
+        fired = [pair for pair in fired if tuple(pair) not in later]
     known = connection.execute(select(triggers.c.id, triggers.c.name).order_by(triggers.c.id)).all()
     place_of = {row.id: index for index, row in enumerate(known)}
     counts = Counter(row[0] for row in fired)

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, delete, insert, select
 
 from headrace.store.database import Database
 from headrace.store.jobs import require_running
+from headrace.store.pipeline_letters import settle_letters
 from headrace.store.tables import runs
 from headrace.store.times import micros
 from headrace.wire.runs import RunReport
@@ -22,11 +23,11 @@ class Runs:
         self._database = database
 
     def report(self, job_id: int, reports: Sequence[RunReport]) -> None:
-        """Keep the last report of each run: of the latest attempt, and its end rather than its start."""
-        self._database.write(lambda connection: _report(connection, job_id, reports))
+        """Keep the last report of each run: of the latest attempt, and its end rather than its start; and the dead letters it tells of."""
+        self._database.write(lambda connection: _report(connection, job_id, reports, self._database.now()))
 
 
-def _report(connection: Connection, job_id: int, reports: Sequence[RunReport]) -> None:
+def _report(connection: Connection, job_id: int, reports: Sequence[RunReport], now: int) -> None:
     project = require_running(connection, job_id).project
     newest: dict[str, RunReport] = {}
     for report in sorted(reports, key=lambda report: _rank(report.attempt, report.state)):
@@ -35,6 +36,7 @@ def _report(connection: Connection, job_id: int, reports: Sequence[RunReport]) -
     for row in rows:
         if _rank(newest[row.run_id].attempt, newest[row.run_id].state) < _rank(row.attempt, row.state):
             del newest[row.run_id]
+    settle_letters(connection, project, list(newest.values()), now)
     if newest:
         connection.execute(delete(runs).where(runs.c.run_id.in_(newest)))
         connection.execute(insert(runs), [_row(report, project) for report in newest.values()])
@@ -46,7 +48,7 @@ def _rank(attempt: int, state: str) -> tuple[int, bool]:
 
 def _row(report: RunReport, project: str) -> dict[str, Any]:
     return {
-        **report.model_dump(exclude={"started", "finished", "seqs"}),
+        **report.model_dump(exclude={"started", "finished", "seqs", "letter"}),
         "project": project,
         "started": micros(report.started),
         "finished": None if report.finished is None else micros(report.finished),

@@ -1,13 +1,15 @@
-"""Scopes: how far each consumer of the log has committed."""
+"""Scopes: how far each consumer of the log has committed, and what it told of itself."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select
 
 from headrace.store.database import Database
 from headrace.store.jobs import require_running
 from headrace.store.tables import scopes
-from headrace.wire.events import Cursor
+from headrace.wire.events import Cursor, ScopeReport
 
 BEGINNING = Cursor(cursor=0, batch=0)
 
@@ -22,7 +24,9 @@ class Scopes:
         """Return the scope's last commit; a scope that never committed is at the beginning."""
         with self._database.reading() as connection:
             row = connection.execute(select(*(scopes.c[name] for name in Cursor.model_fields)).where(scopes.c.scope == scope)).one_or_none()
-        return BEGINNING if row is None else Cursor.model_validate(dict(zip(Cursor.model_fields, row, strict=True)))
+        if row is None:
+            return BEGINNING
+        return Cursor.model_validate({**row._asdict(), "report": ScopeReport.model_validate_json(row.report)})
 
     def commit(self, job_id: int, scope: str, cursor: Cursor) -> None:
         """Keep the scope's newest commit; the job's life is the fence against an older driver."""
@@ -32,4 +36,12 @@ class Scopes:
 def _commit(connection: Connection, job_id: int, scope: str, cursor: Cursor, now: int) -> None:
     project = require_running(connection, job_id).project
     connection.execute(delete(scopes).where(scopes.c.scope == scope))
-    connection.execute(insert(scopes).values(scope=scope, project=project, updated=now, **cursor.model_dump()))
+    connection.execute(insert(scopes).values(scope=scope, project=project, updated=now, **_row(cursor)))
+
+
+def _row(cursor: Cursor) -> dict[str, Any]:
+    return {
+        **cursor.model_dump(exclude={"kept", "report"}),
+        "kept": cursor.cursor if cursor.kept is None else cursor.kept,
+        "report": (cursor.report or ScopeReport()).model_dump_json(),
+    }

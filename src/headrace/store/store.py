@@ -18,6 +18,7 @@ from headrace.store.jobs import Jobs, Liveness
 from headrace.store.keyring import Keyring
 from headrace.store.kwargs import seal_plain
 from headrace.store.log import Log
+from headrace.store.pipeline_letters import PipelineDeadLetters
 from headrace.store.projects import Projects
 from headrace.store.redrive import DeadLetters
 from headrace.store.rotation import Rotation, adopt, forget
@@ -49,6 +50,7 @@ class Store:
         self.custody = Custody(database)
         self.dead_letters = DeadLetters(database)
         self.runs = Runs(database)
+        self.pipeline_letters = PipelineDeadLetters(database)
         self.scopes = Scopes(database)
         self.secrets = Secrets(database)
         self.webhooks = Webhooks(database)

@@ -69,8 +69,36 @@ class BatchStored(Wire):
     receipts: list[ItemStatus] = []
 
 
+class WaitingEvent(Wire):
+    """One event that waits for its leader, for `seconds` so far."""
+
+    seq: int
+    seconds: float
+
+
+class ScopeReport(Wire):
+    """What a pipeline tells of its scope: its last batch, how long events waited so far (counts by HOLD_BUCKETS), and who waits longest.
+
+    `held` are events that batching holds back; `longest` is the longest wait of those that wait (seconds).
+    """
+
+    released: int = 0
+    seconds: float = 0.0
+    held: int = 0
+    longest: float = 0.0
+    holds: list[int] = []
+    waits: list[WaitingEvent] = []
+
+
+HOLD_BUCKETS = (0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0)
+"""Upper bounds (seconds) of the buckets of hold times; one more is for what waited longer."""
+
+
 class Cursor(Wire):
-    """POST /execution/scopes/{scope}/cursor: how far a scope has committed, and what its ordering holds."""
+    """POST /execution/scopes/{scope}/cursor: how far a scope has committed, and what its ordering holds.
+
+    What comes after `kept` may be read again: the log must keep it. Nothing before the cursor, if it is not given.
+    """
 
     cursor: int = Field(ge=0)
     batch: int = Field(ge=0)
@@ -79,11 +107,17 @@ class Cursor(Wire):
     lost: int = 0
     late: int = 0
     cycles: int = 0
+    kept: int | None = None
+    report: ScopeReport | None = None
 
 
 class LogHead(Wire):
-    """GET /execution/events/head: the last `seq` of the log (0: empty), the first still kept, and the api's clock."""
+    """GET /execution/events/head: the last `seq` of the log (0: empty), the first still kept, and the api's clock.
+
+    `again` is the last redelivery's id.
+    """
 
     head: int
     first: int
+    again: int = 0
     now: Timestamp

@@ -1,4 +1,4 @@
-"""Runs: one call of a pipeline. POST /execution/runs."""
+"""Runs: one call of a pipeline. POST /execution/runs. What a pipeline is given again. GET /execution/redeliveries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ RunState = Literal["running", "succeeded", "failed"]
 
 
 class RunReport(Wire):
-    """One run, now or at its end; the last report of a `run_id` counts. `seqs` are the events it took, as closed ranges."""
+    """One run, now or at its end; the last report of a `run_id` counts. `seqs` are the events it took, as closed ranges.
+
+    `letter` names the dead letter that its events become if it failed, and that is done with if it succeeded.
+    """
 
     run_id: str
     pipeline: str
@@ -24,9 +27,38 @@ class RunReport(Wire):
     rows: int | None = None
     seqs: list[tuple[int, int]] = []
     error: str | None = None
+    letter: str | None = None
 
 
 class RunReports(Wire):
     """Several runs, stored in one commit."""
 
     runs: list[RunReport]
+
+
+class Redelivery(Wire):
+    """What the log says once more: a trigger that fired on an event only later, or a dead letter of a pipeline that is tried again.
+
+    With a `trigger`: it fired on the event `seq` after the triggers `before` had. With a `letter`: `pipeline` takes `seqs` again.
+    """
+
+    id: int
+    seq: int
+    trigger: str | None = None
+    before: list[str] = []
+    letter: str | None = None
+    scope: str | None = None
+    pipeline: str | None = None
+    seqs: list[tuple[int, int]] = []
+
+
+class Redeliveries(Wire):
+    """What is to be given again, in order of `id`; all of it that was asked for."""
+
+    redeliveries: list[Redelivery]
+
+
+class PickEvents(Wire):
+    """POST /execution/events/pick: some events by their seqs, as closed ranges in ascending order."""
+
+    seqs: list[tuple[int, int]]

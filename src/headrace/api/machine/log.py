@@ -1,23 +1,32 @@
-"""POST /execution/triggers/events; GET /execution/events and …/head."""
+"""POST /execution/triggers/events; GET /execution/events, …/head and …/pick; GET /execution/redeliveries."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any, Literal
 
 import msgspec
 import pyarrow as pa
 from fastapi import APIRouter, Query, Response
+from fastapi.concurrency import run_in_threadpool
 
 from headrace.api.access import DurableOf, StoreOf
 from headrace.api.auth import AnyJob, Triggerer
 from headrace.api.bodies import BinaryAnswer, JsonAnswer, WireAnswer, WireRoute
+from headrace.api.problems import Refusal
+from headrace.store import Store
 from headrace.store.log import LogPage, stored
 from headrace.wire.events import BatchStored, EventBatch, LogHead
 from headrace.wire.log import HEAD_HEADER
 from headrace.wire.model import rfc3339
+from headrace.wire.runs import PickEvents, Redeliveries
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 MOST_EVENTS = 200_000
+MOST_PICKED = 10_000
+MOST_WAIT = 20.0
 PAGE: dict[str, Any] = {
     "description": "A page of the log",
     "content": {ARROW_STREAM: {"schema": {"type": "string", "format": "binary"}}, "application/json": {"schema": {"type": "object"}}},
@@ -34,10 +43,61 @@ async def append(batch: EventBatch, store: StoreOf, durable: DurableOf, caller: 
 
 
 @router.get("/events/head")
-def head(store: StoreOf, caller: AnyJob) -> LogHead:
-    """Return the log's first and last `seq`, and the api's clock."""
+async def head(
+    store: StoreOf,
+    caller: AnyJob,
+    after: Annotated[int, Query(ge=0)] = 0,
+    again: Annotated[int, Query(ge=0)] = 0,
+    wait: Annotated[float, Query(ge=0, le=MOST_WAIT)] = 0.0,
+) -> LogHead:
+    """Return the log's first and last `seq`, and the api's clock: as soon as there is more than `after` and `again`, or after `wait`."""
+    await run_in_threadpool(store.jobs.check, caller.job_id)
+    loop = asyncio.get_running_loop()
+    until = loop.time() + wait
+    with _commits(store, loop) as committed:
+        while True:
+            committed.clear()
+            found = await run_in_threadpool(store.log.head)
+            left = until - loop.time()
+            if found.head > after or found.again > again or left <= 0:
+                return found
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await committed.wait()
+
+
+@contextmanager
+def _commits(store: Store, loop: asyncio.AbstractEventLoop) -> Iterator[asyncio.Event]:
+    """Give an event that is set after each commit."""
+    committed = asyncio.Event()
+
+    def tell() -> None:
+        with suppress(RuntimeError):  # the loop has closed since: nobody waits any more
+            loop.call_soon_threadsafe(committed.set)
+
+    forget = store.observe(tell)
+    try:
+        yield committed
+    finally:
+        forget()
+
+
+@router.post("/events/pick", response_class=Response, responses={200: PAGE})
+def pick(asked: PickEvents, store: StoreOf, caller: AnyJob) -> Response:
+    """Return some events by their seqs, in order of `seq`, as an Arrow IPC stream; those that the log has."""
     store.jobs.check(caller.job_id)
-    return store.log.head()
+    count = sum(last - first + 1 for first, last in asked.seqs)
+    if count > MOST_PICKED:
+        raise Refusal(422, "invalid", f"{count:,} events were asked for at once.", hint=f"Ask for at most {MOST_PICKED:,}.")
+    seqs = {seq for first, last in asked.seqs for seq in range(first, last + 1)}
+    return BinaryAnswer(_as_arrow(store.log.pick(sorted(seqs))), media_type=ARROW_STREAM)
+
+
+@router.get("/redeliveries")
+def redeliveries(store: StoreOf, caller: AnyJob, after: Annotated[int, Query(ge=0)], to: Annotated[int, Query(ge=0)]) -> Redeliveries:
+    """Return what is to be given again, with after < id <= to: firings that came after their event, and dead letters tried again."""
+    store.jobs.check(caller.job_id)
+    return Redeliveries(redeliveries=store.log.redeliveries(after=after, to=to))
 
 
 @router.get("/events", response_class=Response, responses={200: PAGE})
@@ -57,13 +117,13 @@ def events(
     headers = {HEAD_HEADER: str(page.head)}
     if format == "json":
         return JsonAnswer(_as_json(page), headers=headers)
-    return BinaryAnswer(_as_arrow(page), headers=headers, media_type=ARROW_STREAM)
+    return BinaryAnswer(_as_arrow(page.table), headers=headers, media_type=ARROW_STREAM)
 
 
-def _as_arrow(page: LogPage) -> bytes:
+def _as_arrow(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, page.table.schema) as writer:
-        writer.write_table(page.table)
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
     taken: bytes = sink.getvalue().to_pybytes()
     return taken
 

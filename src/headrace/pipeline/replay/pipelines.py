@@ -22,7 +22,7 @@ from headrace.pipeline.replay.asked import Names
 from headrace.pipeline.replay.raw_events import LANE, RawEvents, Replayed, replayed
 from headrace.pipeline.replay.schemas import MARK
 from headrace.pipeline.schemas import EVENTS
-from headrace.pipeline.sink import TableSink
+from headrace.pipeline.sink import Place, TableSink
 from headrace.project import Pipeline
 from headrace.streams.watches import WatchSet
 from headrace.triggers.watch import WatchTrigger
@@ -82,7 +82,7 @@ class PipelineReplay:
             result = pipeline.function(parse(mine, schema))
             if pipeline.table is not None and not isinstance(result, DataFrame):
                 raise PipelineError(f"it fills the table {pipeline.table!r} but returns {type(result).__name__}.")
-            rows = self._sink.store(pipeline.table, pipeline.name, batch, 1, result) if pipeline.table is not None else 0
+            rows = self._sink.store(Place(pipeline.table, pipeline.name, batch), 1, result, count) if pipeline.table is not None else 0
         except Exception as error:
             raise pipeline_error(pipeline.name, pipeline.function, error) from error
         return Ran(pipeline.name, before.batches + 1, before.events + count, before.rows + rows)

@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 
 from headrace.client.pipeline import PipelineClient
 from headrace.errors import PipelineError, UsageError
-from headrace.pipeline.driver import ship_project
 from headrace.pipeline.failures import summary
 from headrace.pipeline.heart import Heart
 from headrace.pipeline.replay.asked import LogAccess, LogAsked, Names, ReplayOptions
@@ -32,6 +31,7 @@ from headrace.pipeline.replay.reading import files_of, read_paths
 from headrace.pipeline.replay.tasks import Progress, Tasks
 from headrace.pipeline.replay.whole import Outcome
 from headrace.pipeline.session import open_session
+from headrace.pipeline.shipping import ship
 from headrace.project import Project
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.jobs import CompleteJob, RegisterJob
@@ -94,7 +94,7 @@ def run_replay(
     check_out(options.out)
     files_of(options.paths)
     if project is not None:
-        ship_project(project)
+        ship(pipeline.function for pipeline in project.pipelines.values())
     opened = nullcontext(spark) if spark else open_session("replay", master=options.master, work=options.work / "spark", long_lived=True)
     with opened as session, _telling_spark_errors(stop):
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", ARROW_ROWS)

@@ -1,0 +1,95 @@
+"""The types of JSON payloads, as Spark would infer them, without a job of Spark's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+from pyspark.sql.types import ArrayType, BooleanType, DataType, DoubleType, LongType, NullType, StringType, StructField, StructType
+
+INT64: Final = range(-(2**63), 2**63)
+
+_decoder = msgspec.json.Decoder()
+
+
+class Unsure(Exception):
+    """These payloads hold what is better left to Spark."""
+
+
+def types_of(payloads: Iterable[str]) -> StructType:
+    """Return a struct that holds all payloads; what was null in each of them is of type null.
+
+    Raises:
+        Unsure: One of them is no object, or has a number beyond 64 bits.
+    """
+    merged: DataType = StructType([])
+    for text in payloads:
+        value = _decoder.decode(text)
+        if not isinstance(value, dict):
+            raise Unsure
+        merged = widest(merged, _type_of(value))
+    if not isinstance(merged, StructType):
+        raise Unsure
+    return merged
+
+
+def widest(one: DataType, other: DataType) -> DataType:
+    """Return the narrowest type that holds the values of both: numbers widen, what does not go together becomes text."""
+    if one == other or isinstance(other, NullType):
+        return one
+    if isinstance(one, NullType):
+        return other
+    if isinstance(one, StructType) and isinstance(other, StructType):
+        return merged(one, other)
+    if isinstance(one, ArrayType) and isinstance(other, ArrayType):
+        return ArrayType(widest(one.elementType, other.elementType))
+    return DoubleType() if _number(one) and _number(other) else StringType()
+
+
+def merged(one: StructType, other: StructType) -> StructType:
+    """Return a struct with the fields of both, each as wide as both need."""
+    fields = {field.name: field.dataType for field in one}
+    for field in other:
+        fields[field.name] = widest(fields.get(field.name, NullType()), field.dataType)
+    return StructType([StructField(name, kind) for name, kind in fields.items()])
+
+
+def in_order(kind: DataType) -> DataType:
+    """Return the type with the fields of each struct in order of their names, as Spark has them."""
+    if isinstance(kind, ArrayType):
+        return ArrayType(in_order(kind.elementType))
+    if isinstance(kind, StructType):
+        return StructType([StructField(field.name, in_order(field.dataType)) for field in sorted(kind, key=lambda field: field.name)])
+    return kind
+
+
+def without_nulls(kind: DataType) -> DataType | None:
+    """Return the type without fields of which no value is known; None where nothing is left."""
+    if isinstance(kind, NullType):
+        return None
+    if isinstance(kind, ArrayType):
+        element = without_nulls(kind.elementType)
+        return None if element is None else ArrayType(element)
+    if isinstance(kind, StructType):
+        kept = [(field.name, without_nulls(field.dataType)) for field in kind]
+        return StructType([StructField(name, left) for name, left in kept if left is not None]) if any(left for _, left in kept) else None
+    return kind
+
+
+def _number(kind: DataType) -> bool:
+    return kind.typeName() in {"long", "double", "decimal"}
+
+
+def _type_of(value: Any) -> DataType:
+    if isinstance(value, dict):
+        return StructType([StructField(name, _type_of(part)) for name, part in value.items()])
+    if isinstance(value, list):
+        element: DataType = NullType()
+        for part in value:
+            element = widest(element, _type_of(part))
+        return ArrayType(element)
+    if isinstance(value, int) and not isinstance(value, bool) and value not in INT64:
+        raise Unsure
+    kinds: dict[type, DataType] = {bool: BooleanType(), int: LongType(), float: DoubleType(), str: StringType(), type(None): NullType()}
+    return kinds[type(value)]

@@ -1,0 +1,87 @@
+"""Dead letters of pipelines: the events of a run that failed for the last time. Their payloads stay in the log.
+
+open ──redrive──► redriven ──the pipeline takes them──► gone
+▲ └──discard──► discarded    └──it fails again──► open, with more attempts
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from sqlalchemy import Connection, delete, insert, select, update
+
+from headrace.errors import ApiRefused
+from headrace.store.database import Database
+from headrace.store.pipeline_tables import pipeline_letters
+from headrace.store.redeliveries import Again, tried_again
+from headrace.store.times import moment
+from headrace.wire.pipeline_letters import ActOnPipelineLetters, PipelineLetter, PipelineLetterAction, PipelineLetters, PipelineLettersActed
+from headrace.wire.runs import RunReport
+
+_row_of = pipeline_letters.c
+
+
+class PipelineDeadLetters:
+    """The dead letters of the pipelines of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def page(self, *, limit: int) -> PipelineLetters:
+        """Return the newest dead letters."""
+        with self._database.reading() as connection:
+            rows = connection.execute(select(pipeline_letters).order_by(_row_of.received.desc(), _row_of.id).limit(limit))
+            return PipelineLetters(letters=[_letter(row._asdict()) for row in rows])
+
+    def act(self, action: PipelineLetterAction, asked: ActOnPipelineLetters) -> PipelineLettersActed:
+        """Let pipelines take letters once more, or give them up for good. Only what is open changes; by its id, what is discarded too.
+
+        Raises:
+            ApiRefused: Neither ids nor a pipeline are given, or both.
+        """
+        if bool(asked.ids) == (asked.pipeline is not None):
+            raise ApiRefused("Name dead letters by their ids, or by their pipeline.", status=422, problem="invalid")
+        return PipelineLettersActed(count=self._database.write(lambda connection: _act(connection, action, asked, self._database.now())))
+
+
+def settle_letters(connection: Connection, project: str, reports: Iterable[RunReport], now: int) -> None:
+    """Keep the events of each run that failed for good, and forget those of a run that then succeeded."""
+    for report in reports:
+        if report.letter is None or report.state == "running":
+            continue
+        mine = _row_of.id == report.letter
+        if report.state == "succeeded":
+            connection.execute(delete(pipeline_letters).where(mine))
+            continue
+        news = {"run_id": report.run_id, "error": report.error or "", "state": "open"}
+        known = connection.execute(select(_row_of.attempts, _row_of.run_id).where(mine)).one_or_none()
+        if known is None:
+            row = {"project": project, "scope": report.scope, "pipeline": report.pipeline, "batch": report.batch, "events": report.events}
+            row |= {"seqs": msgspec.json.encode(report.seqs).decode(), "attempts": report.attempt, "received": now}
+            connection.execute(insert(pipeline_letters).values(id=report.letter, **row, **news))
+        elif known.run_id != report.run_id:
+            connection.execute(update(pipeline_letters).where(mine).values(attempts=known.attempts + report.attempt, **news))
+
+
+def _act(connection: Connection, action: PipelineLetterAction, asked: ActOnPipelineLetters, now: int) -> int:
+    wanted = _row_of.id.in_(asked.ids) if asked.ids else _row_of.pipeline == asked.pipeline
+    states = ["open", "discarded"] if action == "redrive" and asked.ids else ["open"]
+    query = select(_row_of.id, _row_of.seqs).where(wanted, _row_of.state.in_(states)).order_by(_row_of.received, _row_of.id)
+    found = connection.execute(query.limit(asked.limit)).all()
+    becomes = "redriven" if action == "redrive" else "discarded"
+    ids = [row.id for row in found]
+    connection.execute(update(pipeline_letters).where(_row_of.id.in_(ids)).values(state=becomes, acted=now))
+    if action == "redrive":
+        tried_again(connection, [Again(_first(row.seqs), row.id) for row in found])
+    return len(ids)
+
+
+def _first(seqs: str) -> int:
+    ranges = msgspec.json.decode(seqs, type=list[tuple[int, int]])
+    return ranges[0][0] if ranges else 0
+
+
+def _letter(row: dict[str, object]) -> PipelineLetter:
+    times = {name: None if row[name] is None else moment(int(str(row[name]))) for name in ("received", "acted")}
+    return PipelineLetter.model_validate({**row, **times, "seqs": msgspec.json.decode(str(row["seqs"]))})
