@@ -13,7 +13,7 @@ from flights_kit import FEW, few_plan, january, right_outcome
 from headrace.demo.check import CheckResult, check_tables
 from headrace.demo.project_file import install_project
 from headrace.demo.tables import read_board, read_departures
-from headrace.pipeline.sink import TableSink
+from headrace.pipeline.sink import Place, TableSink
 from headrace.project import Project, load_project
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -41,7 +41,7 @@ def run(spark: SparkSession, home: Path, *, backwards: bool = False) -> CheckRes
         events = batch(spark, project, first, 1_100, backwards=backwards).persist()
         for name, pipeline in project.pipelines.items():
             assert pipeline.table is not None
-            sink.store(pipeline.table, name, number, 1, pipeline.function(events))
+            sink.store(Place(pipeline.table, name, number), 1, pipeline.function(events), 1_100)
         events.unpersist()
     outcome = right_outcome()
     tables = home / "tables"
@@ -64,7 +64,7 @@ def test_a_batch_that_runs_again_gives_the_same_rows(spark: SparkSession, tmp_pa
     pipeline = project.pipelines["knock_on_delay"]
     sink = TableSink(tmp_path / "tables", "query")
     events = batch(spark, project, 0, 500)
-    sink.store("knock_on_delay", "knock_on_delay", 0, 1, pipeline.function(events))
+    sink.store(Place("knock_on_delay", "knock_on_delay", 0), 1, pipeline.function(events), 500)
     again = pipeline.function(events).collect()
     assert {tuple(row) for row in again} == {tuple(row) for row in read_departures(tmp_path / "tables")}
     assert len(again) == 500

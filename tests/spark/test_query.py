@@ -10,12 +10,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from headrace.errors import PipelineError, ResourceError
+from headrace.errors import ResourceError
 from headrace.pipeline.driver import run_pipeline
 from headrace.pipeline.schemas import PIPELINE_COLUMNS
 from headrace.project import Project
 from headrace.wire.events import EventItem
-from pipeline_kit import Api, leg, running_api
+from headrace.wire.pipeline_letters import ActOnPipelineLetters
+from pipeline_kit import Api, leg, running_api, until
 from pipeline_run import commit_again, files, running, table
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -175,54 +176,50 @@ def test_an_api_that_goes_away_and_comes_back_is_waited_for(home: Path, spark: S
     assert [row["id"] for row in table(options, "legs")] == ["a", "b"]
 
 
-def test_a_pipeline_that_raises_is_tried_again_then_stops_the_query_and_loses_nothing(api: Api, home: Path, spark: SparkSession) -> None:
+def test_a_pipeline_that_raises_becomes_a_dead_letter_and_others_go_on(api: Api, home: Path, spark: SparkSession) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     options = api.options(home)
     project = ordered_project()
     broken = threading.Event()
     broken.set()
 
-    @project.pipeline(on="legs.*", table="sums", payload="n long")
+    @project.pipeline(on="legs.*", table="sums", payload="n long", attempts=2)
     def sums(events: DataFrame) -> DataFrame:
         if broken.is_set():
             return events.select("payload.nonsense")
-        return events.select("payload.n")
-
-    with running(project, options, spark) as run:
-        api.feed([leg("a", trigger, n=1)])
-        failure = run.until_failed()
-    assert isinstance(failure, PipelineError)
-    assert "The pipeline 'sums' failed: [FIELD_NOT_FOUND]" in str(failure)
-    assert 'return events.select("payload.nonsense")' in str(failure)
-    assert "test_query.py" in str(failure)
-    assert "SQLSTATE" not in str(failure)
-    failed = [report for report in api.runs() if report.pipeline == "sums"]
-    assert sorted((report.attempt, report.state) for report in failed) == [(1, "failed"), (2, "failed"), (3, "failed")]
-    assert "nonsense" in (failed[0].error or "")
-    assert not files(options, "sums")
-
-    broken.clear()
-    with running(project, options, spark) as run:
-        run.until_committed(api, 1)
-    assert table(options, "sums") == [{"n": 1}]
-    assert [row["id"] for row in table(options, "legs")] == ["a"]
-
-
-def test_a_function_that_fails_in_a_worker_shows_its_own_line(api: Api, home: Path, spark: SparkSession) -> None:
-    trigger = api.triggers("legs.a")["legs.a"]
-    project = Project("flights")
-
-    @project.pipeline(on="legs.*", table="sums", payload="n long")
-    def sums(events: DataFrame) -> DataFrame:
         inverse = fn.udf(lambda n: 1 // (n - 1), "long")
         return events.select(inverse("payload.n").alias("n"))
 
-    with running(project, api.options(home), spark) as run:
+    def letters() -> list[tuple[str, list[tuple[int, int]], int, str]]:
+        return [(each.pipeline, each.seqs, each.attempts, each.state) for each in api.store.pipeline_letters.page(limit=9).letters]
+
+    with running(project, options, spark) as run:
         api.feed([leg("a", trigger, n=1)])
-        failure = str(run.until_failed())
-    assert "The pipeline 'sums' failed: ZeroDivisionError: " in failure
-    assert "lambda n: 1 // (n - 1)" in failure
-    assert len(failure.splitlines()) == 2
+        run.until_committed(api, 1)
+        assert letters() == [("sums", [(1, 1)], 2, "open")]
+        failed = [report for report in api.runs() if report.pipeline == "sums"]
+        assert sorted((report.attempt, report.state) for report in failed) == [(1, "failed"), (2, "failed")]
+        for said in ("The pipeline 'sums' failed: [FIELD_NOT_FOUND]", 'return events.select("payload.nonsense")', "test_query.py"):
+            assert said in (failed[0].error or "")
+        assert [row["id"] for row in table(options, "legs")] == ["a"]
+
+        broken.clear()
+        again = ActOnPipelineLetters(pipeline="sums")
+        api.store.pipeline_letters.act("redrive", again)
+        until(lambda: letters() == [("sums", [(1, 1)], 4, "open")], "it failed again", run.thread.is_alive)
+        error = api.store.pipeline_letters.page(limit=1).letters[0].error
+        assert "ZeroDivisionError" in error
+        assert "lambda n: 1 // (n - 1)" in error
+
+        api.feed([leg("b", trigger, n=3)])
+        run.until_committed(api, 2)
+    project = ordered_project()
+    project.pipeline(on="legs.*", table="sums", payload="n long", name="sums")(lambda events: events.select("payload.n"))
+    with running(project, options, spark) as run:
+        api.store.pipeline_letters.act("redrive", again)
+        until(lambda: letters() == [], "it was redriven", run.thread.is_alive)
+    assert [row["n"] for row in table(options, "sums")] == [0, 1]
+    assert [row["id"] for row in table(options, "legs")] == ["a", "b"]
 
 
 def test_one_process_at_a_time_runs_a_scope(api: Api, home: Path, spark: SparkSession) -> None:
