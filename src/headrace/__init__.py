@@ -10,6 +10,7 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headrace.core.batching import Debounce, Window
     from headrace.core.connection import Connection
     from headrace.core.handling import HandlingPolicy
     from headrace.core.outcome import AdvanceItem, AdvanceOutcome
@@ -46,6 +47,7 @@ __all__ = [
     "CausalOrdering",
     "Connection",
     "DateTimeTrigger",
+    "Debounce",
     "Directory",
     "EventAlreadySeen",
     "EventArrivedEarly",
@@ -71,6 +73,7 @@ __all__ = [
     "TriggerEvent",
     "Upstream",
     "WatchTrigger",
+    "Window",
     "aget_connection",
     "aget_variable",
     "claimed_event",
@@ -89,6 +92,7 @@ _HOMES = {
     "CausalOrdering": "ordering.causal",
     "Connection": "core.connection",
     "DateTimeTrigger": "triggers.moment",
+    "Debounce": "core.batching",
     "Directory": "sources.directory",
     "EventAlreadySeen": "errors",
     "EventArrivedEarly": "errors",
@@ -115,6 +119,7 @@ _HOMES = {
     "TriggerEvent": "triggers.event",
     "Upstream": "triggers.upstream",
     "WatchTrigger": "triggers.watch",
+    "Window": "core.batching",
     "aget_connection": "triggers.secrets",
     "aget_variable": "triggers.secrets",
     "claimed_event": "ordering.causal",

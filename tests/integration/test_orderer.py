@@ -57,7 +57,7 @@ class Scope:
 
     def next(self, clock: float = 0) -> Ordered:
         """Order all that is new."""
-        head = self.client.head()
+        head = self.client.news()
         self.batch += 1
         self.last = Bounds(self.last.to, head.head, self.last.again_to, head.again, int(clock * SECOND))
         return self.again()

@@ -145,7 +145,8 @@ def test_names_are_given_once() -> None:
         {"on": [3]},
         {"on": "legs.*", "table": "a/b"},
         {"on": "legs.*", "table": 3},
-        {"on": "legs.*", "batch": "each"},
+        {"on": "legs.*", "batch": "often"},
+        {"on": "legs.*", "attempts": 0},
     ],
 )
 def test_a_pipeline_that_cannot_be_says_so(wrong: dict[str, Any]) -> None:

@@ -20,9 +20,10 @@ from cadwyn import (
     schema,
 )
 
-from headrace.wire.events import BatchStored, EventBatch
+from headrace.wire.events import BatchStored, Cursor, EventBatch
 from headrace.wire.jobs import Heartbeat, HeartbeatAnswer, RegisterJob
 from headrace.wire.model import API_VERSION, FIRST_API_VERSION
+from headrace.wire.runs import RunReport
 from headrace.wire.triggers import CleanupTriggers, DeclaredTrigger, LoadTriggers, RunTrigger, TriggerFailure, Workloads
 
 FAILURE = "/execution/triggers/{trigger_id}/failure"
@@ -65,6 +66,24 @@ class LeasesAreGivenBack(VersionChange):
     @convert_response_to_previous_version_for(HeartbeatAnswer)
     def beats_without_revoked(response: ResponseInfo) -> None:
         response.body.pop("revoked")
+
+
+class ScopesTellMore(VersionChange):
+    """A scope tells what it still needs and what waits; the log tells its news, gives events by their seqs, and says what came later."""
+
+    instructions_to_migrate_to_previous_version = (
+        endpoint("/execution/events/news", ["GET"]).didnt_exist,
+        endpoint("/execution/events/pick", ["POST"]).didnt_exist,
+        endpoint("/execution/redeliveries", ["GET"]).didnt_exist,
+        schema(Cursor).field("kept").didnt_exist,
+        schema(Cursor).field("report").didnt_exist,
+        schema(RunReport).field("letter").didnt_exist,
+    )
+
+    @convert_response_to_previous_version_for(Cursor)
+    def without_report(response: ResponseInfo) -> None:
+        response.body.pop("kept", None)
+        response.body.pop("report", None)
 
 
 class FailuresAreJudged(VersionChange):
@@ -151,6 +170,7 @@ VERSIONS = VersionBundle(
     Version(
         API_VERSION,
         ReceiptsTravelWithEvents,
+        ScopesTellMore,
         SinglesHaveCallsOfTheirOwn,
         LeasesAreGivenBack,
         FailuresAreJudged,

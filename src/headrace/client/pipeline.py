@@ -16,7 +16,7 @@ from headrace.client.answers import TIMEOUT_SECONDS, bearer, checked, options, r
 from headrace.errors import ApiRefused
 from headrace.triggers.masking import mask
 from headrace.wire.deferred import StartRun, TaskRunIs
-from headrace.wire.events import Cursor, LogHead
+from headrace.wire.events import Cursor, LogHead, LogNews
 from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
 from headrace.wire.log import HEAD_HEADER
 from headrace.wire.model import Wire
@@ -93,9 +93,13 @@ class PipelineClient:
         """Declare the whole of a project; what is no longer named is removed."""
         return self._ask("PUT", f"/execution/projects/{quote(project, safe='')}", ProjectDeclared, declared)
 
-    def head(self, *, after: int = 0, again: int = 0, wait: float = 0.0) -> LogHead:
-        """Return the log's first and last `seq`, and the api's clock: once there is more than `after` and `again`, or after `wait`."""
-        return self._ask("GET", "/execution/events/head", LogHead, params={"after": after, "again": again, "wait": wait})
+    def head(self) -> LogHead:
+        """Return the log's first and last `seq`, and the api's clock."""
+        return self._ask("GET", "/execution/events/head", LogHead)
+
+    def news(self, *, after: int = 0, again: int = 0, wait: float = 0.0) -> LogNews:
+        """Return the last `seq` and the last redelivery: once there is more than `after` or `again`, or after `wait` seconds."""
+        return self._ask("GET", "/execution/events/news", LogNews, params={"after": after, "again": again, "wait": wait})
 
     def pick(self, seqs: list[tuple[int, int]]) -> pa.Table:
         """Return the events with these seqs that the log has, at most 10,000."""

@@ -77,7 +77,7 @@ class LogBounds(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
         """Read up to the present head of the log, then end."""
         for pause in pauses():
             try:
-                head = self._api().head()
+                head = self._api().news()
             except ApiUnavailable:
                 time.sleep(pause)
             else:
@@ -115,7 +115,7 @@ class LogBounds(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is not None:
             return max(self._target[0], start["seq"]), max(self._target[1], start["again"])
         wait = min(_POLL, self._tick / 1_000_000)
-        head = self._api().head(after=start["seq"], again=start["again"], wait=wait)
+        head = self._api().news(after=start["seq"], again=start["again"], wait=wait)
         if head.head < start["seq"]:
             raise PipelineError(
                 f"The event log ends at {head.head}, but this scope has read it up to {start['seq']}: the database was replaced.",

@@ -20,7 +20,7 @@ from headrace.store.dialects import driver_rows
 from headrace.store.redeliveries import last_redelivery, later_firings, redelivered
 from headrace.store.tables import events, firings, meta, triggers
 from headrace.store.times import moment
-from headrace.wire.events import BatchStored, EventBatch, LogHead
+from headrace.wire.events import BatchStored, EventBatch, LogHead, LogNews
 from headrace.wire.log import LOG_SCHEMA
 from headrace.wire.runs import Redelivery
 
@@ -63,8 +63,12 @@ class Log:
         with self._database.reading() as connection:
             head = _head(connection)
             first = connection.execute(select(func.min(events.c.seq))).scalar_one()
-            again = last_redelivery(connection)
-        return LogHead(head=head, first=head + 1 if first is None else first, again=again, now=moment(self._database.now()))
+        return LogHead(head=head, first=head + 1 if first is None else first, now=moment(self._database.now()))
+
+    def news(self) -> LogNews:
+        """Return the last `seq` and the last redelivery."""
+        with self._database.reading() as connection:
+            return LogNews(head=_head(connection), again=last_redelivery(connection))
 
     def page(self, *, after: int, to: int | None = None, limit: int = 50_000) -> LogPage:
         """Return events with after < seq <= to in order of `seq`: at most `limit`, and fewer where their payloads are large.

@@ -112,12 +112,15 @@ class Cursor(Wire):
 
 
 class LogHead(Wire):
-    """GET /execution/events/head: the last `seq` of the log (0: empty), the first still kept, and the api's clock.
-
-    `again` is the last redelivery's id.
-    """
+    """GET /execution/events/head: the last `seq` of the log (0: empty), the first still kept, and the api's clock."""
 
     head: int
     first: int
-    again: int = 0
     now: Timestamp
+
+
+class LogNews(Wire):
+    """GET /execution/events/news: the last `seq` of the log, and the id of the last redelivery."""
+
+    head: int
+    again: int

@@ -18,7 +18,7 @@ from headrace.api.bodies import BinaryAnswer, JsonAnswer, WireAnswer, WireRoute
 from headrace.api.problems import Refusal
 from headrace.store import Store
 from headrace.store.log import LogPage, stored
-from headrace.wire.events import BatchStored, EventBatch, LogHead
+from headrace.wire.events import BatchStored, EventBatch, LogHead, LogNews
 from headrace.wire.log import HEAD_HEADER
 from headrace.wire.model import rfc3339
 from headrace.wire.runs import PickEvents, Redeliveries
@@ -43,21 +43,28 @@ async def append(batch: EventBatch, store: StoreOf, durable: DurableOf, caller: 
 
 
 @router.get("/events/head")
-async def head(
+def head(store: StoreOf, caller: AnyJob) -> LogHead:
+    """Return the log's first and last `seq`, and the api's clock."""
+    store.jobs.check(caller.job_id)
+    return store.log.head()
+
+
+@router.get("/events/news")
+async def news(
     store: StoreOf,
     caller: AnyJob,
     after: Annotated[int, Query(ge=0)] = 0,
     again: Annotated[int, Query(ge=0)] = 0,
     wait: Annotated[float, Query(ge=0, le=MOST_WAIT)] = 0.0,
-) -> LogHead:
-    """Return the log's first and last `seq`, and the api's clock: as soon as there is more than `after` and `again`, or after `wait`."""
+) -> LogNews:
+    """Return the last `seq` and the last redelivery: as soon as there is more than `after` or `again`, or after `wait` seconds."""
     await run_in_threadpool(store.jobs.check, caller.job_id)
     loop = asyncio.get_running_loop()
     until = loop.time() + wait
     with _commits(store, loop) as committed:
         while True:
             committed.clear()
-            found = await run_in_threadpool(store.log.head)
+            found = await run_in_threadpool(store.log.news)
             left = until - loop.time()
             if found.head > after or found.again > again or left <= 0:
                 return found
