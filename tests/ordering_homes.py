@@ -9,14 +9,14 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+from headrace.pipeline.blocks import pack, unpack
+from headrace.pipeline.ordering import OrderingProcessor
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from headrace.core.handling import HandlingPolicy
 from headrace.core.identity import event_key
 from headrace.core.ordering import Offered
-from headrace.pipeline.blocks import pack, unpack
 from headrace.pipeline.kernel import Kernel
-from headrace.pipeline.ordering import OrderingProcessor
 from headrace.store.database import Database
 from headrace.store.ordering import SqlOrdering
 from headrace.store.ordering_scopes import scope_named
