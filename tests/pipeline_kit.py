@@ -24,7 +24,7 @@ from headrace.wire.runs import RunReport
 from store_kit import Holder, holder, sqlite_of
 
 KEY = "a-deployment-key-for-tests-0123456789"
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 @dataclass

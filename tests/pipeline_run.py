@@ -46,7 +46,7 @@ class Running:
         until(lambda: condition(api.store.scopes.cursor(self.options.scope)), "the cursor says so", self.thread.is_alive)
 
     def until_failed(self) -> HeadraceError:
-        self.thread.join(60)
+        self.thread.join(120)
         assert self.failure is not None
         return self.failure
 
@@ -62,7 +62,7 @@ def running(project: Project, options: PipelineOptions, spark: SparkSession) -> 
         asked = run.failure
     finally:
         run.stop.set()
-        run.thread.join(60)
+        run.thread.join(120)
     assert not run.thread.is_alive()
     assert run.failure is asked
 

@@ -123,7 +123,7 @@ class _Incarnations:
         return job
 
 
-def run_pipelines(settings: Settings) -> None:
+def run_pipelines(settings: Settings, *, reset: bool = False, begin: int | None = 1) -> None:
     """Run the project's pipelines until SIGINT or SIGTERM."""
     from headrace.logs.serving import serving_in_thread
     from headrace.pipeline.driver import PipelineOptions, run_pipeline
@@ -147,6 +147,8 @@ def run_pipelines(settings: Settings) -> None:
             lookback=settings.lookback,
             tables=settings.home.absolute() / "tables",
             log_url=log_url,
+            reset=reset,
+            begin=begin,
         )
         run_pipeline(project, options, stop)
 

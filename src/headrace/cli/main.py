@@ -18,6 +18,7 @@ from headrace.cli import (
     keys,
     logs,
     look,
+    pipeline_letters,  # noqa: F401  adds a command to the group of dead letters
     processes,
     replay,
     runs,

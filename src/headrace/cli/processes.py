@@ -12,6 +12,7 @@ from headrace.cli.lifeline import hold_lifeline
 from headrace.cli.logging import set_up_logging
 from headrace.cli.options import ApiUrl, Capacity, Database, Home, Host, Lookback, Master, Port, Project, Queues
 from headrace.engine.trigger_log import trigger_target
+from headrace.errors import UsageError
 from headrace.logs.targets import run_target
 from headrace.settings import Settings, read_settings
 from headrace.standalone.signals import until_told_to_stop
@@ -103,11 +104,28 @@ def runner() -> None:
     run_runner(settings)
 
 
-def pipeline(project: Project = None, home: Home = None, api_url: ApiUrl = None, master: Master = None, lookback: Lookback = None) -> None:
+def pipeline(
+    project: Project = None,
+    home: Home = None,
+    api_url: ApiUrl = None,
+    master: Master = None,
+    lookback: Lookback = None,
+    reset_order: bool = typer.Option(False, "--reset-order", help="Put what the scope knows aside and order anew."),
+    begin: str = typer.Option("1", "--from", help="The first event of a scope that begins: its seq, or 'now'.", metavar="SEQ|now"),
+) -> None:
     """Run the pipelines of a project: the Spark driver."""
     from headrace.wiring import run_pipelines
 
     settings = read_settings(project=project, home=home, api_url=api_url, master=master, lookback=lookback).with_key()
     set_up_logging(settings, targets=[run_target])
     hold_lifeline()
-    run_pipelines(settings)
+    run_pipelines(settings, reset=reset_order, begin=_begin(begin))
+
+
+def _begin(asked: str) -> int | None:
+    """Return the seq to begin with, None for what comes from now on."""
+    if asked == "now":
+        return None
+    if not asked.isdecimal() or int(asked) < 1:
+        raise UsageError(f"--from takes the seq of an event or 'now', not {asked!r}.", hint="To begin with the first event: --from 1")
+    return int(asked)

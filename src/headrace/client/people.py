@@ -12,6 +12,7 @@ import msgspec
 from headrace.client.answers import TIMEOUT_SECONDS, bearer, checked, options, reached, understood
 from headrace.wire.dead_letters import ActOnDeadLetters, DeadLetterActionKind
 from headrace.wire.fleet import WantJob
+from headrace.wire.pipeline_letters import ActOnPipelineLetters, PipelineLetterAction
 
 
 class PeopleClient:
@@ -92,6 +93,16 @@ class PeopleClient:
     def act(self, action: DeadLetterActionKind, asked: ActOnDeadLetters, *, key: str) -> Any:
         """Redrive or discard dead letters; return how many, and which were left."""
         response = self._post(f"/api/v1/dead-letters/{action}", asked.model_dump_json(), key)
+        with understood(self._url):
+            return msgspec.json.decode(response.content)
+
+    def pipeline_letters(self, *, limit: int | None = None) -> Any:
+        """Return the dead letters of pipelines, the newest first."""
+        return self._get("/api/v1/pipeline-letters", limit=limit)
+
+    def act_on_pipeline_letters(self, action: PipelineLetterAction, asked: ActOnPipelineLetters, *, key: str) -> Any:
+        """Redrive or discard dead letters of pipelines; return how many."""
+        response = self._post(f"/api/v1/pipeline-letters/{action}", asked.model_dump_json(), key)
         with understood(self._url):
             return msgspec.json.decode(response.content)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import threading
@@ -24,6 +23,7 @@ from headrace.client.secrets import blocking_source
 from headrace.errors import ApiError, ApiUnavailable, HeadraceError, PipelineError
 from headrace.logs.structured import bind_process
 from headrace.pipeline.batch import BatchRunner, Outputs, Stopping
+from headrace.pipeline.checkpoint import open_checkpoint
 from headrace.pipeline.courier import Courier
 from headrace.pipeline.cursor import CommitListener
 from headrace.pipeline.failures import summary
@@ -88,7 +88,8 @@ def run_pipeline(project: Project, options: PipelineOptions, stop: threading.Eve
 
 def _run(spark: SparkSession, project: Project, options: PipelineOptions, client: PipelineClient, stop: threading.Event) -> None:
     spark.conf.set("spark.headrace.tables", str(options.tables))  # for pipelines that look at what earlier batches wrote
-    query_id = _query_id(options.checkpoint)
+    query_id = open_checkpoint(options.checkpoint, reset=options.reset)
+    begin = client.head().head if options.begin is None else options.begin - 1
     client.on_token = partial(_token_file, options)
     with Courier(client, options.scope) as courier, LogReader(client, stop.is_set) as reader:
         orderer = Orderer(
@@ -103,7 +104,7 @@ def _run(spark: SparkSession, project: Project, options: PipelineOptions, client
         listener = CommitListener(courier, runner.held)
         spark.streams.addListener(listener)
         try:
-            query = start_query(spark, options, client.token, runner)
+            query = start_query(spark, options, client.token, runner, begin)
             _watch(query, stop)
             _wind_down(query, runner, listener)
             _check(query, runner, stop)
@@ -111,12 +112,13 @@ def _run(spark: SparkSession, project: Project, options: PipelineOptions, client
             spark.streams.removeListener(listener)
 
 
-def start_query(spark: SparkSession, options: PipelineOptions, token: str, runner: BatchRunner) -> StreamingQuery:
-    """Start the one query of a project: bounds of the log -> `runner`."""
+def start_query(spark: SparkSession, options: PipelineOptions, token: str, runner: BatchRunner, begin: int = 0) -> StreamingQuery:
+    """Start the one query of a project: bounds of the log -> `runner`. A new checkpoint begins after the event `begin`."""
     spark.dataSource.register(LogSource)
     log = spark.readStream.format(FORMAT).options(
         api_url=options.api_url,
         token_file=str(_token_file(options, token)),
+        begin=str(begin),
         scope=options.scope,
         max_rows=str(options.max_rows),
         tick=str(min(int(options.lookback * _MICROS) // 4, MAX_STEP)),
@@ -180,18 +182,6 @@ def _complete(client: PipelineClient, end: CompleteJob) -> None:
         client.complete(end)
     except ApiError as error:
         structlog.get_logger(__name__).warning("the end of the job was not reported", error=str(error))
-
-
-def _query_id(checkpoint: Path) -> str:
-    """Return the id of the query, which lives as long as its checkpoint; made here so that it is known before the first batch."""
-    path = checkpoint / "metadata"
-    if not path.exists():
-        checkpoint.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(".metadata.new")
-        draft.write_text(json.dumps({"id": str(uuid4())}))
-        draft.replace(path)
-    query_id: str = json.loads(path.read_text())["id"]
-    return query_id
 
 
 def _token_file(options: PipelineOptions, token: str) -> Path:

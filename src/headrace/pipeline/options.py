@@ -8,7 +8,10 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class PipelineOptions:
-    """Where the api is, what to read and where to write. `lookback` is in seconds."""
+    """Where the api is, what to read and where to write. `lookback` is in seconds.
+
+    `reset` puts the scope's checkpoint aside; a new one begins with the event `begin`, or with what comes from now on (None).
+    """
 
     api_url: str
     key: str = field(repr=False)
@@ -19,6 +22,8 @@ class PipelineOptions:
     lookback: float = 900.0
     max_rows: int = 20_000
     log_url: str | None = None
+    reset: bool = False
+    begin: int | None = 1
 
     @property
     def checkpoint(self) -> Path:

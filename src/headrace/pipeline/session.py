@@ -31,7 +31,7 @@ _JVM: Final = (
     "-XX:MaxDirectMemorySize=256m",
     "-Xshare:auto",
     # Where Spark strips comments from the code that it made, its regular expression goes deeper than the default of 1 MiB at times.
-    "-Xss4m",
+    "-Xss16m",
     "-Duser.timezone=UTC",
 )
 
