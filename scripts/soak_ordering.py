@@ -16,10 +16,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from headrace.ordering.memory import MemoryHome
 from headrace.ports.ordering import OrderingHome
-from ordering_homes import KernelHome, SparkHome, SqlScopes
-from ordering_kit import LOOKBACK, POLICY, Crew, Handling, Home, history, run
+from ordering_homes import KernelHome, SqlScopes
+from ordering_kit import LOOKBACK, POLICY, Crew, Handling, history, run
 
-SHARES: Final = {"memory": 40, "kernel": 30, "sqlite": 15, "spark": 10, "postgresql": 5}
+SHARES: Final = {"memory": 40, "kernel": 40, "sqlite": 15, "postgresql": 5}
 """How many of a hundred histories each home gets."""
 
 
@@ -57,9 +57,8 @@ def _one(kind: str, scopes: SqlScopes, seed: int) -> None:
     """Run the history of one seed: twice where a home hands out claims, first with one worker and then with several who are careless."""
     chance = Random(seed)
     most = chance.choice([6, 14, 14, 60])
-    if kind in {"spark", "kernel"}:
-        home: Home = SparkHome(LOOKBACK) if kind == "spark" else KernelHome(LOOKBACK)
-        run(home, history(chance, most=most))
+    if kind == "kernel":
+        run(KernelHome(LOOKBACK), history(chance, most=most))
         return
     policy = replace(POLICY, dead="hold" if seed % 2 else "release")
     make: Callable[[], OrderingHome] = lambda: (  # noqa: E731

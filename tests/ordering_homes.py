@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
-import pyarrow as pa
-from headrace.pipeline.blocks import pack, unpack
-from headrace.pipeline.ordering import OrderingProcessor
-from pyspark.sql.streaming.tws_tester import TwsTester
 
 from headrace.core.handling import HandlingPolicy
 from headrace.core.identity import event_key
@@ -22,12 +14,9 @@ from headrace.store.ordering import SqlOrdering
 from headrace.store.ordering_scopes import scope_named
 from headrace.store.ordering_tables import ORDERING_TABLES
 from headrace.store.tables import metadata
-from headrace.wire.log import LOG_SCHEMA
 from kernel_kit import batch
-from ordering_kit import SOURCE, START, Event, Handled
+from ordering_kit import SOURCE, Event, Handled
 from store_kit import database_url
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class SqlScopes:
@@ -52,7 +41,7 @@ class SqlScopes:
 
 
 class Stamped:
-    """What the log does before a home of Spark's sees an event: it drops known ids, and says which leaders came before."""
+    """What the log does before the kernel sees an event: it drops known ids, and says which leaders came before."""
 
     def __init__(self) -> None:
         self.seqs: dict[str, int] = {}
@@ -72,49 +61,19 @@ class Stamped:
 
 
 class KernelHome:
-    """The vectorised kernel."""
+    """The vectorised kernel, its state written down and read again after each step, as the pipeline's driver does for each batch."""
 
     def __init__(self, lookback: int) -> None:
         self._log = Stamped()
+        self._lookback = lookback
         self._kernel = Kernel(lookback)
 
     def step(self, events: list[Event], now: int) -> list[Handled]:
         first = self._kernel.position + 1
         step = self._kernel.step(batch([offered for _, offered in self._log.take(events)]), now)
+        self._kernel = Kernel.restore(self._kernel.snapshot(), self._lookback)
         told = zip(step.seqs.tolist(), step.mark_column().to_pylist(), strict=True)
         return [Handled(self._log.ids[seq], mark, position) for position, (seq, mark) in enumerate(told, first)]
 
     def waiting(self) -> set[str]:
         return set(self._kernel.waiting.id.to_pylist())
-
-
-class SparkHome:
-    """The stage that keeps what waits in Spark's state, without a JVM."""
-
-    def __init__(self, lookback: int) -> None:
-        self._log = Stamped()
-        self._tester = TwsTester(OrderingProcessor(lookback))
-        self._handled: set[str] = set()
-
-    def step(self, events: list[Event], now: int) -> list[Handled]:
-        rows = [self._row(event, offered) for event, offered in self._log.take(events)]
-        block = pack(pa.Table.from_pylist(rows, schema=LOG_SCHEMA)) if rows else None
-        frame = pd.DataFrame({"shard": [0, 0], "first": [len(self._log.seqs), len(self._log.seqs) + 1], "clock": [now - START] * 2})
-        frame["block"] = [block, None]
-        answer: Any = self._tester.testInPandas(0, frame)
-        (row,) = answer.to_dict("records")
-        if row["block"] is None:
-            return []
-        out = [Handled(one["id"], one["mark"], one["position"]) for one in unpack(row["block"]).to_pylist()]
-        self._handled |= {one.id for one in out}
-        return out
-
-    def waiting(self) -> set[str]:
-        return set(self._log.seqs) - self._handled
-
-    def _row(self, event: Event, offered: Offered) -> dict[str, object]:
-        seq, key, leader, stamp, occurred, id = offered
-        moment = EPOCH + timedelta(microseconds=occurred)
-        keys = {"seq": seq, "key": key, "leader_key": leader, "leader_seq": stamp, "id": id, "follows": event.follows}
-        nothing = dict.fromkeys(("subject", "trace"))
-        return keys | nothing | {"source": SOURCE, "type": "leg", "occurred": moment, "received": moment, "payload": "{}", "triggers": []}

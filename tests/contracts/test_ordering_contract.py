@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from headrace.core.handling import HandlingPolicy, waits_for
 from headrace.ordering.memory import MemoryHome
 from headrace.ports.ordering import OrderingHome
-from ordering_homes import KernelHome, SparkHome, SqlScopes
+from ordering_homes import KernelHome, SqlScopes
 from ordering_kit import LOOKBACK, POLICY, START, Crew, Event, Handling, Home, caused, history, run
 from postgres_kit import database_of
 from store_kit import database_url
 
 HANDLING = ["memory", "sqlite", "postgresql"]
-EVERY = [*HANDLING, "spark", "kernel"]
+EVERY = [*HANDLING, "kernel"]
 
 given_chance = given(st.randoms(use_true_random=False))
 some = settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -41,8 +41,6 @@ def handling(kind: str, scopes: SqlScopes, policy: HandlingPolicy = POLICY, look
 
 def home(kind: str, scopes: SqlScopes, *, wide: bool = False) -> Home:
     lookback = 1000 * LOOKBACK if wide else LOOKBACK
-    if kind == "spark":
-        return SparkHome(lookback)
     return KernelHome(lookback) if kind == "kernel" else Handling(handling(kind, scopes, lookback=lookback), most=5_000 if wide else 50)
 
 
@@ -65,8 +63,6 @@ def test_any_number_of_workers_who_fail_crash_and_dawdle(kind: str, dead: str, s
 @pytest.mark.parametrize("kind", EVERY)
 def test_a_reversed_chain_of_100_000(kind: str, scopes: SqlScopes) -> None:
     """The last comes first, and the first last of all."""
-    if kind == "spark":
-        pytest.skip("its core is the memory home's; batches of that size are a matter of Spark's own tests")
     size = 10_000 if kind == "postgresql" else 100_000  # PostgreSQL takes minutes for the rest, and learns nothing by it
     chain = [Event(f"{n}", f"{n - 1}" if n else None, 0) for n in range(size)]
     whole = home(kind, scopes, wide=True)
