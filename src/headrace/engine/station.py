@@ -87,13 +87,17 @@ class Station:
         now = [Lease(trigger_id=one, epoch=epoch) for one, epoch in held.epochs.items()]
         start, stop = leases.changes(now)
         gone = [one for one in stop if one not in held.epochs]
+        # First of all: what names a trigger that only changed is stored under its new epoch, and what names one that goes under its
+        # last, which counts until it is said to have stopped. Nothing would come to rest while they are fenced.
+        leases.replace(now)
+        if start or stop:
+            uploader.again()
         if gone:
             self._log.info("stopping triggers that are given back", triggers=len(gone))
             await self._within(_HANDOVER, runner, gone)
         stopped = leases.epochs([*gone, *(one for one in held.cleanup if one not in gone)])
         if stop:
             await runner.stop(stop, again=start, dropped=held.dropped)
-        leases.replace(now)
         workloads = []
         for page in held.workloads:
             workloads += Workloads.model_validate_json(page).workloads
@@ -101,8 +105,6 @@ class Station:
         if workloads:
             await runner.start(workloads)
             self._log.info("triggers started", triggers=len(workloads))
-        if start or stop:
-            uploader.again()
         if stopped:
             await self._link.send(Stopped(stopped))
         runner.drain(held.backlogs)
