@@ -250,7 +250,11 @@ def test_a_registration_is_idempotent_and_takes_the_key(scene: Scene) -> None:
     assert scene.everything() == after
 
 
+READS = {"POST /execution/events/pick"}
+"""They ask for more than a URL holds, and change nothing."""
+
+
 def test_no_call_is_forgotten() -> None:
     described = machine(API_VERSION)["paths"].items()
     mutating = {f"{method.upper()} {path}" for path, methods in described for method in methods if method != "get"}
-    assert mutating == {call.route for call in CALLS} | {REGISTER}
+    assert mutating - READS == {call.route for call in CALLS} | {REGISTER}

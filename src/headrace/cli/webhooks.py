@@ -39,7 +39,12 @@ group = typer.Typer(no_args_is_help=True, help="Tell others of events over HTTP:
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    app.add_typer(group, name="webhooks", rich_help_panel="Look")
+    app.add_typer(
+        group,
+        name="webhooks",
+        rich_help_panel="Look",
+        epilog="Example: [bold]headrace webhooks add billing https://billing.example/events[/bold]",
+    )
 
 
 @group.command("list", epilog="Example: [bold]headrace webhooks list --json | jq .webhooks[].lag[/bold]")

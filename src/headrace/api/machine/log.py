@@ -93,7 +93,8 @@ def _commits(store: Store, loop: asyncio.AbstractEventLoop) -> Iterator[asyncio.
 def pick(asked: PickEvents, store: StoreOf, caller: AnyJob) -> Response:
     """Return some events by their seqs, in order of `seq`, as an Arrow IPC stream; those that the log has."""
     store.jobs.check(caller.job_id)
-    count = sum(last - first + 1 for first, last in asked.seqs)
+    # A range that ends before it begins has nothing, and takes nothing from what the others have.
+    count = sum(max(0, last - first + 1) for first, last in asked.seqs)
     if count > MOST_PICKED:
         raise Refusal(422, "invalid", f"{count:,} events were asked for at once.", hint=f"Ask for at most {MOST_PICKED:,}.")
     seqs = {seq for first, last in asked.seqs for seq in range(first, last + 1)}
