@@ -114,7 +114,7 @@ def _head(connection: Connection) -> int:
 def _events(connection: Connection, after: int, to: int, limit: int) -> pa.Table:
     """Return the events without their firings, as the driver gives them: a row object for each would cost more than all the rest."""
     query = select(*_COLUMNS).where(events.c.seq > after, events.c.seq <= to).order_by(events.c.seq).limit(limit)
-    return _table(driver_rows(connection, query, STEP))
+    return _table(driver_rows(connection, query, STEP), MOST_PAYLOAD)
 
 
 def _picked(connection: Connection, seqs: Sequence[int]) -> pa.Table:
@@ -124,7 +124,7 @@ def _picked(connection: Connection, seqs: Sequence[int]) -> pa.Table:
     return found.append_column(LOG_SCHEMA.field("triggers"), names)
 
 
-def _table(pieces: Iterable[Sequence[tuple[Any, ...]]], most: int | None = MOST_PAYLOAD) -> pa.Table:
+def _table(pieces: Iterable[Sequence[tuple[Any, ...]]], most: int | None) -> pa.Table:
     batches: list[pa.RecordBatch] = []
     size = 0
     for rows in pieces:
