@@ -158,10 +158,7 @@ class Ledger(Books):
             reader.unconfirmed[binding] = None
             entry.derived = True
         else:
-            binding.owed += 1
-            if binding.more is None:
-                binding.more = []
-            binding.more.append(seq)
+            binding.add(seq)
         self._bindings[seq] = binding
         return seq
 

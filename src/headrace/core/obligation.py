@@ -106,6 +106,13 @@ class Binding:
         self.closed = False
         self.rejected = False
 
+    def add(self, seq: int) -> None:
+        """Take in one thing more that was derived from the entry."""
+        self.owed += 1
+        if self.more is None:
+            self.more = []
+        self.more.append(seq)
+
 
 class Reader:
     """One subscriber: what waits for it, what it is at, and what it derived that is not yet confirmed. `idle`: it found nothing to read.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -48,7 +49,7 @@ class LogReader:
         pages = self._fetched(after, to)
         reached = pages[-1].column("seq")[-1].as_py() if pages else after
         while reached < to:
-            page = self._insist(lambda after=reached: self._client.page(after=after, to=to, limit=PAGE_ROWS).table)  # type: ignore[misc]
+            page = self._insist(partial(self._client.page, after=reached, to=to, limit=PAGE_ROWS)).table
             if not page.num_rows:
                 break
             pages.append(page)
@@ -68,7 +69,7 @@ class LogReader:
         if not len(seqs):
             return LOG_SCHEMA.empty_table()
         ranges = ranges_of(np.asarray(seqs, dtype=np.int64))
-        parts = [self._insist(lambda part=part: self._client.pick(part)) for part in _portions(ranges)]  # type: ignore[misc]
+        parts = [self._insist(partial(self._client.pick, part)) for part in _portions(ranges)]
         found = pa.concat_tables([LOG_SCHEMA.empty_table(), *parts])
         if found.num_rows != len(seqs):
             raise PipelineError(
