@@ -79,7 +79,6 @@ def test_a_trigger_that_blocks_every_time_is_parked_with_its_stack_and_the_other
         triggerer = deployment.triggerer(deployment.project(project_text(feed.queue, [*TRIGGERS, always])))
         oracle = Oracle(deployment, feed)
         numbers = feed.send(300)
-        until(lambda: "blocks its triggerer for" in deployment.cli("status").stdout, "people are told who blocks")
         until(lambda: deployment.rows("SELECT state FROM triggers WHERE name = 'blocks'") == [("parked",)], "it is parked")
         others = {"a": numbers, "even": range(0, 300, 2)}
         until(lambda: all(oracle.counts()[name] >= len(wanted) for name, wanted in others.items()), "the others have fired on all")
@@ -134,6 +133,8 @@ def test_a_runner_does_not_outlive_its_supervisor(tmp_path: Path, block: float |
         feed.send(100)
         until((tmp_path / "blocked").exists, "the trigger is where it may block")
         runner = runner_of(triggerer)
+        if block:  # for as long as it blocks: nobody ends this runner before it has been silent for stuck_timeout
+            until(lambda: "blocks its triggerer for" in deployment.cli("status").stdout, "people are told who blocks")
         triggerer.kill()
         until(lambda: is_gone(runner), "the runner is gone", 5)
         deployment.triggerer(tmp_path / "project.py", replaces=triggerer)
