@@ -71,7 +71,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 EXTRAS := --extra server --extra postgres --extra spark --extra demo
 
 lock: setup-dev ## pin again what pyproject.toml asks for
-	@$(COMPILE) pyproject.toml requirements/build.in $(EXTRAS) --group dev -o requirements/dev.lock
+	@$(COMPILE) pyproject.toml requirements/build.in $(EXTRAS) --extra delta --group dev -o requirements/dev.lock
 	@$(COMPILE) pyproject.toml requirements/build.in $(EXTRAS) -c requirements/dev.lock -o requirements/run.lock
 	@$(COMPILE) requirements/build.in -c requirements/dev.lock -o requirements/build.lock
 	@$(COMPILE) requirements/java.in -o requirements/java.lock

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import msgspec
 
@@ -25,6 +25,7 @@ from headrace.wire.triggers import DeclaredPipeline, DeclaredTrigger, DeclarePro
 
 _NAME = re.compile(r"[\w.\-]{1,200}")
 _TABLE = re.compile(r"[A-Za-z_]\w{0,199}", re.ASCII)
+TableFormat = Literal["parquet", "delta"]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -32,7 +33,8 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 class Pipeline:
     """One pipeline: the user's function, the triggers whose events it takes (glob patterns), and where its rows go.
 
-    `payload` is the DDL schema of the payload (None: inferred elsewhere); `table` None: the function writes for itself.
+    `payload` is the DDL schema of the payload (None: inferred elsewhere); `table` None: the function writes for itself; `format` is that
+    of the table.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Pipeline:
     payload: str | None
     batch: BatchPolicy
     attempts: int
+    format: TableFormat = "parquet"
 
     def takes(self, trigger_name: str) -> bool:
         """Whether the pipeline takes the events of the trigger of this name."""
@@ -126,11 +129,13 @@ class Project:
         payload: str | None = None,
         batch: BatchPolicy = "micro",
         attempts: int = 3,
+        format: TableFormat = "parquet",
     ) -> Callable[[_Function], _Function]:
         """Declare the decorated function a pipeline: fed with the events of the triggers that match `on`. The function stays as it is.
 
         `batch` says what makes up one run: "micro" what has come since the last one, "each" every event alone, `Debounce` what comes close
-        together, `Window` so many. A run that fails so often as `attempts` becomes a dead letter.
+        together, `Window` so many. A run that fails so often as `attempts` becomes a dead letter. `format` says what the table is: a folder
+        of Parquet files, or a Delta table (needs `headrace[delta]`).
         """
 
         def declare(function: _Function) -> _Function:
@@ -138,11 +143,26 @@ class Project:
             if named in self._pipelines:
                 raise ProjectError(f"Two pipelines have the name {named!r}.")
             self._pipelines[named] = Pipeline(
-                named, _patterns(on, named), function, _table(table, named), payload, _batch(batch, named), _attempts(attempts, named)
+                named,
+                _patterns(on, named),
+                function,
+                _table(table, named),
+                payload,
+                _batch(batch, named),
+                _attempts(attempts, named),
+                self._format(format, table, named),
             )
             return function
 
         return declare
+
+    def _format(self, format: TableFormat, table: str | None, name: str) -> TableFormat:
+        if format not in get_args(TableFormat):
+            raise ProjectError(f"The pipeline {name!r} has the format {format!r}.", hint="There are 'parquet' and 'delta'.")
+        for other in self._pipelines.values():
+            if table is not None and other.table == table and other.format != format:
+                raise ProjectError(f"The pipelines {other.name!r} and {name!r} write the table {table!r} in two formats.")
+        return format
 
     def task(
         self,

@@ -13,7 +13,7 @@ from flights_kit import FEW, few_plan, january, right_outcome
 from headrace.demo.check import CheckResult, check_tables
 from headrace.demo.project_file import install_project
 from headrace.demo.tables import read_board, read_departures
-from headrace.pipeline.sink import Place, TableSink
+from headrace.pipeline.sink import ParquetSink, Place
 from headrace.project import Project, load_project
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -36,7 +36,7 @@ def batch(spark: SparkSession, project: Project, first: int, count: int, *, back
 
 def run(spark: SparkSession, home: Path, *, backwards: bool = False) -> CheckResult:
     project = load_project(install_project(home))
-    sink = TableSink(home / "tables", "query")
+    sink = ParquetSink(home / "tables", "query")
     for number, first in enumerate(range(0, FEW, 1_100)):
         events = batch(spark, project, first, 1_100, backwards=backwards).persist()
         for name, pipeline in project.pipelines.items():
@@ -62,7 +62,7 @@ def test_without_the_order_the_knock_on_delay_is_wrong(spark: SparkSession, tmp_
 def test_a_batch_that_runs_again_gives_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
     project = load_project(install_project(tmp_path))
     pipeline = project.pipelines["knock_on_delay"]
-    sink = TableSink(tmp_path / "tables", "query")
+    sink = ParquetSink(tmp_path / "tables", "query")
     events = batch(spark, project, 0, 500)
     sink.store(Place("knock_on_delay", "knock_on_delay", 0), 1, pipeline.function(events), 500)
     again = pipeline.function(events).collect()

@@ -134,6 +134,9 @@ def test_names_are_given_once() -> None:
     made.pipeline(on="legs.united")(len)
     with pytest.raises(ProjectError, match="Two pipelines"):
         made.pipeline(on="legs.united", name="len")(print)
+    made.pipeline(on="legs.united", table="legs")(print)
+    with pytest.raises(ProjectError, match="two formats"):
+        made.pipeline(on="legs.united", table="legs", format="delta")(max)
 
 
 @pytest.mark.parametrize(
@@ -147,6 +150,7 @@ def test_names_are_given_once() -> None:
         {"on": "legs.*", "table": 3},
         {"on": "legs.*", "batch": "often"},
         {"on": "legs.*", "attempts": 0},
+        {"on": "legs.*", "format": "csv"},
     ],
 )
 def test_a_pipeline_that_cannot_be_says_so(wrong: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -24,6 +24,7 @@ from headrace.pipeline.ranges import Ranges
 from headrace.pipeline.schemas import BOUNDS
 from headrace.pipeline.sink import Place, TableSink
 from headrace.pipeline.slices import Frames, Slice
+from headrace.project import TableFormat
 from headrace.tasks.starting import Starter, starting
 from headrace.wire.runs import RunReport
 
@@ -41,7 +42,7 @@ class Stopping(PipelineError):
 class Outputs:
     """Where a batch's results go, and who starts the task runs that it asks for."""
 
-    sink: TableSink
+    sinks: Mapping[TableFormat, TableSink]
     payloads: PayloadSchemas
     courier: Courier
     starter: Starter
@@ -93,7 +94,7 @@ class BatchRunner:
     def _run(self, part: Slice, frames: Frames, batch: int) -> None:
         """Run one pipeline on its slice, unless its table already has that; what fails for good becomes a dead letter."""
         pipeline = part.pipeline
-        stored = self._out.sink.stored(Place(pipeline.table, pipeline.name, batch, part.part)) if pipeline.table else None
+        stored = self._out.sinks[pipeline.format].stored(Place(pipeline.table, pipeline.name, batch, part.part)) if pipeline.table else None
         if stored is not None:
             now = datetime.now(UTC)
             self._report(part, batch, stored.attempt, now)(
@@ -151,7 +152,8 @@ class BatchRunner:
             raise PipelineError(
                 f"it fills the table {pipeline.table!r} but returns {type(result).__name__}.", hint="Return a DataFrame from it."
             )
-        return self._out.sink.store(Place(pipeline.table, pipeline.name, batch, part.part), attempt, result, part.table.num_rows)
+        place = Place(pipeline.table, pipeline.name, batch, part.part)
+        return self._out.sinks[pipeline.format].store(place, attempt, result, part.table.num_rows)
 
     def _report(self, part: Slice, batch: int, attempt: int, started: datetime) -> Callable[..., None]:
         """Return what reports one run; the same run always has the same id."""

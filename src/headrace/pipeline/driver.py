@@ -37,7 +37,7 @@ from headrace.pipeline.payload import PayloadSchemas
 from headrace.pipeline.scope_lock import scope_lock
 from headrace.pipeline.session import open_session
 from headrace.pipeline.shipping import ship
-from headrace.pipeline.sink import TableSink
+from headrace.pipeline.sink import open_sinks
 from headrace.pipeline.starter import Starter
 from headrace.project import Project
 from headrace.triggers.secrets import SECRETS
@@ -99,7 +99,8 @@ def _run(spark: SparkSession, project: Project, options: PipelineOptions, client
             int(options.lookback * _MICROS),
             options.scope,
         )
-        outputs = Outputs(TableSink(options.tables, query_id), PayloadSchemas(options.state / "payloads"), courier, Starter(client, stop))
+        sinks = open_sinks({pipeline.format for pipeline in project.pipelines.values()}, options.tables, query_id)
+        outputs = Outputs(sinks, PayloadSchemas(options.state / "payloads"), courier, Starter(client, stop))
         runner = BatchRunner(orderer, options.scope, query_id, outputs, stop)
         listener = CommitListener(courier, runner.held)
         spark.streams.addListener(listener)

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import PySparkTypeError
 from pyspark.sql import DataFrame
 
+from headrace.errors import PipelineError
 from headrace.pipeline.ordering_file import sync_folder
+from headrace.project import TableFormat
 
 SMALL: Final = 20_000
 """Up to so many events, the rows come to the driver and are written here: Spark's own way of writing takes a tenth of a second longer."""
@@ -42,7 +45,34 @@ class Place:
     part: str = ""
 
 
-class TableSink:
+class TableSink(Protocol):
+    """Where the rows of each run go, once."""
+
+    def stored(self, place: Place) -> Stored | None:
+        """Return the run's rows if the table has them."""
+
+    def store(self, place: Place, attempt: int, rows: DataFrame, events: int) -> int:
+        """Write the rows that came of so many events durably, then show them to readers all at once; return how many they are."""
+
+
+def open_sinks(formats: Iterable[TableFormat], tables: Path, query_id: str) -> Mapping[TableFormat, TableSink]:
+    """Return a sink for each format. Raises `PipelineError` where what it needs is not installed."""
+    sinks: dict[TableFormat, TableSink] = {}
+    for each in formats:
+        if each == "parquet":
+            sinks[each] = ParquetSink(tables, query_id)
+            continue
+        try:
+            from headrace.pipeline.delta_sink import DeltaSink
+        except ModuleNotFoundError as error:
+            raise PipelineError(
+                "A pipeline writes a Delta table, and deltalake is missing.", hint="pip install 'headrace[delta]'"
+            ) from error
+        sinks[each] = DeltaSink(tables, query_id)
+    return sinks
+
+
+class ParquetSink:
     """Writes the rows of each run of a query once. `tables` is the folder that has a folder for each table."""
 
     def __init__(self, tables: Path, query_id: str) -> None:
@@ -57,14 +87,16 @@ class TableSink:
 
     def store(self, place: Place, attempt: int, rows: DataFrame, events: int) -> int:
         """Write the rows that came of so many events durably and then show them to readers; return how many they are."""
+        folder = self._tables / place.table
+        if (folder / "_delta_log").exists():
+            raise PipelineError(f"{folder} holds a Delta table.", hint="Say format='delta' at the pipeline, or move it away.")
         name = f"{self._stem(place)}-{attempt}.parquet"
         staging = self._tables / ".staging" / place.table / name
         shutil.rmtree(staging, ignore_errors=True)
         part = _written(rows, staging, small=events <= SMALL)
         count: int = pq.read_metadata(part).num_rows
-        folder = self._tables / place.table
         folder.mkdir(parents=True, exist_ok=True)
-        _sync(part)
+        sync(part)
         part.rename(folder / name)
         sync_folder(folder)
         shutil.rmtree(staging)
@@ -77,7 +109,7 @@ class TableSink:
 
 def _written(rows: DataFrame, staging: Path, *, small: bool) -> Path:
     """Write the rows as one file under `staging`."""
-    table = _collected(rows) if small else None
+    table = collected(rows) if small else None
     if table is None:
         rows.coalesce(1).write.mode("overwrite").parquet(staging.absolute().as_uri())
         (part,) = staging.glob("part-*.parquet")
@@ -88,7 +120,7 @@ def _written(rows: DataFrame, staging: Path, *, small: bool) -> Path:
     return path
 
 
-def _collected(rows: DataFrame) -> pa.Table | None:
+def collected(rows: DataFrame) -> pa.Table | None:
     """Return the rows as Arrow; None where they have a type that only Spark can write, or refuse."""
     try:
         table = rows.toArrow()
@@ -97,7 +129,7 @@ def _collected(rows: DataFrame) -> pa.Table | None:
     return None if any(pa.types.is_null(kind) for kind in table.schema.types) else table
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Bring a file's contents to the disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())

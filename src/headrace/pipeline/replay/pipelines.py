@@ -22,7 +22,7 @@ from headrace.pipeline.replay.asked import Names
 from headrace.pipeline.replay.raw_events import LANE, RawEvents, Replayed, replayed
 from headrace.pipeline.replay.schemas import MARK
 from headrace.pipeline.schemas import EVENTS
-from headrace.pipeline.sink import Place, TableSink
+from headrace.pipeline.sink import Place, TableSink, open_sinks
 from headrace.project import Pipeline
 from headrace.streams.watches import WatchSet
 from headrace.triggers.watch import WatchTrigger
@@ -47,7 +47,7 @@ class PipelineReplay:
     def __init__(self, spark: SparkSession, watches: Mapping[str, WatchTrigger], tables: Path, work: Path) -> None:
         self._spark = spark
         self._watches = {name: trigger.serialize()[1] for name, trigger in watches.items()}
-        self._sink = TableSink(tables, uuid4().hex)
+        self._tables = tables
         self._payloads = PayloadSchemas(work / "payloads")
         spark.conf.set("spark.headrace.tables", str(tables))
 
@@ -55,13 +55,14 @@ class PipelineReplay:
         """Call every pipeline with its events of each file, in order. Raises `PipelineError`."""
         ran = {pipeline.name: Ran(pipeline.name, 0, 0, 0) for pipeline in pipelines}
         by_name = {pipeline.name: pipeline for pipeline in pipelines}
+        sinks = open_sinks({pipeline.format for pipeline in by_name.values()}, self._tables, uuid4().hex)
         parts = events.parts()
         for batch, part in enumerate(parts):
             told("pipelines", batch, len(parts))
             frame = self._events(part, events.names).persist()
             try:
                 for name, pipeline in by_name.items():
-                    ran[name] = self._call(pipeline, frame, batch, ran[name])
+                    ran[name] = self._call(pipeline, frame, batch, ran[name], sinks[pipeline.format])
             finally:
                 frame.unpersist()
         told("pipelines", len(parts), len(parts))
@@ -71,7 +72,7 @@ class PipelineReplay:
         rows = self._spark.read.parquet(part.absolute().as_uri()).coalesce(1)
         return rows.mapInArrow(partial(_events, self._watches, names), EVENTS)
 
-    def _call(self, pipeline: Pipeline, events: DataFrame, batch: int, before: Ran) -> Ran:
+    def _call(self, pipeline: Pipeline, events: DataFrame, batch: int, before: Ran, sink: TableSink) -> Ran:
         taken = [sf.lit(name) for name in self._watches if pipeline.takes(name)]
         mine = events.where(sf.arrays_overlap("triggers", sf.array(*taken))) if taken else events.limit(0)
         count = mine.count()
@@ -82,7 +83,7 @@ class PipelineReplay:
             result = pipeline.function(parse(mine, schema))
             if pipeline.table is not None and not isinstance(result, DataFrame):
                 raise PipelineError(f"it fills the table {pipeline.table!r} but returns {type(result).__name__}.")
-            rows = self._sink.store(Place(pipeline.table, pipeline.name, batch), 1, result, count) if pipeline.table is not None else 0
+            rows = sink.store(Place(pipeline.table, pipeline.name, batch), 1, result, count) if pipeline.table is not None else 0
         except Exception as error:
             raise pipeline_error(pipeline.name, pipeline.function, error) from error
         return Ran(pipeline.name, before.batches + 1, before.events + count, before.rows + rows)
