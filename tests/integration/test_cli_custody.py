@@ -14,6 +14,7 @@ from headrace.cli.main import app
 from headrace.errors import ApiRefused, UsageError
 from headrace.wire.custody import Audit
 from headrace.wire.dead_letters import DeadLetterActions, DeadLettersActed
+from headrace.wire.runs import RunReport
 from headrace.wire.status import DeadLetterDetail, DeadLetterPage
 from machine_kit import KEY, Api, serving
 from store_kit import Holder, holder, letter
@@ -170,3 +171,26 @@ def test_without_the_deployment_key_nothing_is_changed(owner: Holder, monkeypatc
 @pytest.mark.parametrize("command", ["audit", "dead-letters", *(f"dead-letters {name}" for name in LETTERS)])
 def test_help_has_an_example(command: str) -> None:
     assert "Example: headrace " in told(headrace(*command.split(), "--help"))
+
+
+def test_dead_letters_of_pipelines_are_listed_redriven_and_discarded(api: Api, owner: Holder) -> None:
+    assert "every run succeeded in the end" in told(headrace("dead-letters", "pipelines"))
+    run = {
+        "pipeline": "sums",
+        "scope": "s",
+        "batch": 3,
+        "started": "2026-01-01T00:00:00Z",
+        "events": 2,
+        "seqs": [(1, 2)],
+        "error": "no\nat all",
+    }
+    reports = [RunReport.model_validate({**run, "run_id": each, "state": "failed", "letter": each}) for each in ("a", "b", "c")]
+    api.store.runs.report(owner.job_id, reports)
+    listed = told(headrace("dead-letters", "pipelines", "list"))
+    assert [line.split()[:5] for line in listed.splitlines() if "sums" in line] == [["open", "sums", "3", "2", "no"]] * 3
+    assert told(headrace("dead-letters", "pipelines", "discard", "b", "unknown")) == "1 discarded.\n"
+    assert told(headrace("dead-letters", "pipelines", "redrive", "--pipeline", "sums")) == "2 redriven.\n"
+    assert told(headrace("dead-letters", "pipelines", "redrive", "a")) == "0 redriven.\n"
+    for words in ([], ["a", "--pipeline", "sums"]):
+        with pytest.raises(UsageError, match="by their ids, or by --pipeline"):
+            CliRunner().invoke(app, ["dead-letters", "pipelines", "discard", *words], catch_exceptions=False)

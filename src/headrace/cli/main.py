@@ -18,7 +18,7 @@ from headrace.cli import (
     keys,
     logs,
     look,
-    pipeline_letters,  # noqa: F401  adds a command to the group of dead letters
+    pipeline_letters,
     processes,
     replay,
     runs,
@@ -55,6 +55,7 @@ send.add_to(app)
 replay.add_to(app)
 audit.add_to(app)
 dead_letters.add_to(app)
+pipeline_letters.add_to(dead_letters.group)
 connections.add_to(app)
 variables.add_to(app)
 webhooks.add_to(app)

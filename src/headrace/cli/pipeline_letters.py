@@ -1,4 +1,4 @@
-"""`headrace dead-letters pipelines`: the runs of pipelines that failed for good, and what to do about them."""
+"""`headrace dead-letters pipelines list|redrive|discard`: the runs of pipelines that failed for good, and what to do about them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import typer
 
 from headrace.cli.console import out
 from headrace.cli.credentials import for_changing, for_looking
-from headrace.cli.dead_letters import group
-from headrace.cli.options import ApiUrl, AsJson, Home, Limit
+from headrace.cli.options import ApiUrl, AsJson, Home, Limit, is_alone
 from headrace.cli.tables import ago, show, show_json
 from headrace.client.people import PeopleClient
 from headrace.errors import UsageError
@@ -18,40 +17,34 @@ from headrace.wire.pipeline_letters import ActOnPipelineLetters, PipelineLetterA
 
 LISTED = 100
 
+group = typer.Typer(
+    help="List, redrive or discard the runs of pipelines that failed for good. Without a command: list.",
+    epilog="Example: [bold]headrace dead-letters pipelines redrive --pipeline knock_on_delay[/bold]",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="rich",
+)
+Ids = Annotated[list[str] | None, typer.Argument(help="The ids, as `headrace dead-letters pipelines` shows them.", metavar="ID")]
+ByPipeline = Annotated[str | None, typer.Option("--pipeline", help="All open ones of this pipeline.", show_default=False)]
 
-@group.command("pipelines", epilog="Example: [bold]headrace dead-letters pipelines --redrive --pipeline knock_on_delay[/bold]")
-def of_pipelines(
-    ids: Annotated[list[str] | None, typer.Argument(help="The ids, with --redrive or --discard.", metavar="ID")] = None,
-    redrive: Annotated[bool, typer.Option("--redrive", help="Let the pipeline take the events once more.")] = False,
-    discard: Annotated[bool, typer.Option("--discard", help="Give them up for good.")] = False,
-    pipeline: Annotated[str | None, typer.Option("--pipeline", help="All open ones of this pipeline.", show_default=False)] = None,
-    api_url: ApiUrl = None,
-    home: Home = None,
-    limit: Limit = LISTED,
-    json: AsJson = False,
-) -> None:
-    """List the runs of pipelines that failed for good, or redrive or discard some: by their ids, or those of a pipeline."""
-    settings = read_settings(api_url=api_url, home=home)
+
+def add_to(dead_letters: typer.Typer) -> None:
+    """Add the group to that of dead letters."""
+    dead_letters.add_typer(group, name="pipelines")
+
+
+@group.callback(invoke_without_command=True)
+def of_pipelines(context: typer.Context, api_url: ApiUrl = None, limit: Limit = LISTED, json: AsJson = False) -> None:
+    """List, redrive or discard the runs of pipelines that failed for good. Without a command: list."""
+    if is_alone(context):
+        list_letters(api_url, limit, json)
+
+
+@group.command("list", epilog="Example: [bold]headrace dead-letters pipelines list --json[/bold]")
+def list_letters(api_url: ApiUrl = None, limit: Limit = LISTED, json: AsJson = False) -> None:
+    """List the runs that failed for good, the newest first."""
+    settings = read_settings(api_url=api_url)
     with PeopleClient(settings.url, token=for_looking(settings)) as client:
-        if redrive == discard:
-            if redrive:
-                raise UsageError("Redrive or discard, not both.", hint="Give one of the two.")
-            _list(PipelineLetters.model_validate(client.pipeline_letters(limit=limit)), json=json)
-            return
-        if bool(ids) == (pipeline is not None):
-            raise UsageError(
-                "Name dead letters by their ids, or by --pipeline.", hint="To see what there is: headrace dead-letters pipelines"
-            )
-        action: PipelineLetterAction = "redrive" if redrive else "discard"
-        asked = ActOnPipelineLetters(ids=ids or [], pipeline=pipeline)
-        done = PipelineLettersActed.model_validate(client.act_on_pipeline_letters(action, asked, key=for_changing(settings)))
-    if json:
-        show_json(done)
-        return
-    out.print(f"{done.count:,} {'redriven' if redrive else 'discarded'}.")
-
-
-def _list(found: PipelineLetters, *, json: bool) -> None:
+        found = PipelineLetters.model_validate(client.pipeline_letters(limit=limit))
     if json:
         show_json(found)
         return
@@ -60,3 +53,28 @@ def _list(found: PipelineLetters, *, json: bool) -> None:
         [(d.state, d.pipeline, d.batch, d.events, d.error.split("\n", 1)[0], d.attempts, ago(d.received), d.id) for d in found.letters],
         empty="No dead letters of pipelines: every run succeeded in the end.",
     )
+
+
+@group.command("redrive", epilog="Example: [bold]headrace dead-letters pipelines redrive --pipeline knock_on_delay[/bold]")
+def redrive(ids: Ids = None, pipeline: ByPipeline = None, api_url: ApiUrl = None, home: Home = None, json: AsJson = False) -> None:
+    """Let the pipeline take the events once more, in a run of their own."""
+    _act("redrive", ids, pipeline, api_url, home, json=json)
+
+
+@group.command("discard", epilog="Example: [bold]headrace dead-letters pipelines discard ID[/bold]")
+def discard(ids: Ids = None, pipeline: ByPipeline = None, api_url: ApiUrl = None, home: Home = None, json: AsJson = False) -> None:
+    """Give them up for good."""
+    _act("discard", ids, pipeline, api_url, home, json=json)
+
+
+def _act(action: PipelineLetterAction, ids: list[str] | None, pipeline: str | None, api_url: ApiUrl, home: Home, *, json: bool) -> None:
+    if bool(ids) == (pipeline is not None):
+        raise UsageError("Name dead letters by their ids, or by --pipeline.", hint="To see what there is: headrace dead-letters pipelines")
+    settings = read_settings(api_url=api_url, home=home)
+    asked = ActOnPipelineLetters(ids=ids or [], pipeline=pipeline)
+    with PeopleClient(settings.url, token=for_looking(settings)) as client:
+        done = PipelineLettersActed.model_validate(client.act_on_pipeline_letters(action, asked, key=for_changing(settings)))
+    if json:
+        show_json(done)
+        return
+    out.print(f"{done.count:,} {'redriven' if action == 'redrive' else 'discarded'}.")
