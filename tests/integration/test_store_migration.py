@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,12 @@ from headrace.errors import SchemaError
 from headrace.store import Store, open_store
 from headrace.store.browse import dead_letter_page
 from headrace.store.engines import engines, parsed
+from headrace.store.run_browse import runs_of_event
 from headrace.store.schema import alembic_config
 from headrace.store.tables import metadata
 from headrace.store.trigger_browse import trigger_list
 from headrace.wire.jobs import Heartbeat
+from headrace.wire.runs import RunReport
 from headrace.wire.streams import StreamReport
 from headrace.wire.triggers import TriggerFailure
 from store_kit import DATABASES, Holder, TurnedClock, database_url, event, holder, letter
@@ -45,6 +48,11 @@ def move(kind: str, folder: Path, revision: str) -> None:
         writer.dispose()
 
 
+def run(run_id: str, *seqs: tuple[int, int]) -> RunReport:
+    started = datetime(2026, 1, 1, tzinfo=UTC)
+    return RunReport(run_id=run_id, pipeline="p", scope="s", batch=1, state="succeeded", started=started, seqs=list(seqs))
+
+
 def filled(kind: str, folder: Path) -> Holder:
     """A database of the first schema with an event, a dead letter and a stream's report in it; its store is closed."""
     store = opened(kind, folder)
@@ -52,6 +60,7 @@ def filled(kind: str, folder: Path) -> Holder:
     owner.append(event("a"), dead_letters=[letter("x", lane="a.jsonl", position=3)])
     store.jobs.heartbeat(owner.job_id, Heartbeat(streams=[StreamReport(stream="folder", state="polling", read=5)]))
     owner.store.triggers.failure(owner.job_id, 1, TriggerFailure(epoch=1, type="ValueError", message="no", traceback=["line"]))
+    owner.store.runs.report(owner.job_id, [run("r", (1, 5), (9, 9)), run("none")])
     store.close()
     move(kind, folder, "r0001")
     return owner
@@ -66,6 +75,7 @@ def test_a_database_of_the_first_schema_goes_on_with_what_it_has(kind: str, tmp_
         assert [one.state for one in dead_letter_page(connection, before=None, limit=9).dead_letters] == ["open"]
         assert [(one.fired, one.rejected, one.backlog, one.spilled) for one in trigger_list(connection, store.now())] == [(1, 1, 0, 0)]
         assert [one.failure for one in trigger_list(connection, store.now())] == ["ValueError: no"]
+        assert [[one.run_id for one in runs_of_event(connection, seq, limit=9)] for seq in (0, 5, 7, 9)] == [[], ["r"], [], ["r"]]
     assert owner.append(event("a"), event("b")) == ["duplicate", "stored"]
     assert keep(owner, spill(4)) == ["stored"]
     record(owner, receipt(None, 4, 5, answered(1, fired=1, spilled=1, dead_lettered=1), owed=(1,)))

@@ -69,7 +69,10 @@ class LeasesAreGivenBack(VersionChange):
 
 
 class ScopesTellMore(VersionChange):
-    """A scope tells what it still needs and what waits; the log tells its news, gives events by their seqs, and says what came later."""
+    """A scope tells what it still needs, what waits and which batch runs.
+
+    The log tells its news, gives events by their seqs, and says what came later.
+    """
 
     instructions_to_migrate_to_previous_version = (
         endpoint("/execution/events/news", ["GET"]).didnt_exist,
@@ -77,6 +80,7 @@ class ScopesTellMore(VersionChange):
         endpoint("/execution/redeliveries", ["GET"]).didnt_exist,
         schema(Cursor).field("kept").didnt_exist,
         schema(Cursor).field("report").didnt_exist,
+        schema(Heartbeat).field("batch").didnt_exist,
         schema(RunReport).field("letter").didnt_exist,
     )
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from headrace.wire.status import PipelineStatus, ScopeStatus, Status, StreamStatus, TriggerStatus
+from headrace.wire.events import HOLD_BUCKETS
+from headrace.wire.scopes import ScopeStatus
+from headrace.wire.status import PipelineStatus, Status, StreamStatus, TriggerStatus
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -51,11 +54,11 @@ TRIGGER = (
 SCOPE = (
     Shape("scope_cursor", "cursor", False, "The seq up to which the scope has committed."),
     Shape("scope_lag", "lag", False, "Events of the log that the scope has not committed."),
-    Shape("scope_waiting", "waiting", False, "Events that wait for their leader."),
-    Shape("scope_ordered", "ordered", True, "Events handed on in order."),
-    Shape("scope_lost", "lost", True, "Followers released without their leader."),
-    Shape("scope_late", "late", True, "Leaders that came after their followers were released."),
-    Shape("scope_cycles", "cycles", True, "Events released because they follow one another in a circle."),
+    Shape("ordering_waiting", "waiting", False, "Events that wait for the one they follow."),
+    Shape("ordering_released", "ordered", True, "Events released in order."),
+    Shape("ordering_lost", "lost", True, "Events released without the one they follow, which did not come within the lookback."),
+    Shape("ordering_late", "late", True, "Events that came after their followers had been released."),
+    Shape("ordering_cycle", "cycles", True, "Cycles, the events of which were released because they follow one another."),
 )
 PIPELINE = (
     Shape("pipeline_runs", "runs", True, "Runs of the pipeline."),
@@ -88,6 +91,7 @@ class _StatusCollector(Collector):
         yield from _family("stream", STREAM, [(item.stream, item) for item in status.streams])
         yield from _family("trigger", TRIGGER, [(item.name, item) for item in status.triggers])
         yield from _family("scope", SCOPE, [(item.scope, item) for item in status.scopes])
+        yield _holds(status.scopes)
         yield from _family("pipeline", PIPELINE, [(item.name, item) for item in status.pipelines])
 
 
@@ -119,6 +123,15 @@ def _triggers(status: Status) -> Metric:
     found = Counter(trigger.state for trigger in status.triggers)
     for state in ("waiting", "running", "failed", "parked"):
         family.add_metric([state], found[state])
+    return family
+
+
+def _holds(scopes: Iterable[ScopeStatus]) -> Metric:
+    family = HistogramMetricFamily("headrace_ordering_hold_seconds", "How long events waited that had to.", labels=["scope"])
+    bounds = [*map(str, HOLD_BUCKETS), "+Inf"]
+    for scope in scopes:
+        counts = accumulate(scope.holds or [0] * len(bounds))
+        family.add_metric([scope.scope], list(zip(bounds, counts, strict=True)), scope.hold_seconds)
     return family
 
 

@@ -12,10 +12,12 @@ from headrace.api.metrics import CONTENT_TYPE, exposition
 from headrace.api.problems import Refusal
 from headrace.errors import ResourceError
 from headrace.store import Store
-from headrace.store.browse import event_detail, event_page, last_runs
+from headrace.store.browse import event_detail, event_page, events_of_run
 from headrace.store.overview import schema_revision, stream_list
+from headrace.store.run_browse import last_runs, run_called
 from headrace.store.trigger_browse import trigger_list
 from headrace.wire import status as wire
+from headrace.wire.runs import RunReport
 
 NOT_KEPT = {"Cache-Control": "no-store"}
 EVENT_STREAM = {**NOT_KEPT, "X-Accel-Buffering": "no"}
@@ -80,16 +82,38 @@ def _add_lists(router: APIRouter, store: Store) -> None:
         with store.reading() as connection:
             return wire.RunList(runs=last_runs(connection, limit=limit, pipeline=pipeline))
 
+    @router.get("/api/v1/runs/{run_id:path}/events")
+    def events_of(run_id: str, before: Seq = None, limit: Limit = 100) -> wire.EventPage:
+        """Return the events that a run took, the newest first; those that the log still has."""
+        with store.reading() as connection:
+            found = events_of_run(connection, run_id, before=before, limit=limit)
+        if found is None:
+            raise _no_run(run_id)
+        return found
+
 
 def _add_details(router: APIRouter, store: Store) -> None:
     @router.get("/api/v1/events/{seq}")
     def event(seq: int) -> wire.EventDetail:
-        """Return one event with its payload."""
+        """Return one event with its payload, and the runs that took it."""
         with store.reading() as connection:
             found = event_detail(connection, seq) if 0 <= seq <= SEQ_RANGE else None
         if found is None:
             raise Refusal(404, "not-found", f"No event has the seq {seq}.")
         return found
+
+    @router.get("/api/v1/runs/{run_id:path}")
+    def run(run_id: str) -> RunReport:
+        """Return one run of a pipeline, with the seqs of its events."""
+        with store.reading() as connection:
+            found = run_called(connection, run_id)
+        if found is None:
+            raise _no_run(run_id)
+        return found
+
+
+def _no_run(run_id: str) -> Refusal:
+    return Refusal(404, "not-found", f"No run of a pipeline has the id {run_id}.", hint="For the newest: headrace runs --json")
 
 
 def _add_health(router: APIRouter, store: Store) -> None:

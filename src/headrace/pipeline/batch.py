@@ -24,6 +24,7 @@ from headrace.pipeline.ranges import Ranges
 from headrace.pipeline.schemas import BOUNDS
 from headrace.pipeline.sink import Place, TableSink
 from headrace.pipeline.slices import Frames, Slice
+from headrace.pipeline.underway import BatchUnderway
 from headrace.project import TableFormat
 from headrace.tasks.starting import Starter, starting
 from headrace.wire.runs import RunReport
@@ -40,12 +41,13 @@ class Stopping(PipelineError):
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """Where a batch's results go, and who starts the task runs that it asks for."""
+    """Where a batch's results go, who starts the task runs that it asks for, and who tells that it runs."""
 
     sinks: Mapping[TableFormat, TableSink]
     payloads: PayloadSchemas
     courier: Courier
     starter: Starter
+    underway: BatchUnderway
 
 
 class BatchRunner:
@@ -74,11 +76,15 @@ class BatchRunner:
         except PipelineError as error:
             self.failure = error
             raise
+        finally:
+            self._out.underway.end()
 
     def _handle(self, bounds: DataFrame, batch: int) -> None:
         started = time.perf_counter()
         (row,) = bounds.collect()
-        ordered = self._orderer.order(batch, Bounds(*row))
+        span = Bounds(*row)
+        self._out.underway.begin(batch, span.to - span.after)
+        ordered = self._orderer.order(batch, span)
         frames = Frames(bounds.sparkSession)
         for part in ordered.slices:
             self._run(part, frames, batch)

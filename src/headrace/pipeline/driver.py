@@ -39,6 +39,7 @@ from headrace.pipeline.session import open_session
 from headrace.pipeline.shipping import ship
 from headrace.pipeline.sink import open_sinks
 from headrace.pipeline.starter import Starter
+from headrace.pipeline.underway import BatchUnderway
 from headrace.project import Project
 from headrace.triggers.secrets import SECRETS
 from headrace.wire.jobs import CompleteJob, JobRegistered, RegisterJob
@@ -70,14 +71,15 @@ def run_pipeline(project: Project, options: PipelineOptions, stop: threading.Eve
         if job is None:
             return
         bind_process(job=job.job_id)
-        with Heart(client, job.heartbeat, stop) as heart:
+        underway = BatchUnderway(options.scope)
+        with Heart(client, job.heartbeat, stop, underway.now) as heart:
             try:
                 with (
                     nullcontext(spark)
                     if spark
                     else open_session(project.name, master=options.master, work=options.home / "spark") as session
                 ):
-                    _run(session, project, options, client, stop)
+                    _run(session, project, options, client, stop, underway)
                 if heart.failure is not None:
                     raise heart.failure
             except (HeadraceError, PySparkException) as error:
@@ -86,7 +88,14 @@ def run_pipeline(project: Project, options: PipelineOptions, stop: threading.Eve
             _complete(client, CompleteJob(state="succeeded"))
 
 
-def _run(spark: SparkSession, project: Project, options: PipelineOptions, client: PipelineClient, stop: threading.Event) -> None:
+def _run(
+    spark: SparkSession,
+    project: Project,
+    options: PipelineOptions,
+    client: PipelineClient,
+    stop: threading.Event,
+    underway: BatchUnderway,
+) -> None:
     spark.conf.set("spark.headrace.tables", str(options.tables))  # for pipelines that look at what earlier batches wrote
     query_id = open_checkpoint(options.checkpoint, reset=options.reset)
     begin = client.head().head if options.begin is None else options.begin - 1
@@ -100,7 +109,7 @@ def _run(spark: SparkSession, project: Project, options: PipelineOptions, client
             options.scope,
         )
         sinks = open_sinks({pipeline.format for pipeline in project.pipelines.values()}, options.tables, query_id)
-        outputs = Outputs(sinks, PayloadSchemas(options.state / "payloads"), courier, Starter(client, stop))
+        outputs = Outputs(sinks, PayloadSchemas(options.state / "payloads"), courier, Starter(client, stop), underway)
         runner = BatchRunner(orderer, options.scope, query_id, outputs, stop)
         listener = CommitListener(courier, runner.held)
         spark.streams.addListener(listener)

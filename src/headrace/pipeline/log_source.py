@@ -25,10 +25,11 @@ from headrace.client.pipeline import PipelineClient
 from headrace.errors import ApiUnavailable, PipelineError
 from headrace.pipeline.log_reader import pauses
 from headrace.pipeline.schemas import BOUNDS
+from headrace.wire.events import CLOCK_STEP
 
 FORMAT: Final = "headrace"
 
-MAX_STEP: Final = 5_000_000
+MAX_STEP: Final = int(CLOCK_STEP * 1_000_000)
 """The most that the scope's clock goes forward in one batch (µs)."""
 
 _POLL: Final = 0.5

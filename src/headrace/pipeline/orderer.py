@@ -31,7 +31,7 @@ from headrace.wire.runs import Redelivery
 MOST_CACHED: Final = 64 * 1024 * 1024
 """Bytes of waiting events that are kept in memory; beyond that they are read from the log again when they are released."""
 
-_MOST_TOLD: Final = 50
+_MOST_TOLD: Final = 100
 _MICROS: Final = 1_000_000
 
 
@@ -79,6 +79,7 @@ class Orderer:
         table, letters = self._given_again(bounds, table)
         slices = [*self._gathered(table, bounds.clock), *self._letters(letters)]
         self._saved.holds = histogram(self._saved.holds, step.waited)
+        self._saved.hold_micros += int(step.waited.sum())
         self._saved.kernel = self._kernel.snapshot()
         self._files.save(batch, self._saved)
         self._batch = batch
@@ -201,11 +202,14 @@ class Orderer:
         needed = [*held, *(seq for seq, _ in self._saved.pending), *(waiting.seq.tolist() if len(waiting) else [])]
         told = waits(waiting.seq, waiting.since, bounds.clock, _MOST_TOLD)
         report = ScopeReport(
+            read=bounds.to - bounds.after,
             released=released,
             held=len(held),
             longest=told[0].seconds if told else 0.0,
             holds=self._saved.holds,
+            hold_seconds=self._saved.hold_micros / _MICROS,
             waits=told,
+            lookback=self._lookback / _MICROS,
         )
         kept = min(needed, default=bounds.to + 1) - 1
         return Holdings(kernel.position, len(kernel), kernel.lost, kernel.late, kernel.cycles, kept, report)

@@ -29,12 +29,16 @@ class Held(msgspec.Struct):
 
 
 class Saved(msgspec.Struct):
-    """All that a scope holds: its ordering; by pipeline what is held; late firings on events that still wait; hold times by bucket."""
+    """All that a scope holds: its ordering; by pipeline what is held; late firings on events that still wait; hold times by bucket.
+
+    `hold_micros` is the sum of the hold times (µs).
+    """
 
     kernel: bytes = b""
     held: dict[str, Held] = {}
     pending: list[tuple[int, str]] = []
     holds: list[int] = []
+    hold_micros: int = 0
 
 
 class OrderingFiles:

@@ -1,4 +1,4 @@
-"""Pages of the log, the runs and the dead letters, the newest first, for people who look around."""
+"""Pages of the log and the dead letters, the newest first, for people who look around."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from sqlalchemy import Connection, Row, select, tuple_
 
 from headrace.core.tracing import event_trace
 from headrace.store.appending import HEAD
-from headrace.store.tables import dead_letters, events, firings, meta, runs, triggers
+from headrace.store.run_browse import run_called, runs_of_event
+from headrace.store.tables import dead_letters, events, firings, meta, triggers
 from headrace.store.times import moment
-from headrace.wire.runs import RunReport
 from headrace.wire.status import DeadLetterDetail, DeadLetterPage, DeadLetterSummary, EventDetail, EventPage, EventSummary
 
 STRETCH = 100_000
 """How many events a filtered page looks through at most."""
+RUNS_OF_EVENT = 100
+"""How many runs of an event are shown at most."""
 
 _SUMMARY = [events.c[name] for name in ("seq", "type", "subject", "id", "source", "follows", "leader_seq", "occurred", "received")]
 _LETTER = [
@@ -81,7 +83,7 @@ def event_detail(connection: Connection, seq: int) -> EventDetail | None:
     if row is None:
         return None
     known = {**_times(row), "trace": event_trace(row.source, row.id, row.trace)}
-    return EventDetail(**known, triggers=_fired(connection, [seq])[seq])
+    return EventDetail(**known, triggers=_fired(connection, [seq])[seq], runs=runs_of_event(connection, seq, limit=RUNS_OF_EVENT))
 
 
 def _summaries(connection: Connection, found: Sequence[Found]) -> list[EventSummary]:
@@ -102,29 +104,17 @@ def _fired(connection: Connection, seqs: Sequence[int]) -> dict[int, list[str]]:
     return names
 
 
-def last_runs(connection: Connection, *, limit: int, pipeline: str | None = None, with_seqs: bool = True) -> list[RunReport]:
-    """Return the runs that started last, the newest first; without `seqs` unless asked for, which may be long."""
-    query = select(runs).order_by(runs.c.started.desc(), runs.c.run_id).limit(limit)
-    if pipeline is not None:
-        query = query.where(runs.c.pipeline == pipeline)
-    return [_run(row, with_seqs=with_seqs) for row in connection.execute(query)]
-
-
-def _run(row: Found, *, with_seqs: bool) -> RunReport:
-    return RunReport(
-        run_id=row.run_id,
-        pipeline=row.pipeline,
-        scope=row.scope,
-        batch=row.batch,
-        attempt=row.attempt,
-        state=row.state,
-        started=moment(row.started),
-        finished=None if row.finished is None else moment(row.finished),
-        events=row.events,
-        rows=row.rows,
-        seqs=json.loads(row.seqs) if with_seqs else [],
-        error=row.error,
-    )
+def events_of_run(connection: Connection, run_id: str, *, before: int | None, limit: int) -> EventPage | None:
+    """Return events that a run took, the newest first, with seq < before; None where there is no such run."""
+    run = run_called(connection, run_id)
+    if run is None:
+        return None
+    seqs: list[int] = []
+    for first, last in sorted(run.seqs, reverse=True):
+        top = last if before is None else min(last, before - 1)
+        seqs += range(top, max(first - 1, top - (limit + 1 - len(seqs))), -1)
+    found = connection.execute(select(*_SUMMARY).where(events.c.seq.in_(seqs[:limit])).order_by(events.c.seq.desc())).all()
+    return EventPage(events=_summaries(connection, found), after=None, before=seqs[limit - 1] if len(seqs) > limit else None)
 
 
 def dead_letter_page(connection: Connection, *, before: str | None, limit: int, state: str | None = None) -> DeadLetterPage:

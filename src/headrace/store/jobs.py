@@ -98,7 +98,8 @@ class Jobs:
 
     def _beat(self, connection: Connection, job_id: int, beat: Heartbeat) -> HeartbeatAnswer:
         job = require_running(connection, job_id)
-        touch(connection, job_id, self._database.now(), blocked=_kept(beat.blocked))
+        batch = None if beat.batch is None else beat.batch.model_dump_json()
+        touch(connection, job_id, self._database.now(), blocked=_kept(beat.blocked), batch=batch)
         reports.keep(connection, job_id, beat.streams, self._database.now())
         self.sweep(connection)
         mine = self._balancer.holdings(connection, job_id)
@@ -135,7 +136,7 @@ def touch(connection: Connection, job_id: int, now: int, **more: str | None) -> 
 def end_jobs(connection: Connection, job_ids: list[int], state: str, reason: str | None, now: int) -> None:
     """End those of the jobs that still run, and release what they hold."""
     running = (jobs.c.id.in_(job_ids), jobs.c.state == "running")
-    ended = connection.execute(update(jobs).where(*running).values(state=state, reason=reason, ended=now, blocked=None))
+    ended = connection.execute(update(jobs).where(*running).values(state=state, reason=reason, ended=now, blocked=None, batch=None))
     if ended.rowcount:
         leases.release(connection, job_ids)
 

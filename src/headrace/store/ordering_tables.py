@@ -21,6 +21,7 @@ ordering_scopes = Table(
     Column("cycles", BigInteger, nullable=False),
     Column("handled", BigInteger, nullable=False),
     Column("held", BigInteger, nullable=False),  # microseconds that released events waited, in all
+    Column("holds", Text, nullable=False, server_default="[]"),  # JSON: how many waited how long, by HOLD_BUCKETS
 )
 
 # Every offer and every expiry, so that a process that was not there can do the same; only the newest are kept.

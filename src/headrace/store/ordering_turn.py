@@ -12,6 +12,7 @@ from headrace.core.handling import Caused, Offering, Placed, placed
 from headrace.core.ordering import CausalOrder
 from headrace.store import ordering_statements as sql
 from headrace.store.dialects import row_by_row
+from headrace.store.hold_times import counted
 from headrace.store.ordering_replica import Replica, Step
 from headrace.store.ordering_tables import ordering_given_up, ordering_scopes
 
@@ -48,7 +49,7 @@ class Turn:
     scope: Row[Any]
     logged: bool
     head: int
-    held: int = 0
+    waited: list[int] = field(default_factory=list)
     passed: int = 0
     steps: list[Step] = field(default_factory=list)
 
@@ -121,7 +122,8 @@ class Turn:
                 "lost": order.lost,
                 "late": order.late,
                 "cycles": order.cycles,
-                "held": ordering_scopes.c.held + self.held,
+                "held": ordering_scopes.c.held + sum(self.waited),
+                "holds": counted(self.scope.holds, self.waited),
                 "handled": ordering_scopes.c.handled + self.passed,
             }
             self.connection.execute(sql.write_scope.values(**values), {"scope": self.scope.id})
@@ -140,7 +142,7 @@ class Turn:
         late = False
         state, due = "waiting", None
         if place is not None:
-            self.held += place.waited
+            self.waited.append(place.waited)
             state, due = ("blocked", None) if place.blocked else ("ready", self.now)
         else:
             entry = self.order.entry(fed.event.key)
@@ -153,7 +155,7 @@ class Turn:
     def _place(self, places: Iterable[Placed]) -> None:
         rows = []
         for place in places:
-            self.held += place.waited
+            self.waited.append(place.waited)
             state, due = ("blocked", None) if place.blocked else ("ready", self.now)
             told = {"position": place.position, "mark": place.mark, "state": state, "due": due}
             rows.append({"scope": self.scope.id, "seq": place.seq, **told})

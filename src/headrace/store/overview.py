@@ -10,18 +10,22 @@ from typing import NamedTuple
 from sqlalchemy import Connection, case, column, func, inspect, or_, select, table
 
 from headrace.errors import ResourceError
-from headrace.store.browse import Found, head, last_runs, newest_events
+from headrace.store.browse import Found, head, newest_events
 from headrace.store.deferred_browse import task_run_list
 from headrace.store.jobs import Liveness
 from headrace.store.reports import COUNTS, SECONDS
+from headrace.store.run_browse import last_runs
 from headrace.store.schema import REVISION_TABLE
+from headrace.store.scope_browse import pipeline_scopes
 from headrace.store.tables import backlog, dead_letters, forgotten_runs, jobs, pipelines, runs, scopes, spills, stream_reports, triggers
 from headrace.store.times import moment
 from headrace.store.trigger_browse import blocks, trigger_list
+from headrace.store.webhook_browse import webhook_scopes
 from headrace.wire.dead_letters import DeadLetterState
 from headrace.wire.deferred import TaskRun
 from headrace.wire.runs import RunReport
-from headrace.wire.status import BacklogStatus, EventSummary, JobStatus, PipelineStatus, ScopeStatus, StreamStatus, Totals, TriggerStatus
+from headrace.wire.scopes import ScopeStatus
+from headrace.wire.status import BacklogStatus, EventSummary, JobStatus, PipelineStatus, StreamStatus, Totals, TriggerStatus
 from headrace.wire.streams import StreamReport
 
 JOBS_SHOWN = 20
@@ -238,23 +242,8 @@ def _naming(report: StreamReport, names: dict[int, str]) -> StreamReport:
 
 
 def scope_list(connection: Connection, top: int) -> list[ScopeStatus]:
-    """Return the scopes by name; `top` is the head of the log."""
-    found = connection.execute(select(scopes).order_by(scopes.c.scope))
-    return [
-        ScopeStatus(
-            scope=row.scope,
-            cursor=row.cursor,
-            lag=max(0, top - row.cursor),
-            waiting=row.waiting,
-            ordered=row.ordered,
-            lost=row.lost,
-            late=row.late,
-            cycles=row.cycles,
-            batch=row.batch,
-            updated=moment(row.updated),
-        )
-        for row in found
-    ]
+    """Return the scopes by name, those of pipelines first; `top` is the head of the log."""
+    return [*pipeline_scopes(connection, top), *webhook_scopes(connection, top)]
 
 
 def pipeline_list(connection: Connection, per_pipeline: dict[tuple[str, str], RunTotals]) -> list[PipelineStatus]:

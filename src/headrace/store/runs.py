@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, delete, insert, select
 
+from headrace.core.stretches import node_of
 from headrace.store.database import Database
 from headrace.store.jobs import require_running
 from headrace.store.pipeline_letters import settle_letters
@@ -53,4 +54,12 @@ def _row(report: RunReport, project: str) -> dict[str, Any]:
         "started": micros(report.started),
         "finished": None if report.finished is None else micros(report.finished),
         "seqs": msgspec.json.encode(report.seqs).decode(),
+        **_stretch(report.seqs),
     }
+
+
+def _stretch(seqs: Sequence[tuple[int, int]]) -> dict[str, int | None]:
+    """Return where the events of a run are, as it is looked for: nowhere, where it took none."""
+    first, last = min((first for first, _ in seqs), default=0), max((last for _, last in seqs), default=-1)
+    node = node_of(first, last)
+    return dict.fromkeys(("first_seq", "last_seq", "node")) if node is None else {"first_seq": first, "last_seq": last, "node": node}

@@ -36,7 +36,7 @@ class Scopes:
 def _commit(connection: Connection, job_id: int, scope: str, cursor: Cursor, now: int) -> None:
     project = require_running(connection, job_id).project
     connection.execute(delete(scopes).where(scopes.c.scope == scope))
-    connection.execute(insert(scopes).values(scope=scope, project=project, updated=now, **_row(cursor)))
+    connection.execute(insert(scopes).values(scope=scope, project=project, job_id=job_id, updated=now, **_row(cursor)))
 
 
 def _row(cursor: Cursor) -> dict[str, Any]:

@@ -42,6 +42,7 @@ jobs = Table(
     Column("log_url", Text),  # where its logs are served while it lives
     Column("version", Text),  # of the program that it runs
     Column("blocked", Text),  # what blocks its runner just now, as its last heartbeat said
+    Column("batch", Text),  # which batch it is at, as its last heartbeat said
     Index(None, "state"),
 )
 
@@ -264,8 +265,12 @@ runs = Table(
     Column("rows", BigInteger),
     Column("seqs", Text, nullable=False),
     Column("error", Text),
+    Column("first_seq", BigInteger),
+    Column("last_seq", BigInteger),
+    Column("node", BigInteger),  # of the stretch from the first to the last, by which the runs of an event are found
     Index(None, "started"),
     Index(None, "project", "pipeline"),
+    Index(None, "node"),
 )
 
 # What those runs did that are forgotten: the sums that people are shown stay right.
@@ -296,6 +301,7 @@ scopes = Table(
     Column("updated", BigInteger, nullable=False),
     Column("kept", BigInteger, nullable=False, server_default="0"),  # what it may still read again comes after this `seq`
     Column("report", Text, nullable=False, server_default="{}"),  # what it last told of itself, as JSON
+    Column("job_id", BigInteger),  # who told it
 )
 
 stream_reports = Table(

@@ -24,6 +24,7 @@ from headrace.store.ordering_tables import ORDERING_TABLES, ordering_events, ord
 from headrace.store.ordering_turn import Fed, Feed
 from headrace.store.tables import events, meta
 from headrace.store.times import moment
+from headrace.store.webhook_browse import PREFIX
 from headrace.store.webhook_tables import webhook_deliveries, webhooks
 from headrace.wire.webhooks import Delivery, SetWebhook, ShownWebhook
 
@@ -94,7 +95,7 @@ class Webhooks:
             changed = connection.execute(update(webhooks).where(webhooks.c.name == name).values(**kept))
             if not changed.rowcount:
                 head = 0 if given.from_beginning else connection.execute(select(meta.c.value).where(meta.c.name == HEAD)).scalar_one()
-                scope = scope_named(connection, f"webhook:{name}", LOOKBACK, head=head)
+                scope = scope_named(connection, PREFIX + name, LOOKBACK, head=head)
                 new = {"name": name, "state": "active", "scope_id": scope, "created": now, "delivered": 0, "failed": 0, "dead": 0}
                 connection.execute(insert(webhooks).values(**new, **kept))
 

@@ -79,19 +79,26 @@ class WaitingEvent(Wire):
 class ScopeReport(Wire):
     """What a pipeline tells of its scope: its last batch, how long events waited so far (counts by HOLD_BUCKETS), and who waits longest.
 
-    `held` are events that batching holds back; `longest` is the longest wait of those that wait (seconds).
+    `held` are events that batching holds back; `longest` is the longest wait of those that wait (seconds), `hold_seconds` the sum of all
+    that is over. The last batch read `read` events and took `seconds`.
     """
 
+    read: int = 0
     released: int = 0
     seconds: float = 0.0
     held: int = 0
     longest: float = 0.0
     holds: list[int] = []
+    hold_seconds: float = 0.0
     waits: list[WaitingEvent] = []
+    lookback: float | None = None
 
 
 HOLD_BUCKETS = (0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0)
 """Upper bounds (seconds) of the buckets of hold times; one more is for what waited longer."""
+
+CLOCK_STEP = 5.0
+"""The most that the clock of a pipeline's scope goes forward in one batch (seconds)."""
 
 
 class Cursor(Wire):

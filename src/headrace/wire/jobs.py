@@ -54,11 +54,24 @@ class Blocked(Wire):
     stack: list[str] = []
 
 
+class RunningBatch(Wire):
+    """The batch that a pipeline is at: how many events it read from the log, and for how long it runs."""
+
+    scope: str
+    batch: int
+    events: int
+    seconds: float
+
+
 class Heartbeat(Wire):
-    """A sign of life, with what the job's streams have done since it started (absolute counts), and what blocks its triggers just now."""
+    """A sign of life, with what the job's streams have done since it started (absolute counts), and what blocks its triggers just now.
+
+    A pipeline tells the `batch` that it is at.
+    """
 
     streams: list[StreamReport] = []
     blocked: Blocked | None = None
+    batch: RunningBatch | None = None
 
 
 class HeartbeatAnswer(Wire):

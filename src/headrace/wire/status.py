@@ -8,6 +8,7 @@ from headrace.wire.events import DeadLetterKind
 from headrace.wire.jobs import Blocked
 from headrace.wire.model import Timestamp, Wire
 from headrace.wire.runs import RunReport
+from headrace.wire.scopes import ScopeStatus
 from headrace.wire.streams import StreamReport
 
 
@@ -106,21 +107,6 @@ class Totals(Wire):
     backlog: int = 0
 
 
-class ScopeStatus(Wire):
-    """How far one scope has come in the log, and what its ordering did. `lag` is head minus cursor, in events."""
-
-    scope: str
-    cursor: int
-    lag: int
-    waiting: int
-    ordered: int
-    lost: int
-    late: int
-    cycles: int
-    batch: int
-    updated: Timestamp
-
-
 class PipelineStatus(Wire):
     """One declared pipeline and the sums of its runs."""
 
@@ -150,13 +136,14 @@ class EventSummary(Wire):
 
 
 class EventDetail(EventSummary):
-    """One event of the log with all that is known of it. `payload` is its JSON text, as it was stored."""
+    """One event of the log with all that is known of it. `payload` is its JSON text, as it was stored; `runs` are those that took it."""
 
     stream: str | None
     lane: str | None
     position: int | None
     trace: str | None
     payload: str
+    runs: list[RunReport] = []
 
 
 class DeadLetterSummary(Wire):

@@ -1,0 +1,45 @@
+"""Scopes for people: how far each consumer of the log is, and what waits in it and for whom."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from headrace.api.access import StoreOf
+from headrace.api.problems import Refusal
+from headrace.store.browse import head
+from headrace.store.overview import scope_list
+from headrace.store.scope_browse import waits_of_pipeline
+from headrace.store.times import moment
+from headrace.store.webhook_browse import waits_of_webhook
+from headrace.wire import scopes as wire
+
+SEQ_RANGE = 2**63 - 1
+
+router = APIRouter(prefix="/api/v1/scopes", tags=["people"])
+
+
+@router.get("")
+def scopes(store: StoreOf) -> wire.ScopeList:
+    """Return the scopes with what their orderings did: those of pipelines, then those of webhooks."""
+    with store.reading() as connection:
+        return wire.ScopeList(now=moment(store.now()), scopes=scope_list(connection, head(connection)))
+
+
+@router.get("/{scope:path}/waiting")
+def waiting(
+    scope: str,
+    store: StoreOf,
+    after: Annotated[int, Query(ge=0, le=SEQ_RANGE)] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000, description="At most this many.")] = 100,
+) -> wire.WaitPage:
+    """Return which events wait in a scope and for whom, in the order in which they came; `after` is the seq of the last one seen."""
+    now = store.now()
+    with store.reading() as connection:
+        found = waits_of_pipeline(connection, scope, now, after=after, limit=limit) or waits_of_webhook(
+            connection, scope, now, after=after, limit=limit
+        )
+    if found is None:
+        raise Refusal(404, "not-found", f"There is no scope '{scope}'.", hint="See what there is with: headrace status")
+    return found

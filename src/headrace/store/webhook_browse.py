@@ -1,0 +1,104 @@
+"""What people are shown of webhooks' scopes: how far each is, and what waits in it and for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, literal, select
+
+from headrace.store.hold_times import told
+from headrace.store.ordering_tables import ordering_events, ordering_scopes
+from headrace.store.tables import events
+from headrace.store.times import moment
+from headrace.store.webhook_tables import webhooks
+from headrace.wire.scopes import LeaderIs, ScopeStatus, Wait, WaitPage
+
+PREFIX: Final = "webhook:"
+LONGEST: Final = 10
+"""How many of those that wait a scope's status names."""
+COUNTED: Final = 10_000
+"""So many waiting events are counted at most: a status must not cost what an endpoint that is down leaves behind."""
+
+_E = ordering_events.c
+
+
+def webhook_scopes(connection: Connection, top: int) -> list[ScopeStatus]:
+    """Return the scopes of webhooks by name; `top` is the head of the log."""
+    named = select(ordering_scopes).join(webhooks, webhooks.c.scope_id == ordering_scopes.c.id).order_by(ordering_scopes.c.name)
+    return [_status(connection, row, top) for row in connection.execute(named).all()]
+
+
+def waits_of_webhook(connection: Connection, scope: str, now: int, *, after: int, limit: int) -> WaitPage | None:
+    """Return what waits in the scope of a webhook, with seq > after; None where there is no such scope."""
+    row = connection.execute(select(ordering_scopes).where(ordering_scopes.c.name == scope)).one_or_none()
+    if row is None:
+        return None
+    waits = _waits(connection, row, select(_E.seq).where(*_those(row.id), _E.seq > after).order_by(_E.seq), limit + 1)
+    shown = waits[:limit]
+    return WaitPage(
+        scope=scope,
+        kind="webhook",
+        at=moment(now),
+        waiting=_count(connection, row.id),
+        waits=shown,
+        after=shown[-1].seq if len(waits) > limit else None,
+    )
+
+
+def _status(connection: Connection, scope: Row[Any], top: int) -> ScopeStatus:
+    waiting = _count(connection, scope.id)
+    return ScopeStatus(
+        scope=scope.name,
+        kind="webhook",
+        cursor=scope.head,
+        lag=max(0, top - scope.head),
+        waiting=waiting,
+        ordered=scope.position,
+        lost=scope.lost,
+        late=scope.late,
+        cycles=scope.cycles,
+        batch=0,
+        updated=moment(scope.clock),
+        holds=told(scope.holds),
+        hold_seconds=scope.held / 1_000_000,
+        longest=_waits(connection, scope, select(_E.seq).where(*_those(scope.id)).limit(COUNTED), LONGEST) if waiting else [],
+    )
+
+
+def _those(scope_id: int) -> tuple[ColumnElement[bool], ...]:
+    """Return which events of a scope wait: none of them is due, by which an index finds them."""
+    return _E.scope_id == scope_id, _E.due.is_(None), _E.state.in_(["waiting", "blocked"])
+
+
+def _count(connection: Connection, scope_id: int) -> int:
+    some = select(literal(1)).where(*_those(scope_id)).limit(COUNTED).subquery()
+    return int(connection.execute(select(func.count()).select_from(some)).scalar_one())
+
+
+def _waits(connection: Connection, scope: Row[Any], chosen: Select[int], limit: int) -> list[Wait]:
+    """Return the first of the `chosen` seqs that wait. What was released and is blocked still waits since it came."""
+    first = select(ordering_events, events.c.subject).join(events, events.c.seq == _E.seq).where(_E.scope_id == scope.id)
+    rows = connection.execute(first.where(_E.seq.in_(chosen)).order_by(_E.seq).limit(limit)).all()
+    states = _states(connection, scope.id, [row.leader_key for row in rows if row.leader_key is not None])
+    return [_wait(row, _leader(row, states), scope.lookback) for row in rows if row.follows is not None]
+
+
+def _states(connection: Connection, scope_id: int, keys: Sequence[bytes]) -> dict[bytes, str]:
+    found = select(_E.key, _E.state).where(_E.scope_id == scope_id, _E.key.in_(keys))
+    return {row.key: row.state for row in connection.execute(found)} if keys else {}
+
+
+def _leader(row: Row[Any], states: dict[bytes, str]) -> LeaderIs:
+    state = states.get(row.leader_key)
+    if state == "dead":
+        return "dead"
+    if state in {"waiting", "blocked"}:
+        return "waiting"
+    return "missing" if row.state == "waiting" else "underway"
+
+
+def _wait(row: Row[Any], leader: LeaderIs, lookback: int) -> Wait:
+    lost_at = moment(row.since + lookback) if leader == "missing" else None
+    known = {name: getattr(row, name) for name in ("seq", "id", "source", "subject", "follows")}
+    return Wait(**known, leader=leader, since=moment(row.since), lost_at=lost_at)

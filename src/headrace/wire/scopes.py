@@ -1,0 +1,83 @@
+"""What a person is shown of a scope: how far it is, what waits there and for whom. GET /api/v1/scopes and …/{scope}/waiting."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from headrace.wire.model import Timestamp, Wire
+
+ScopeKind = Literal["pipeline", "webhook"]
+LeaderIs = Literal["missing", "waiting", "underway", "dead"]
+"""`missing`: not in the log, as far as is known. `waiting`: it waits for its own leader. `underway`: it is being handled, or will be
+again. `dead`: it was given up on, and holds what follows it."""
+
+
+class Wait(Wire):
+    """One event that waits for the one it `follows`, since `since`. It counts as lost at `lost_at`, unless its leader is only held up."""
+
+    seq: int
+    id: str
+    source: str
+    subject: str | None
+    follows: str
+    leader: LeaderIs
+    since: Timestamp
+    lost_at: Timestamp | None
+
+
+class Underway(Wire):
+    """The batch that a scope is at: how many events it read, and since when it runs."""
+
+    batch: int
+    events: int
+    since: Timestamp
+
+
+class ScopeStatus(Wire):
+    """How far one scope has come in the log, and what its ordering did. `lag` is head minus cursor, in events.
+
+    `holds` counts events by how long they had to wait (HOLD_BUCKETS), `hold_seconds` is the sum; those that did not wait are not among
+    them. `longest` holds the first of what waits. Times of waiting are by the scope's clock, which stands still from `clock_until` on,
+    until the scope is heard of again. `read` and `seconds` are of its last batch. Of a webhook no more than 10,000 are counted as waiting.
+    """
+
+    scope: str
+    kind: ScopeKind = "pipeline"
+    cursor: int
+    lag: int
+    waiting: int
+    ordered: int
+    lost: int
+    late: int
+    cycles: int
+    batch: int
+    updated: Timestamp
+    held: int = 0
+    read: int = 0
+    seconds: float = 0.0
+    holds: list[int] = []
+    hold_seconds: float = 0.0
+    clock_until: Timestamp | None = None
+    longest: list[Wait] = []
+    underway: Underway | None = None
+
+
+class ScopeList(Wire):
+    """GET /api/v1/scopes: by name, those of pipelines first."""
+
+    now: Timestamp
+    scopes: list[ScopeStatus]
+
+
+class WaitPage(Wire):
+    """What waits in one scope, in the order in which it came. `at` is the moment by the scope's clock; ask for `after` to go on.
+
+    A pipeline tells of those that wait longest, so there may be fewer than are `waiting` in all.
+    """
+
+    scope: str
+    kind: ScopeKind
+    at: Timestamp
+    waiting: int
+    waits: list[Wait]
+    after: int | None
