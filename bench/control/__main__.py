@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any, Final
 
+import uvloop
 from bench.api_process import ROOT, commit, commit_ms, load, machine
 from bench.control import claims, stored, takeover
 
@@ -47,7 +48,7 @@ def _part(part: str, databases: dict[str, str], home: Path, seconds: float) -> d
         folder = home / f"{part}-{database}"
         folder.mkdir()
         if part == "stored":
-            answer[database] = asyncio.run(stored.measure(database, url, folder, seconds))
+            answer[database] = uvloop.run(stored.measure(database, url, folder, seconds))
         else:
             answer[database] = asyncio.run(claims.measure(_another(url), folder))
         say(f"{part} on {database}: {json.dumps(answer[database])}")

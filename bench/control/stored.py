@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -13,10 +12,10 @@ from time import perf_counter
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from uuid import uuid4
 
-import aiohttp
 import msgspec
 from bench.api_process import KEY, ROOT, api_process, clean_environment, free_port, process, processor_seconds
 from bench.api_process import answers as until_answers
+from bench.control.posting import post, rendered
 
 from headrace.client.answers import bearer
 from headrace.client.triggerer import TriggererClient
@@ -72,23 +71,16 @@ async def measure(database: str, database_url: str, home: Path, seconds: float) 
 async def _rate(target: Target, form: Form, seconds: float) -> Rate:
     """Post for so long."""
     size = BATCH if form == "batch" else 1
-    done = taken = 0
+    taken = 0
     begun = perf_counter()
     used = processor_seconds(target.pid)
 
-    async def post(http: aiohttp.ClientSession) -> None:
-        nonlocal done, taken
-        while perf_counter() < begun + seconds:
-            first, taken = taken, taken + size
-            async with http.post(target.url, data=target.body(first, size), headers=target.headers) as response:
-                text = await response.text()
-                if response.status >= 300:
-                    raise SystemExit(f"{target.url} answered {response.status}: {text[:500]}")
-            done += size
+    def request() -> bytes:
+        nonlocal taken
+        first, taken = taken, taken + size
+        return rendered(target.url, target.headers, target.body(first, size))
 
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http, asyncio.TaskGroup() as tasks:
-        for _ in range(CONNECTIONS[form]):
-            tasks.create_task(post(http))
+    done = size * await post(target.url, request, CONNECTIONS[form], seconds)
     return Rate(round(done / (perf_counter() - begun)), round(done / (processor_seconds(target.pid) - used)))
 
 

@@ -17,7 +17,7 @@ import headrace.api.scopes
 import headrace.api.secrets
 import headrace.api.task_runs
 import headrace.api.webhooks
-from headrace.api import description, problems
+from headrace.api import description, frequent, problems
 from headrace.api.auth import Tokens
 from headrace.api.dispatcher import Dispatcher
 from headrace.api.gate import Exposure, Gate
@@ -56,6 +56,7 @@ def create_app(
     app.state.live = live = Live(store)
     app.state.tokens = Tokens(key, store.instance, store.now)
     problems.install(app)
+    app.router.routes.extend(frequent.calls())
     app.router.routes.extend(OlderVersion(version) for version in SPOKEN if version != API_VERSION)
     description.install(app)
     for router in ROUTERS:

@@ -64,15 +64,19 @@ class _WireRequest(Request):
         self._model = model
 
     async def json(self) -> BaseModel:
-        """Return the body, read as the model.
+        """Return the body, read as the model."""
+        return await modelled(await self.body(), self._model)
 
-        Raises:
-            Refusal: The body is not JSON, or not that model's.
-        """
-        body = await self.body()
-        try:
-            if len(body) <= SMALL:
-                return self._model.model_validate_json(body)
-            return await run_in_threadpool(self._model.model_validate_json, body)
-        except ValidationError as error:
-            raise Refusal(422, "invalid", in_words(error.errors(include_url=False, include_input=False))) from error
+
+async def modelled(body: bytes, model: type[BaseModel]) -> BaseModel:
+    """Return a body of JSON, read as `model`.
+
+    Raises:
+        Refusal: The body is not JSON, or not that model's.
+    """
+    try:
+        if len(body) <= SMALL:
+            return model.model_validate_json(body)
+        return await run_in_threadpool(model.model_validate_json, body)
+    except ValidationError as error:
+        raise Refusal(422, "invalid", in_words(error.errors(include_url=False, include_input=False))) from error

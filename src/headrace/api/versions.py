@@ -23,7 +23,8 @@ MACHINE_PREFIX = "/execution/"
 DESCRIPTION_PATH = "/execution/openapi.json"
 SPOKEN = tuple(VERSIONS.version_values)
 """The versions that this api speaks, the newest first."""
-_ASKED = "headrace.api_version"
+ASKED = "headrace.api_version"
+"""Under this key a request's scope says which version it asks for, once that is known to be spoken."""
 
 
 class VersionCheck:
@@ -46,7 +47,7 @@ class VersionCheck:
             await send(message)
 
         if asked in SPOKEN:
-            scope[_ASKED] = asked
+            scope[ASKED] = asked
             await self._app(scope, receive, marked)
             return
         detail = f"The header {VERSION_HEADER} is missing." if asked is None else f"Version {asked} is not known."
@@ -63,7 +64,7 @@ class OlderVersion(BaseRoute):
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Take a request that names this version."""
-        return (Match.FULL if scope.get(_ASKED) == self._version else Match.NONE), {}
+        return (Match.FULL if scope.get(ASKED) == self._version else Match.NONE), {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request through the routes of this version."""
