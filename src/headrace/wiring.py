@@ -143,6 +143,7 @@ def run_pipelines(settings: Settings, *, reset: bool = False, begin: int | None 
             key=settings.key,
             home=settings.home.absolute(),
             master=settings.master,
+            conf=settings.spark_conf,
             scope=project.name,
             lookback=settings.lookback,
             tables=settings.home.absolute() / "tables",
@@ -173,7 +174,9 @@ def run_worker(settings: Settings) -> None:
     with (
         serving_in_thread(_logs(settings)) as log_url,
         WorkerClient(settings.url, key=settings.key) as client,
-        TaskSession(f"{project.name} tasks", master=settings.master, work=home / "spark-worker", functions=functions) as session,
+        TaskSession(
+            f"{project.name} tasks", master=settings.master, conf=settings.spark_conf, work=home / "spark-worker", functions=functions
+        ) as session,
     ):
         SECRETS.use(blocking_source(client.get))
         around = Surroundings(project.name, home / "tables", session)

@@ -145,3 +145,8 @@ def test_the_help_of_every_command_has_an_example() -> None:
                 yield from without(each, *path, name)
 
     assert list(without(typer.main.get_command(app))) == []
+
+
+def test_configuration_of_spark_that_is_none(tmp_path: Path) -> None:
+    headrace("init", "p", cwd=tmp_path)
+    check(headrace("pipeline", "--conf", "executor.memory", cwd=tmp_path / "p"), 2, "'executor.memory'", "--conf spark.executor.memory=4g")

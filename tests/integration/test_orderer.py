@@ -12,8 +12,9 @@ from headrace.client.pipeline import PipelineClient
 from headrace.core.batching import BatchPolicy, Debounce, Window
 from headrace.errors import PipelineError
 from headrace.pipeline import orderer as module
+from headrace.pipeline.bounds import Bounds
 from headrace.pipeline.log_reader import LogReader
-from headrace.pipeline.orderer import Bounds, Ordered, Orderer
+from headrace.pipeline.orderer import Ordered, Orderer
 from headrace.pipeline.ordering_file import OrderingFiles
 from headrace.project import Project
 from headrace.wire.jobs import RegisterJob

@@ -27,6 +27,12 @@ def test_flags_win_over_environment_over_file(tmp_path: Path, monkeypatch: pytes
     assert (settings.port, settings.lookback, settings.master) == (3, 2.0, "local[1]")
 
 
+def test_configuration_of_spark_is_put_together_from_all_three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "headrace.toml").write_text('[spark_conf]\n"spark.a" = "file"\n"spark.b" = "file"\n"spark.c" = "file"\n')
+    monkeypatch.setenv("HEADRACE_SPARK_CONF", '{"spark.b": "environment", "spark.c": "environment"}')
+    assert read_settings(spark_conf={"spark.c": "flag"}).spark_conf == {"spark.a": "file", "spark.b": "environment", "spark.c": "flag"}
+
+
 def test_defaults_are_loopback_and_the_data_folder_of_xdg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     settings = read_settings()

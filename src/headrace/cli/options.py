@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +26,10 @@ Database = Annotated[
 Master = Annotated[
     str | None, typer.Option("--master", help="Spark master, as spark-submit takes it. [default: local[*]]", show_default=False)
 ]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", help="Configure Spark, as spark-submit does; may be given often.", show_default=False, metavar="KEY=VALUE"),
+]
 Capacity = Annotated[
     int | None, typer.Option("--capacity", min=1, help="How many triggers to take. [default: 20000]", show_default=False, metavar="N")
 ]
@@ -37,6 +42,20 @@ Lookback = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most this many, the newest.")]
+
+
+def spark_conf(given: list[str] | None) -> dict[str, str] | None:
+    """Return what `--conf` was given as settings; None where it was not.
+
+    Raises:
+        UsageError: One is not KEY=VALUE.
+    """
+    for text in given or ():
+        if not re.match(r"spark\.[^=\s]+=", text):
+            raise UsageError(
+                f"--conf takes KEY=VALUE with a key of Spark's, not {text!r}.", hint="For example: --conf spark.executor.memory=4g"
+            )
+    return dict(text.split("=", 1) for text in given) if given else None
 
 
 def is_alone(context: typer.Context) -> bool:

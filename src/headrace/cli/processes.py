@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 import typer
 from rich.markup import escape
@@ -10,13 +11,23 @@ from rich.markup import escape
 from headrace.cli.console import err, out
 from headrace.cli.lifeline import hold_lifeline
 from headrace.cli.logging import set_up_logging
-from headrace.cli.options import ApiUrl, Capacity, Database, Home, Host, Lookback, Master, Port, Project, Queues
+from headrace.cli.options import ApiUrl, Capacity, Conf, Database, Home, Host, Lookback, Master, Port, Project, Queues, spark_conf
 from headrace.engine.trigger_log import trigger_target
 from headrace.errors import UsageError
 from headrace.logs.targets import run_target
 from headrace.settings import Settings, read_settings
 from headrace.standalone.signals import until_told_to_stop
 from headrace.standalone.stack import Stack
+
+PIPELINE_EPILOG: Final = """Examples:
+
+[bold]headrace pipeline --project project.py --master local[4][/bold]   four tasks at a time, in this process
+
+[bold]headrace pipeline --master spark://spark.example:7077 --conf spark.executor.memory=4g --conf spark.cores.max=16[/bold]
+
+[bold]headrace pipeline --master yarn --conf spark.executor.instances=4[/bold]   needs HADOOP_CONF_DIR
+
+The executors get this package and the modules beside the project file; docs/guides/clusters.md says what else they need."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -30,9 +41,7 @@ def add_to(app: typer.Typer) -> None:
         epilog="Example: [bold]headrace triggerer --project project.py --api-url http://127.0.0.1:8642[/bold]",
     )(triggerer)
     app.command("runner", hidden=True)(runner)
-    app.command("pipeline", rich_help_panel=panel, epilog="Example: [bold]headrace pipeline --project project.py --master local[4][/bold]")(
-        pipeline
-    )
+    app.command("pipeline", rich_help_panel=panel, epilog=PIPELINE_EPILOG)(pipeline)
 
 
 def standalone(
@@ -42,11 +51,19 @@ def standalone(
     port: Port = None,
     database_url: Database = None,
     master: Master = None,
+    conf: Conf = None,
     lookback: Lookback = None,
 ) -> None:
     """Run api, triggerer and pipeline on this machine; each is started again when it dies."""
     settings = read_settings(
-        project=project, home=home, host=host, port=port, database_url=database_url, master=master, lookback=lookback
+        project=project,
+        home=home,
+        host=host,
+        port=port,
+        database_url=database_url,
+        master=master,
+        spark_conf=spark_conf(conf),
+        lookback=lookback,
     ).with_key()
     set_up_logging(settings, quiet=True)
     asyncio.run(_standalone(settings))
@@ -109,6 +126,7 @@ def pipeline(
     home: Home = None,
     api_url: ApiUrl = None,
     master: Master = None,
+    conf: Conf = None,
     lookback: Lookback = None,
     reset_order: bool = typer.Option(False, "--reset-order", help="Put what the scope knows aside and order anew."),
     begin: str = typer.Option("1", "--from", help="The first event of a scope that begins: its seq, or 'now'.", metavar="SEQ|now"),
@@ -116,7 +134,9 @@ def pipeline(
     """Run the pipelines of a project: the Spark driver."""
     from headrace.wiring import run_pipelines
 
-    settings = read_settings(project=project, home=home, api_url=api_url, master=master, lookback=lookback).with_key()
+    settings = read_settings(
+        project=project, home=home, api_url=api_url, master=master, spark_conf=spark_conf(conf), lookback=lookback
+    ).with_key()
     set_up_logging(settings, targets=[run_target])
     hold_lifeline()
     run_pipelines(settings, reset=reset_order, begin=_begin(begin))

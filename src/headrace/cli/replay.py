@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from headrace.cli.console import err, out
-from headrace.cli.options import ApiUrl, AsJson, Home, Master, Project
+from headrace.cli.options import ApiUrl, AsJson, Conf, Home, Master, Project, spark_conf
 from headrace.cli.tables import show
 from headrace.errors import UsageError
 from headrace.pipeline.replay.asked import Fields, LogAsked, ReplayOptions
@@ -71,6 +71,7 @@ def replay(
     home: Home = None,
     api_url: ApiUrl = None,
     master: Master = None,
+    conf: Conf = None,
     as_json: AsJson = False,
 ) -> None:
     """Put a whole history into causal order, as Parquet; try triggers and pipelines on it.
@@ -79,7 +80,7 @@ def replay(
     """
     if log == bool(paths):
         raise UsageError("Say what to replay: files or folders, or the event log with --log.", hint="See `headrace replay --help`.")
-    settings = read_settings(project=project, home=home, api_url=api_url, master=master)
+    settings = read_settings(project=project, home=home, api_url=api_url, master=master, spark_conf=spark_conf(conf))
     asks_project = project is not None or watch is not None or backtest or pipelines
     options = ReplayOptions(
         out=out_folder,
@@ -88,6 +89,7 @@ def replay(
         log=LogAsked(settings.url, settings.with_key().key) if log else None,
         fields=Fields(id or "id", follows, occurred, subject, key),
         master=settings.master,
+        conf=settings.spark_conf,
         watch=watch,
         backtest=backtest,
         pipelines=pipelines,

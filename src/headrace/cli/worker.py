@@ -8,7 +8,7 @@ import typer
 
 from headrace.cli.lifeline import hold_lifeline
 from headrace.cli.logging import set_up_logging
-from headrace.cli.options import ApiUrl, Home, Master, Project
+from headrace.cli.options import ApiUrl, Conf, Home, Master, Project, spark_conf
 from headrace.logs.targets import run_target
 from headrace.settings import read_settings
 
@@ -21,11 +21,15 @@ def add_to(app: typer.Typer) -> None:
     app.command("worker", rich_help_panel="Processes", epilog=example)(worker)
 
 
-def worker(project: Project = None, home: Home = None, api_url: ApiUrl = None, master: Master = None, slots: Slots = None) -> None:
+def worker(
+    project: Project = None, home: Home = None, api_url: ApiUrl = None, master: Master = None, conf: Conf = None, slots: Slots = None
+) -> None:
     """Run the tasks of a project; Spark is started when a task first asks for it."""
     from headrace.wiring import run_worker
 
-    settings = read_settings(project=project, home=home, api_url=api_url, master=master, task_slots=slots).with_key()
+    settings = read_settings(
+        project=project, home=home, api_url=api_url, master=master, spark_conf=spark_conf(conf), task_slots=slots
+    ).with_key()
     set_up_logging(settings, targets=[run_target])
     hold_lifeline()
     run_worker(settings)

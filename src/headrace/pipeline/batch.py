@@ -11,17 +11,17 @@ from typing import Final
 from uuid import UUID, uuid5
 
 import structlog
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import PipelineError
 from headrace.logs.targets import run_log
+from headrace.pipeline.bounds import BatchBounds
 from headrace.pipeline.courier import Courier
 from headrace.pipeline.failures import pipeline_error
 from headrace.pipeline.holdings import Holdings
-from headrace.pipeline.orderer import Bounds, Orderer
+from headrace.pipeline.orderer import Orderer
 from headrace.pipeline.payload import PayloadSchemas, parse
 from headrace.pipeline.ranges import Ranges
-from headrace.pipeline.schemas import BOUNDS
 from headrace.pipeline.sink import Place, TableSink
 from headrace.pipeline.slices import Frames, Slice
 from headrace.pipeline.underway import BatchUnderway
@@ -57,8 +57,9 @@ class BatchRunner:
     words for people.
     """
 
-    def __init__(self, orderer: Orderer, scope: str, query_id: str, outputs: Outputs, stop: threading.Event) -> None:
+    def __init__(self, orderer: Orderer, bounds: BatchBounds, scope: str, query_id: str, outputs: Outputs, stop: threading.Event) -> None:
         self._orderer = orderer
+        self._bounds = bounds
         self._scope = scope
         self._query = UUID(query_id)
         self._out = outputs
@@ -68,24 +69,23 @@ class BatchRunner:
         self.begun: int | None = None
         self.failure: PipelineError | None = None
 
-    def __call__(self, bounds: DataFrame, batch: int) -> None:
-        """Handle one batch of BOUNDS."""
+    def __call__(self, nothing: DataFrame, batch: int) -> None:
+        """Handle one batch; its DataFrame is empty, and tells only the session."""
         self.begun = batch
         try:
-            self._handle(bounds.select(*BOUNDS.names), batch)
+            self._handle(nothing.sparkSession, batch)
         except PipelineError as error:
             self.failure = error
             raise
         finally:
             self._out.underway.end()
 
-    def _handle(self, bounds: DataFrame, batch: int) -> None:
+    def _handle(self, spark: SparkSession, batch: int) -> None:
         started = time.perf_counter()
-        (row,) = bounds.collect()
-        span = Bounds(*row)
+        span = self._bounds(batch)
         self._out.underway.begin(batch, span.to - span.after)
         ordered = self._orderer.order(batch, span)
-        frames = Frames(bounds.sparkSession)
+        frames = Frames(spark)
         for part in ordered.slices:
             self._run(part, frames, batch)
         if ordered.slices and not self._out.courier.flush(self._stop.is_set):

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import uuid4
 
 from headrace.errors import PipelineError
 
-DEFINITION: Final = {"ordering": "kernel", "version": 1}
+DEFINITION: Final = {"ordering": "kernel", "version": 2}
 """What decides whether a checkpoint can be gone on with. Pipelines, lookback and batching may change at any time."""
 
 _HINT: Final = "Begin anew with: headrace pipeline --reset-order --from now (or --from SEQ, the first event to handle)."
 
 
-def open_checkpoint(folder: Path, *, reset: bool) -> str:
-    """Make the checkpoint, or go on with it, and return the query's id, which lives as long as it. `reset` puts what there is aside.
+class Checkpoint(NamedTuple):
+    """What stays as long as the checkpoint: the query's id, and after which event its first batch begins."""
+
+    query_id: str
+    begin: int
+
+
+def open_checkpoint(folder: Path, begin: Callable[[], int], *, reset: bool) -> Checkpoint:
+    """Make the checkpoint, asking `begin` after which event to begin, or go on with it. `reset` puts what there is aside.
 
     Raises:
         PipelineError: It is of another version of the ordering.
@@ -27,11 +35,11 @@ def open_checkpoint(folder: Path, *, reset: bool) -> str:
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         _write(folder / "definition", DEFINITION)
+        _write(folder / "begin", begin())
         _write(path, {"id": str(uuid4())})
     elif _read(folder / "definition") != DEFINITION:
         raise PipelineError(f"The checkpoint {folder} was made by another version, which orders in another way.", hint=_HINT)
-    query_id: str = json.loads(path.read_text())["id"]
-    return query_id
+    return Checkpoint(json.loads(path.read_text())["id"], json.loads((folder / "begin").read_text()))
 
 
 def _aside(folder: Path) -> Path:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import threading
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -14,6 +16,7 @@ from uuid import uuid4
 
 import structlog
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -23,7 +26,9 @@ from headrace.client.secrets import blocking_source
 from headrace.errors import ApiError, ApiUnavailable, HeadraceError, PipelineError
 from headrace.logs.structured import bind_process
 from headrace.pipeline.batch import BatchRunner, Outputs, Stopping
+from headrace.pipeline.bounds import BatchBounds
 from headrace.pipeline.checkpoint import open_checkpoint
+from headrace.pipeline.cluster import await_executors
 from headrace.pipeline.courier import Courier
 from headrace.pipeline.cursor import CommitListener
 from headrace.pipeline.failures import summary
@@ -61,10 +66,10 @@ def run_pipeline(project: Project, options: PipelineOptions, stop: threading.Eve
 
     Raises:
         JavaError: No Java 17 or newer.
-        PipelineError: A pipeline failed for good, or Spark did. Nothing is lost: its batch comes again at the next start.
+        PipelineError: A pipeline failed for good, Spark did, or its master cannot be reached. Nothing is lost: the batch comes again.
         ApiError: The api refuses this process.
     """
-    ship(pipeline.function for pipeline in project.pipelines.values())
+    folders = ship(pipeline.function for pipeline in project.pipelines.values())
     with PipelineClient(options.api_url, key=options.key) as client, scope_lock(options, stop):
         SECRETS.use(blocking_source(client.get))
         job = _register(client, project.name, options.log_url, stop)
@@ -74,11 +79,7 @@ def run_pipeline(project: Project, options: PipelineOptions, stop: threading.Eve
         underway = BatchUnderway(options.scope)
         with Heart(client, job.heartbeat, stop, underway.now) as heart:
             try:
-                with (
-                    nullcontext(spark)
-                    if spark
-                    else open_session(project.name, master=options.master, work=options.home / "spark") as session
-                ):
+                with nullcontext(spark) if spark else _session(project.name, options, folders, stop) as session:
                     _run(session, project, options, client, stop, underway)
                 if heart.failure is not None:
                     raise heart.failure
@@ -86,6 +87,14 @@ def run_pipeline(project: Project, options: PipelineOptions, stop: threading.Eve
                 _complete(client, CompleteJob(state="failed", reason=str(error)))
                 raise
             _complete(client, CompleteJob(state="succeeded"))
+
+
+@contextmanager
+def _session(app: str, options: PipelineOptions, folders: Sequence[Path], stop: threading.Event) -> Iterator[SparkSession]:
+    """Give a session that has executors, unless `stop` was set."""
+    with open_session(app, master=options.master, work=options.home / "spark", conf=options.conf, folders=folders) as session:
+        await_executors(session, options.master, stop)
+        yield session
 
 
 def _run(
@@ -97,8 +106,7 @@ def _run(
     underway: BatchUnderway,
 ) -> None:
     spark.conf.set("spark.headrace.tables", str(options.tables))  # for pipelines that look at what earlier batches wrote
-    query_id = open_checkpoint(options.checkpoint, reset=options.reset)
-    begin = client.head().head if options.begin is None else options.begin - 1
+    query_id, begin = open_checkpoint(options.checkpoint, lambda: _begin(client, options), reset=options.reset)
     client.on_token = partial(_token_file, options)
     with Courier(client, options.scope) as courier, LogReader(client, stop.is_set) as reader:
         orderer = Orderer(
@@ -110,7 +118,7 @@ def _run(
         )
         sinks = open_sinks({pipeline.format for pipeline in project.pipelines.values()}, options.tables, query_id)
         outputs = Outputs(sinks, PayloadSchemas(options.state / "payloads"), courier, Starter(client, stop), underway)
-        runner = BatchRunner(orderer, options.scope, query_id, outputs, stop)
+        runner = BatchRunner(orderer, BatchBounds(options.checkpoint, begin), options.scope, query_id, outputs, stop)
         listener = CommitListener(courier, runner.held)
         spark.streams.addListener(listener)
         try:
@@ -122,9 +130,15 @@ def _run(
             spark.streams.removeListener(listener)
 
 
-def start_query(spark: SparkSession, options: PipelineOptions, token: str, runner: BatchRunner, begin: int = 0) -> StreamingQuery:
+def _begin(client: PipelineClient, options: PipelineOptions) -> int:
+    """Return after which event a new scope begins."""
+    return client.head().head if options.begin is None else options.begin - 1
+
+
+def start_query(spark: SparkSession, options: PipelineOptions, token: str, runner: BatchRunner, begin: int) -> StreamingQuery:
     """Start the one query of a project: bounds of the log -> `runner`. A new checkpoint begins after the event `begin`."""
-    spark.dataSource.register(LogSource)
+    with _own_python(spark.sparkContext):
+        spark.dataSource.register(LogSource)
     log = spark.readStream.format(FORMAT).options(
         api_url=options.api_url,
         token_file=str(_token_file(options, token)),
@@ -135,6 +149,16 @@ def start_query(spark: SparkSession, options: PipelineOptions, token: str, runne
     )
     writer = log.load().writeStream.foreachBatch(runner).queryName(options.scope)
     return writer.option("checkpointLocation", options.checkpoint.absolute().as_uri()).trigger(processingTime=TRIGGER).start()
+
+
+@contextmanager
+def _own_python(context: SparkContext) -> Iterator[None]:
+    """Let what is made meanwhile run with this process's Python: executors may have another, and the source runs beside this process."""
+    theirs, context.pythonExec = context.pythonExec, sys.executable
+    try:
+        yield
+    finally:
+        context.pythonExec = theirs
 
 
 def _watch(query: StreamingQuery, stop: threading.Event) -> None:

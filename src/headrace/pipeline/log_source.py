@@ -1,8 +1,8 @@
 """The event log as a streaming source of Spark: `spark.readStream.format("headrace")`.
 
-It gives the bounds of each batch, one row, and no events: those the driver reads itself, by their seqs. So Spark's part of a batch is
-small, and what it does best: it numbers the batches, writes down their bounds before they begin and that they ended, and runs one that
-was cut off once more with the bounds that it had.
+It gives offsets and no rows: the events the driver reads itself, by their seqs. So Spark's part of a batch is small, and what it does
+best: it numbers the batches, writes down their bounds before they begin and that they ended, and runs one that was cut off once more with
+the bounds that it had. The source runs on the driver alone; no executor needs what it imports, nor reaches the api.
 
 An offset is `{"seq", "again", "wall", "clock"}`: the last event and the last redelivery read, the moment that was decided (µs), and the
 scope's clock (µs). The clock goes forward with the wall clock, but by at most MAX_STEP a batch, so that neither downtime nor catching up
@@ -18,13 +18,12 @@ from typing import Any, Final, TypeAlias
 
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructField, StructType
 from typing_extensions import override
 
 from headrace.client.pipeline import PipelineClient
 from headrace.errors import ApiUnavailable, PipelineError
 from headrace.pipeline.log_reader import pauses
-from headrace.pipeline.schemas import BOUNDS
 from headrace.wire.events import CLOCK_STEP
 
 FORMAT: Final = "headrace"
@@ -36,7 +35,7 @@ _POLL: Final = 0.5
 """Seconds for which the api is asked to wait for news; a query that is told to stop may take as long."""
 
 Offset: TypeAlias = dict[str, int]
-Bounds: TypeAlias = tuple[int, int, int, int, int]
+_NOTHING: Final = StructType([StructField("seq", LongType())])
 
 
 class LogSource(DataSource):
@@ -48,8 +47,8 @@ class LogSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """Return BOUNDS."""
-        return BOUNDS
+        """Return a schema, as Spark wants one."""
+        return _NOTHING
 
     @override
     def simpleStreamReader(self, schema: StructType) -> LogBounds:
@@ -86,8 +85,8 @@ class LogBounds(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
                 return
 
     @override
-    def read(self, start: Offset) -> tuple[Iterator[Bounds], Offset]:
-        """Return the bounds of the next batch and where it ends: `start` when there is nothing to do, or when the api is away just now."""
+    def read(self, start: Offset) -> tuple[Iterator[tuple[int]], Offset]:
+        """Return where the next batch ends: `start` when there is nothing to do, or when the api is away just now."""
         try:
             head, again = self._head(start)
             now = _now()
@@ -98,12 +97,12 @@ class LogBounds(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(_POLL)  # the driver's heartbeat says that the api is away
             return iter(()), start
         offset = {"seq": end, "again": again, "wall": now, "clock": start["clock"] + max(0, min(now - start["wall"], MAX_STEP))}
-        return self.readBetweenOffsets(start, offset), offset
+        return iter(()), offset
 
     @override
-    def readBetweenOffsets(self, start: Offset, end: Offset) -> Iterator[Bounds]:
-        """Give the bounds of a batch again."""
-        return iter([(start["seq"], end["seq"], start["again"], end["again"], end["clock"])])
+    def readBetweenOffsets(self, start: Offset, end: Offset) -> Iterator[tuple[int]]:
+        """Return no rows."""
+        return iter(())
 
     def stop(self) -> None:
         """Close the connection."""

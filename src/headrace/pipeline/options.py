@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineOptions:
-    """Where the api is, what to read and where to write. `lookback` is in seconds.
+    """Where the api is, what to read and where to write. `conf` is for Spark; `lookback` is in seconds.
 
     `reset` puts the scope's checkpoint aside; a new one begins with the event `begin`, or with what comes from now on (None).
     """
@@ -18,6 +19,7 @@ class PipelineOptions:
     home: Path
     tables: Path
     master: str = "local[*]"
+    conf: Mapping[str, str] = field(default_factory=dict)
     scope: str = "default"
     lookback: float = 900.0
     max_rows: int = 20_000

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.core.batching import cut
+from headrace.pipeline.bounds import Bounds
 from headrace.pipeline.holdings import Holdings, histogram, waits
 from headrace.pipeline.kernel import Kernel, Step
 from headrace.pipeline.log_reader import LogReader
@@ -33,16 +34,6 @@ MOST_CACHED: Final = 64 * 1024 * 1024
 
 _MOST_TOLD: Final = 100
 _MICROS: Final = 1_000_000
-
-
-class Bounds(NamedTuple):
-    """One row of BOUNDS."""
-
-    after: int
-    to: int
-    again_after: int
-    again_to: int
-    clock: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,18 +9,6 @@ from pyspark.sql.types import ArrayType, DoubleType, LongType, StringType, Struc
 
 from headrace.wire.log import LOG_SCHEMA
 
-BOUNDS: Final = StructType(
-    [
-        StructField("after", LongType(), False),
-        StructField("to", LongType(), False),
-        StructField("again_after", LongType(), False),
-        StructField("again_to", LongType(), False),
-        StructField("clock", LongType(), False),
-    ]
-)
-"""What the source gives, one row a batch: the events with after < seq <= to, the redeliveries with again_after < id <= again_to, and
-the scope's clock at the end of the batch (µs)."""
-
 ORDERED_SCHEMA: Final = pa.schema(
     [
         pa.field("position", pa.int64(), nullable=False),

@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -16,8 +16,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headrace.errors import PipelineError
+from headrace.pipeline.cluster import check_reachable, hint_of, is_cluster, is_remote
 from headrace.pipeline.failures import summary
 from headrace.pipeline.java import find_java
+from headrace.pipeline.shipping import send_to_executors
 
 HEAP: Final = "640m"
 LONG_HEAP: Final = "1g"
@@ -57,8 +59,6 @@ rootLogger.appenderRef.file.ref = file
 _CONF: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # `transformWithState` needs RocksDB. Deltas are small: keep few old versions.
@@ -75,39 +75,58 @@ _CONF: Final = {
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
 }
 
+_HERE: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
 _LOCAL_CHECKPOINTS: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
 @contextmanager
-def open_session(app: str, *, master: str, work: Path, long_lived: bool = False) -> Iterator[SparkSession]:
+def open_session(
+    app: str, *, master: str, work: Path, conf: Mapping[str, str] | None = None, folders: Sequence[Path] = (), long_lived: bool = False
+) -> Iterator[SparkSession]:
     """Give a session whose logs, scratch files and generated Java home are under `work`; it is stopped at the end.
 
-    `long_lived`: what it will do is long enough for the JVM to compile it well, and needs more memory than a stream of small batches.
+    `conf` is what the user configures; it wins. What lies in `folders` is sent to the executors of a cluster. `long_lived`: what the
+    session will do is long enough for the JVM to compile it well, and needs more memory than a stream of small batches.
 
     Raises:
         JavaError: No Java 17 or newer.
+        PipelineError: The master cannot be reached, or gives no session.
     """
+    conf = conf or {}
+    check_reachable(master)
     work.mkdir(parents=True, exist_ok=True)
     os.environ["JAVA_HOME"] = str(find_java(work))
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # with an arena for each thread the JVM grows by hundreds of megabytes
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = _executors_python(master, conf)
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)  # it would tell of a failed batch a second time, at length
     builder = SparkSession.Builder().appName(app).master(master)
-    for name, value in _configuration(master, work, long_lived=long_lived).items():
+    for name, value in {**_configuration(master, work, long_lived=long_lived), **conf}.items():
         builder = builder.config(name, value)
-    spark = _started(builder, work)
+    spark = _started(builder, master, work)
     try:
+        if is_cluster(master):
+            send_to_executors(spark.sparkContext, folders, work)
         yield spark
     finally:
         spark.stop()
 
 
-def _started(builder: SparkSession.Builder, work: Path) -> SparkSession:
+def _executors_python(master: str, conf: Mapping[str, str]) -> str:
+    """Return the Python of the executors: this one beside this process, else what Spark's users name, and the one on their PATH."""
+    chosen = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
+    if is_remote(master):
+        return chosen or "python3"
+    return chosen if chosen and is_cluster(master) else sys.executable
+
+
+def _started(builder: SparkSession.Builder, master: str, work: Path) -> SparkSession:
     try:
         return builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
         raise PipelineError(
-            f"Spark does not start: {summary(error)}", hint=f"See {work / 'spark.log'}. Is there enough memory, and does the master exist?"
+            f"Spark does not start on {master}: {summary(error)}", hint=f"See {work / 'spark.log'}. {hint_of(master)}"
         ) from error
 
 
@@ -123,17 +142,17 @@ def cores_of(master: str) -> int:
 
 def _configuration(master: str, work: Path, *, long_lived: bool) -> dict[str, str]:
     cores = str(cores_of(master))
+    here = {} if is_remote(master) else {**_HERE, "spark.default.parallelism": cores, "spark.local.dir": str(work / "scratch")}
     log4j = work / "log4j2.properties"
     log4j.write_text(_LOGGING.format(log=work / "spark.log"))
     return {
         **_CONF,
+        **here,
         "spark.driver.memory": LONG_HEAP if long_lived else HEAP,
         # Fixed in the checkpoint with the first batch. At Spark's default of 200 a batch takes 20 seconds.
         "spark.sql.shuffle.partitions": cores,
-        "spark.default.parallelism": cores,
         # Does not fork a child process for each file, as the default does where Hadoop's native library is missing.
         "spark.sql.streaming.checkpointFileManagerClass": _LOCAL_CHECKPOINTS,
-        "spark.local.dir": str(work / "scratch"),
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.driver.extraJavaOptions": " ".join(
             [*(_LONG_JVM if long_lived else _JVM), f"-Dlog4j2.configurationFile={log4j.absolute().as_uri()}"]

@@ -1,23 +1,65 @@
-"""Let Spark's Python workers run functions of the project file, which they cannot import."""
+"""Let Spark's Python workers run functions of the project, which they cannot import: beside this process, and on the hosts of a cluster."""
 
 from __future__ import annotations
 
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable
+import sysconfig
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
-from pyspark import cloudpickle
+from pyspark import SparkContext, cloudpickle
+
+_PACKAGE: Final = Path(__file__).resolve().parents[1]
 
 
-def ship(functions: Iterable[Callable[..., Any]]) -> None:
-    """Send the modules of these functions along by value, and let what lies beside them be imported."""
-    unwrapped = [inspect.unwrap(function) for function in functions]
+def ship(functions: Iterable[Callable[..., Any]]) -> list[Path]:
+    """Send the modules of these functions along by value, and let what lies beside them be imported on this machine; return its folders."""
     by_value: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
-    for module in {sys.modules[function.__module__] for function in unwrapped}:
+    modules = [sys.modules[inspect.unwrap(function).__module__] for function in functions]
+    for module in modules:
         by_value(module)
-    folders = {str(Path(inspect.getfile(function)).parent): None for function in unwrapped}
-    os.environ["PYTHONPATH"] = os.pathsep.join([*folders, *filter(None, [os.environ.get("PYTHONPATH")])])
+    folders = list({_import_folder(module): None for module in modules})
+    os.environ["PYTHONPATH"] = os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return folders
+
+
+def send_to_executors(context: SparkContext, folders: Sequence[Path], work: Path) -> None:
+    """Send this package, and the modules and packages that lie in `folders`, to the hosts of a cluster; the archives are made in `work`.
+
+    What pip installed is not sent: that is to be on the hosts, for their processors.
+    """
+    installed = {Path(path) for path in sysconfig.get_paths().values()}
+    sent = [_archive(work / "headrace.zip", [_PACKAGE])]
+    for number, folder in enumerate(folder for folder in folders if folder not in installed):
+        sent.append(_archive(work / f"project-{number}.zip", _importable(folder)))
+    for archive in sent:
+        context.addPyFile(str(archive))
+
+
+def _import_folder(module: ModuleType) -> Path:
+    """Return the folder on the import path that the module was found in."""
+    return Path(inspect.getfile(module)).resolve().parents[module.__name__.count(".")]
+
+
+def _importable(folder: Path) -> list[Path]:
+    """Return the modules and packages in a folder."""
+    return [path for path in sorted(folder.iterdir()) if path.suffix == ".py" or (path / "__init__.py").is_file()]
+
+
+def _archive(path: Path, contents: Iterable[Path]) -> Path:
+    """Write an archive of modules and packages."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for item in contents:
+            for file in [item] if item.is_file() else _files(item):
+                archive.write(file, file.relative_to(item.parent))
+    return path
+
+
+def _files(package: Path) -> Iterator[Path]:
+    """Yield what a package consists of; what Python compiled is of no use in an archive."""
+    return (path for path in sorted(package.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -78,6 +79,10 @@ class ParquetSink:
     def __init__(self, tables: Path, query_id: str) -> None:
         self._tables = tables
         self._query = query_id[:8]
+        # A folder of its own: tasks of a driver that was killed may write for a while longer.
+        self._staging = tables / ".staging" / f"{self._query}-{uuid4().hex[:8]}"
+        for left in self._staging.parent.glob(f"{self._query}-*"):
+            shutil.rmtree(left, ignore_errors=True)
 
     def stored(self, place: Place) -> Stored | None:
         """Return the run's rows if the table has them."""
@@ -91,8 +96,7 @@ class ParquetSink:
         if (folder / "_delta_log").exists():
             raise PipelineError(f"{folder} holds a Delta table.", hint="Say format='delta' at the pipeline, or move it away.")
         name = f"{self._stem(place)}-{attempt}.parquet"
-        staging = self._tables / ".staging" / place.table / name
-        shutil.rmtree(staging, ignore_errors=True)
+        staging = self._staging / place.table / name
         part = _written(rows, staging, small=events <= SMALL)
         count: int = pq.read_metadata(part).num_rows
         folder.mkdir(parents=True, exist_ok=True)
@@ -112,8 +116,13 @@ def _written(rows: DataFrame, staging: Path, *, small: bool) -> Path:
     table = collected(rows) if small else None
     if table is None:
         rows.coalesce(1).write.mode("overwrite").parquet(staging.absolute().as_uri())
-        (part,) = staging.glob("part-*.parquet")
-        return part
+        parts = list(staging.glob("part-*.parquet"))
+        if len(parts) != 1:
+            raise PipelineError(
+                f"The executors wrote rows to {staging}, and the driver does not see them there.",
+                hint="Put --home on a volume that the driver and all executors have under this path.",
+            )
+        return parts[0]
     staging.mkdir(parents=True)
     path = staging / "part-0.parquet"
     pq.write_table(table, path)

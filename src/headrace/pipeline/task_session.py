@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Lock
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 class TaskSession:
     """A context manager; call it for the session. `functions` are those of the project that executors may have to run."""
 
-    def __init__(self, app: str, *, master: str, work: Path, functions: Iterable[Callable[..., Any]]) -> None:
+    def __init__(self, app: str, *, master: str, conf: Mapping[str, str], work: Path, functions: Iterable[Callable[..., Any]]) -> None:
         self._app = app
         self._master = master
+        self._conf = conf
         self._work = work
         self._functions = list(functions)
         self._lock = Lock()
@@ -39,6 +40,6 @@ class TaskSession:
                 from headrace.pipeline.session import open_session
                 from headrace.pipeline.shipping import ship
 
-                ship(self._functions)
-                self._spark = self._exits.enter_context(open_session(self._app, master=self._master, work=self._work))
+                opened = open_session(self._app, master=self._master, conf=self._conf, work=self._work, folders=ship(self._functions))
+                self._spark = self._exits.enter_context(opened)
             return self._spark

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 from contextlib import AsyncExitStack
@@ -102,6 +103,7 @@ def child_environment(settings: Settings) -> dict[str, str]:
         "KEY": settings.key,
         "PROJECT": settings.project.absolute(),
         "MASTER": settings.master,
+        "SPARK_CONF": json.dumps(settings.spark_conf),
         "LOOKBACK": settings.lookback,
         "ACK_TIMEOUT": settings.ack_timeout,
         "ADVANCE_TIMEOUT": settings.advance_timeout,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -65,6 +66,7 @@ class ReplayOptions:
     log: LogAsked | None = None
     fields: Fields = field(default_factory=Fields)
     master: str = "local[*]"
+    conf: Mapping[str, str] = field(default_factory=dict)
     watch: str | None = None
     backtest: bool = False
     pipelines: bool = False

@@ -6,8 +6,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -93,9 +93,8 @@ def run_replay(
     progress = _until(stop, progress)
     check_out(options.out)
     files_of(options.paths)
-    if project is not None:
-        ship(pipeline.function for pipeline in project.pipelines.values())
-    opened = nullcontext(spark) if spark else open_session("replay", master=options.master, work=options.work / "spark", long_lived=True)
+    folders = ship(pipeline.function for pipeline in project.pipelines.values()) if project is not None else []
+    opened = nullcontext(spark) if spark else _session(options, folders)
     with opened as session, _telling_spark_errors(stop):
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", ARROW_ROWS)
         with _history(session, options) as (history, names):
@@ -103,6 +102,10 @@ def run_replay(
         events = RawEvents(options.out / ORDERED, names)
         reports, ran = _ask_project(session, options, project, events, outcome, progress)
     return ReplayReport(options.out, time.monotonic() - begun, outcome, reports, ran)
+
+
+def _session(options: ReplayOptions, folders: Sequence[Path]) -> AbstractContextManager[SparkSession]:
+    return open_session("replay", master=options.master, work=options.work / "spark", conf=options.conf, folders=folders, long_lived=True)
 
 
 def _ask_project(
