@@ -1,11 +1,13 @@
-"""Runs generated histories, each named by its seed, through every home of the ordering: python scripts/soak_ordering.py --help."""
+"""Runs generated histories, each named by its seed, through every home of the ordering, then the long cases at their full size.
+
+python scripts/soak_ordering.py --help
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -14,10 +16,12 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from headrace.core.handling import HandlingPolicy
 from headrace.ordering.memory import MemoryHome
 from headrace.ports.ordering import OrderingHome
+from ordering_cases import CASES
 from ordering_homes import KernelHome, SqlScopes
-from ordering_kit import LOOKBACK, POLICY, Crew, Handling, history, run
+from ordering_kit import LOOKBACK, POLICY, WIDE, Crew, Handling, history, run
 
 SHARES: Final = {"memory": 40, "kernel": 40, "sqlite": 15, "postgresql": 5}
 """How many of a hundred histories each home gets."""
@@ -35,6 +39,8 @@ def main() -> None:
                 number = 1 if asked.seed is not None else asked.histories if asked.home else asked.histories * SHARES[kind] // 100
                 first = asked.seed if asked.seed is not None else asked.first
                 total += _soak(kind, scopes, first, number)
+                if asked.seed is None:
+                    _cases(kind, scopes)
         finally:
             scopes.close()
     print(f"{total:,} histories without a violation in {monotonic() - begun:.0f} s")
@@ -53,6 +59,18 @@ def _soak(kind: str, scopes: SqlScopes, first: int, number: int) -> int:
     return number
 
 
+def _cases(kind: str, scopes: SqlScopes) -> None:
+    """Run the long cases at their full size."""
+    for name, case in CASES.items():
+        begun = monotonic()
+        case(KernelHome(WIDE) if kind == "kernel" else Handling(_home(kind, scopes, POLICY, WIDE), most=5_000))
+        print(f"✓ {kind:<10} {name}, full size, in {monotonic() - begun:.0f} s", flush=True)
+
+
+def _home(kind: str, scopes: SqlScopes, policy: HandlingPolicy, lookback: int) -> OrderingHome:
+    return MemoryHome(lookback, policy=policy) if kind == "memory" else scopes.home(kind, policy, lookback)
+
+
 def _one(kind: str, scopes: SqlScopes, seed: int) -> None:
     """Run the history of one seed: twice where a home hands out claims, first with one worker and then with several who are careless."""
     chance = Random(seed)
@@ -61,11 +79,8 @@ def _one(kind: str, scopes: SqlScopes, seed: int) -> None:
         run(KernelHome(LOOKBACK), history(chance, most=most))
         return
     policy = replace(POLICY, dead="hold" if seed % 2 else "release")
-    make: Callable[[], OrderingHome] = lambda: (  # noqa: E731
-        MemoryHome(LOOKBACK, policy=policy) if kind == "memory" else scopes.home(kind, policy, LOOKBACK)
-    )
-    run(Handling(make()), history(chance, most=most))
-    Crew(make(), chance, workers=chance.randint(1, 4)).run(history(chance, most=most))
+    run(Handling(_home(kind, scopes, policy, LOOKBACK)), history(chance, most=most))
+    Crew(_home(kind, scopes, policy, LOOKBACK), chance, workers=chance.randint(1, 4)).run(history(chance, most=most))
 
 
 def _arguments() -> argparse.Namespace:

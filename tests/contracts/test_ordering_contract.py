@@ -1,4 +1,4 @@
-"""The contract of the ordering (nine points), over every home: memory, SQLite, PostgreSQL, Spark's state, and the kernel."""
+"""The contract of the ordering (nine points), over every home: memory, SQLite, PostgreSQL, and the pipeline's kernel."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from headrace.core.handling import HandlingPolicy, waits_for
 from headrace.ordering.memory import MemoryHome
 from headrace.ports.ordering import OrderingHome
+from ordering_cases import CHAIN, a_leader_after_many_others, a_reversed_chain, followers_of_one_leader
 from ordering_homes import KernelHome, SqlScopes
-from ordering_kit import LOOKBACK, POLICY, START, Crew, Event, Handling, Home, caused, history, run
+from ordering_kit import LOOKBACK, POLICY, START, WIDE, Crew, Event, Handling, Home, caused, history, run
 from postgres_kit import database_of
 from store_kit import database_url
 
@@ -40,7 +41,7 @@ def handling(kind: str, scopes: SqlScopes, policy: HandlingPolicy = POLICY, look
 
 
 def home(kind: str, scopes: SqlScopes, *, wide: bool = False) -> Home:
-    lookback = 1000 * LOOKBACK if wide else LOOKBACK
+    lookback = WIDE if wide else LOOKBACK
     return KernelHome(lookback) if kind == "kernel" else Handling(handling(kind, scopes, lookback=lookback), most=5_000 if wide else 50)
 
 
@@ -62,36 +63,18 @@ def test_any_number_of_workers_who_fail_crash_and_dawdle(kind: str, dead: str, s
 
 @pytest.mark.parametrize("kind", EVERY)
 def test_a_reversed_chain_of_100_000(kind: str, scopes: SqlScopes) -> None:
-    """The last comes first, and the first last of all."""
-    size = 5_000 if kind == "postgresql" else 100_000  # a claim of a long chain is slow there: 25 s for 10,000
-    chain = [Event(f"{n}", f"{n - 1}" if n else None, 0) for n in range(size)]
-    whole = home(kind, scopes, wide=True)
-    for start in range(size, 0, -size // 5):
-        handled = whole.step(list(reversed(chain[start - size // 5 : start])), START)
-        assert bool(handled) == (start == size // 5)
-    assert [one.id for one in sorted(handled, key=lambda one: one.position)] == [event.id for event in chain]
-    assert [int(one.id) for one in handled] == list(range(size))
+    # all of them on PostgreSQL take 15 s: the soak does that
+    a_reversed_chain(home(kind, scopes, wide=True), CHAIN // 5 if kind == "postgresql" else CHAIN)
 
 
 @pytest.mark.parametrize("kind", EVERY)
 def test_10_000_followers_of_one_leader_come_in_order_of_time(kind: str, scopes: SqlScopes) -> None:
-    followers = [Event(f"{n}", "leader", n * 7919 % 10_000) for n in range(10_000)]
-    wide = home(kind, scopes, wide=True)
-    assert wide.step(followers, START) == []
-    handled = wide.step([Event("leader", None, 0)], START)
-    by_position = [one.id for one in sorted(handled, key=lambda one: one.position)]
-    assert by_position == ["leader", *(event.id for event in sorted(followers, key=lambda event: event.occurred))]
-    assert handled[0].id == "leader"
+    followers_of_one_leader(home(kind, scopes, wide=True))
 
 
 @pytest.mark.parametrize("kind", EVERY)
 def test_a_leader_that_comes_after_50_000_other_events(kind: str, scopes: SqlScopes) -> None:
-    others = [Event(f"{n}", None, 0) for n in range(50_000)]
-    wide = home(kind, scopes, wide=True)
-    assert wide.step([Event("follower", "leader", 0)], START) == []
-    assert len(wide.step(others, START)) == 50_000
-    assert wide.waiting() == {"follower"}
-    assert [one.id for one in wide.step([Event("leader", None, 0)], START)] == ["leader", "follower"]
+    a_leader_after_many_others(home(kind, scopes, wide=True))
 
 
 @pytest.mark.parametrize("kind", HANDLING)

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from sqlalchemy import ARRAY, BigInteger, ColumnElement, Connection, Executable, Row, Table, bindparam, cast, func, insert, literal, select
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    ColumnElement,
+    Connection,
+    CursorResult,
+    Executable,
+    Row,
+    Table,
+    bindparam,
+    cast,
+    func,
+    insert,
+    literal,
+    select,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.compiler import compiles
@@ -171,3 +187,42 @@ class Given:
         text = f"WITH given AS (SELECT * FROM unnest({arrays}) AS rows({names})) {self._query}"  # noqa: S608
         parameters = {name: list(values) for name, values in zip(self._columns, zip(*rows, strict=True), strict=True)}
         return connection.exec_driver_sql(text, parameters).all()
+
+
+class Plain:
+    """A statement as the driver takes it, for those that bring thousands of values: nothing is done to each of them on the way.
+
+    `:name` stands for a value, and `IN :name` for any of a list, at most MOST_VALUES long; `lists` has PostgreSQL's type of its values.
+    """
+
+    def __init__(self, query: str, *, postgresql: str | None = None, **lists: str) -> None:
+        self._parts = re.split(r":(\w+)", query)
+        self._lists = lists
+        self._postgresql = re.sub(
+            r"(IN )?:(\w+)",
+            lambda found: f"= ANY(%({found[2]})s::{lists[found[2]]}[])" if found[1] else f"%({found[2]})s",
+            postgresql or query,
+        )
+
+    def __call__(self, connection: Connection, **given: Any) -> CursorResult[*tuple[Any, ...]]:
+        """Run it; a list may be any sequence."""
+        if connection.dialect.name == "sqlite":
+            return connection.exec_driver_sql(*self._on_sqlite(given))
+        return connection.exec_driver_sql(self._postgresql, {**given, **{name: list(given[name]) for name in self._lists}})
+
+    def each(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Run it for each row of values, in the order in which the query names them; each once, and none a list."""
+        if not rows:
+            return
+        if connection.dialect.name == "sqlite":
+            connection.exec_driver_sql("?".join(self._parts[::2]), list(rows))
+        else:
+            connection.exec_driver_sql(self._postgresql, [dict(zip(self._parts[1::2], row, strict=True)) for row in rows])
+
+    def _on_sqlite(self, given: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
+        text, values = [self._parts[0]], list[Any]()
+        for name, after in zip(self._parts[1::2], self._parts[2::2], strict=True):
+            several = name in self._lists
+            text += [f"({', '.join('?' * len(given[name]))})" if several else "?", after]
+            values.extend(given[name] if several else (given[name],))
+        return "".join(text), tuple(values)

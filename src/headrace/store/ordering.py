@@ -19,7 +19,7 @@ from headrace.core.handling import Caused, Claim, Counts, HandlingPolicy, State,
 from headrace.ports.ordering import OrderingHome
 from headrace.store import ordering_statements as sql
 from headrace.store.database import Database
-from headrace.store.dialects import row_by_row
+from headrace.store.dialects import Plain, row_by_row
 from headrace.store.ordering_replica import Replica
 from headrace.store.ordering_tables import ordering_events, ordering_scopes
 from headrace.store.ordering_turn import Feed, Turn
@@ -60,12 +60,11 @@ class SqlOrdering(OrderingHome):
 
     @override
     def claim(self, most: int, now: int, *, after: Sequence[bytes] | None = None, only: bytes | None = None) -> list[Claim]:
-        given: dict[str, Any] = {"scope": self.scope_id, "most": 1 if only is not None else most, "now": now}
         if only is not None:
-            return self._database.write(lambda connection: self._claim(connection, sql.claim_one, given | {"key": only}))
+            return self._database.write(lambda connection: self._claim(connection, sql.one, 1, now, key=only))
         if after is not None:
-            return self._database.write(lambda connection: self._claim(connection, sql.claim_after, given | {"keys": list(after)}))
-        return self._database.write(lambda connection: self._claim(connection, sql.claim_due, given))
+            return self._database.write(lambda connection: self._claim(connection, sql.after, most, now, keys=after))
+        return self._database.write(lambda connection: self._claim(connection, sql.due, most, now))
 
     @override
     def settle(self, claims: Sequence[Claim], now: int) -> int:
@@ -89,19 +88,17 @@ class SqlOrdering(OrderingHome):
         def work(connection: Connection) -> None:
             for token, mine in _by_token(claims).items():
                 for seqs in sql.slices(claim.seq for claim in mine):
-                    connection.execute(sql.give_back, {"scope": self.scope_id, "token": token, "seqs": seqs, "now": now})
+                    sql.give_back(connection, scope=self.scope_id, token=token, seqs=seqs, now=now)
 
         if claims:
             self._database.write(work)
 
     @override
     def redrive(self, keys: Sequence[bytes] | None, now: int) -> int:
-        given = {"scope": self.scope_id, "now": now}
-
         def work(connection: Connection) -> int:
             if keys is None:
-                return connection.execute(sql.redrive, given).rowcount
-            return sum(connection.execute(sql.redrive_some, given | {"keys": some}).rowcount for some in sql.slices(keys))
+                return sql.redrive(connection, scope=self.scope_id, now=now).rowcount
+            return sum(sql.redrive_some(connection, scope=self.scope_id, now=now, keys=some).rowcount for some in sql.slices(keys))
 
         return self._database.write(work)
 
@@ -114,7 +111,8 @@ class SqlOrdering(OrderingHome):
                 return False
             if row.state == "waiting":
                 turn.withdraw(key)
-            self._finish(turn.connection, [row], turn.now)
+            turn.connection.execute(sql.remove, {"scope": self.scope_id, "place": row.seq})
+            self._finish(turn.connection, [(key, row.position)], turn.now)
             self._unblock(turn.connection, {"": [key]}, turn.now)
             return True
 
@@ -183,36 +181,32 @@ class SqlOrdering(OrderingHome):
             answer, self._replica = self._database.write(work)
             return answer
 
-    def _claim(self, connection: Connection, statement: Any, given: dict[str, Any]) -> list[Claim]:
-        token = uuid4().hex
+    def _claim(self, connection: Connection, statement: Plain, most: int, now: int, **given: Any) -> list[Claim]:
+        token, lease = uuid4().hex, now + self.policy.lease
         row_by_row(connection)
-        rows = connection.execute(statement, given).all()
-        for seqs in sql.slices(row.seq for row in rows):
-            lease = given["now"] + self.policy.lease
-            connection.execute(sql.take, {"scope": self.scope_id, "seqs": seqs, "token": token, "lease": lease})
-        return [_claimed(row, token) for row in rows]
+        seqs = statement(connection, scope=self.scope_id, most=most, now=now, **given).scalars()
+        claims: list[Claim] = []
+        for some in sql.slices(seqs):
+            claims += [_claimed(row, token) for row in sql.take(connection, scope=self.scope_id, seqs=some, token=token, lease=lease).all()]
+        return sorted(claims, key=lambda claim: claim.position)
 
     def _settle(self, connection: Connection, claims: Sequence[Claim], now: int) -> int:
-        tokens = {claim.seq: claim.token for claim in claims}
         row_by_row(connection)
-        mine: list[Any] = []
-        for seqs in sql.slices(tokens):
-            rows = connection.execute(sql.held, {"scope": self.scope_id, "seqs": seqs})
-            mine += [row for row in rows if row.claim == tokens[row.seq] and row.state in {"claimed", "blocked"}]
-        self._finish(connection, mine, now)
-        done: dict[str, list[bytes]] = {}
-        for row in mine:
-            done.setdefault(row.claim, []).append(row.key)
-        self._unblock(connection, done, now)
-        return len(mine)
+        done: dict[str, list[tuple[bytes, int]]] = {}
+        for token, mine in _by_token(claims).items():
+            found = done[token] = []
+            for seqs in sql.slices(claim.seq for claim in mine):
+                found += [(row[0], row[1]) for row in sql.settle(connection, scope=self.scope_id, token=token, seqs=seqs).all()]
+        rows = [row for found in done.values() for row in found]
+        self._finish(connection, rows, now)
+        self._unblock(connection, {token: [key for key, _ in found] for token, found in done.items()}, now)
+        return len(rows)
 
-    def _finish(self, connection: Connection, rows: Sequence[Any], now: int) -> None:
-        for seqs in sql.slices(row.seq for row in rows):
-            connection.execute(sql.remove, {"scope": self.scope_id, "seqs": seqs})
+    def _finish(self, connection: Connection, done: Sequence[tuple[bytes, int | None]], now: int) -> None:
         if not self._logged:
-            sql.add_handled(connection, [(self.scope_id, row.key, row.position or 0, now) for row in rows])
-        if rows:
-            connection.execute(sql.write_scope.values(handled=ordering_scopes.c.handled + len(rows)), {"scope": self.scope_id})
+            sql.add_handled(connection, [(self.scope_id, key, position or 0, now) for key, position in done])
+        if done:
+            connection.execute(sql.write_scope.values(handled=ordering_scopes.c.handled + len(done)), {"scope": self.scope_id})
 
     def _unblock(self, connection: Connection, done: dict[str, list[bytes]], now: int) -> None:
         for token, keys in done.items():
@@ -230,5 +224,6 @@ def _event(row: Any) -> Caused:
     return Caused(row.source, row.id, row.follows, row.occurred, row.body, row.key, row.leader_key)
 
 
-def _claimed(row: Row[Any], token: str) -> Claim:
-    return Claim(row.seq, _event(row), row.position, row.mark, row.attempts + 1, token)
+def _claimed(row: Row[*tuple[Any, ...]], token: str) -> Claim:
+    seq, source, id, follows, occurred, body, key, leader_key, position, mark, attempts = row
+    return Claim(seq, Caused(source, id, follows, occurred, body, key, leader_key), position, mark, attempts, token)

@@ -5,27 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
-from sqlalchemy import Connection, bindparam, case, delete, insert, null, select, text, update
+from sqlalchemy import Connection, bindparam, delete, insert, null, select, update
 
 from headrace.core.handling import State
-from headrace.store.dialects import BulkInsert, among
+from headrace.store.dialects import BulkInsert, Plain
 from headrace.store.ordering_tables import ordering_events, ordering_given_up, ordering_handled, ordering_journal, ordering_scopes
 
 T = TypeVar("T")
 MOST_PARAMETERS: Final = 10_000
-_E, _H, _G, _J = ordering_events.c, ordering_handled.c, ordering_given_up.c, ordering_journal.c
+_E, _G, _J = ordering_events.c, ordering_given_up.c, ordering_journal.c
 _mine = _E.scope_id == bindparam("scope")
 
 _TREE = """
-WITH RECURSIVE roots AS ({roots}), tree(seq, key) AS (
-    SELECT seq, key FROM roots
-    UNION ALL
-    SELECT e.seq, e.key FROM ordering_events e JOIN tree ON e.scope_id = :scope AND e.leader_key = tree.key WHERE e.state = 'blocked'
-)
-SELECT e.seq, e.key, e.leader_key, e.source, e.id, e.follows, e.occurred, e.body, e.position, e.mark, e.attempts
-FROM (SELECT seq FROM tree LIMIT :most) chosen JOIN ordering_events e ON e.scope_id = :scope AND e.seq = chosen.seq
-ORDER BY e.position
+WITH RECURSIVE roots AS ({roots}), tree(seq, key) AS (SELECT seq, key FROM roots UNION ALL SELECT e.seq, e.key FROM tree CROSS JOIN {below})
+SELECT seq FROM tree LIMIT :most
 """
+_BELOW = "ordering_events e WHERE e.scope_id = :scope AND e.leader_key = tree.key AND e.state = 'blocked'"
+# OFFSET 0 keeps PostgreSQL from joining: it would take one column of the index and read the whole scope for each step down.
+_BELOW_EACH = f"LATERAL (SELECT e.seq, e.key FROM {_BELOW} OFFSET 0) e"  # noqa: S608
+
 _DUE = "SELECT seq, key FROM ordering_events WHERE scope_id = :scope AND due <= :now ORDER BY due, position LIMIT :most"
 _ONE = """
 SELECT seq, key FROM ordering_events
@@ -36,33 +34,40 @@ SELECT seq, key FROM ordering_events
 WHERE scope_id = :scope AND leader_key IN :keys AND state = 'ready' AND due <= :now ORDER BY position LIMIT :most
 """
 
-claim_due = text(_TREE.format(roots=_DUE))
-claim_one = text(_TREE.format(roots=_ONE))
-claim_after = text(_TREE.format(roots=_AFTER)).bindparams(bindparam("keys", expanding=True))
+
+def _trees(roots: str, **lists: str) -> Plain:
+    return Plain(_TREE.format(roots=roots, below=_BELOW), postgresql=_TREE.format(roots=roots, below=_BELOW_EACH), **lists)
+
+
+due, one, after = _trees(_DUE), _trees(_ONE), _trees(_AFTER, keys="bytea")
 """Of what may be claimed and, as far down as there is room, what only waits for that: a leader always comes before its followers."""
 
 # What only waits for one in this claim stays blocked: it comes back with that one, and nobody can take it alone.
-take = (
-    update(ordering_events)
-    .where(_mine, among(_E.seq, "seqs"))
-    .values(
-        state=case((_E.state == "blocked", "blocked"), else_="claimed"),
-        due=case((_E.state == "blocked", null()), else_=bindparam("lease")),
-        claim=bindparam("token"),
-        attempts=_E.attempts + 1,
-    )
+take = Plain(
+    """
+UPDATE ordering_events SET
+    state = CASE WHEN state = 'blocked' THEN state ELSE 'claimed' END,
+    due = CASE WHEN state = 'blocked' THEN NULL ELSE :lease END,
+    claim = :token,
+    attempts = attempts + 1
+WHERE scope_id = :scope AND seq IN :seqs
+RETURNING seq, source, id, follows, occurred, body, key, leader_key, position, mark, attempts
+""",
+    seqs="bigint",
 )
-held = select(_E.seq, _E.key, _E.claim, _E.state, _E.position).where(_mine, among(_E.seq, "seqs"))
-remove = delete(ordering_events).where(_mine, among(_E.seq, "seqs"))
-unblock = (
-    update(ordering_events)
-    .where(_mine, _E.state == "blocked", among(_E.leader_key, "keys"))
-    .values(
-        state=case((_E.claim == bindparam("token"), "claimed"), else_="ready"),
-        due=case((_E.claim == bindparam("token"), bindparam("lease")), else_=bindparam("now")),
-    )
+_HELD = "scope_id = :scope AND claim = :token AND state IN ('claimed', 'blocked') AND seq IN :seqs"
+settle = Plain(f"DELETE FROM ordering_events WHERE {_HELD} RETURNING key, position", seqs="bigint")  # noqa: S608
+remove = delete(ordering_events).where(_mine, _E.seq == bindparam("place"))
+unblock = Plain(
+    """
+UPDATE ordering_events SET
+    state = CASE WHEN claim = :token THEN 'claimed' ELSE 'ready' END,
+    due = CASE WHEN claim = :token THEN :lease ELSE :now END
+WHERE scope_id = :scope AND state = 'blocked' AND leader_key IN :keys
+""",
+    keys="bytea",
 )
-place = text(
+place = Plain(
     "UPDATE ordering_events SET state = :state, due = :due, position = :position, mark = :mark WHERE scope_id = :scope AND seq = :seq"
 )
 put_off = (
@@ -70,26 +75,31 @@ put_off = (
     .where(_mine, _E.seq == bindparam("place"), _E.claim == bindparam("token"), _E.state.in_(["claimed", "blocked"]))
     .values(state=bindparam("becomes"), due=bindparam("again"), error=bindparam("why"), claim=null())
 )
-give_back = (
-    update(ordering_events)
-    .where(_mine, _E.claim == bindparam("token"), _E.state.in_(["claimed", "blocked"]), among(_E.seq, "seqs"))
-    .values(
-        attempts=_E.attempts - 1,
-        claim=null(),
-        state=case((_E.state == "blocked", "blocked"), else_="ready"),
-        due=case((_E.state == "blocked", null()), else_=bindparam("now")),
-    )
+give_back = Plain(
+    f"""
+UPDATE ordering_events SET
+    attempts = attempts - 1,
+    claim = NULL,
+    state = CASE WHEN state = 'blocked' THEN state ELSE 'ready' END,
+    due = CASE WHEN state = 'blocked' THEN NULL ELSE :now END
+WHERE {_HELD}
+""",  # noqa: S608
+    seqs="bigint",
 )
-dead = (_mine, _E.state.in_(["dead", "skipped"]))
-redrive = update(ordering_events).where(*dead).values(state="ready", due=bindparam("now"), attempts=0, claim=null())
-redrive_some = redrive.where(among(_E.key, "keys"))
+_REDRIVE = (
+    "UPDATE ordering_events SET state = 'ready', due = :now, attempts = 0, claim = NULL "
+    "WHERE scope_id = :scope AND state IN ('dead', 'skipped')"
+)
+redrive = Plain(_REDRIVE)
+redrive_some = Plain(f"{_REDRIVE} AND key IN :keys", keys="bytea")
 
-states_of_open = select(_E.key, _E.state).where(_mine, among(_E.key, "keys"))
-states_of_handled = select(_H.key).where(_H.scope_id == bindparam("scope"), among(_H.key, "keys"))
-leaders_of = select(_E.leader_key).where(_mine, among(_E.seq, "seqs")).distinct()
+states_of_open = Plain("SELECT key, state FROM ordering_events WHERE scope_id = :scope AND key IN :keys", keys="bytea")
+states_of_handled = Plain("SELECT key, 'handled' FROM ordering_handled WHERE scope_id = :scope AND key IN :keys", keys="bytea")
+leaders_of = Plain("SELECT DISTINCT leader_key FROM ordering_events WHERE scope_id = :scope AND seq IN :seqs", seqs="bigint")
+given_up_of = Plain("SELECT key FROM ordering_given_up WHERE scope_id = :scope AND key IN :keys", keys="bytea")
+forget_given_up = Plain("DELETE FROM ordering_given_up WHERE scope_id = :scope AND key IN :keys", keys="bytea")
 waiting = select(_E.seq, _E.key, _E.leader_key, _E.occurred, _E.id, _E.since, _E.late).where(_mine, _E.state == "waiting").order_by(_E.seq)
 given_up = select(_G.key).where(_G.scope_id == bindparam("scope"))
-forget_given_up = delete(ordering_given_up).where(_G.scope_id == bindparam("scope"), among(_G.key, "keys"))
 
 scope_row = select(ordering_scopes).where(ordering_scopes.c.id == bindparam("scope"))
 write_scope = update(ordering_scopes).where(ordering_scopes.c.id == bindparam("scope"))
@@ -113,14 +123,12 @@ def states(connection: Connection, scope: int, keys: Iterable[bytes], *, logged:
     """Return what is known of these events; in a scope that is fed from a log, only of those that are not handled yet."""
     found: dict[bytes, State] = {}
     for some in slices(dict.fromkeys(keys)):
-        given = {"scope": scope, "keys": some}
-        if not logged:
-            found.update(dict.fromkeys(connection.execute(states_of_handled, given).scalars(), "handled"))
-        found.update((row[0], row[1]) for row in connection.execute(states_of_open, given))
+        for statement in [states_of_open] if logged else [states_of_handled, states_of_open]:
+            found.update((row[0], row[1]) for row in statement(connection, scope=scope, keys=some).all())
     return found
 
 
 def unblock_followers(connection: Connection, scope: int, keys: Iterable[bytes], now: int, *, token: str, lease: int) -> None:
     """Make ready what these blocked; what the claim `token` took along stays in its hands until `lease`."""
     for some in slices(keys):
-        connection.execute(unblock, {"scope": scope, "keys": some, "token": token, "lease": lease, "now": now})
+        unblock(connection, scope=scope, keys=some, token=token, lease=lease, now=now)

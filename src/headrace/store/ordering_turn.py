@@ -6,15 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, Row
 
-from headrace.core.handling import Caused, Offering, Placed, placed
+from headrace.core.handling import Caused, Offering, Placed, State, placed
 from headrace.core.ordering import CausalOrder
 from headrace.store import ordering_statements as sql
 from headrace.store.dialects import row_by_row
 from headrace.store.hold_times import counted
 from headrace.store.ordering_replica import Replica, Step
-from headrace.store.ordering_tables import ordering_given_up, ordering_scopes
+from headrace.store.ordering_tables import ordering_scopes
 
 
 class Fed(NamedTuple):
@@ -87,7 +87,7 @@ class Turn:
         self._place(place for place in places if place.seq not in taken)
         self._count_passed(offering.passed)
         for keys in sql.slices(late):
-            self.connection.execute(sql.forget_given_up, {"scope": self.scope.id, "keys": keys})
+            sql.forget_given_up(self.connection, scope=self.scope.id, keys=keys)
         self._give_up(places)
         self.steps.append(Step(self.now, offering.offered))
 
@@ -128,9 +128,15 @@ class Turn:
             }
             self.connection.execute(sql.write_scope.values(**values), {"scope": self.scope.id})
 
-    def _known(self, events: Sequence[Fed]) -> dict[bytes, Any]:
-        keys = [key for fed in events for key in (fed.event.key, fed.event.leader_key) if key is not None]
-        known = sql.states(self.connection, self.scope.id, keys, logged=self.logged)
+    def _known(self, events: Sequence[Fed]) -> dict[bytes, State]:
+        known: dict[bytes, State] = {}
+        keys: list[bytes] = []
+        for key in {key: None for fed in events for key in (fed.event.key, fed.event.leader_key) if key is not None}:
+            if self.order.entry(key) is None:
+                keys.append(key)
+            else:  # the copy knows what waits
+                known[key] = "waiting"
+        known |= sql.states(self.connection, self.scope.id, keys, logged=self.logged)
         mine = {fed.event.key for fed in events}
         for fed in events:  # the log says which leaders came; of those that are not here any more, all is done
             if fed.known and fed.event.leader_key is not None and fed.event.leader_key not in mine:
@@ -157,10 +163,8 @@ class Turn:
         for place in places:
             self.waited.append(place.waited)
             state, due = ("blocked", None) if place.blocked else ("ready", self.now)
-            told = {"position": place.position, "mark": place.mark, "state": state, "due": due}
-            rows.append({"scope": self.scope.id, "seq": place.seq, **told})
-        if rows:
-            self.connection.execute(sql.place, rows)
+            rows.append((state, due, place.position, place.mark, self.scope.id, place.seq))
+        sql.place.each(self.connection, rows)
 
     def _count_passed(self, keys: Sequence[bytes]) -> None:
         self.passed += len(keys)
@@ -170,9 +174,7 @@ class Turn:
         lost = [place.seq for place in places if place.mark == "lost"]
         leaders: set[bytes] = set()
         for seqs in sql.slices(lost):
-            leaders.update(self.connection.execute(sql.leaders_of, {"scope": self.scope.id, "seqs": seqs}).scalars())
-        if leaders:
-            mine = ordering_given_up.c.scope_id == self.scope.id
-            there = set(self.connection.execute(select(ordering_given_up.c.key).where(mine)).scalars())
-            new = [key for key in leaders if key not in there and self.order.gave_up(key)]
-            sql.add_given_up(self.connection, [(self.scope.id, key) for key in new])
+            leaders.update(sql.leaders_of(self.connection, scope=self.scope.id, seqs=seqs).scalars())
+        for keys in sql.slices(key for key in leaders if self.order.gave_up(key)):
+            there = set(sql.given_up_of(self.connection, scope=self.scope.id, keys=keys).scalars())
+            sql.add_given_up(self.connection, [(self.scope.id, key) for key in keys if key not in there])
