@@ -1,9 +1,9 @@
-"""`headrace status`, `events`, `version`, and the lists of `triggers` and `runs`: looking, changing nothing."""
+"""`headrace status` and `version`, and the lists of `events`, `triggers` and `runs`: looking, changing nothing."""
 
 from __future__ import annotations
 
 import platform
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 import typer
 from pydantic import BaseModel
@@ -12,10 +12,11 @@ import headrace
 from headrace.cli.console import out
 from headrace.cli.credentials import for_looking
 from headrace.cli.options import ApiUrl, AsJson, Limit
-from headrace.cli.tables import ago, show, show_json
+from headrace.cli.tables import ago, lasts, show, show_json
 from headrace.client.people import PeopleClient
 from headrace.settings import read_settings
 from headrace.wire.model import API_VERSION
+from headrace.wire.scopes import ScopeStatus
 from headrace.wire.status import EventPage, RunList, Status, TriggerList, TriggerStatus
 
 M = TypeVar("M", bound=BaseModel)
@@ -26,7 +27,6 @@ def add_to(app: typer.Typer) -> None:
     """Add the commands to `app`."""
     panel = "Looking"
     app.command("status", rich_help_panel=panel, epilog="Example: [bold]headrace status --json | jq .totals[/bold]")(status)
-    app.command("events", rich_help_panel=panel, epilog="Example: [bold]headrace events -n 50 --subject N14228[/bold]")(events)
     app.command("runs", rich_help_panel=panel)(runs)
     app.command("version", rich_help_panel=panel, epilog="Example: [bold]headrace version[/bold]")(version)
 
@@ -51,10 +51,32 @@ def status(api_url: ApiUrl = None, json: AsJson = False) -> None:
     if waiting := [t for t in now.triggers if t.unserved or t.blocking or t.state in ("failed", "parked")]:
         show(["trigger", "state", "!trouble"], [(t.name, t.state, trouble(t)) for t in waiting], empty="")
     show(
-        ["scope", "#cursor", "#lag", "#waiting", "#ordered", "#lost", "#late", "#cycles", "updated"],
-        [(s.scope, s.cursor, s.lag, s.waiting, s.ordered, s.lost, s.late, s.cycles, ago(s.updated)) for s in now.scopes],
+        ["scope", "#cursor", "#lag", "#waiting", "longest", "#ordered", "#lost", "#late", "#cycles", "~batch", "updated"],
+        [
+            (s.scope, s.cursor, s.lag, s.waiting, _longest(s, now), s.ordered, s.lost, s.late, s.cycles, _batch(s, now), ago(s.updated))
+            for s in now.scopes
+        ],
         empty="No scope has read the log yet: start one with `headrace pipeline`.",
     )
+    if any(s.waiting for s in now.scopes):
+        out.print("Who waits for whom: headrace events waiting", markup=False)
+
+
+def _longest(scope: ScopeStatus, now: Status) -> str | None:
+    """Return how long the first of those that wait has waited."""
+    if not scope.longest:
+        return None
+    at = now.now if scope.clock_until is None else min(now.now, scope.clock_until)
+    return lasts((at - scope.longest[0].since).total_seconds())
+
+
+def _batch(scope: ScopeStatus, now: Status) -> str | None:
+    """Return which batch a pipeline's scope is at, or how fast its last one was."""
+    if scope.kind == "webhook":
+        return None
+    if scope.underway is not None:
+        return f"{scope.underway.batch} runs for {lasts((now.now - scope.underway.since).total_seconds())}"
+    return f"{scope.batch}, {scope.read / scope.seconds:,.0f} events/s" if scope.read and scope.seconds else str(scope.batch)
 
 
 def triggers(api_url: ApiUrl = None, json: AsJson = False) -> None:
@@ -71,13 +93,7 @@ def triggers(api_url: ApiUrl = None, json: AsJson = False) -> None:
     )
 
 
-def events(
-    api_url: ApiUrl = None,
-    limit: Limit = 20,
-    type: Annotated[str | None, typer.Option("--type", help="Only events of this type.")] = None,
-    subject: Annotated[str | None, typer.Option("--subject", help="Only events on this subject.")] = None,
-    json: AsJson = False,
-) -> None:
+def events(api_url: str | None, limit: int, type: str | None, subject: str | None, json: bool) -> None:
     """List the newest events of the log."""
     with _client(api_url) as client:
         found = _read(EventPage, client.events(limit=limit, type=type, subject=subject))

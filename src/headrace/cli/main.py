@@ -14,6 +14,7 @@ from headrace.cli import (
     db,
     dead_letters,
     demo,
+    events,
     init,
     keys,
     logs,
@@ -47,6 +48,7 @@ worker.add_to(app)
 db.add_to(app)
 demo.add_to(app)
 look.add_to(app)
+events.add_to(app)
 triggers.add_to(app)
 triggerers.add_to(app)
 runs.add_to(app)

@@ -45,6 +45,15 @@ def when(moment: datetime) -> str:
     return f"in {_length(ahead)}" if ahead > 0 else ago(moment)
 
 
+def lasts(seconds: float) -> str:
+    """Return how long something lasts, in its two largest units."""
+    whole = max(0, round(seconds))
+    for unit, size, rest, of in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // of} {rest}"
+    return f"{whole} s"
+
+
 def _length(seconds: float) -> str:
     whole = max(0, int(seconds))
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):

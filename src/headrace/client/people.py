@@ -50,6 +50,14 @@ class PeopleClient:
         """Return events of the log, the newest first unless `after` is given."""
         return self._get("/api/v1/events", after=after, before=before, limit=limit, type=type, subject=subject)
 
+    def scopes(self) -> Any:
+        """Return how far each scope is, and what waits there."""
+        return self._get("/api/v1/scopes")
+
+    def waiting(self, scope: str, *, after: int | None = None, limit: int | None = None) -> Any:
+        """Return which events wait in a scope and for whom, in the order in which they came."""
+        return self._get(f"/api/v1/scopes/{quote(scope, safe='')}/waiting", after=after, limit=limit)
+
     def triggers(self) -> Any:
         """Return the triggers, with their counts and failures."""
         return self._get("/api/v1/triggers")

@@ -1,0 +1,91 @@
+"""`headrace events waiting` and `headrace status` as they are typed, against a real api."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from headrace.cli.events import words
+from headrace.cli.main import app
+from headrace.client.pipeline import PipelineClient
+from headrace.wire.events import Cursor, ScopeReport, WaitingEvent
+from headrace.wire.jobs import Heartbeat, RunningBatch
+from headrace.wire.scopes import LeaderIs, Wait, WaitPage
+from machine_kit import KEY, Api, serving
+from store_kit import event, holder, registration
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+    with serving(tmp_path) as running:
+        monkeypatch.setenv("HEADRACE_API_URL", running.url)
+        monkeypatch.setenv("HEADRACE_KEY", KEY)
+        monkeypatch.setenv("COLUMNS", "200")
+        yield running
+
+
+def headrace(*typed: str) -> Result:
+    return CliRunner().invoke(app, list(typed))
+
+
+def told(*typed: str) -> str:
+    """Return what a command that went well said."""
+    result = headrace(*typed)
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.stdout
+
+
+def test_who_waits_for_whom_is_told_in_words(api: Api) -> None:
+    assert told("events", "waiting") == "No scope has read the log yet: start one with `headrace pipeline`.\n"
+    owner = holder(api.store, "legs")
+    owner.append(event("leg-17", follows="leg-16"), event("leg-18", follows="leg-17"))
+    with PipelineClient(api.url, key=KEY) as driver:
+        driver.register(registration("pipeline"))
+        driver.commit("quiet", Cursor(cursor=2, batch=0))
+        waits = [WaitingEvent(seq=1, seconds=12), WaitingEvent(seq=2, seconds=11)]
+        report = ScopeReport(waits=waits, lookback=900, read=500, seconds=0.5)
+        driver.commit("flights", Cursor(cursor=2, batch=4, waiting=1_300, lost=2, report=report))
+        lines = [
+            "flights: 1,300 wait",
+            "  leg-17 waits for leg-16, for 12 s (until it counts as lost: 14 min 48 s)",
+            "  leg-18 waits for leg-17, for 11 s (which waits itself)",
+            "  and 1,298 more",
+        ]
+        assert told("events", "waiting", "--scope", "flights").splitlines() == lines
+        assert told("events", "waiting").splitlines() == [*lines, "quiet: nothing waits; all that came has been released."]
+        assert json.loads(told("events", "waiting", "-n", "1", "--json"))["scopes"][0]["waits"][0]["follows"] == "leg-16"
+        result = headrace("events", "waiting", "--scope", "nowhere")
+        assert result.exit_code == 1
+        assert "There is no scope 'nowhere'." in str(result.exception)
+        assert "leg-18" in told("events", "-n", "1")
+
+        def row() -> list[str]:
+            return next(line.split() for line in told("status").splitlines() if line.lstrip().startswith("flights"))
+
+        assert row() == ["flights", "2", "0", "1,300", "12", "s", "0", "2", "0", "0", "4,", "1,000", "events/s", *row()[-3:]]
+        assert "headrace events waiting" in told("status")
+        driver.heartbeat(Heartbeat(batch=RunningBatch(scope="flights", batch=5, events=9, seconds=75)))
+        assert row()[10:17] == ["5", "runs", "for", "1", "min", "15", "s"]
+
+
+@pytest.mark.parametrize(
+    ("leader", "seconds", "said"),
+    [
+        ("missing", 899, "a waits for b, for 14 min 59 s (until it counts as lost: 1 s)"),
+        ("missing", 900, "a waits for b, for 15 min 0 s (which counts as lost any moment)"),
+        ("underway", 3_600, "a waits for b, for 1 h 0 min (which is under way)"),
+        ("dead", 90_000, "a waits for b, for 1 d 1 h (which was given up on; to try it again: headrace webhooks redrive billing)"),
+    ],
+)
+def test_what_ends_a_wait_is_told(leader: LeaderIs, seconds: int, said: str) -> None:
+    lost_at = NOON + timedelta(seconds=900) if leader == "missing" else None
+    wait = Wait(seq=1, id="a", source="s", subject=None, follows="b", leader=leader, since=NOON, lost_at=lost_at)
+    page = WaitPage(scope="webhook:billing", kind="webhook", at=NOON + timedelta(seconds=seconds), waiting=1, waits=[wait], after=None)
+    assert words(wait, page) == said
