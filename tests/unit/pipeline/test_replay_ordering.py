@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.pipeline.kernel import Kernel
-from headrace.pipeline.replay.keyed import order_shard
+from headrace.pipeline.replay.keyed import deal, order_shard
 from headrace.pipeline.replay.scanning import scan
-from headrace.pipeline.replay.schemas import ID, KEY, LEADER, OCCURRED
+from headrace.pipeline.replay.schemas import KEY, LEADER, OCCURRED, ORDERING_KEY
 from headrace.pipeline.replay.shelf import Shelf
 from headrace.pipeline.replay.whole import Outcome, order_scanned
 from kernel_kit import batch, key, of_step
@@ -27,21 +27,12 @@ def each(phase: str, count: int, function: Callable[[int], object]) -> list[Any]
     return [function(number) for number in range(count)]
 
 
-def halves(text: str | None) -> tuple[int | None, int | None]:
-    if text is None:
-        return None, None
-    whole = key(text)
-    return int.from_bytes(whole[:8], "little", signed=True), int.from_bytes(whole[8:], "little", signed=True)
-
-
 def rows(events: Sequence[Event], numbers: Iterable[int]) -> pa.RecordBatch:
-    keys, leaders = [halves(id or None) for id, _, _ in events], [halves(follows) for _, follows, _ in events]
     columns: dict[str, pa.Array] = {"id": pa.array([id for id, _, _ in events], pa.string()), "n": pa.array(numbers, pa.int64())}
-    for names, found in ((KEY, keys), (LEADER, leaders)):
-        for at, name in enumerate(names):
-            columns[name] = pa.array([half[at] for half in found], pa.int64())
+    columns[KEY] = pa.array([id or None for id, _, _ in events], pa.string())
+    columns[LEADER] = pa.array([follows for _, follows, _ in events], pa.string())
     columns[OCCURRED] = pa.array([occurred for _, _, occurred in events], pa.int64())
-    return pa.RecordBatch.from_pydict({**columns, ID: columns["id"]})
+    return pa.RecordBatch.from_pydict(columns)
 
 
 def through(parts: list[list[Event]], ranges: int = 3) -> tuple[list[dict[str, Any]], Outcome]:
@@ -54,7 +45,7 @@ def through(parts: list[list[Event]], ranges: int = 3) -> tuple[list[dict[str, A
             batches = [rows(events[:cut], range(start, start + cut)), rows(events[cut:], range(start + cut, start + len(events)))]
             scanned.append(scan(batches if events else [], number, len(parts), shelf))
             start += len(events)
-        outcome = order_scanned(scanned, ranges, out, shelf, each)
+        outcome = order_scanned(scanned, ranges, "id", out, shelf, each)
         return [row for path in sorted(out.glob("*.parquet")) for row in pq.read_table(path).to_pylist()], outcome
 
 
@@ -113,12 +104,15 @@ def test_events_without_an_id_are_left_out_and_counted() -> None:
 @given(split_histories())
 @settings(max_examples=25, deadline=None)
 def test_one_shard_comes_out_as_if_it_were_one_batch(parts: list[list[Event]]) -> None:
-    events = [event for part in parts for event in part]
-    with tempfile.TemporaryDirectory() as folder:
-        shard = order_shard([rows(events, range(len(events)))], 2, Path(folder))
-        (path,) = Path(folder).iterdir()
-        told = pq.read_table(path).to_pylist()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for number, events in enumerate(parts):
+            batch = rows(events, range(sum(map(len, parts[:number])), sum(map(len, parts[: number + 1]))))
+            dealt = deal([batch.append_column(ORDERING_KEY, pa.nulls(len(events), pa.string()))], number, 1, Shelf(folder))
+            assert dealt.rows == [len(events)]
+        shard = order_shard(0, len(parts), 7, "id", Shelf(folder), folder)
+        told = pq.read_table(folder / "part-00000.parquet").to_pylist()
     expected, kernel = by_kernel(parts)
     assert [(row["n"], row["mark"]) for row in told] == expected
-    assert [row["position"] - (2 << 40) for row in told] == list(range(1, len(told) + 1))
-    assert (shard.cycles, shard.copies) == (kernel.cycles, len(events) - len(expected))
+    assert [row["position"] for row in told] == list(range(7, 7 + len(told)))
+    assert (shard.cycles, shard.copies) == (kernel.cycles, sum(map(len, parts)) - len(expected))

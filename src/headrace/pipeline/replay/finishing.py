@@ -9,30 +9,43 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace.pipeline.forest import Rows, in_order
-from headrace.pipeline.replay.schemas import DEPTH, EFF, GID, ID, MARK, OCCURRED, POSITION, ordered_schema
+from headrace.pipeline.kernel import MARKS, MarkCodes, mark_column
+from headrace.pipeline.replay.places import value_at
+from headrace.pipeline.replay.schemas import DEPTH, EFF, GID, MARK, MARK_CODE, OCCURRED, POSITION, ordered_schema
 from headrace.pipeline.replay.shelf import Shelf
+from headrace.pipeline.replay.values import as_text
 
 ROW_GROUP: Final = 100_000
 UNMARKED: Final = "none"
 """Under this are counted the events without a mark."""
 
 
-def finish(number: int, parts: int, position: int, shelf: Shelf, out: Path) -> dict[str, int]:
-    """Write a range, whose first position is given. Returns how many rows have each mark."""
+def finish(number: int, parts: int, position: int, id: str, shelf: Shelf, out: Path) -> dict[str, int]:
+    """Write a range, whose first position is given. `id` says where the id is. Returns how many rows have each mark."""
     names = [f"range-{number}-{part}" for part in range(parts)]
-    batches = [batch for name in names for batch in shelf.rows(name)]
-    if not batches:
+    table = gathered(names, shelf)
+    if table is None:
         return {}
-    table = pa.Table.from_batches(batches)
-    eff, depth, occurred, gid = (table.column(name).to_numpy() for name in (EFF, DEPTH, OCCURRED, GID))
-    order = in_order(eff, depth, occurred, table.column(ID), gid)
-    marks = write_part(table, order, position, out / part_name(number))
+    eff, depth, occurred, gid, marks = (table.column(name).to_numpy() for name in (EFF, DEPTH, OCCURRED, GID, MARK_CODE))
+    order = in_order(eff, depth, occurred, ids_of(table, id), gid)
+    counts = write_part(table, marks, order, position, out / part_name(number))
     shelf.drop(names)
-    return marks
+    return counts
+
+
+def gathered(names: list[str], shelf: Shelf) -> pa.Table | None:
+    """Return the rows of all these names, in their order; None where there are none."""
+    batches = [batch for name in names for batch in shelf.rows(name)]
+    # In one piece: rows are taken from it here and there.
+    return pa.Table.from_batches(batches).combine_chunks() if batches else None
+
+
+def ids_of(table: pa.Table, id: str) -> pa.ChunkedArray:
+    """Return the ids, as what they are ordered by."""
+    return pa.chunked_array([as_text(chunk) for chunk in value_at(table, id).chunks])
 
 
 def part_name(number: int) -> str:
@@ -40,18 +53,17 @@ def part_name(number: int) -> str:
     return f"part-{number:05d}.parquet"
 
 
-def write_part(table: pa.Table, order: Rows, position: int, path: Path) -> dict[str, int]:
-    """Write the rows in this order, counted from `position`, as a file that appears when it is whole."""
+def write_part(table: pa.Table, marks: MarkCodes, order: Rows, position: int, path: Path) -> dict[str, int]:
+    """Write the rows in this order, counted from `position`, as a file that appears when it is whole. Returns how many have each mark."""
     schema = ordered_schema(table.schema)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    marks: Counter[str] = Counter()
-    table = table.select([name for name in schema.names if name != POSITION])
+    own = table.select([name for name in schema.names if name not in {POSITION, MARK}])
     with pq.ParquetWriter(str(draft), schema, compression="lz4") as writer:
         for start in range(0, len(order), ROW_GROUP):
-            rows = table.take(pa.array(order[start : start + ROW_GROUP]))
-            positions = pa.array(position + start + np.arange(rows.num_rows))
-            writer.write_table(rows.add_column(0, POSITION, positions).select(schema.names).cast(schema))
-            for mark in pc.value_counts(rows.column(MARK)).to_pylist():
-                marks[mark["values"] or UNMARKED] += mark["counts"]
+            taken = order[start : start + ROW_GROUP]
+            positions = pa.array(position + start + np.arange(len(taken)))
+            columns = own.take(pa.array(taken)).columns
+            writer.write_table(pa.table([positions, mark_column(marks[taken]), *columns], schema=schema))
     draft.replace(path)
-    return dict(marks)
+    counts = np.bincount(marks[order], minlength=len(MARKS)).tolist()
+    return dict(Counter({mark or UNMARKED: count for mark, count in zip(MARKS, counts, strict=True) if count}))

@@ -2,57 +2,116 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.pipeline.forest import NOBODY, climb, in_order
-from headrace.pipeline.kernel import CYCLE_CODE, LOST_CODE, mark_column
-from headrace.pipeline.key_index import KeyIndex
-from headrace.pipeline.replay.finishing import part_name, write_part
-from headrace.pipeline.replay.scanning import joined, slim_of
-from headrace.pipeline.replay.schemas import ID, KEY, MARK, SHARD_BITS
+from headrace.pipeline.kernel import CYCLE_CODE, LOST_CODE
+from headrace.pipeline.kernel_state import NO_KEYS
+from headrace.pipeline.key_index import KeyIndex, column_of, keys_of
+from headrace.pipeline.replay.digests import digests
+from headrace.pipeline.replay.finishing import gathered, ids_of, part_name, write_part
+from headrace.pipeline.replay.pieces import pieces
+from headrace.pipeline.replay.scanning import bucket_of, slim_of, with_id
+from headrace.pipeline.replay.schemas import KEY, LEADER, OCCURRED, ORDERING_KEY, own
+from headrace.pipeline.replay.shelf import Shelf
+
+LOT: Final = 32 * 1024 * 1024
+"""Bytes of rows that are dealt out at a time: less would make crumbs of them."""
+
+
+class Dealt(NamedTuple):
+    """How many rows of a partition went to each shard, and how many were left out because they have no id."""
+
+    rows: list[int]
+    unnamed: int
 
 
 class Ordered(NamedTuple):
-    """How many rows have each mark, how many cycles there are, how many rows are copies, and how many have no id."""
+    """How many rows have each mark, how many cycles there are, and how many rows are copies."""
 
     marks: dict[str, int]
     cycles: int
     copies: int
-    unnamed: int
 
 
-def order_shard(batches: Iterable[pa.RecordBatch], shard: int, out: Path) -> Ordered:
-    """Order all the rows of one shard and write them. A leader under another key is not seen: its followers are marked lost."""
-    named, slims = [], []
-    rows = unnamed = 0
+def deal(batches: Iterable[pa.RecordBatch], part: int, shards: int, shelf: Shelf) -> Dealt:
+    """Set the rows of one partition aside by shard, which is by key."""
+    sizes = np.zeros(shards, dtype=np.int64)
+    read = unnamed = 0
+    with ExitStack() as stack:
+        writers: dict[int, pa.ipc.RecordBatchStreamWriter] = {}
+        for lot in _lots(batches):
+            named = with_id(lot)
+            unnamed += lot.num_rows - named.num_rows
+            shard = bucket_of(digests(named.column(ORDERING_KEY)), shards)
+            for number, piece in pieces(_with_keys(named, read, part), shard):
+                if number not in writers:
+                    writers[number] = stack.enter_context(shelf.writing(f"shard-{number}-{part}", piece.schema))
+                writers[number].write_batch(piece)
+            sizes += np.bincount(shard, minlength=shards)
+            read += named.num_rows
+    return Dealt(sizes.tolist(), unnamed)
+
+
+def _lots(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    lot: list[pa.RecordBatch] = []
+    size = 0
     for batch in batches:
-        kept = batch.filter(batch.column(KEY[0]).is_valid())
-        unnamed += batch.num_rows - kept.num_rows
-        slims.append(slim_of(kept, rows, shard))
-        named.append(kept)
-        rows += kept.num_rows
-    if not rows:
-        return Ordered({}, 0, 0, unnamed)
-    slim = joined(slims)
-    index = KeyIndex(slim.key)
+        lot.append(batch)
+        size += batch.nbytes
+        if size >= LOT:
+            yield pa.concat_batches(lot)
+            lot, size = [], 0
+    if lot:
+        yield pa.concat_batches(lot)
+
+
+def _with_keys(batch: pa.RecordBatch, before: int, part: int) -> pa.RecordBatch:
+    """Return the history's own columns, and SLIM with digests for names."""
+    slim = slim_of(batch, before, part)
+    given = {KEY: column_of(slim.key), LEADER: column_of(slim.leader, slim.leads), OCCURRED: pa.array(slim.occurred)}
+    return pa.RecordBatch.from_pydict({**{name: batch.column(name) for name in own(batch.schema)}, **given})
+
+
+def order_shard(shard: int, parts: int, position: int, id: str, shelf: Shelf, out: Path) -> Ordered:
+    """Order all the rows of one shard and write them. A leader under another key is not seen: its followers are marked lost.
+
+    What it has, and which leaders it lacks, is left for whoever looks for leaders under other keys.
+    """
+    names = [f"shard-{shard}-{part}" for part in range(parts)]
+    table = gathered(names, shelf)
+    if table is None:
+        shelf.put(f"have-{shard}", NO_KEYS)
+        shelf.put(f"lack-{shard}", NO_KEYS)
+        return Ordered({}, 0, 0)
+    key, _ = keys_of(table.column(KEY))
+    leader, leads = keys_of(table.column(LEADER))
+    occurred = table.column(OCCURRED).to_numpy()
+    index = KeyIndex(key)
     first = index.first()
-    above = np.arange(rows)
-    followers = np.flatnonzero(slim.leads & first)
-    found = index.find(slim.leader[followers])
+    above = np.arange(len(key))
+    followers = np.flatnonzero(leads & first)
+    found = index.find(leader[followers])
+    lost = followers[found == NOBODY]
     above[followers[found != NOBODY]] = found[found != NOBODY]
-    climbed = climb(above, slim.occurred)
-    marks = np.zeros(rows, dtype=np.int8)
-    marks[followers[found == NOBODY]] = LOST_CODE
+    climbed = climb(above, occurred)
+    marks = np.zeros(len(key), dtype=np.int8)
+    marks[lost] = LOST_CODE
     marks[climbed.on_cycle] = CYCLE_CODE
-    table = pa.Table.from_batches(named)
-    table = table.drop_columns([MARK] if MARK in table.column_names else []).append_column(MARK, mark_column(marks))
-    order = in_order(climbed.eff, climbed.depth, slim.occurred, table.column(ID), np.arange(rows))
+    ids = ids_of(table, id)
+    order = in_order(climbed.eff, climbed.depth, occurred, ids, np.arange(len(key)))
     if not first.all():
         order = order[first[order]]
-    counts = write_part(table, order, (shard << SHARD_BITS) + 1, out / part_name(shard))
-    return Ordered(counts, climbed.cycles, int((~first).sum()), unnamed)
+    counts = write_part(table, marks, order, position, out / part_name(shard))
+    shelf.put(f"have-{shard}", key)
+    shelf.put(f"lack-{shard}", leader[lost])
+    with shelf.writing(f"lost-{shard}", pa.schema([("id", ids.type)])) as writer:
+        writer.write_table(pa.table({"id": ids.take(pa.array(lost))}))
+    shelf.drop(names)
+    return Ordered(counts, climbed.cycles, int((~first).sum()))

@@ -14,6 +14,7 @@ from headrace.client.pipeline import PipelineClient
 from headrace.pipeline.replay.asked import Fields, LogAccess, Names
 from headrace.pipeline.replay.ordering import History
 from headrace.pipeline.replay.reading import slim_columns
+from headrace.pipeline.replay.schemas import ORDERING_KEY
 from headrace.wire.log import LOG_SCHEMA
 
 STRETCH: Final = 250_000
@@ -31,14 +32,11 @@ def read_log(spark: SparkSession, log: LogAccess, fields: Fields) -> tuple[Histo
     count = max(1, -(-(log.head - log.first + 1) // STRETCH))
     events = spark.range(0, count, 1, count).mapInArrow(partial(_read, log), _DDL)
     known = (sf.col("leader_seq") < 0) | (sf.col("leader_seq") >= log.first)
-    leader = sf.when(known, sf.col("leader_key"))
-    slim = slim_columns(sf.col("key"), None, sf.unix_micros("occurred"), leader)
+    slim = slim_columns(sf.col("key"), sf.when(known, sf.col("leader_key")), sf.unix_micros("occurred"))
     given = [sf.col(name) for name in LOG_SCHEMA.names if name not in _KEYS]
-    extra = [sf.col(fields.key).alias("_ordering_key")] if fields.key is not None else []
-    history = events.select(*given, *slim[:-1], sf.col("id").alias("_id"), *extra)
-    return History(history, _EVENT_BYTES * (log.head - log.first + 1), "_ordering_key" if extra else None), Names(
-        "id", "occurred", "payload"
-    )
+    extra = [sf.col(fields.key).alias(ORDERING_KEY)] if fields.key is not None else []
+    size = _EVENT_BYTES * (log.head - log.first + 1)
+    return History(events.select(*given, *slim, *extra), size, "id", keyed=bool(extra)), Names("id", "occurred", "payload")
 
 
 def _read(log: LogAccess, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

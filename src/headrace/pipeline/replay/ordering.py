@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -11,28 +11,33 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from headrace.errors import UsageError
-from headrace.pipeline.replay.keyed import Ordered, order_shard
+from headrace.pipeline.replay.crossing import EXAMPLES, Crossing, find_crossing
+from headrace.pipeline.replay.keyed import Dealt, Ordered, deal, order_shard
+from headrace.pipeline.replay.parquet import ParquetParts
 from headrace.pipeline.replay.scanning import Scanned, scan
 from headrace.pipeline.replay.shelf import Shelf
 from headrace.pipeline.replay.tasks import Tasks
-from headrace.pipeline.replay.whole import Outcome, order_scanned
+from headrace.pipeline.replay.whole import Outcome, firsts_of, order_scanned
 
-RANGE_BYTES: Final = 64 * 1024 * 1024
-"""About so much of the history, as Spark reckons it, is sorted by one task at a time."""
+RANGE_BYTES: Final = 128 * 1024 * 1024
+"""About so much of the history, unpacked, is sorted by one task at a time."""
 RANGE_ROWS: Final = 500_000
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The events to order: their own columns and SLIM; `key` is a column that leader and follower share, `bytes` the size of it all."""
+    """The events to order: their own columns and SLIM, read by Spark or by the tasks. `bytes` is the size of it all, `id` where ids are.
 
-    events: DataFrame
+    `keyed`: there is an ORDERING_KEY too, which leader and follower share.
+    """
+
+    events: DataFrame | ParquetParts
     bytes: int
-    key: str | None = None
+    id: str
+    keyed: bool = False
 
 
 def check_out(folder: Path) -> None:
@@ -47,32 +52,38 @@ def order_history(history: History, out: Path, work: Path, tasks: Tasks) -> Outc
     All executors must see both folders.
     """
     with _draft(out) as draft, _shelf(work) as shelf:
-        if history.key is not None:
-            return _by_key(history, history.key, draft, tasks)
-        return _through_all(history, draft, shelf, tasks)
+        return (_by_key if history.keyed else _through_all)(history, draft, shelf, tasks)
 
 
-def _by_key(history: History, key: str, out: Path, tasks: Tasks) -> Outcome:
-    cores = history.events.sparkSession.sparkContext.defaultParallelism
-    shards = max(cores, -(-history.bytes // RANGE_BYTES))
-    together = history.events.repartition(shards, key)
-    answers = tasks.partitions("ordering", together, partial(_order_shard, out=out))
-    outcome = Outcome()
-    for marks, cycles, copies, unnamed in answers:
-        _add(outcome, Ordered(marks, cycles, copies, unnamed))
+def _by_key(history: History, out: Path, shelf: Shelf, tasks: Tasks) -> Outcome:
+    parts = tasks.count(history.events)
+    shards = max(tasks.cores, -(-history.bytes // RANGE_BYTES))
+    dealt = [Dealt(*told) for told in tasks.partitions("reading", history.events, partial(deal, shards=shards, shelf=shelf))]
+    firsts = firsts_of([sum(column) for column in zip(*(told.rows for told in dealt), strict=True)])
+    outcome = Outcome(unnamed=sum(told.unnamed for told in dealt))
+    order = partial(_order_shard, parts=parts, firsts=firsts, id=history.id, shelf=shelf, out=out)
+    for told in tasks.each("ordering", shards, order):
+        shard = Ordered(*told)
+        outcome.marks.update(shard.marks)
+        outcome.events += sum(shard.marks.values())
+        outcome.cycles += shard.cycles
+        outcome.copies += shard.copies
+    if outcome.lost:
+        _tell_crossing(outcome, shards, shelf, tasks)
     return outcome
 
 
-def _order_shard(batches: Iterable[pa.RecordBatch], shard: int, out: Path) -> Ordered:
-    return order_shard(batches, shard, out)
+def _order_shard(shard: int, parts: int, firsts: list[int], id: str, shelf: Shelf, out: Path) -> Ordered:
+    return order_shard(shard, parts, firsts[shard], id, shelf, out)
 
 
-def _add(outcome: Outcome, shard: Ordered) -> None:
-    outcome.marks.update(shard.marks)
-    outcome.events += sum(shard.marks.values())
-    outcome.cycles += shard.cycles
-    outcome.copies += shard.copies
-    outcome.unnamed += shard.unnamed
+def _tell_crossing(outcome: Outcome, shards: int, shelf: Shelf, tasks: Tasks) -> None:
+    buckets = max(tasks.cores, -(-outcome.lost // RANGE_ROWS))
+    for told in tasks.each("checking", buckets, partial(find_crossing, shards=shards, buckets=buckets, shelf=shelf)):
+        crossing = Crossing(*told)
+        outcome.crossing += crossing.followers
+        outcome.crossing_ids += crossing.ids
+    del outcome.crossing_ids[EXAMPLES:]
 
 
 def _through_all(history: History, out: Path, shelf: Shelf, tasks: Tasks) -> Outcome:
@@ -80,7 +91,7 @@ def _through_all(history: History, out: Path, shelf: Shelf, tasks: Tasks) -> Out
     scanned = [Scanned(*told) for told in tasks.partitions("reading", history.events, partial(scan, buckets=parts, shelf=shelf))]
     rows = sum(told.rows for told in scanned)
     ranges = max(1, -(-rows // RANGE_ROWS), -(-history.bytes // RANGE_BYTES))
-    return order_scanned(scanned, ranges, out, shelf, tasks.each)
+    return order_scanned(scanned, ranges, history.id, out, shelf, tasks.each)
 
 
 @contextmanager

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.pipeline.forest import NOBODY, Flags, Rows
 from headrace.pipeline.key_index import KeyIndex, Keys
-from headrace.pipeline.replay.schemas import KEY, LEADER, OCCURRED, SHARD_BITS
+from headrace.pipeline.replay.digests import digests
+from headrace.pipeline.replay.schemas import KEY, LEADER, OCCURRED, SHARD_BITS, own
 from headrace.pipeline.replay.shelf import Shelf
 
 
@@ -35,31 +38,38 @@ def scan(batches: Iterable[pa.RecordBatch], part: int, buckets: int, shelf: Shel
     slims: list[Slim] = []
     unnamed = rows = 0
     writer = None
-    for batch in batches:
-        named = batch.filter(batch.column(KEY[0]).is_valid())
-        unnamed += batch.num_rows - named.num_rows
-        if writer is None:
-            context = shelf.writing(f"rows-{part}", batch.schema)
-            writer = context.__enter__()
-        writer.write_batch(named)
-        slims.append(slim_of(named, rows, part))
-        rows += named.num_rows
-    if writer is not None:
-        context.__exit__(None, None, None)
+    with ExitStack() as stack:
+        for batch in batches:
+            named = with_id(batch)
+            unnamed += batch.num_rows - named.num_rows
+            kept = named.select(own(named.schema))
+            writer = writer or stack.enter_context(shelf.writing(f"rows-{part}", kept.schema))
+            writer.write_batch(kept)
+            slims.append(slim_of(named, rows, part))
+            rows += named.num_rows
     _leave(joined(slims), part, buckets, shelf)
     return Scanned(rows, unnamed)
 
 
+def with_id(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows that have an id."""
+    key = batch.column(KEY)
+    return batch.filter(key.is_valid()) if key.null_count else batch
+
+
 def slim_of(batch: pa.RecordBatch, before: int, part: int) -> Slim:
     """Return the slim columns. Where events do not say when they occurred, they did in the order in which they are read."""
-    key, leader = _halves(batch, KEY), _halves(batch, LEADER)
-    leads = batch.column(LEADER[0]).is_valid().to_numpy(zero_copy_only=False) & (key != leader).any(axis=1)
+    key, leader = batch.column(KEY), batch.column(LEADER)
+    keys, leaders = digests(key), digests(leader)
+    leads = (keys != leaders).any(axis=1)
+    if leader.null_count:
+        leads &= leader.is_valid().to_numpy(zero_copy_only=False)
     told = batch.column(OCCURRED)
-    occurred = told.fill_null(0).to_numpy()
+    occurred = pc.fill_null(told, 0).to_numpy()
     if told.null_count:
         read = (np.int64(part) << SHARD_BITS) + before + np.arange(len(occurred))
         occurred = np.where(told.is_valid().to_numpy(zero_copy_only=False), occurred, read)
-    return Slim(key, leader, leads, occurred)
+    return Slim(keys, leaders, leads, occurred)
 
 
 def joined(slims: list[Slim]) -> Slim:
@@ -67,10 +77,6 @@ def joined(slims: list[Slim]) -> Slim:
     if not slims:
         return Slim(np.empty((0, 2), np.uint64), np.empty((0, 2), np.uint64), np.empty(0, np.bool_), np.empty(0, np.int64))
     return Slim(*(np.concatenate(columns) for columns in zip(*slims, strict=True)))
-
-
-def _halves(batch: pa.RecordBatch, names: tuple[str, str]) -> Keys:
-    return np.stack([batch.column(name).fill_null(0).to_numpy().view(np.uint64) for name in names], axis=1)
 
 
 def _leave(slim: Slim, part: int, buckets: int, shelf: Shelf) -> None:
@@ -90,5 +96,10 @@ def _leave(slim: Slim, part: int, buckets: int, shelf: Shelf) -> None:
     shelf.put(f"occurred-{part}", slim.occurred)
     shelf.put(f"copies-{part}", np.flatnonzero(~first))
     for name, rows, keys in (("have", haves, slim.key), ("want", wants, slim.leader)):
-        bucket = (keys[rows, 0] % np.uint64(buckets)).astype(np.int64)
-        shelf.put_sorted(f"{name}-{part}", bucket, buckets, key=keys[rows], row=rows)
+        asked = keys[rows]
+        shelf.put_sorted(f"{name}-{part}", bucket_of(asked, buckets), buckets, key=asked, row=rows)
+
+
+def bucket_of(keys: Keys, buckets: int) -> Rows:
+    """Return the bucket that each key is matched in."""
+    return (keys[:, 0] % np.uint64(buckets)).astype(np.int64)

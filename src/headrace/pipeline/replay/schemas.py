@@ -6,20 +6,22 @@ from typing import Final
 
 import pyarrow as pa
 
-KEY: Final = ("_key_1", "_key_2")
-LEADER: Final = ("_leader_1", "_leader_2")
-OCCURRED: Final = "_occurred"
-ID: Final = "_id"
-SLIM: Final = (*KEY, *LEADER, OCCURRED, ID)
-"""The columns that the ordering looks at: two 64-bit halves of the event's key and of its leader's (null: none), µs, the id."""
+_OURS: Final = "headrace:"
+"""What the names of our own columns begin with."""
 
-EFF: Final = "_eff"
-DEPTH: Final = "_depth"
+KEY: Final = f"{_OURS}key"
+LEADER: Final = f"{_OURS}leader"
+OCCURRED: Final = f"{_OURS}occurred"
+ORDERING_KEY: Final = f"{_OURS}ordering_key"
+SLIM: Final = (KEY, LEADER, OCCURRED)
+"""The columns that the ordering looks at: what names the event and its leader (texts or bytes; null: none), and µs since 1970."""
+
+EFF: Final = f"{_OURS}eff"
+DEPTH: Final = f"{_OURS}depth"
+GID: Final = f"{_OURS}gid"
+MARK_CODE: Final = f"{_OURS}mark"
 MARK: Final = "mark"
 POSITION: Final = "position"
-GID: Final = "_gid"
-PLACED: Final = (EFF, DEPTH, OCCURRED, ID, GID)
-"""What a row is placed by once its tree is known."""
 
 SHARD_BITS: Final = 40
 """The number of a row in a whole history: that of its partition, then so many bits of its row there."""
@@ -27,7 +29,7 @@ SHARD_BITS: Final = 40
 
 def own(schema: pa.Schema) -> list[str]:
     """Return the names of the columns that are the history's own."""
-    return [name for name in schema.names if not name.startswith("_")]
+    return [name for name in schema.names if not name.startswith(_OURS)]
 
 
 def ordered_schema(schema: pa.Schema) -> pa.Schema:

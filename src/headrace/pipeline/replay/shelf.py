@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.pipeline.replay.pieces import stable_order
+
 Array = npt.NDArray[Any]
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
 
@@ -38,7 +40,7 @@ class Shelf:
 
     def put_sorted(self, name: str, buckets: Array, count: int, **columns: Array) -> None:
         """Keep columns sorted by bucket (0 … count - 1), so that each bucket can be had alone."""
-        order = np.argsort(buckets, kind="stable")
+        order = stable_order(buckets)
         self.put(f"{name}.ends", np.cumsum(np.bincount(buckets, minlength=count)))
         for column, values in columns.items():
             self.put(f"{name}.{column}", values[order])

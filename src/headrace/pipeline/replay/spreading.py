@@ -10,9 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.pipeline.forest import NOBODY, Rows
-from headrace.pipeline.kernel import CYCLE_CODE, LOST_CODE, MarkCodes, mark_column
+from headrace.pipeline.kernel import CYCLE_CODE, LOST_CODE, MarkCodes
 from headrace.pipeline.replay.boundary import places
-from headrace.pipeline.replay.schemas import DEPTH, EFF, GID, ID, MARK, OCCURRED, SHARD_BITS, own
+from headrace.pipeline.replay.pieces import pieces
+from headrace.pipeline.replay.schemas import DEPTH, EFF, GID, MARK_CODE, OCCURRED, SHARD_BITS
 from headrace.pipeline.replay.shelf import Shelf
 
 SAMPLE = 2_000
@@ -50,16 +51,15 @@ def spread(part: int, cuts: tuple[Rows, Rows], shelf: Shelf) -> list[int]:
     eff, depth = _placed(part, slice(None), shelf)
     ranges = _ranges(eff, depth, cuts)
     ranges[shelf.get(f"dropped-{part}")] = NOBODY
-    columns = {EFF: eff, DEPTH: depth, OCCURRED: np.asarray(shelf.get(f"occurred-{part}"))}
-    marks = _marks(part, len(eff), shelf)
+    columns = {EFF: eff, DEPTH: depth, OCCURRED: np.asarray(shelf.get(f"occurred-{part}")), MARK_CODE: _marks(part, len(eff), shelf)}
     count = len(cuts[0]) + 1
     with ExitStack() as stack:
         writers: dict[int, pa.ipc.RecordBatchStreamWriter] = {}
         start = 0
         for batch in shelf.rows(f"rows-{part}"):
             span = slice(start, start + batch.num_rows)
-            placed = _with_places(batch, {name: column[span] for name, column in columns.items()}, marks[span], part, start)
-            for number, piece in _pieces(placed, ranges[span]):
+            placed = _with_places(batch, {name: column[span] for name, column in columns.items()}, part, start)
+            for number, piece in pieces(placed, ranges[span]):
                 if number not in writers:
                     writers[number] = stack.enter_context(shelf.writing(f"range-{number}-{part}", placed.schema))
                 writers[number].write_batch(piece)
@@ -84,22 +84,7 @@ def _marks(part: int, count: int, shelf: Shelf) -> MarkCodes:
     return marks
 
 
-def _with_places(batch: pa.RecordBatch, columns: dict[str, npt.NDArray[Any]], marks: MarkCodes, part: int, start: int) -> pa.RecordBatch:
+def _with_places(batch: pa.RecordBatch, columns: dict[str, npt.NDArray[Any]], part: int, start: int) -> pa.RecordBatch:
     gid = (np.int64(part) << SHARD_BITS) + start + np.arange(batch.num_rows)
-    kept = {name: batch.column(name) for name in own(batch.schema) if name != MARK}
     given = {name: pa.array(column) for name, column in columns.items()}
-    return pa.RecordBatch.from_pydict({**kept, MARK: mark_column(marks), ID: batch.column(ID), **given, GID: pa.array(gid)})
-
-
-def _pieces(batch: pa.RecordBatch, ranges: Rows) -> list[tuple[int, pa.RecordBatch]]:
-    """Return the rows of each range; those of none are left out."""
-    if len(ranges) and (ranges == ranges[0]).all():
-        return [] if ranges[0] == NOBODY else [(int(ranges[0]), batch)]
-    order = np.argsort(ranges, kind="stable")
-    order = order[ranges[order] != NOBODY]
-    if not len(order):
-        return []
-    taken = batch.take(pa.array(order))
-    numbers, starts = np.unique(ranges[order], return_index=True)
-    ends = [*starts[1:].tolist(), len(order)]
-    return [(int(number), taken.slice(start, end - start)) for number, start, end in zip(numbers, starts.tolist(), ends, strict=True)]
+    return pa.RecordBatch.from_pydict({**dict(zip(batch.schema.names, batch.columns, strict=True)), **given, GID: pa.array(gid)})

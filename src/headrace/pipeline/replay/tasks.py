@@ -13,6 +13,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace.pipeline.replay.parquet import ParquetParts
+
 ANSWER: Final = "answer string"
 _POLL: Final = 0.5
 
@@ -40,13 +42,22 @@ class Tasks:
         numbers = self._spark.range(0, count, 1, count)
         return self._run(phase, count, numbers.mapInArrow(partial(_with_number, function), ANSWER))
 
-    def count(self, history: DataFrame) -> int:
-        """Return how many partitions Spark reads the history in."""
-        return history.rdd.getNumPartitions()
+    @property
+    def cores(self) -> int:
+        """How many tasks run at a time, as far as Spark knows."""
+        return self._spark.sparkContext.defaultParallelism
 
-    def partitions(self, phase: str, history: DataFrame, function: Callable[[Iterable[pa.RecordBatch], int], object]) -> list[Any]:
+    def count(self, history: DataFrame | ParquetParts) -> int:
+        """Return how many partitions the history is read in."""
+        return len(history.parts) if isinstance(history, ParquetParts) else history.rdd.getNumPartitions()
+
+    def partitions(
+        self, phase: str, history: DataFrame | ParquetParts, function: Callable[[Iterable[pa.RecordBatch], int], object]
+    ) -> list[Any]:
         """Call the function with the rows and the number of each partition, and return the answers by number."""
-        count = history.rdd.getNumPartitions()
+        count = self.count(history)
+        if isinstance(history, ParquetParts):
+            return self.each(phase, count, partial(_reading, history, function))
         return self._run(phase, count, history.mapInArrow(partial(_with_rows, function), ANSWER))
 
     def _run(self, phase: str, count: int, answers: DataFrame) -> list[Any]:
@@ -85,6 +96,10 @@ def _with_number(function: Callable[[int], object], batches: Iterable[pa.RecordB
     for batch in batches:
         for number in batch.column("id").to_pylist():
             yield _answer(function(number))
+
+
+def _reading(history: ParquetParts, function: Callable[[Iterable[pa.RecordBatch], int], object], number: int) -> object:
+    return function(history.read(number), number)
 
 
 def _with_rows(function: Callable[[Iterable[pa.RecordBatch], int], object], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -28,13 +28,18 @@ Each: TypeAlias = Callable[[str, int, Callable[[int], object]], list[Any]]
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a history: events ordered, by mark; how many were copies of others, and how many had no id."""
+    """What became of a history: events ordered, by mark; how many were copies of others, and how many had no id.
+
+    `crossing`: so many of the lost follow an event that is there, under another ordering key; some of them by id.
+    """
 
     events: int = 0
     marks: Counter[str] = field(default_factory=Counter)
     cycles: int = 0
     copies: int = 0
     unnamed: int = 0
+    crossing: int = 0
+    crossing_ids: list[str] = field(default_factory=list)
 
     @property
     def lost(self) -> int:
@@ -47,19 +52,23 @@ class Outcome:
         return self.marks[CYCLE]
 
 
-def order_scanned(scanned: Sequence[Scanned], ranges: int, out: Path, shelf: Shelf, each: Each) -> Outcome:
-    """Order a history whose partitions were scanned, and write it as so many files."""
+def order_scanned(scanned: Sequence[Scanned], ranges: int, id: str, out: Path, shelf: Shelf, each: Each) -> Outcome:
+    """Order a history whose partitions were scanned, and write it as so many files. `id` says where the id is in a row."""
     parts = len(scanned)
     each("matching", parts, partial(match, parts=parts, shelf=shelf))
     cycles = _climb(parts, shelf, each)
     counts = each("placing", parts, partial(spread, cuts=bounds(parts, ranges, shelf), shelf=shelf))
     sizes = [sum(column) for column in zip(*counts, strict=True)]
-    firsts = [1, *(1 + before for before in accumulate(sizes))]
     marks = Counter[str]()
-    for told in each("writing", ranges, partial(_finish, parts=parts, firsts=firsts, shelf=shelf, out=out)):
+    for told in each("writing", ranges, partial(_finish, parts=parts, firsts=firsts_of(sizes), id=id, shelf=shelf, out=out)):
         marks.update(told)
     events = sum(sizes)
     return Outcome(events, marks, cycles, sum(told.rows for told in scanned) - events, sum(told.unnamed for told in scanned))
+
+
+def firsts_of(sizes: Sequence[int]) -> list[int]:
+    """Return the position of the first event of each file, when they have so many."""
+    return [1, *(1 + before for before in accumulate(sizes))]
 
 
 def _climb(parts: int, shelf: Shelf, each: Each) -> int:
@@ -76,5 +85,5 @@ def _contract(parts: int, shelf: Shelf, each: Each, *, cut: bool) -> list[Contra
     return [Contracted(*told) for told in each("climbing", parts, partial(contract, buckets=parts, shelf=shelf, cut=cut))]
 
 
-def _finish(number: int, parts: int, firsts: list[int], shelf: Shelf, out: Path) -> dict[str, int]:
-    return finish(number, parts, firsts[number], shelf, out)
+def _finish(number: int, parts: int, firsts: list[int], id: str, shelf: Shelf, out: Path) -> dict[str, int]:
+    return finish(number, parts, firsts[number], id, shelf, out)
