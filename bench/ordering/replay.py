@@ -1,7 +1,8 @@
-"""Replays of 1 and 3 million events (10 with --long) on two cores: slim without a key, and with a key and 320 bytes of payload.
+"""Replays on two cores: slim without a key, with a key and 320 bytes of payload, and Spark SQL's self-joins as their peer.
 
-Prints JSON: events a second on the wall clock, and processor seconds of all processes; the load says how far to trust the former.
-Every history is chains of 10, all shuffled together, out of Parquet and into Parquet. The output is checked.
+Prints JSON: events a second on the wall clock, processor seconds of all processes, and what each kind of process held at most; the
+load says how far to trust the clock. Every history is chains of 10, all shuffled together, out of Parquet and into Parquet, and every
+payload is another. The output is checked.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
@@ -20,44 +22,59 @@ import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from bench.ordering import selfjoin
+from bench.ordering.memory import Watched
 from pyspark.sql import SparkSession
 
 from headrace.pipeline.replay.asked import Fields, ReplayOptions
 from headrace.pipeline.replay.run import run_replay
 from headrace.pipeline.session import open_session
 
-GOALS: Final = {"no key, slim": 300_000, "key, 320 bytes of payload": 200_000}
+SLIM: Final = "no key, slim"
+KEYED: Final = "key, 320 bytes of payload"
+PEER: Final = "self-joins, slim"
+KINDS: Final = {"slim": SLIM, "keyed": KEYED, "peer": PEER}
+GOALS: Final = {SLIM: 300_000, KEYED: 200_000}
 MILLION: Final = 1_000_000
 _SEED: Final = 5
+_DIGITS: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
-def measure(sizes: tuple[int, ...] = (1, 3), say: Any = None) -> dict[str, Any]:
+def measure(sizes: Sequence[int] = (1, 3), kinds: Sequence[str] = tuple(KINDS), say: Any = None) -> dict[str, Any]:
     """Replay histories of so many millions of events."""
     answer: dict[str, Any] = {"goals": GOALS, "load_before": os.getloadavg()[0]}
     with (
         tempfile.TemporaryDirectory(prefix="bench-replay-") as folder,
         open_session("bench", master="local[2]", work=Path(folder) / "spark", long_lived=True) as spark,
     ):
-        for kind in GOALS:
+        for kind in (KINDS[name] for name in kinds):
             _replay(spark, Path(folder), kind, MILLION // 10)  # the JVM's compilers and the Python workers get warm
             answer[kind] = {}
             for millions in sizes:
                 answer[kind][f"{millions} million"] = took = _replay(spark, Path(folder), kind, millions * MILLION)
                 if say is not None:
                     say(f"{kind}, {millions} million: {took}")
+    if SLIM in answer and PEER in answer:
+        answer["ratio, slim"] = {
+            size: round(answer[SLIM][size]["events/s"] / peer["events/s"], 1) for size, peer in answer[PEER].items() if size in answer[SLIM]
+        }
     answer["load_after"] = os.getloadavg()[0]
     return answer
 
 
-def _replay(spark: SparkSession, folder: Path, kind: str, events: int) -> dict[str, float]:
+def _replay(spark: SparkSession, folder: Path, kind: str, events: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=folder) as name:
         source, out = Path(name) / "history", Path(name) / "out"
         source.mkdir()
-        keyed = kind.startswith("key")
+        keyed = kind == KEYED
         _write(source, events, keyed=keyed)
         fields = Fields("id", "follows", "occurred", key="chain" if keyed else None)
         before, begun = _processor_seconds(), monotonic()
-        run_replay(ReplayOptions(out, Path(name) / "work", (source,), fields=fields), None, lambda *_: None, spark)
+        with Watched() as watched:
+            if kind == PEER:
+                selfjoin.order(spark, source, out / "ordered", shuffles=max(2, 2 * events // MILLION))
+            else:
+                run_replay(ReplayOptions(out, Path(name) / "work", (source,), fields=fields), None, lambda *_: None, spark)
         seconds, processor = monotonic() - begun, _processor_seconds() - before
         _check(out / "ordered", events)
     return {
@@ -65,6 +82,7 @@ def _replay(spark: SparkSession, folder: Path, kind: str, events: int) -> dict[s
         "seconds": round(seconds, 1),
         "processor seconds": round(processor, 1),
         "events per processor second": round(events / processor),
+        "MiB at most": watched.most(),
         "load": round(os.getloadavg()[0], 1),
     }
 
@@ -72,7 +90,6 @@ def _replay(spark: SparkSession, folder: Path, kind: str, events: int) -> dict[s
 def _write(folder: Path, events: int, *, keyed: bool) -> None:
     """Write chains of 10, shuffled over files of at most a million rows."""
     random = np.random.default_rng(_SEED)
-    payloads = pa.array([random.bytes(160).hex() for _ in range(1_000)])
     for number, part in enumerate(np.array_split(random.permutation(events), max(4, events // MILLION))):
         follows = pa.array(part - 1, mask=part % 10 == 0).cast(pa.string())
         columns = {
@@ -81,16 +98,25 @@ def _write(folder: Path, events: int, *, keyed: bool) -> None:
             "occurred": pa.array(part * 1_000, pa.timestamp("us", "UTC")),
         }
         if keyed:
-            columns |= {"chain": pa.array(part // 10), "payload": payloads.take(pa.array(part % 1_000))}
+            columns |= {"chain": pa.array(part // 10), "payload": _payloads(random, len(part))}
         pq.write_table(pa.table(columns), folder / f"{number}.parquet")
 
 
+def _payloads(random: np.random.Generator, count: int) -> pa.Array:
+    """Return so many texts of 320 random hexadecimal digits."""
+    texts = _DIGITS[random.integers(0, 16, count * 320, dtype=np.uint8)]
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(np.arange(count + 1, dtype=np.int32) * 320), pa.py_buffer(texts)])
+
+
 def _check(folder: Path, events: int) -> None:
-    rows = pq.read_table(folder, columns=["position", "id"])
+    """The peer has no positions: its rows count in the order of its files."""
+    ids = [pq.read_table(path, columns=["id"]).column("id") for path in sorted(folder.glob("part-*.parquet"))]
+    numbers = np.concatenate([pc.cast(column, pa.int64()).to_numpy() for column in ids])
     place = np.zeros(events, dtype=np.int64)
-    place[pc.cast(rows.column("id"), pa.int64()).to_numpy()] = rows.column("position").to_numpy()
+    place[numbers] = np.arange(1, len(numbers) + 1)
     chains = place.reshape(-1, 10)
-    assert len(rows) == events
+    assert len(numbers) == events
+    assert place.all(), "an event is missing"
     assert (chains[:, 1:] > chains[:, :-1]).all(), "a follower came before its leader"
 
 
@@ -100,7 +126,8 @@ def _processor_seconds() -> float:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--long", action="store_true", help="10 million events too")
+    parser = argparse.ArgumentParser(prog="bench.ordering.replay", description=__doc__)
+    parser.add_argument("--millions", nargs="+", type=int, default=[1, 3], metavar="N", help="how many millions of events: 1 3 10")
+    parser.add_argument("--only", nargs="+", choices=list(KINDS), default=list(KINDS), help="only these")
     asked = parser.parse_args()
-    print(json.dumps(measure((1, 3, 10) if asked.long else (1, 3), lambda text: print(text, file=sys.stderr, flush=True)), indent=2))
+    print(json.dumps(measure(asked.millions, asked.only, lambda text: print(text, file=sys.stderr, flush=True)), indent=2))
