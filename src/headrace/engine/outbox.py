@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -17,6 +18,13 @@ FEW = 128
 """So many spills may travel in any batch."""
 
 _RECEIPT_BYTES = 256  # more or less; what counts is that they count
+
+
+def triggers_of(item: Item) -> Sequence[int]:
+    """Return the triggers that an item names: it is stored only while this job may speak for all of them."""
+    if isinstance(item, EventItem):
+        return item.firings
+    return item.owed if isinstance(item, Receipt) else item.triggers
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,10 @@ class Outbox:
 
     def __len__(self) -> int:
         return len(self._items) + len(self._spills)
+
+    def __iter__(self) -> Iterator[Pending]:
+        yield from self._items
+        yield from self._spills
 
     def put(self, pending: Pending) -> None:
         """Add one item."""

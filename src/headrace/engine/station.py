@@ -105,8 +105,11 @@ class Station:
         if workloads:
             await runner.start(workloads)
             self._log.info("triggers started", triggers=len(workloads))
-        if stopped:
-            await self._link.send(Stopped(stopped))
+        # With these words their last epochs end: what names one and is still to be stored would be fenced for ever, and with it whatever
+        # else fired on it. The api asks again with each heartbeat.
+        over = {one: stopped[one] for one in stopped.keys() - uploader.unanswered(stopped)}
+        if over:
+            await self._link.send(Stopped(over))
         runner.drain(held.backlogs)
 
     async def _drain(self, runner: Runner, outbox: Outbox, seconds: float) -> None:

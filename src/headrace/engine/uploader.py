@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Protocol
 
 import structlog
 
 from headrace.engine.insist import insist
-from headrace.engine.outbox import Item, Outbox, Pending
+from headrace.engine.outbox import Item, Outbox, Pending, triggers_of
 from headrace.errors import ApiRefused, Fenced
 from headrace.wire.backlog import SpillItem
 from headrace.wire.custody import Receipt
@@ -46,6 +47,7 @@ class Uploader:
         self._outbox = outbox
         self._settling = settling
         self._epochs = epochs
+        self._sending: list[Pending] = []
         self._fenced: list[Pending] = []
         self._log = structlog.get_logger(__name__)
 
@@ -56,7 +58,13 @@ class Uploader:
             Fenced: This job is over; nothing more of it may be stored.
         """
         while True:
-            await self._send(await self._outbox.take(_MOST_ITEMS, _MOST_BYTES))
+            self._sending = await self._outbox.take(_MOST_ITEMS, _MOST_BYTES)
+            await self._send(self._sending)
+            self._sending = []
+
+    def unanswered(self, trigger_ids: Iterable[int]) -> set[int]:
+        """Return those of the triggers that something names which the api has not answered yet."""
+        return set(trigger_ids) & {one for pending in chain(self._sending, self._outbox) for one in triggers_of(pending.item)}
 
     def again(self) -> None:
         """Send again what was fenced: the leases are others now."""
@@ -89,11 +97,8 @@ class Uploader:
         events = [pending.item for pending in part if isinstance(pending.item, EventItem)]
         letters = [pending.item for pending in part if isinstance(pending.item, DeadLetterItem)]
         spills = [pending.item for pending in part if isinstance(pending.item, SpillItem)]
-        triggers = {one for event in events for one in event.firings}
         receipts = [pending.item for pending in part if isinstance(pending.item, Receipt)]
-        triggers.update(
-            *(letter.triggers for letter in letters), *(spill.triggers for spill in spills), *(receipt.owed for receipt in receipts)
-        )
+        triggers = {one for pending in part for one in triggers_of(pending.item)}
         return EventBatch(epochs=self._epochs(triggers), events=events, dead_letters=letters, spills=spills, receipts=receipts)
 
     def _settle(self, part: Sequence[Pending], answer: BatchStored, sent: dict[int, int]) -> None:
