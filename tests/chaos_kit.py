@@ -24,10 +24,10 @@ import httpx
 from chaos_feed import Load
 from chaos_plan import Fault, Shape
 from headrace.settings import new_fernet_key
-from headrace.standalone.child import REGISTRATION, REPLACES
+from headrace.standalone.child import LIFELINE, REGISTRATION, REPLACES
 from network_kit import CALM, Network
 from postgres_kit import Postgres, free_port
-from scenario_kit import KEY, TRIGGERS, Process, until
+from scenario_kit import KEY, TRIGGERS, Process, lifeline, until
 
 TICK: Final = 0.05
 FAKETIME: Final = "libfaketimeMT.so.1"
@@ -258,10 +258,10 @@ class Fleet:
         with (self.folder / f"{member.name}.log").open("ab") as log:
             popen = subprocess.Popen(
                 [sys.executable, "-m", "headrace", *member.arguments],
-                stdin=subprocess.DEVNULL,
+                stdin=lifeline(),
                 stdout=log,
                 stderr=log,
-                env=member.environment | more,
+                env=member.environment | more | {LIFELINE: "stdin"},
                 cwd=self.folder,
                 start_new_session=True,
             )

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Self
@@ -28,13 +29,23 @@ import uvicorn
 from headrace.client.people import PeopleClient
 from headrace.sources.queue import Queue
 from headrace.sources.queue_writer import QueueWriter
-from headrace.standalone.child import REGISTRATION, REPLACES
+from headrace.standalone.child import LIFELINE, REGISTRATION, REPLACES
 from headrace.triggers.upstream import Upstream
 
 KEY = "a deployment key for scenarios"
 PATIENCE = 90.0
 GRACE = 40.0
 TRIGGERS = Path(__file__).with_name("scenario_triggers.py")
+
+
+@cache
+def lifeline() -> int:
+    """Return the reading end of a pipe that only this process can write to: `headrace` processes end when it does, however it went.
+
+    One that is stopped at that moment sees it when it goes on.
+    """
+    reading, _ = os.pipe()
+    return reading
 
 
 def until(condition: Callable[[], Any], what: str, patience: float = PATIENCE) -> None:
@@ -142,10 +153,10 @@ class Deployment:
         with (self.folder / f"{name}.log").open("ab") as log:
             popen = subprocess.Popen(
                 [sys.executable, "-m", "headrace", *arguments],
-                stdin=subprocess.DEVNULL,
+                stdin=lifeline(),
                 stdout=log,
                 stderr=log,
-                env={**self._environment, **more},
+                env={**self._environment, LIFELINE: "stdin", **more},
                 cwd=self.folder,
                 start_new_session=True,
             )

@@ -14,7 +14,7 @@ from headrace.client.triggerer import TriggererClient
 from headrace.errors import ApiRefused, UsageError
 from headrace.store import Store
 from headrace.wire.fleet import TriggerDetail, TriggererList
-from headrace.wire.jobs import Blocked, Heartbeat
+from headrace.wire.jobs import Blocked, CompleteJob, Heartbeat
 from headrace.wire.triggers import CleanupTriggers, DeclaredTrigger, DeclareProject, LoadTriggers, TriggerFailure
 from machine_kit import KEY, Api, serving
 from store_kit import Holder, declaration, holder, opened, registration
@@ -147,3 +147,17 @@ def test_two_apis_never_give_one_stream_to_two_jobs(tmp_path: Path) -> None:
     shares = [{(trigger - 1) % streams for trigger in mine} for mine in held]
     assert sorted(len(share) for share in shares) == [7, 7, 8, 8]
     assert len(set.union(*shares)) == streams
+
+
+@pytest.mark.timeout(60)
+def test_all_that_run_are_counted_however_many_they_are(api: Api) -> None:
+    for kind in ("worker", "triggerer"):
+        for number in range(25):
+            job = api.store.jobs.register(registration(kind))
+            if kind == "triggerer" and number < 22:
+                api.store.jobs.complete(job.id, CompleteJob(state="succeeded"))
+    metrics = api.ask("GET", "/metrics").text
+    assert 'headrace_jobs{kind="worker"} 25.0' in metrics
+    assert 'headrace_jobs{kind="triggerer"} 3.0' in metrics
+    listed = TriggererList.model_validate_json(api.ask("GET", "/api/v1/triggerers").content).triggerers
+    assert [one.state for one in listed] == ["running"] * 3 + ["succeeded"] * 20

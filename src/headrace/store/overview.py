@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from typing import NamedTuple
 
-from sqlalchemy import Connection, case, column, func, inspect, or_, select, table
+from sqlalchemy import Connection, case, column, func, inspect, or_, select, table, true
 
 from headrace.errors import ResourceError
 from headrace.store.browse import Found, head, newest_events
@@ -28,7 +28,7 @@ from headrace.wire.scopes import ScopeStatus
 from headrace.wire.status import BacklogStatus, EventSummary, JobStatus, PipelineStatus, StreamStatus, Totals, TriggerStatus
 from headrace.wire.streams import StreamReport
 
-JOBS_SHOWN = 20
+ENDED_SHOWN = 20
 LATEST = 20
 HOLDER = re.compile(r"trigger (\d+)(\b.*)", re.DOTALL)
 
@@ -173,14 +173,16 @@ def backlog_list(connection: Connection) -> list[BacklogStatus]:
 
 
 def job_list(connection: Connection, now: int, liveness: Liveness, *, kind: str | None = None) -> list[JobStatus]:
-    """Return the processes that run, then those that ended last, at most `JOBS_SHOWN` in all; of one kind, where it is given.
+    """Return all processes that run, then those that ended last, at most `ENDED_SHOWN`; of one kind, where it is given.
 
     A job that should have been heard of is `silent` already here: it is taken for lost only when another job sweeps.
     """
     running = case((jobs.c.state == "running", 0), else_=1)
     silent = now - liveness.threshold
-    listed = select(jobs).order_by(running, jobs.c.id.desc()).limit(JOBS_SHOWN)
-    found = connection.execute(listed if kind is None else listed.where(jobs.c.kind == kind)).all()
+    of_kind = true() if kind is None else jobs.c.kind == kind
+    ended = select(jobs.c.id).where(jobs.c.state != "running", of_kind).order_by(jobs.c.id.desc()).limit(ENDED_SHOWN)
+    shown = of_kind & or_(jobs.c.state == "running", jobs.c.id.in_(ended))
+    found = connection.execute(select(jobs).where(shown).order_by(running, jobs.c.id.desc())).all()
     mine = triggers.c.job_id.in_([row.id for row in found])
     held = {
         row[0]: int(row[1]) for row in connection.execute(select(triggers.c.job_id, func.count()).where(mine).group_by(triggers.c.job_id))

@@ -1,0 +1,37 @@
+"""A deployment of a test that is killed does not go on without it."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scenario_kit import until
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from scenario_kit import Deployment
+with Deployment(Path(sys.argv[1])) as deployment:
+    print(deployment.url, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.timeout(120)
+def test_processes_end_with_the_test_that_started_them(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    with subprocess.Popen(command, cwd=Path(__file__).parents[1], stdout=subprocess.PIPE, text=True) as test:
+        assert test.stdout is not None
+        port = int(test.stdout.readline().rpartition(":")[2])
+        test.send_signal(signal.SIGKILL)
+    until(lambda: not _listens(port), "the api ends", 60)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as caller:
+        return caller.connect_ex(("127.0.0.1", port)) == 0
