@@ -19,14 +19,14 @@ from headrace.errors import StorageBusy
 from headrace.store import Liveness, Store, browse, open_store
 from headrace.store.overview import Overview, overview
 from headrace.wire.custody import Audit, Receipt
-from headrace.wire.events import Cursor, EventBatch
+from headrace.wire.events import HOLD_BUCKETS, Cursor, EventBatch
 from headrace.wire.jobs import CompleteJob, Heartbeat, RegisterJob
 from headrace.wire.problem import PROBLEM_JSON
 from headrace.wire.status import DeadLetterDetail, DeadLetterPage, EventDetail, EventPage, RunList, Status, StreamList, TriggerList
 from headrace.wire.streams import StreamReport
 from people_scene import KEY, PROJECT, STREAM, Scene, at_work, opened, run, serving
 
-SCRIPTS = ("page.js", "parts.js", "detail.js", "words.js")
+SCRIPTS = ("page.js", "ordering.js", "parts.js", "detail.js", "words.js")
 
 
 @pytest.fixture
@@ -373,5 +373,6 @@ async def test_the_page_lets_nothing_in_but_its_own_files(store: Store) -> None:
         assert not {"http://", "https://"} & set(response.text.replace("http://www.w3.org/2000/svg", "").split('"'))
     script = "".join(files[name].text for name in SCRIPTS)
     assert not [way for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(") if way in script]
+    assert f"const BOUNDS = [{', '.join(f'{bound:g}' for bound in HOLD_BUCKETS)}];" in script
     assert " style=" not in page.text
     assert "onclick" not in page.text

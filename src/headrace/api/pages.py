@@ -36,6 +36,7 @@ KINDS = {
     "page.css": "text/css; charset=utf-8",
     "page.js": "text/javascript; charset=utf-8",
     "detail.js": "text/javascript; charset=utf-8",
+    "ordering.js": "text/javascript; charset=utf-8",
     "parts.js": "text/javascript; charset=utf-8",
     "words.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",

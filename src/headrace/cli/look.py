@@ -63,11 +63,11 @@ def status(api_url: ApiUrl = None, json: AsJson = False) -> None:
 
 
 def _longest(scope: ScopeStatus, now: Status) -> str | None:
-    """Return how long the first of those that wait has waited."""
-    if not scope.longest:
+    """Return how long that has waited which waits longest."""
+    if scope.waiting_since is None:
         return None
     at = now.now if scope.clock_until is None else min(now.now, scope.clock_until)
-    return lasts((at - scope.longest[0].since).total_seconds())
+    return lasts((at - scope.waiting_since).total_seconds())
 
 
 def _batch(scope: ScopeStatus, now: Status) -> str | None:

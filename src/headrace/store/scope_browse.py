@@ -11,9 +11,9 @@ from headrace.store.tables import events, jobs, scopes
 from headrace.store.times import moment
 from headrace.wire.events import CLOCK_STEP, ScopeReport, WaitingEvent
 from headrace.wire.jobs import RunningBatch
-from headrace.wire.scopes import ScopeStatus, Underway, Wait, WaitPage
+from headrace.wire.scopes import ScopeStatus, Underway, Wait, WaitPage, telling
 
-LONGEST = 10
+SHOWN = 10
 """How many of those that wait a scope's status names."""
 
 _SECOND = 1_000_000
@@ -69,13 +69,15 @@ def _status(connection: Connection, row: Found, top: int, drivers: Iterable[int]
     report = ScopeReport.model_validate_json(row.report)
     # A heartbeat comes once a second: it may tell of a batch that has been committed since.
     over = running is not None and running[0] == row.job_id and running[1].batch <= row.batch
+    waits = _waits(connection, report.waits, row.updated, report.lookback)
     return ScopeStatus(
         **{name: getattr(row, name) for name in ("scope", "cursor", "waiting", "ordered", "lost", "late", "cycles", "batch")},
         **{name: getattr(report, name) for name in _OF_REPORT},
         lag=max(0, top - row.cursor),
         updated=moment(row.updated),
         clock_until=moment(_clock_until(row, drivers)),
-        longest=_waits(connection, report.waits[:LONGEST], row.updated, report.lookback),
+        waiting_since=min((wait.since for wait in waits), default=None),
+        waits=telling(waits, SHOWN),
         underway=None if running is None or over else running[1],
     )
 

@@ -9,14 +9,15 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, func, literal, se
 
 from headrace.store.hold_times import told
 from headrace.store.ordering_tables import ordering_events, ordering_scopes
+from headrace.store.scope_browse import SHOWN
 from headrace.store.tables import events
 from headrace.store.times import moment
 from headrace.store.webhook_tables import webhooks
-from headrace.wire.scopes import LeaderIs, ScopeStatus, Wait, WaitPage
+from headrace.wire.scopes import LeaderIs, ScopeStatus, Wait, WaitPage, telling
 
 PREFIX: Final = "webhook:"
-LONGEST: Final = 10
-"""How many of those that wait a scope's status names."""
+LOOKED_AT: Final = 100
+"""Among so many of those that wait a status looks for those to name."""
 COUNTED: Final = 10_000
 """So many waiting events are counted at most: a status must not cost what an endpoint that is down leaves behind."""
 
@@ -48,6 +49,8 @@ def waits_of_webhook(connection: Connection, scope: str, now: int, *, after: int
 
 def _status(connection: Connection, scope: Row[Any], top: int) -> ScopeStatus:
     waiting = _count(connection, scope.id)
+    chosen = select(_E.seq).where(*_those(scope.id)).limit(COUNTED)
+    waits = _waits(connection, scope, chosen, LOOKED_AT) if waiting else []
     return ScopeStatus(
         scope=scope.name,
         kind="webhook",
@@ -62,7 +65,8 @@ def _status(connection: Connection, scope: Row[Any], top: int) -> ScopeStatus:
         updated=moment(scope.clock),
         holds=told(scope.holds),
         hold_seconds=scope.held / 1_000_000,
-        longest=_waits(connection, scope, select(_E.seq).where(*_those(scope.id)).limit(COUNTED), LONGEST) if waiting else [],
+        waiting_since=min((wait.since for wait in waits), default=None),
+        waits=telling(waits, SHOWN),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from headrace.wire.model import Timestamp, Wire
@@ -37,8 +38,9 @@ class ScopeStatus(Wire):
     """How far one scope has come in the log, and what its ordering did. `lag` is head minus cursor, in events.
 
     `holds` counts events by how long they had to wait (HOLD_BUCKETS), `hold_seconds` is the sum; those that did not wait are not among
-    them. `longest` holds the first of what waits. Times of waiting are by the scope's clock, which stands still from `clock_until` on,
-    until the scope is heard of again. `read` and `seconds` are of its last batch. Of a webhook no more than 10,000 are counted as waiting.
+    them. `waits` names some of what waits, first of all what misses its leader; the longest wait is `waiting_since`. Times of waiting are
+    by the scope's clock, which stands still from `clock_until` on, until the scope is heard of again. `read` and `seconds` are of its
+    last batch. Of a webhook no more than 10,000 are counted as waiting.
     """
 
     scope: str
@@ -58,7 +60,8 @@ class ScopeStatus(Wire):
     holds: list[int] = []
     hold_seconds: float = 0.0
     clock_until: Timestamp | None = None
-    longest: list[Wait] = []
+    waiting_since: Timestamp | None = None
+    waits: list[Wait] = []
     underway: Underway | None = None
 
 
@@ -81,3 +84,8 @@ class WaitPage(Wire):
     waiting: int
     waits: list[Wait]
     after: int | None
+
+
+def telling(waits: Iterable[Wait], most: int) -> list[Wait]:
+    """Return those of the waits that say most of why something waits: first what misses its leader or cannot have it, then the longest."""
+    return sorted(waits, key=lambda wait: (wait.leader not in {"missing", "dead"}, wait.since, wait.seq))[:most]

@@ -1,7 +1,7 @@
-// The dialog: one event, dead letter or failed run in full, or a log as it grows.
+// The dialog: one event, dead letter or run in full, or a log as it grows. An event leads to the runs that took it, and a run to its events.
 // Law: data reaches the document only as text, never as markup.
-import { byId, element, timeElement, cell, text, withTitle } from "./parts.js";
-import { now, number, local } from "./words.js";
+import { byId, element, timeElement, cell, withTitle, opener } from "./parts.js";
+import { duration, number, local } from "./words.js";
 
 function indent(json) { // works on the text alone, so that no number is rounded and no name reordered
   let depth = 0;
@@ -15,28 +15,67 @@ function indent(json) { // works on the text alone, so that no number is rounded
 }
 
 export const moment = (iso) => element("span", "", timeElement(iso), element("span", "muted", ` · ${iso}`));
-export function show(title, facts, texts) {
+
+function show(title, facts, texts, ...more) {
   byId("detail-h").textContent = title;
   const known = Object.entries(facts).filter(([, value]) => value !== null && value !== "");
   byId("detail-facts").replaceChildren(...known.flatMap(([label, value]) => [element("dt", "", label), element("dd", "", value)]));
   byId("detail").scrollTop = 0;
-  byId("detail-texts").replaceChildren(...Object.entries(texts).filter(([, words]) => words).flatMap(([label, words]) => [element("h3", "", label), element("pre", "", words)]));
+  byId("detail-texts").replaceChildren(...Object.entries(texts).filter(([, words]) => words).flatMap(([label, words]) => [element("h3", "", label), element("pre", "", words)]), ...more);
   if (!byId("detail").open) byId("detail").showModal();
+  else if (!byId("detail").contains(document.activeElement)) byId("detail").querySelector("button").focus(); // what had it is gone
+}
+
+async function asked(path) {
+  const answer = await fetch(path);
+  if (!answer.ok) throw new Error(`the api answered ${answer.status}`);
+  return answer.json();
 }
 
 async function openFrom(path, title, parts) {
   try {
-    const answer = await fetch(path);
-    if (!answer.ok) throw new Error(`the api answered ${answer.status}`);
-    show(title, ...parts(await answer.json()));
+    show(title, ...parts(await asked(path)));
   } catch (error) {
     show(title, { "Cannot be shown now": error.message }, {});
   }
 }
 
+const heading = (words) => element("h3", "", words);
+const row = (...cells) => element("tr", "", ...cells.map((shown) => element("td", "", ...shown)));
+const list = (columns, rows) => element("div", "lanes", element("table", "", element("thead", "", element("tr", "", ...columns.map((name) => Object.assign(element("th", "", name), { scope: "col" })))), element("tbody", "", ...rows)));
+
 export const openEvent = (seq) => openFrom(`/api/v1/events/${seq}`, `Event ${number(seq)}`, (event) => [
   { Type: event.type, Id: event.id, Source: event.source, Subject: event.subject, Follows: event.follows, "Leader's seq": event.leader_seq < 0 ? null : number(event.leader_seq), Occurred: moment(event.occurred), Received: moment(event.received),
-    Stream: event.stream, Lane: event.lane, Position: event.position, "Fired by": event.triggers.join(", "), Trace: event.trace }, { Payload: indent(event.payload) }]);
+    Stream: event.stream, Lane: event.lane, Position: event.position, "Fired by": event.triggers.join(", "), Trace: event.trace }, { Payload: indent(event.payload) }, heading(event.runs.length ? "Runs that took it" : "No run took it yet"),
+  ...(event.runs.length ? [list(["Pipeline", "State", "Started", "Batch", "Attempt"], event.runs.map((run) =>
+    row([opener(run.pipeline, () => openRun(run.run_id), "", "this run")], [run.state], [timeElement(run.started)], [number(run.batch)], [run.attempt])))] : [])]);
+
+// ---- a run, with its events page by page
+
+export const openRun = (id) => openFrom(`/api/v1/runs/${encodeURIComponent(id)}`, "Run", (run) => {
+  const events = element("div", "", heading(run.events ? `Its ${number(run.events)} events, the newest first` : "It took no events"));
+  if (run.events) moreEvents(events, id, null);
+  const log = element("p", "", opener("Show its log", () => openLog(`Log of the run ${id}`, `runs/${encodeURIComponent(id)}`)));
+  return [{ Pipeline: run.pipeline, State: run.state, Scope: run.scope, Batch: number(run.batch), Attempt: run.attempt, Started: moment(run.started), Took: run.finished && duration((Date.parse(run.finished) - Date.parse(run.started)) / 1000),
+    "Rows written": run.rows === null ? null : number(run.rows), Run: run.run_id }, { Error: run.error }, log, events];
+});
+
+const eventRow = (event) => row([opener(number(event.seq), () => openEvent(event.seq), "", "this event")], [event.type], [event.subject ?? "–"], [event.id], [event.follows ?? "–"]);
+
+async function moreEvents(home, id, before) {
+  try {
+    const page = await asked(`/api/v1/runs/${encodeURIComponent(id)}/events?limit=50${before ? `&before=${before}` : ""}`);
+    const rows = page.events.map(eventRow);
+    if (before) home.querySelector("tbody").append(...rows);
+    else home.append(list(["Seq", "Type", "Subject", "Id", "Follows"], rows));
+    if (page.before) {
+      const more = opener("Show older ones", () => { more.remove(); moreEvents(home, id, page.before); });
+      home.append(more);
+    }
+  } catch (error) {
+    home.append(element("p", "hot", `Cannot be shown now: ${error.message}`));
+  }
+}
 
 export const openLetter = (id) => openFrom(`/api/v1/dead-letters/${encodeURIComponent(id)}`, `Dead letter ${id}`, (letter) => [
   { State: letter.state, Kind: letter.kind.replace("_", " "), Reason: letter.reason, Received: moment(letter.received), Stream: letter.stream, Lane: letter.lane, Position: letter.position, Triggers: letter.triggers.join(", "), Attempts: letter.attempts },

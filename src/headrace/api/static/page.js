@@ -1,8 +1,9 @@
 // The status page: draws each status that /api/v1/stream sends.
 // Law: data reaches the document only as text (textContent, replaceChildren with strings) or as a property, never as markup.
 // A cell is redrawn only when what it shows has changed, so that selection, focus and open details survive an update.
-import { moment, show, openEvent, openLetter, logOf } from "./detail.js";
-import { byId, element, timeElement, cell, text, mono, num, plain, time, badge, long, withTitle, opens, draw, arrange, table } from "./parts.js";
+import { openEvent, openLetter, openRun, logOf } from "./detail.js";
+import { drawOrdering, perSecond, rateOf, waitingTooLong } from "./ordering.js";
+import { byId, element, timeElement, cell, text, mono, num, plain, time, badge, long, withTitle, opens, draw, arrange, table, lasting, retell } from "./parts.js";
 import { now, setClock, number, duration, ago, local, few, plural } from "./words.js";
 
 // ---- levels: what deserves a colour, and what deserves a line in the verdict
@@ -50,7 +51,8 @@ function findings(status) {
     if (run.state === "failed") warn(`The last run of the task ${run.task} failed: ${firstLine(run.error) ?? "no reason given"}`, "task-runs");
   }
   if (status.totals.lost) warn(`${plural(status.totals.lost, "follower")} went on without the leader: it did not come within the lookback.`, "ordering");
-  if (status.totals.cycles) warn(`${plural(status.totals.cycles, "event")} in a cycle: they follow one another, so no order is right.`, "ordering");
+  if (status.totals.cycles) warn(`${plural(status.totals.cycles, "cycle")}: events that follow one another, so that no order is right.`, "ordering");
+  for (const words of waitingTooLong(status.scopes)) warn(words, "ordering");
   if (status.dead_letters) warn(`${plural(status.dead_letters, "dead letter")}: raw events that were given up on. Redrive or discard them with headrace dead-letters.`, "dead-letters");
   return found.sort((one, other) => (one.level === "bad" ? 0 : 1) - (other.level === "bad" ? 0 : 1));
 }
@@ -166,12 +168,9 @@ function drawStreams(status, jobs) {
 
 const mean = (seconds, times) => (times ? duration(seconds / times) : "–");
 const between = (from, to) => (to - Date.parse(from)) / 1000;
-const took = (run) => (run.finished ? duration(between(run.started, Date.parse(run.finished))) : `${duration(Math.floor(between(run.started, now())))} so far`);
-
-function runError(run) {
-  if (!run.error) return text("", "");
-  return opens(firstLine(run.error), () => show(`Run of ${run.pipeline}`, { Run: run.run_id, Scope: run.scope, Batch: run.batch, Attempt: run.attempt, Started: moment(run.started) }, { Error: run.error }), "hot", "clamp");
-}
+const took = (run) => cell("n", [run.started, run.finished], () => [lasting({ from: run.started, to: run.finished }), ...(run.finished ? [] : [" so far"])]);
+const eventsOf = (run) => opens(number(run.events), () => openRun(run.run_id), "n", "", `the ${plural(run.events, "event")} of this run`);
+const runError = (run) => (run.error ? opens(firstLine(run.error), () => openRun(run.run_id), "hot", "clamp") : text("", ""));
 
 function trouble(trigger) { // a failure stays on show when the trigger runs again, but alarms nobody then
   if (trigger.unserved) return long(trigger.unserved);
@@ -190,12 +189,10 @@ function drawTables(status, jobs) {
   const known = new Map(status.triggers.map((trigger) => [trigger.id, trigger]));
   table("backlog", status.backlogs, (kept) => kept.trigger_id, (kept) => [text(kept.trigger), num(kept.depth, "busy"), time(kept.oldest),
     badge(known.get(kept.trigger_id)?.state ?? "removed", levelOf(known.get(kept.trigger_id)?.state ?? "removed")), num(known.get(kept.trigger_id)?.spilled ?? null), mono(kept.stream)]);
-  table("ordering", status.scopes, (scope) => scope.scope, (scope) => [text(scope.scope), num(scope.cursor), num(scope.lag, "busy"), num(scope.waiting, "busy"), num(scope.ordered), num(scope.lost, "warm"),
-    num(scope.late), num(scope.cycles, "warm"), num(scope.batch), time(scope.updated)]);
   table("pipelines", status.pipelines, (pipeline) => pipeline.name, (pipeline) => [text(pipeline.name), mono(pipeline.on.join(", ")), mono(pipeline.table), num(pipeline.runs), num(pipeline.failed, "hot"),
     num(pipeline.events), num(pipeline.rows), time(pipeline.last_run)]);
-  table("runs", status.runs, (run) => run.run_id, (run) => [time(run.started), logOf(run.pipeline, `the run of ${run.pipeline} that started ${local(run.started)}`, `runs/${encodeURIComponent(run.run_id)}`), badge(run.state, run.state === "running" ? "" : levelOf(run.state)), num(run.events), num(run.rows),
-    plain(took(run)), num(run.batch), num(run.attempt), runError(run)], { labels: 1, total: status.totals.runs });
+  table("runs", status.runs, (run) => run.run_id, (run) => [time(run.started), logOf(run.pipeline, `the run of ${run.pipeline} that started ${local(run.started)}`, `runs/${encodeURIComponent(run.run_id)}`), badge(run.state, run.state === "running" ? "" : levelOf(run.state)), eventsOf(run), num(run.rows),
+    took(run), plain(perSecond(rateOf(run))), num(run.batch), num(run.attempt), runError(run)], { labels: 1, total: status.totals.runs });
   table("task-runs", status.task_runs, (run) => run.run_id, (run) => [time(run.changed), logOf(run.task, `run ${run.run_id} of ${run.task}`, `runs/${encodeURIComponent(run.run_id)}`), badge(run.state, levelOf(run.state)), mono(run.waits_for && run.waits_for.classpath.split(".").pop()),
     time(run.timeout), mono(run.run_id), num(run.attempt), long(firstLine(run.error))], { labels: 1 });
   table("events", status.recent, (event) => event.seq, (event) => [opens(number(event.seq), () => openEvent(event.seq)), time(event.received), mono(event.type), mono(event.subject), mono(event.id),
@@ -278,6 +275,7 @@ function drawStatus(status) {
   drawBlocked(status.jobs);
   drawHeadline(status);
   drawStreams(status, jobs);
+  drawOrdering(status.scopes);
   drawTables(status, jobs);
   drawDeadLetters(status.letters);
   document.body.classList.remove("loading");
@@ -288,6 +286,7 @@ setInterval(() => {
     const words = ago(node.dataset.since);
     if (node.textContent !== words) node.textContent = words;
   }
+  document.querySelectorAll(".lasting").forEach(retell);
   if (document.querySelector(".link").dataset.state === "live" && Date.now() - heard > SILENCE) lost();
 }, 1000);
 

@@ -1,6 +1,6 @@
 // The document's parts: elements, cells that are redrawn only when what they show has changed, and tables of them.
 // Law: data reaches the document only as text (textContent, replaceChildren with strings) or as a property, never as markup.
-import { ago, local, number } from "./words.js";
+import { ago, duration, local, now, number } from "./words.js";
 
 export const byId = (id) => document.getElementById(id);
 
@@ -19,6 +19,21 @@ export function timeElement(iso) {
   return Object.assign(element("time", "", local(iso), relative), { dateTime: iso, title: iso });
 }
 
+// How long something lasts: from `from` to `to`, either of which is now where it is not given; but now is never later than `until`.
+export function lasting({ from = null, to = null, until = null }) {
+  const made = element("span", "lasting");
+  made.between = [from, to, until].map((iso) => (iso === null ? null : Date.parse(iso)));
+  retell(made);
+  return made;
+}
+
+export function retell(lasting) {
+  const [from, to, until] = lasting.between;
+  const present = Math.min(now(), until ?? Infinity);
+  const words = duration(Math.max(0, ((to ?? present) - (from ?? present)) / 1000));
+  if (lasting.textContent !== words) lasting.textContent = words;
+}
+
 // ---- cells: what a cell shows as plain data (compared to decide on a redraw), and how to make it
 
 export const cell = (className, shows, make) => ({ className, key: JSON.stringify([className, shows]), make });
@@ -32,13 +47,14 @@ export const long = (value) => cell("", value, () => [value ? withTitle(element(
 
 export const withTitle = (node, title) => Object.assign(node, { title });
 
-export function opens(label, open, className = "n", look = "") {
-  return cell(className, label, () => {
-    const button = Object.assign(element("button", look, label), { type: "button" });
-    button.addEventListener("click", open);
-    return [button];
-  });
+export function opener(label, open, look = "", of = "") {
+  const button = Object.assign(element("button", look, label), { type: "button" });
+  if (of) button.setAttribute("aria-label", `${label}: show ${of}`);
+  button.addEventListener("click", open);
+  return button;
 }
+
+export const opens = (label, open, className = "n", look = "", of = "") => cell(className, [label, of], () => [opener(label, open, look, of)]);
 
 export function draw(row, cells, labels) {
   cells.forEach((shown, index) => {

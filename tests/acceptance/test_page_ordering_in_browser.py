@@ -1,0 +1,104 @@
+"""The page's ordering in a real browser: who waits for whom, how long events were held, the batch that runs, a run's events and back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import expect
+
+from browser_kit import looking, need_chromium
+from headrace.wire.events import Cursor, ScopeReport, WaitingEvent
+from headrace.wire.jobs import CompleteJob, Heartbeat, RunningBatch
+from people_scene import PROJECT, Scene, at_work, opened, run, serving
+
+pytestmark = [pytest.mark.browser, pytest.mark.acceptance]
+
+TAKEN = "<img src=x onerror=\"document.title='taken'\">"
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    need_chromium()
+    with opened(tmp_path) as store, serving(store) as url:
+        async with at_work(url) as made:
+            yield made
+
+
+def told(cursor: int, *waits: tuple[int, float], batch: int = 4) -> Cursor:
+    report = ScopeReport(
+        read=500,
+        seconds=0.5,
+        lookback=900,
+        holds=[0, 30, 0, 6, 0, 0, 0, 0],
+        hold_seconds=72,
+        waits=[WaitingEvent(seq=seq, seconds=seconds) for seq, seconds in waits],
+    )
+    return Cursor(cursor=cursor, batch=batch, ordered=36, waiting=len(waits), lost=3, late=2, cycles=1, report=report)
+
+
+async def test_who_waits_for_whom_is_shown_until_it_comes(scene: Scene) -> None:
+    leader, follower, last = scene.leg(1, tail=TAKEN), scene.leg(2, tail=TAKEN), scene.leg(3)
+    await scene.store(last.model_copy(update={"follows": follower.id}), follower.model_copy(update={"follows": leader.id}))
+    await scene.commit(told(1, (1, 500), (2, 480)))
+    await asyncio.to_thread(scene.pipeline.heartbeat, Heartbeat(batch=RunningBatch(scope=PROJECT, batch=5, events=4_321, seconds=2)))
+    async with looking() as look:
+        page = look.page
+        await page.goto(scene.url)
+        rows = page.locator("#scope-cards .waits tbody tr")
+        await expect(rows).to_have_count(2)
+        await expect(rows.nth(0)).to_contain_text(f"{follower.id} waits for {leader.id} (not in the log)")
+        await expect(rows.nth(0).locator("td").nth(0)).to_contain_text("8 min 0")
+        await expect(rows.nth(0).locator("td").nth(1)).to_contain_text("min 5")
+        await expect(rows.nth(1)).to_contain_text(f"{last.id} waits for {follower.id} (waits itself)")
+        await expect(page.locator("#verdict-list")).to_contain_text(f"{follower.id} waits for {leader.id} in flights, for 8 min")
+        await expect(page.locator("#scope-cards .scope-top")).to_contain_text("3 lost, 2 late, 1 cycle")
+        holds = page.locator("#scope-cards .holds")
+        await expect(holds).to_contain_text("36 events had to wait, 2.0 s on average")
+        await expect(holds.locator("tr", has_text="≤ 1 s")).to_contain_text("30")
+        widths = await holds.locator("rect").evaluate_all("bars => bars.map((bar) => bar.getAttribute('width'))")
+        assert widths == ["0", "100", "0", "20", "0", "0", "0", "0"]
+        line = page.locator("#batches li")
+        await expect(line).to_contain_text("batch 5 with 4,321 events for")
+        await expect(line).to_contain_text("the last one took 1,000 events/s · 1 event behind")
+        await expect(page.locator("#ordering tbody").first).to_contain_text("running")
+        await page.set_viewport_size({"width": 360, "height": 800})
+        assert await page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+        await scene.store(leader)
+        await scene.commit(told(3, batch=5))
+        await expect(page.locator("#scope-cards .waits h4")).to_have_text("Nothing waits")
+        await expect(rows).to_have_count(0)
+        await expect(line).to_contain_text("idle")
+        await asyncio.to_thread(scene.pipeline.complete, CompleteJob(state="succeeded"))
+        await expect(line).to_contain_text("stopped")
+        assert "taken" not in await page.title()
+        assert look.complaints == []
+
+
+async def test_a_run_leads_to_its_events_and_they_to_their_runs(scene: Scene) -> None:
+    await scene.store(*(scene.leg(number, tail=TAKEN) for number in range(1, 61)))
+    every = run(1).model_copy(update={"events": 60, "seqs": [(1, 60)]})
+    some = run(2, pipeline="late_legs", state="failed", rows=None, error="it broke\nat line 7")
+    await scene.report(every, some.model_copy(update={"events": 2, "seqs": [(2, 2), (55, 55)]}))
+    async with looking(scheme="light") as look:
+        page, dialog = look.page, look.page.locator("dialog")
+        await page.goto(scene.url)
+        await page.get_by_role("button", name="2: show the 2 events of this run").click()
+        await expect(dialog.locator("tbody button")).to_have_text(["55", "2"])
+        await expect(dialog.locator("pre")).to_have_text("it broke\nat line 7")
+        await dialog.locator("tbody button").nth(1).click()
+        await expect(page.locator("#detail-h")).to_have_text("Event 2")
+        await expect(dialog.locator("tbody tr")).to_have_count(2)
+        await expect(dialog.locator("tbody tr").nth(0)).to_contain_text("late_legs")
+        await dialog.locator("tbody button", has_text="knock_on_delay").click()
+        await expect(page.locator("#detail-h")).to_have_text("Run")
+        await expect(dialog.locator("tbody tr")).to_have_count(50)
+        await dialog.get_by_role("button", name="Show older ones").click()
+        await expect(dialog.locator("tbody tr")).to_have_count(60)
+        await expect(dialog.get_by_role("button", name="Show older ones")).to_have_count(0)
+        await expect(dialog.locator("tbody tr").last).to_contain_text(f"2013-01-01/{TAKEN}/1")
+        assert "taken" not in await page.title()
+        assert look.complaints == []
