@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headrace.sources.queue_writer import QueueWriter
     from headrace.streams.hub import SharedStreamManager
     from headrace.tasks.deferred import TaskDeferred, TaskSkipped
+    from headrace.tasks.log_event import LogEvent
     from headrace.tasks.run import Run
     from headrace.tasks.task import Task
     from headrace.triggers.base import BaseEventTrigger, BaseTrigger
@@ -54,6 +55,7 @@ __all__ = [
     "FileTrigger",
     "HandlingPolicy",
     "HttpStatusTrigger",
+    "LogEvent",
     "Memory",
     "Project",
     "Queue",
@@ -99,6 +101,7 @@ _HOMES = {
     "FileTrigger": "triggers.file",
     "HandlingPolicy": "core.handling",
     "HttpStatusTrigger": "triggers.http",
+    "LogEvent": "tasks.log_event",
     "Memory": "sources.memory",
     "Project": "project",
     "Queue": "sources.queue",

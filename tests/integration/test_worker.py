@@ -20,6 +20,7 @@ from headrace.project import Project
 from headrace.sources.memory import Memory
 from headrace.store.deferred_browse import task_run_list
 from headrace.tasks.deferred import TaskDeferred
+from headrace.tasks.log_event import LogEvent
 from headrace.tasks.run import Run
 from headrace.triggers.file import FileTrigger
 from headrace.triggers.watch import WatchTrigger
@@ -61,7 +62,23 @@ def waits(run: Run, how: str) -> None:
         run.defer(trigger=FileTrigger("/there"), method_name="nobody")
     if how == "stream":
         run.defer(trigger=WatchTrigger(upstream=Memory("feed")))
+    if how == "nothing":
+        run.defer(trigger=LogEvent([]))
     run.defer(trigger=FileTrigger("/there"), timeout=0)
+
+
+@project.task()
+def follows(run: Run, legs: tuple[str, ...] = (), event: Any = None) -> list[str]:
+    """Wait for three events, one after the other."""
+    seen = [*legs, *([event["id"]] if event else [])]
+    if len(seen) < 3:
+        run.defer(trigger=LogEvent("legs.*", subject="N1"), kwargs={"legs": seen})
+    return seen
+
+
+@project.task(start_deferred=LogEvent("legs.*", id="9"))
+def begins_with(run: Run, event: Any) -> Any:
+    return event["data"]
 
 
 @waits.method
@@ -157,6 +174,7 @@ def worker_on(api: Api, folder: Path) -> Iterator[Working]:
         ("waits", {"how": "no method"}, "failed", "The task 'waits' has no method 'nobody'"),
         ("waits", {"how": "stream"}, "failed", "which reads a shared stream"),
         ("waits", {"how": "no time"}, "failed", "cannot wait for 0 seconds"),
+        ("waits", {"how": "nothing"}, "failed", "A run cannot wait for LogEvent(on=[]"),
     ],
 )
 def test_what_a_body_does_is_what_the_api_knows(working: Working, task: str, kwargs: dict[str, Any], state: str, said: str) -> None:
@@ -220,3 +238,19 @@ def test_what_a_project_cannot_declare_is_refused() -> None:
     with pytest.raises(UsageError, match="started from within a pipeline"):
         add.start(a=1)
     assert add(Run("id", "add", "flights", 1, Path()), a=1) == {"sum": 2, "attempt": 1}
+
+
+def test_runs_go_on_with_events_of_the_log_in_causal_order(working: Working) -> None:
+    feeder = holder(working.api.store, "legs.a")
+    (trigger,) = feeder.epochs
+    working.start("follows")
+    working.start("begins_with", "two")
+    working.end("one", states=("deferred",))
+    feeder.append(
+        event("3", trigger, subject="N1", follows="2"),
+        event("9", trigger, payload='{"n": 9}'),
+        event("2", trigger, subject="N1", follows="1"),
+    )
+    assert json.loads(working.end("two").result or "") == {"n": 9}
+    feeder.append(event("1", trigger, subject="N1"))
+    assert json.loads(working.end("one").result or "") == ["1", "2", "3"]

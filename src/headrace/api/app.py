@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -26,6 +28,7 @@ from headrace.api.live import Live
 from headrace.api.log_finder import LogFinder
 from headrace.api.machine.routers import ROUTERS
 from headrace.api.rates import RateLimit, RatePolicy, accepted_by
+from headrace.api.run_dispatcher import RunDispatcher
 from headrace.api.versions import SPOKEN, OlderVersion, VersionCheck
 from headrace.logs.passes import Passes
 from headrace.store import Store
@@ -48,9 +51,14 @@ def create_app(
     api can be reached: on loopback only, if it does not. Webhooks may be private addresses only with `webhook_private`.
     """
     dispatcher = Dispatcher(store, private=webhook_private)
-    app = FastAPI(
-        title="Headrace", version=API_VERSION, docs_url=None, redoc_url=None, openapi_url=None, lifespan=lambda _: dispatcher.running()
-    )
+    runs = RunDispatcher(store)
+
+    @asynccontextmanager
+    async def dispatching(_: FastAPI) -> AsyncGenerator[None]:
+        async with dispatcher.running(), runs.running():
+            yield
+
+    app = FastAPI(title="Headrace", version=API_VERSION, docs_url=None, redoc_url=None, openapi_url=None, lifespan=dispatching)
     app.state.dispatcher = dispatcher
     app.state.store = store
     app.state.live = live = Live(store)

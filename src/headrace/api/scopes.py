@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 
 from headrace.api.access import StoreOf
 from headrace.api.problems import Refusal
-from headrace.store.browse import head
+from headrace.store.log_head import log_head
 from headrace.store.overview import scope_list
 from headrace.store.scope_browse import waits_of_pipeline
 from headrace.store.times import moment
@@ -24,7 +24,7 @@ router = APIRouter(prefix="/api/v1/scopes", tags=["people"])
 def scopes(store: StoreOf) -> wire.ScopeList:
     """Return the scopes with what their orderings did: those of pipelines, then those of webhooks."""
     with store.reading() as connection:
-        return wire.ScopeList(now=moment(store.now()), scopes=scope_list(connection, head(connection)))
+        return wire.ScopeList(now=moment(store.now()), scopes=scope_list(connection, log_head(connection)))
 
 
 @router.get("/{scope:path}/waiting")

@@ -13,13 +13,11 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import aiohttp
-import msgspec
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
 from typing_extensions import override
 
-from headrace.store.times import moment
-from headrace.wire.model import rfc3339
+from headrace.store.cloud_event import cloud_event
 
 CONTENT_TYPE: Final = "application/cloudevents+json; charset=utf-8"
 MOST_READ: Final = 4_096
@@ -97,23 +95,6 @@ class Sender:
             return Answer(None, f"it did not answer within {timeout:g} s")
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return Answer(None, f"{type(error).__name__}: {error}")
-
-
-def cloud_event(event: Any, mark: str | None) -> bytes:
-    """Return a row of the log as a CloudEvent."""
-    fields: dict[str, Any] = {
-        "specversion": "1.0",
-        "id": event.id,
-        "source": event.source,
-        "type": event.type,
-        "time": rfc3339(moment(event.occurred)),
-        "recordedtime": rfc3339(moment(event.received)),
-        "sequence": f"{event.seq}",
-        "datacontenttype": "application/json",
-        "data": msgspec.Raw(event.payload.encode()),
-    }
-    extra = {"subject": event.subject, "causationid": event.follows, "traceparent": event.trace, "headracemark": mark}
-    return msgspec.json.encode(fields | {name: value for name, value in extra.items() if value is not None})
 
 
 def signature(secret: str, id: str, seconds: int, body: bytes) -> str:

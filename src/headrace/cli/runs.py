@@ -134,8 +134,11 @@ def _tell(run: TaskRunIs, *, json: bool) -> None:
 
 
 def _waits(run: TaskRun) -> str | None:
-    if run.waits_for is None:
+    if run.waits_for_event is not None:
+        asked = run.waits_for_event.model_dump(exclude={"on"}, exclude_none=True)
+        what = f"an event of {', '.join(run.waits_for_event.on)}" + "".join(f", {name} {value}" for name, value in asked.items())
+    elif run.waits_for is not None:
+        what = f"{run.waits_for.classpath.rpartition('.')[2]} ({run.waits_for.state})"
+    else:
         return None
-    name = run.waits_for.classpath.rpartition(".")[2]
-    until = f" until {run.timeout:%Y-%m-%d %H:%M:%S} UTC" if run.timeout else ""
-    return f"{name} ({run.waits_for.state}){until}"
+    return f"{what} until {run.timeout:%Y-%m-%d %H:%M:%S} UTC" if run.timeout else what

@@ -26,6 +26,7 @@ from headrace.store.custody import Claim, record
 from headrace.store.delivering import Deliveries
 from headrace.store.dialects import BulkInsert, among
 from headrace.store.letters import Letters
+from headrace.store.log_head import HEAD
 from headrace.store.redeliveries import fired_late
 from headrace.store.spilling import Spills
 from headrace.store.tables import events, firings, jobs, meta, triggers
@@ -33,7 +34,6 @@ from headrace.store.times import micros
 from headrace.wire.events import BatchStored, EventBatch, EventItem, ItemStatus
 
 NO_LEADER = -1
-HEAD = "head"
 MOST_PARAMETERS = 10_000
 INT64 = range(-(2**63), 2**63)
 

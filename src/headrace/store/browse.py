@@ -10,9 +10,9 @@ from typing import Any
 from sqlalchemy import Connection, Row, select, tuple_
 
 from headrace.core.tracing import event_trace
-from headrace.store.appending import HEAD
+from headrace.store.log_head import log_head
 from headrace.store.run_browse import run_called, runs_of_event
-from headrace.store.tables import dead_letters, events, firings, meta, triggers
+from headrace.store.tables import dead_letters, events, firings, triggers
 from headrace.store.times import moment
 from headrace.wire.status import DeadLetterDetail, DeadLetterPage, DeadLetterSummary, EventDetail, EventPage, EventSummary
 
@@ -31,13 +31,8 @@ Found = Row[*tuple[Any, ...]]
 
 def newest_events(connection: Connection, *, limit: int) -> list[EventSummary]:
     """Return the last `limit` events, the newest first."""
-    last = select(*_SUMMARY).where(events.c.seq > head(connection) - limit).order_by(events.c.seq.desc())
+    last = select(*_SUMMARY).where(events.c.seq > log_head(connection) - limit).order_by(events.c.seq.desc())
     return _summaries(connection, connection.execute(last).all())
-
-
-def head(connection: Connection) -> int:
-    """Return the last `seq` of the log, 0 while it is empty; it is also how many events were ever stored."""
-    return int(connection.execute(select(meta.c.value).where(meta.c.name == HEAD)).scalar_one())
 
 
 def event_page(
@@ -53,7 +48,7 @@ def event_page(
 
     The newest come first, unless only `after` is given: then those that follow it, the oldest first.
     """
-    end = head(connection) + 1
+    end = log_head(connection) + 1
     low = after or 0
     high = end if before is None else min(before, end)
     forward = after is not None and before is None

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, select
 from headrace.core import deferral
 from headrace.core.deferral import Deferral
 from headrace.errors import ApiRefused, Fenced
+from headrace.store.awaited_events import await_event
 from headrace.store.bell import Bell
 from headrace.store.database import Database
 from headrace.store.deferred_rows import Held, await_trigger, create, in_order, read, save, wait_of
@@ -55,6 +56,10 @@ class TaskRuns:
             if held.run.state != "running":
                 return TaskRunIs(run_id=run_id, state=held.run.state)
             after = deferral.defer(held.run, wait_of(asked.waiting, self._database.now()))
+            if asked.waiting.event is not None:
+                return self._save(connection, held, await_event(connection, held, after, asked.waiting.event))
+            if asked.waiting.trigger is None:  # the wire sees to it that there is one or the other
+                raise AssertionError(asked)
             trigger_id = await_trigger(self._database, connection, held.project, run_id, after.step, asked.waiting.trigger)
             return self._save(connection, held, after, trigger_id)
 
@@ -111,6 +116,8 @@ class TaskRuns:
         known = read(connection, [start.run_id]).get(start.run_id)
         if known is None:
             made = create(self._database, connection, project, start)
+            if start.waiting is not None and start.waiting.event is not None:
+                await_event(connection, made, made.run, start.waiting.event)
             return TaskRunIs(run_id=made.run_id, state=made.run.state, created=True)
         if (known.project, known.task) != (project, start.task):
             message = f"The run {start.run_id} is one of task '{known.task}' of project '{known.project}'."

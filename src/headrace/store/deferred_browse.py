@@ -7,10 +7,10 @@ from typing import Any
 from sqlalchemy import Connection, Select, select
 
 from headrace.store.deferred_rows import callbacks_of
-from headrace.store.deferred_tables import deferred_runs
+from headrace.store.deferred_tables import awaited_events, deferred_runs
 from headrace.store.tables import triggers
 from headrace.store.times import moment
-from headrace.wire.deferred import TaskRun, TaskRunDetail, TaskRunState, WaitedFor
+from headrace.wire.deferred import AwaitedEvent, TaskRun, TaskRunDetail, TaskRunState, WaitedFor
 
 _awaited = [triggers.c[name].label(f"trigger_{name}") for name in ("classpath", "state", "job_id", "failure")]
 
@@ -34,11 +34,13 @@ def task_run(connection: Connection, run_id: str) -> TaskRunDetail | None:
 
 
 def _query() -> Select[Any]:
-    return select(deferred_runs, *_awaited).outerjoin(triggers, triggers.c.id == deferred_runs.c.trigger_id)
+    shown = select(deferred_runs, *_awaited, awaited_events.c.event)
+    joined = shown.outerjoin(triggers, triggers.c.id == deferred_runs.c.trigger_id)
+    return joined.outerjoin(awaited_events, awaited_events.c.run_id == deferred_runs.c.run_id)
 
 
 def _facts(row: Any) -> dict[str, Any]:
-    waits = row.state == "deferred" and row.trigger_classpath is not None
+    waits = row.state == "deferred" and row.event is None and row.trigger_classpath is not None
     awaited = WaitedFor(
         trigger_id=row.trigger_id,
         classpath=row.trigger_classpath,
@@ -55,6 +57,7 @@ def _facts(row: Any) -> dict[str, Any]:
         "attempt": row.attempt,
         "step": row.step,
         "waits_for": awaited,
+        "waits_for_event": None if row.event is None else AwaitedEvent.model_validate_json(row.event),
         "timeout": None if row.timeout_at is None else moment(row.timeout_at),
         "job_id": row.job_id if row.state == "running" else None,
         "created": moment(row.created),

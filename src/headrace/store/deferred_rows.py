@@ -16,7 +16,8 @@ from sqlalchemy import Connection, delete, insert, select, update
 from headrace.core.deferral import TIMED_OUT, Deferral, State, Wait, begin, splice
 from headrace.store import kwargs, leases
 from headrace.store.database import Database
-from headrace.store.deferred_tables import deferred_runs
+from headrace.store.deferred_tables import awaited_events, deferred_runs, run_events
+from headrace.store.log_head import log_head
 from headrace.store.tables import triggers
 from headrace.wire.deferred import AwaitedTrigger, Callbacks, StartRun, Waiting
 
@@ -33,6 +34,7 @@ class Held:
     task: str
     trigger_id: int | None
     callback: str | None
+    head: int
     run: Deferral
 
 
@@ -42,18 +44,18 @@ def read(connection: Connection, run_ids: Iterable[str]) -> dict[str, Held]:
     if not wanted:
         return {}
     query = select(deferred_runs).where(deferred_runs.c.run_id.in_(wanted)).order_by(deferred_runs.c.run_id).with_for_update()
-    return {
-        row.run_id: Held(row.run_id, row.project, row.task, row.trigger_id, row.callback, _run(row)) for row in connection.execute(query)
-    }
+    rows = connection.execute(query)
+    return {row.run_id: Held(row.run_id, row.project, row.task, row.trigger_id, row.callback, row.head, _run(row)) for row in rows}
 
 
 def create(database: Database, connection: Connection, project: str, start: StartRun) -> Held:
-    """Make a run that is not there yet, with the trigger that it waits for, if it begins with waiting."""
-    now = database.now()
-    if start.waiting is None:
+    """Make a run that is not there yet, with the trigger that it waits for, if it begins with waiting for one."""
+    now, waiting = database.now(), start.waiting
+    if waiting is None:
         return _insert(connection, project, start, begin(start.kwargs), None, now)
-    trigger_id = await_trigger(database, connection, project, start.run_id, 1, start.waiting.trigger)
-    return _insert(connection, project, start, begin(start.kwargs, wait_of(start.waiting, now)), trigger_id, now)
+    trigger = waiting.trigger
+    trigger_id = None if trigger is None else await_trigger(database, connection, project, start.run_id, 1, trigger)
+    return _insert(connection, project, start, begin(start.kwargs, wait_of(waiting, now)), trigger_id, now)
 
 
 def save(connection: Connection, held: Held, after: Deferral, now: int, trigger_id: int | None = None) -> None:
@@ -65,6 +67,7 @@ def save(connection: Connection, held: Held, after: Deferral, now: int, trigger_
         release(connection, held)
     connection.execute(update(deferred_runs).where(deferred_runs.c.run_id == held.run_id).values(**values))
     if after.ended:
+        connection.execute(delete(run_events).where(run_events.c.run_id == held.run_id))
         _call_back(connection, held, after, now)
 
 
@@ -85,7 +88,8 @@ def await_trigger(database: Database, connection: Connection, project: str, run_
 
 
 def release(connection: Connection, held: Held) -> None:
-    """Take the trigger that nothing waits on any more from whoever runs it."""
+    """Let a run wait no longer: take the trigger that nothing waits on any more from whoever runs it."""
+    connection.execute(delete(awaited_events).where(awaited_events.c.run_id == held.run_id))
     before = (triggers.c.run_id == held.run_id, triggers.c.id != held.trigger_id)
     connection.execute(delete(triggers).where(*before))
     if held.trigger_id is not None:
@@ -114,8 +118,9 @@ def _insert(connection: Connection, project: str, start: StartRun, run: Deferral
         "callback": callbacks,
         "created": now,
     }
-    connection.execute(insert(deferred_runs).values(**facts, **_columns(run, now)))
-    return Held(start.run_id, project, start.task, trigger_id, callbacks, run)
+    head = log_head(connection)
+    connection.execute(insert(deferred_runs).values(head=head, **facts, **_columns(run, now)))
+    return Held(start.run_id, project, start.task, trigger_id, callbacks, head, run)
 
 
 def _call_back(connection: Connection, held: Held, after: Deferral, now: int) -> None:

@@ -21,6 +21,7 @@ deferred_runs = Table(
     Column("callback", Text),  # JSON: which task is started with the outcome
     Column("job_id", BigInteger),  # the worker that runs it, or ran it last
     Column("epoch", BigInteger, nullable=False),
+    Column("head", BigInteger, nullable=False),  # how far the log was when it was made
     Column("created", BigInteger, nullable=False),
     Column("changed", BigInteger, nullable=False),
     Column("timeout_at", BigInteger),
@@ -32,4 +33,22 @@ deferred_runs = Table(
     Index(None, "trigger_id"),
     Index(None, "timeout_at"),
     Index(None, "finished"),
+)
+
+awaited_events = Table(
+    "awaited_events",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("project", Text, nullable=False),
+    Column("event", Text, nullable=False),  # JSON: AwaitedEvent
+    Column("head", BigInteger, nullable=False),  # the run's: what is in the log up to here is not what it waits for
+)
+
+# Which events the runs that have not ended were given: none of them twice.
+run_events = Table(
+    "run_events",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    sqlite_with_rowid=False,
 )

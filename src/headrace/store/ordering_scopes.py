@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from secrets import randbits
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 from typing_extensions import override
 
 from headrace.core.handling import HandlingPolicy
@@ -26,6 +26,13 @@ def scope_named(connection: Connection, name: str, lookback: int, *, head: int =
         return int(connection.execute(insert(ordering_scopes).values(**given).returning(ordering_scopes.c.id)).scalar_one())
     connection.execute(update(ordering_scopes).where(ordering_scopes.c.id == found).values(lookback=lookback))
     return found
+
+
+def forget_rows(connection: Connection, scope_id: int) -> None:
+    """Forget all that a scope holds, but for the scope itself."""
+    for table in ORDERING_TABLES:
+        if table is not ordering_scopes:
+            connection.execute(delete(table).where(table.c.scope_id == scope_id))
 
 
 class OwnOrdering(SqlOrdering):

@@ -10,9 +10,10 @@ from typing import NamedTuple
 from sqlalchemy import Connection, case, column, func, inspect, or_, select, table, true
 
 from headrace.errors import ResourceError
-from headrace.store.browse import Found, head, newest_events
+from headrace.store.browse import Found, newest_events
 from headrace.store.deferred_browse import task_run_list
 from headrace.store.jobs import Liveness
+from headrace.store.log_head import log_head
 from headrace.store.reports import COUNTS, SECONDS
 from headrace.store.run_browse import last_runs
 from headrace.store.schema import REVISION_TABLE
@@ -53,7 +54,7 @@ class Overview(NamedTuple):
 
 def overview(connection: Connection, now: int, liveness: Liveness) -> Overview:
     """Return what the database knows at one moment; `now` is in microseconds."""
-    top = head(connection)
+    top = log_head(connection)
     per_pipeline = run_totals(connection)
     letters = dead_letter_counts(connection)
     return Overview(

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from sqlalchemy import Connection, insert, select, update
 
-from headrace.store.appending import HEAD
+from headrace.store.awaited_events import AwaitedEvents
 from headrace.store.backlog import Backlog
 from headrace.store.custody import Custody
 from headrace.store.database import Database
@@ -18,6 +18,7 @@ from headrace.store.jobs import Jobs, Liveness
 from headrace.store.keyring import Keyring
 from headrace.store.kwargs import seal_plain
 from headrace.store.log import Log
+from headrace.store.log_head import HEAD
 from headrace.store.pipeline_letters import PipelineDeadLetters
 from headrace.store.projects import Projects
 from headrace.store.redrive import DeadLetters
@@ -45,6 +46,7 @@ class Store:
         self.projects = Projects(database)
         self.triggers = Triggers(database, self.jobs)
         self.task_runs = TaskRuns(database, self.jobs)
+        self.awaited_events = AwaitedEvents(database, self.task_runs.bell)
         self.log = Log(database, self.task_runs.bell)
         self.backlog = Backlog(database)
         self.custody = Custody(database)

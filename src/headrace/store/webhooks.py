@@ -14,28 +14,24 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
-from headrace.core.handling import Caused, Claim, HandlingPolicy
+from headrace.core.handling import Claim, HandlingPolicy
 from headrace.errors import ApiRefused
-from headrace.store.appending import HEAD
 from headrace.store.database import Database
+from headrace.store.log_feed import LOOKBACK, feed
+from headrace.store.log_head import log_head
 from headrace.store.ordering import SqlOrdering
-from headrace.store.ordering_scopes import scope_named
-from headrace.store.ordering_tables import ORDERING_TABLES, ordering_events, ordering_scopes
-from headrace.store.ordering_turn import Fed, Feed
-from headrace.store.tables import events, meta
+from headrace.store.ordering_scopes import forget_rows, scope_named
+from headrace.store.ordering_tables import ordering_events, ordering_scopes
+from headrace.store.tables import events
 from headrace.store.times import moment
 from headrace.store.webhook_browse import PREFIX
 from headrace.store.webhook_tables import webhook_deliveries, webhooks
 from headrace.wire.webhooks import Delivery, SetWebhook, ShownWebhook
 
-LOOKBACK: Final = 900_000_000
 KEPT: Final = 1_000
 """So many deliveries of a webhook are kept to be looked at."""
-PAGE: Final = 2_000
 LEASES: Final = 40
 """A claim lasts for so many attempts, since the events of a chain are sent one after the other."""
-
-_FED = [events.c[name] for name in ("seq", "key", "leader_key", "leader_seq", "source", "id", "type", "follows", "occurred")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +90,7 @@ class Webhooks:
         def work(connection: Connection) -> None:
             changed = connection.execute(update(webhooks).where(webhooks.c.name == name).values(**kept))
             if not changed.rowcount:
-                head = 0 if given.from_beginning else connection.execute(select(meta.c.value).where(meta.c.name == HEAD)).scalar_one()
+                head = 0 if given.from_beginning else log_head(connection)
                 scope = scope_named(connection, PREFIX + name, LOOKBACK, head=head)
                 new = {"name": name, "state": "active", "scope_id": scope, "created": now, "delivered": 0, "failed": 0, "dead": 0}
                 connection.execute(insert(webhooks).values(**new, **kept))
@@ -106,7 +102,7 @@ class Webhooks:
         chosen = select(webhooks, ordering_scopes.c.head).join(ordering_scopes, ordering_scopes.c.id == webhooks.c.scope_id)
         with self._database.reading() as connection:
             rows = connection.execute((chosen if name is None else chosen.where(webhooks.c.name == name)).order_by(webhooks.c.name)).all()
-            head = connection.execute(select(meta.c.value).where(meta.c.name == HEAD)).scalar_one()
+            head = log_head(connection)
             open_ = select(ordering_events.c.scope_id, func.count()).group_by(ordering_events.c.scope_id)
             waiting = {row[0]: row[1] for row in connection.execute(open_)}
         return [_shown(row, head, waiting.get(row.scope_id, 0)) for row in rows]
@@ -125,9 +121,8 @@ class Webhooks:
             row = connection.execute(select(webhooks.c.id, webhooks.c.scope_id).where(webhooks.c.name == name)).one_or_none()
             if row is None:
                 return False
-            for table in ORDERING_TABLES:
-                column = table.c.id if table is ordering_scopes else table.c.scope_id
-                connection.execute(delete(table).where(column == row.scope_id))
+            forget_rows(connection, row.scope_id)
+            connection.execute(delete(ordering_scopes).where(ordering_scopes.c.id == row.scope_id))
             connection.execute(delete(webhook_deliveries).where(webhook_deliveries.c.webhook_id == row.id))
             connection.execute(delete(webhooks).where(webhooks.c.id == row.id))
             return True
@@ -156,12 +151,7 @@ class Webhooks:
 
     def feed(self, hook: Hook) -> bool:
         """Let the webhook's scope read a page of the log; whether there was one."""
-        with self._database.reading() as connection:
-            head = connection.execute(select(ordering_scopes.c.head).where(ordering_scopes.c.id == hook.home.scope_id)).scalar_one()
-            rows = connection.execute(select(*_FED).where(events.c.seq > head).order_by(events.c.seq).limit(PAGE)).all()
-        if rows:
-            hook.home.take(Feed([_fed(row, hook) for row in rows], rows[-1].seq), self._database.now())
-        return bool(rows)
+        return feed(self._database, hook.home, lambda row: not hook.wants(row.type))
 
     def bodies(self, claims: Sequence[Claim]) -> dict[int, Row[Any]]:
         """Return the events of claims by seq, as the log has them."""
@@ -204,11 +194,6 @@ class Webhooks:
             lease=LEASES * row.timeout, max_attempts=row.max_attempts, dead="release" if dead == "release" else "hold"
         )
         return home
-
-
-def _fed(row: Row[Any], hook: Hook) -> Fed:
-    event = Caused(row.source, row.id, row.follows, row.occurred, None, row.key, row.leader_key)
-    return Fed(event, row.seq, passes=not hook.wants(row.type), known=row.leader_seq >= 0)
 
 
 def _shown(row: Row[Any], head: int, waiting: int) -> ShownWebhook:

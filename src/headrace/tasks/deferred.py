@@ -10,19 +10,20 @@ from typing import Any
 import msgspec
 
 from headrace.errors import ProjectError
+from headrace.tasks.log_event import LogEvent
 from headrace.triggers.base import BaseEventTrigger, BaseTrigger
 from headrace.wire.deferred import AwaitedTrigger, Waiting
 
 
 @dataclass(eq=False)
 class TaskDeferred(BaseException):
-    """The task gives its place up until `trigger` fires, and goes on with `method_name(run, event, **kwargs)`.
+    """The task gives its place up until `trigger` fires, or that event comes, and goes on with `method_name(run, event, **kwargs)`.
 
     Once `timeout` (seconds) is over it goes on with `timeout_method(run, **kwargs)`, or fails where that is None. `method_name` None: the
     task itself. No `Exception`, so that no `except` of the body takes it for a failure.
     """
 
-    trigger: BaseTrigger
+    trigger: BaseTrigger | LogEvent
     method_name: str | None = None
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     timeout: float | timedelta | None = None
@@ -34,8 +35,10 @@ class TaskDeferred(BaseException):
         seconds = self.timeout.total_seconds() if isinstance(self.timeout, timedelta) else self.timeout
         if seconds is not None and seconds <= 0:
             raise ProjectError(f"A run cannot wait for {seconds:g} seconds.", hint="Give timeout= in seconds, more than 0.")
+        event = self.trigger.awaited() if isinstance(self.trigger, LogEvent) else None
         return Waiting(
-            trigger=awaited(self.trigger, self.queue),
+            trigger=awaited(self.trigger, self.queue) if event is None else None,
+            event=event,
             method=self.method_name,
             kwargs=as_json(self.kwargs, "kwargs="),
             timeout=seconds,
@@ -58,7 +61,7 @@ def awaited(trigger: object, queue: str = "default") -> AwaitedTrigger:
     if isinstance(trigger, BaseEventTrigger) and trigger.shared_stream_key() is not None:
         raise ProjectError(
             f"A run cannot wait for {trigger!r}, which reads a shared stream.",
-            hint="Wait for a trigger that polls alone; for the messages of a stream there are pipelines, which can start tasks.",
+            hint="Let the project watch the stream, and wait for what its trigger fires on: LogEvent('its name').",
         )
     classpath, kwargs = trigger.serialize()
     return AwaitedTrigger(classpath=classpath, kwargs=msgspec.json.decode(as_json(kwargs, f"what {classpath} serializes")), queue=queue)

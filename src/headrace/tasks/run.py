@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from headrace.errors import ProjectError, TaskCancelled
 from headrace.tasks.deferred import TaskDeferred, TaskSkipped
+from headrace.tasks.log_event import LogEvent
 from headrace.triggers.base import BaseTrigger
 
 
@@ -49,14 +50,14 @@ class Run:
     def defer(
         self,
         *,
-        trigger: BaseTrigger,
+        trigger: BaseTrigger | LogEvent,
         method_name: str | None = None,
         kwargs: Mapping[str, Any] | None = None,
         timeout: float | timedelta | None = None,
         timeout_method: str | None = None,
         queue: str = "default",
     ) -> NoReturn:
-        """Give the place up until `trigger` fires; does not return. The arguments are those of `TaskDeferred`."""
+        """Give the place up until `trigger` fires, or that event comes; does not return. The arguments are those of `TaskDeferred`."""
         raise TaskDeferred(trigger, method_name, kwargs or {}, timeout, timeout_method, queue)
 
     def skip(self, reason: str = "") -> NoReturn:

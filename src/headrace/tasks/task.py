@@ -8,19 +8,20 @@ from typing import Any, TypeVar
 
 from headrace.errors import ProjectError
 from headrace.tasks.deferred import TaskDeferred, as_json
+from headrace.tasks.log_event import LogEvent
 from headrace.tasks.starting import current_starter, run_id_of
 from headrace.triggers.base import BaseTrigger
 from headrace.wire.deferred import Callbacks, StartRun
 
 Body = TypeVar("Body", bound=Callable[..., Any])
-StartTrigger = BaseTrigger | Callable[..., BaseTrigger]
+StartTrigger = BaseTrigger | LogEvent | Callable[..., BaseTrigger | LogEvent]
 
 
 class Task:
     """One task. `function` gets a `Run` and the arguments that the run was started with; what it returns (JSON) is the run's result.
 
-    `start_deferred`, a trigger or what makes one of the arguments, is waited for before any worker is used: `function` then gets what
-    fired as `event`. `spark`: it asks for `run.spark`.
+    `start_deferred`, a trigger, an event of the log, or what makes one of the arguments, is waited for before any worker is used:
+    `function` then gets what fired as `event`. `spark`: it asks for `run.spark`.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class Task:
         """Return what the api is asked to start a run."""
         waiting = None
         if self._start_deferred is not None:
-            trigger = self._start_deferred if isinstance(self._start_deferred, BaseTrigger) else self._start_deferred(**kwargs)
+            trigger = self._start_deferred if isinstance(self._start_deferred, BaseTrigger | LogEvent) else self._start_deferred(**kwargs)
             waiting = TaskDeferred(trigger, None, kwargs, self._start_timeout).waiting()
         return StartRun(run_id=run_id, task=self.name, kwargs=as_json(kwargs, "the arguments"), waiting=waiting, callbacks=self.callbacks)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from headrace.wire.jobs import Wanted
 from headrace.wire.model import Timestamp, Wire
@@ -51,17 +51,36 @@ class AwaitedTrigger(Wire):
     queue: Name = "default"
 
 
-class Waiting(Wire):
-    """What a run waits for and how it goes on: with `method` once the trigger fires, with `timeout_method` when `timeout` seconds are over.
+class AwaitedEvent(Wire):
+    """The event of the log that a run waits for: one that a trigger of its project fired on, whose name matches one of the patterns `on`.
 
-    No `timeout_method`: it fails then.
+    Where `id`, `subject` and `type` are given, the event has them. Payloads are not looked into: that is what a trigger's `match` is for.
     """
 
-    trigger: AwaitedTrigger
+    on: list[Name] = Field(min_length=1, max_length=100)
+    id: Name | None = None
+    subject: Name | None = None
+    type: Name | None = None
+
+
+class Waiting(Wire):
+    """What a run waits for, a trigger or an event of the log, and how it goes on: with `method` once that comes.
+
+    With `timeout_method` when `timeout` seconds are over; without one it fails then.
+    """
+
+    trigger: AwaitedTrigger | None = None
+    event: AwaitedEvent | None = None
     method: Name | None = None
     kwargs: JsonObject = "{}"
     timeout: Seconds | None = None
     timeout_method: Name | None = None
+
+    @model_validator(mode="after")
+    def _for_one(self) -> Self:
+        if (self.trigger is None) == (self.event is None):
+            raise ValueError("either a trigger or an event")
+        return self
 
 
 class Callbacks(Wire):
@@ -173,6 +192,7 @@ class TaskRun(Wire):
     attempt: int
     step: int
     waits_for: WaitedFor | None
+    waits_for_event: AwaitedEvent | None = None
     timeout: Timestamp | None
     job_id: int | None
     created: Timestamp

@@ -193,7 +193,7 @@ function drawTables(status, jobs) {
     num(pipeline.events), num(pipeline.rows), time(pipeline.last_run)]);
   table("runs", status.runs, (run) => run.run_id, (run) => [time(run.started), logOf(run.pipeline, `the run of ${run.pipeline} that started ${local(run.started)}`, `runs/${encodeURIComponent(run.run_id)}`), badge(run.state, run.state === "running" ? "" : levelOf(run.state)), eventsOf(run), num(run.rows),
     took(run), plain(perSecond(rateOf(run))), num(run.batch), num(run.attempt), runError(run)], { labels: 1, total: status.totals.runs });
-  table("task-runs", status.task_runs, (run) => run.run_id, (run) => [time(run.changed), logOf(run.task, `run ${run.run_id} of ${run.task}`, `runs/${encodeURIComponent(run.run_id)}`), badge(run.state, levelOf(run.state)), mono(run.waits_for && run.waits_for.classpath.split(".").pop()),
+  table("task-runs", status.task_runs, (run) => run.run_id, (run) => [time(run.changed), logOf(run.task, `run ${run.run_id} of ${run.task}`, `runs/${encodeURIComponent(run.run_id)}`), badge(run.state, levelOf(run.state)), mono(run.waits_for_event ? `event of ${run.waits_for_event.on.join(", ")}` : run.waits_for && run.waits_for.classpath.split(".").pop()),
     time(run.timeout), mono(run.run_id), num(run.attempt), long(firstLine(run.error))], { labels: 1 });
   table("events", status.recent, (event) => event.seq, (event) => [opens(number(event.seq), () => openEvent(event.seq)), time(event.received), mono(event.type), mono(event.subject), mono(event.id),
     follows(event), text(few(event.triggers))], { total: status.events.total });

@@ -1,0 +1,16 @@
+"""How far the log is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import Connection, select
+
+from headrace.store.tables import meta
+
+HEAD: Final = "head"
+
+
+def log_head(connection: Connection) -> int:
+    """Return the last `seq` of the log, 0 while it is empty; it is also how many events were ever stored."""
+    return int(connection.execute(select(meta.c.value).where(meta.c.name == HEAD)).scalar_one())

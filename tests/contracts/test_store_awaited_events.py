@@ -1,0 +1,222 @@
+"""The contract of task runs that wait for events of the log: each event once, after its leader, however things interleave."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from headrace.core.deferral import TIMED_OUT
+from headrace.store import Store
+from headrace.store.awaited_events import AwaitedEvents
+from headrace.store.deferred_browse import task_run
+from headrace.store.log_feed import LOOKBACK
+from headrace.store.tables import triggers
+from headrace.wire.deferred import AwaitedEvent, ClaimedRun, ClaimRuns, DeferRun, FinishRun, StartRun, TaskRunDetail, Waiting
+from headrace.wire.events import EventItem
+from store_kit import DATABASES, TurnedClock, event, holder, opened, registration
+
+
+@pytest.fixture
+def clock() -> TurnedClock:
+    return TurnedClock()
+
+
+@pytest.fixture(params=DATABASES)
+def store(request: pytest.FixtureRequest, tmp_path: Path, clock: TurnedClock) -> Iterator[Store]:
+    with opened(request.param, tmp_path, clock) as made:
+        yield made
+
+
+class Feed:
+    """What triggers fire on. `ids` names the triggers' ids."""
+
+    def __init__(self, store: Store) -> None:
+        self._holder = holder(store, "legs.a", "others")
+        with store.reading() as connection:
+            self.ids = {row.name: row.id for row in connection.execute(select(triggers.c.name, triggers.c.id))}
+
+    def store_events(self, *events: EventItem) -> None:
+        self._holder.append(*events)
+
+
+@pytest.fixture
+def feed(store: Store) -> Feed:
+    return Feed(store)
+
+
+class Runs:
+    """A worker that lets its runs wait for events, and an api that hands them over."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.job = store.jobs.register(registration("worker")).id
+
+    def start(self, run_id: str = "one", **awaited: Any) -> str:
+        waiting = Waiting(event=asked(**awaited), kwargs='{"day":1}') if awaited else None
+        return self.store.task_runs.start("flights", StartRun(run_id=run_id, task="watch", waiting=waiting)).state
+
+    def claim(self) -> list[ClaimedRun]:
+        return self.store.task_runs.claim(self.job, ClaimRuns(capacity=9, tasks=["watch"])).runs
+
+    def defer(self, run: ClaimedRun, timeout: float | None = None, **awaited: Any) -> str:
+        waiting = Waiting(event=asked(**awaited), method="goes_on", timeout=timeout)
+        return self.store.task_runs.defer(self.job, run.run_id, DeferRun(epoch=run.epoch, waiting=waiting)).state
+
+    def got(self) -> list[tuple[str, str]]:
+        """Claim what may go on; return each run with the id of the event that it goes on with."""
+        return [(run.run_id, json.loads(run.kwargs)["event"]["id"]) for run in self.claim()]
+
+    def shown(self, run_id: str = "one") -> TaskRunDetail:
+        with self.store.reading() as connection:
+            found = task_run(connection, run_id)
+        assert found is not None
+        return found
+
+
+def asked(on: str = "legs.*", **fields: Any) -> AwaitedEvent:
+    return AwaitedEvent(on=[on], **fields)
+
+
+@pytest.fixture
+def runs(store: Store) -> Runs:
+    return Runs(store)
+
+
+def dispatch(store: Store) -> None:
+    """Hand over all that there is."""
+    while (taken := store.awaited_events.take()) is not None and (taken.read or taken.claims):
+        store.awaited_events.hand(taken.claims)
+
+
+def test_a_run_goes_on_with_the_event_as_a_cloud_event(store: Store, feed: Feed, runs: Runs) -> None:
+    legs = feed.ids["legs.a"]
+    feed.store_events(event("before", legs))
+    runs.start()
+    (run,) = runs.claim()
+    assert runs.defer(run, subject="N1") == "deferred"
+    assert runs.shown().waits_for_event == asked(subject="N1")
+    feed.store_events(
+        event("other", legs, subject="N2"), event("mine", legs, subject="N1", payload='{"n": 1}'), event("next", legs, subject="N1")
+    )
+    dispatch(store)
+    (again,) = runs.claim()
+    given = json.loads(again.kwargs)["event"]
+    assert (again.method, given["id"], given["subject"], given["data"], given["specversion"]) == ("goes_on", "mine", "N1", {"n": 1}, "1.0")
+    assert store.awaited_events.take() is None  # nobody waits, so nothing is read
+
+
+def test_what_came_before_the_run_could_wait_is_not_missed(store: Store, feed: Feed, runs: Runs) -> None:
+    legs = feed.ids["legs.a"]
+    runs.start("idle", on="nothing.*")  # the scope reads on for another's sake
+    runs.start()
+    (run,) = runs.claim()
+    feed.store_events(event("quick", legs))
+    dispatch(store)
+    assert runs.defer(run) == "scheduled"
+    assert runs.got() == [("one", "quick")]
+
+
+def test_an_event_comes_after_the_one_it_follows(store: Store, feed: Feed, runs: Runs, clock: TurnedClock) -> None:
+    legs = feed.ids["legs.a"]
+    runs.start(on="legs.*", id="second")
+    feed.store_events(event("second", legs, follows="first"))
+    dispatch(store)
+    assert runs.got() == []
+    feed.store_events(event("first", feed.ids["others"]))
+    dispatch(store)
+    assert runs.got() == [("one", "second")]
+    runs.start("two", on="legs.*")
+    feed.store_events(event("orphan", legs, follows="never"))
+    dispatch(store)
+    assert runs.got() == []
+    clock.turn(LOOKBACK / 1_000_000 + 1)
+    dispatch(store)
+    runs.job = store.jobs.register(registration("worker")).id  # the clock went past the old one's life
+    (run,) = runs.claim()
+    given = json.loads(run.kwargs)["event"]
+    assert (given["id"], given["headracemark"]) == ("orphan", "lost")
+
+
+def test_every_run_that_waits_for_an_event_gets_it_and_those_of_other_projects_do_not(store: Store, feed: Feed, runs: Runs) -> None:
+    for name in ("a", "b", "c"):
+        runs.start(name, on="legs.*" if name != "c" else "others")
+    elsewhere = Waiting(event=asked())
+    store.task_runs.start("freight", StartRun(run_id="d", task="watch", waiting=elsewhere))
+    feed.store_events(event("1", feed.ids["legs.a"]))
+    dispatch(store)
+    assert sorted(runs.got()) == [("a", "1"), ("b", "1")]
+
+
+def test_what_is_claimed_again_after_a_crash_is_given_once(store: Store, feed: Feed, runs: Runs, clock: TurnedClock) -> None:
+    runs.start()
+    (run,) = runs.claim()
+    runs.defer(run)
+    feed.store_events(event("1", feed.ids["legs.a"]))
+    taken = store.awaited_events.take()
+    assert taken is not None
+    store.awaited_events.hand(taken.claims)
+    (again,) = runs.claim()
+    assert runs.defer(again) == "deferred"
+    assert store.awaited_events.hand(taken.claims) == 0  # an api that died before it settled them, and another that has them again
+    assert runs.got() == []
+
+
+def test_a_wait_ends_with_its_time_or_its_run(store: Store, feed: Feed, runs: Runs, clock: TurnedClock) -> None:
+    for name in ("one", "two"):
+        runs.start(name)
+    for run in runs.claim():
+        runs.defer(run, timeout=5)
+    store.task_runs.cancel("two")
+    clock.turn(6)
+    store.task_runs.sweep()
+    assert (runs.shown("one").error, runs.shown("one").waits_for_event, runs.shown("two").state) == (TIMED_OUT, None, "cancelled")
+    feed.store_events(event("1", feed.ids["legs.a"]))
+    assert store.awaited_events.take() is None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_run_that_waits_again_and_again_gets_each_event_once_and_in_order(store: Store, feed: Feed, runs: Runs, seed: int) -> None:
+    chance = random.Random(seed)
+    legs = feed.ids["legs.a"]
+    leaders = {f"{n}": f"{chance.randrange(n)}" if n and chance.random() < 0.7 else None for n in range(25)}
+    coming = [event(id, legs, follows=leader) for id, leader in leaders.items()]
+    chance.shuffle(coming)
+    coming += chance.sample(coming, 5)
+    apis = [store.awaited_events, AwaitedEvents(store._database, store.task_runs.bell)]
+    hands: list[tuple[AwaitedEvents, Any]] = []
+    runs.start()
+    got: list[str] = []
+    running: ClaimedRun | None = None
+    for _ in range(3_000):
+        if len(got) == len(leaders):
+            break
+        what = chance.random()
+        if what < 0.3 and coming:
+            feed.store_events(*[coming.pop() for _ in range(min(len(coming), chance.randint(1, 4)))])
+        elif what < 0.5:
+            api = chance.choice(apis)
+            taken = api.take()
+            if taken is not None and taken.claims:
+                hands.append((api, taken.claims))
+        elif what < 0.7 and hands:
+            api, claims = hands.pop(chance.randrange(len(hands)))
+            api.hand(claims)
+        elif running is not None:
+            runs.defer(running)
+            running = None
+        else:
+            for running in runs.claim():
+                if "event" in json.loads(running.kwargs):
+                    got.append(json.loads(running.kwargs)["event"]["id"])
+    assert sorted(got, key=int) == list(leaders)
+    place = {id: number for number, id in enumerate(got)}
+    assert all(leader is None or place[leader] < place[id] for id, leader in leaders.items())
+    assert running is not None
+    store.task_runs.finish(runs.job, "one", FinishRun(epoch=running.epoch, state="succeeded", result="null"))
+    assert store.awaited_events.take() is None
