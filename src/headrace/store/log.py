@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlalchemy import Connection, func, select
 
 from headrace.errors import Fenced
-from headrace.store.appending import MOST_PARAMETERS, Prepared, append, prepare
+from headrace.store.appending import HEAD, MOST_PARAMETERS, Prepared, append, prepare
 from headrace.store.bell import Bell
 from headrace.store.database import Database
 from headrace.store.dialects import driver_rows
-from headrace.store.log_head import log_head
 from headrace.store.redeliveries import last_redelivery, later_firings, redelivered
-from headrace.store.tables import events, firings, triggers
+from headrace.store.tables import events, firings, meta, triggers
 from headrace.store.times import moment
 from headrace.wire.events import BatchStored, EventBatch, LogHead, LogNews
 from headrace.wire.log import LOG_SCHEMA
@@ -29,6 +27,7 @@ STEP = 500
 MOST_PAYLOAD = 64 * 1024 * 1024
 
 _EVENT_SCHEMA = LOG_SCHEMA.remove(LOG_SCHEMA.get_field_index("triggers"))
+_PAIRS = pa.schema({"seq": pa.int64(), "trigger": pa.int64()})
 _COLUMNS = [events.c[name] for name in _EVENT_SCHEMA.names]
 
 
@@ -62,14 +61,14 @@ class Log:
     def head(self) -> LogHead:
         """Return the last `seq`, and the first that is kept (one past the head where nothing is)."""
         with self._database.reading() as connection:
-            head = log_head(connection)
+            head = _head(connection)
             first = connection.execute(select(func.min(events.c.seq))).scalar_one()
         return LogHead(head=head, first=head + 1 if first is None else first, now=moment(self._database.now()))
 
     def news(self) -> LogNews:
         """Return the last `seq` and the last redelivery."""
         with self._database.reading() as connection:
-            return LogNews(head=log_head(connection), again=last_redelivery(connection))
+            return LogNews(head=_head(connection), again=last_redelivery(connection))
 
     def page(self, *, after: int, to: int | None = None, limit: int = 50_000) -> LogPage:
         """Return events with after < seq <= to in order of `seq`: at most `limit`, and fewer where their payloads are large.
@@ -77,7 +76,7 @@ class Log:
         A page is empty only when no event is left in the range.
         """
         with self._database.reading() as connection:
-            head = log_head(connection)
+            head = _head(connection)
             found = _events(connection, after, head if to is None else to, limit)
             names = _names(connection, found.column("seq").to_pylist())
         return LogPage(found.append_column(LOG_SCHEMA.field("triggers"), names).combine_chunks(), head)
@@ -106,6 +105,10 @@ def stored(answer: BatchStored | Fenced) -> BatchStored:
     if isinstance(answer, Fenced):
         raise answer
     return answer
+
+
+def _head(connection: Connection) -> int:
+    return int(connection.execute(select(meta.c.value).where(meta.c.name == HEAD)).scalar_one())
 
 
 def _events(connection: Connection, after: int, to: int, limit: int) -> pa.Table:
@@ -148,9 +151,14 @@ def _names(connection: Connection, seqs: list[int]) -> pa.Array:
     if later:
         fired = [pair for pair in fired if tuple(pair) not in later]
     known = connection.execute(select(triggers.c.id, triggers.c.name).order_by(triggers.c.id)).all()
-    place_of = {row.id: index for index, row in enumerate(known)}
-    counts = Counter(row[0] for row in fired)
-    offsets = pa.array(accumulate((counts[seq] for seq in seqs), initial=0), type=pa.int32())
-    indices = pa.array((place_of[row[1]] for row in fired), type=pa.int32())
-    names = pa.DictionaryArray.from_arrays(indices, pa.array([row.name for row in known], type=pa.string()))
-    return pa.ListArray.from_arrays(offsets, names.dictionary_decode())
+    return _listed(pa.array(seqs), fired, pa.array([row.id for row in known]), pa.array([row.name for row in known], type=pa.string()))
+
+
+def _listed(seqs: pa.Array, fired: Sequence[tuple[int, int]], ids: pa.Array, names: pa.Array) -> pa.Array:
+    """Return, for each seq, the names of what fired on it: `fired` is in order, and may have events that were not asked for."""
+    pairs = pa.table({"seq": [pair[0] for pair in fired], "trigger": [pair[1] for pair in fired]}).cast(_PAIRS)
+    pairs = pairs.filter(pc.is_in(pairs["seq"], seqs))
+    counted = pc.value_counts(pairs["seq"])
+    counts = counted.field("counts").take(pc.index_in(seqs, counted.field("values"))).fill_null(0)
+    offsets = pa.concat_arrays([pa.array([0]), pc.cumulative_sum(counts)]).cast(pa.int32())
+    return pa.ListArray.from_arrays(offsets, names.take(pc.index_in(pairs["trigger"].combine_chunks(), ids)))
