@@ -12,12 +12,13 @@ import pyarrow.compute as pc
 from sqlalchemy import Connection, func, select
 
 from headrace.errors import Fenced
-from headrace.store.appending import HEAD, MOST_PARAMETERS, Prepared, append, prepare
+from headrace.store.appending import MOST_PARAMETERS, Prepared, append, prepare
 from headrace.store.bell import Bell
 from headrace.store.database import Database
 from headrace.store.dialects import driver_rows
+from headrace.store.log_head import log_head
 from headrace.store.redeliveries import last_redelivery, later_firings, redelivered
-from headrace.store.tables import events, firings, meta, triggers
+from headrace.store.tables import events, firings, triggers
 from headrace.store.times import moment
 from headrace.wire.events import BatchStored, EventBatch, LogHead, LogNews
 from headrace.wire.log import LOG_SCHEMA
@@ -61,14 +62,14 @@ class Log:
     def head(self) -> LogHead:
         """Return the last `seq`, and the first that is kept (one past the head where nothing is)."""
         with self._database.reading() as connection:
-            head = _head(connection)
+            head = log_head(connection)
             first = connection.execute(select(func.min(events.c.seq))).scalar_one()
         return LogHead(head=head, first=head + 1 if first is None else first, now=moment(self._database.now()))
 
     def news(self) -> LogNews:
         """Return the last `seq` and the last redelivery."""
         with self._database.reading() as connection:
-            return LogNews(head=_head(connection), again=last_redelivery(connection))
+            return LogNews(head=log_head(connection), again=last_redelivery(connection))
 
     def page(self, *, after: int, to: int | None = None, limit: int = 50_000) -> LogPage:
         """Return events with after < seq <= to in order of `seq`: at most `limit`, and fewer where their payloads are large.
@@ -76,7 +77,7 @@ class Log:
         A page is empty only when no event is left in the range.
         """
         with self._database.reading() as connection:
-            head = _head(connection)
+            head = log_head(connection)
             found = _events(connection, after, head if to is None else to, limit)
             names = _names(connection, found.column("seq").to_pylist())
         return LogPage(found.append_column(LOG_SCHEMA.field("triggers"), names).combine_chunks(), head)
@@ -105,10 +106,6 @@ def stored(answer: BatchStored | Fenced) -> BatchStored:
     if isinstance(answer, Fenced):
         raise answer
     return answer
-
-
-def _head(connection: Connection) -> int:
-    return int(connection.execute(select(meta.c.value).where(meta.c.name == HEAD)).scalar_one())
 
 
 def _events(connection: Connection, after: int, to: int, limit: int) -> pa.Table:
