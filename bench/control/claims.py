@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Any, Final
 from uuid import uuid4
 
-from bench.api_process import KEY, api_process
+from bench.api_process import KEY, api_process, processor_seconds
 
 from headrace.client.triggerer import TriggererClient
 from headrace.wire.jobs import Heartbeat, RegisterJob
@@ -22,13 +22,15 @@ TRIGGERS: Final = 10_000
 STREAMS: Final = 500
 JOBS: Final = 3
 ROUNDS: Final = 60
+PAUSE: Final = 0.1
+"""Seconds between two rounds of a triggerer: it asks ten times as often as a real one."""
 
 
 async def measure(database_url: str, home: Path) -> dict[str, Any]:
     """Return the milliseconds of declaring, of the first claims, and of what a triggerer asks with each heartbeat afterwards."""
     settings = {"database_url": database_url} if database_url else {}
     async with AsyncExitStack() as stack:
-        url, _ = await stack.enter_async_context(api_process(home, **settings))
+        url, pid = await stack.enter_async_context(api_process(home, **settings))
         clients = [await stack.enter_async_context(TriggererClient(url, key=KEY)) for _ in range(JOBS)]
         for client in clients:
             await client.register(
@@ -53,11 +55,14 @@ async def measure(database_url: str, home: Path) -> dict[str, Any]:
                 begun = perf_counter()
                 leases = len((await client.heartbeat(Heartbeat())).leases)
                 beats.append(1000 * (perf_counter() - begun))
+                await asyncio.sleep(PAUSE)
             held.append(leases)
 
+        used = processor_seconds(pid)
         async with asyncio.TaskGroup() as tasks:
             for client in clients:
                 tasks.create_task(live(client))
+        used = processor_seconds(pid) - used
     return {
         "triggers": TRIGGERS,
         "streams": STREAMS,
@@ -66,6 +71,7 @@ async def measure(database_url: str, home: Path) -> dict[str, Any]:
         "first_load_ms": [round(one, 1) for one in first],
         "load": _percentiles(loads),
         "heartbeat": _percentiles(beats),
+        "processor_ms_each_round": round(1000 * used / len(loads), 1),
         "held_at_the_end": sorted(held),
     }
 

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from headrace.errors import ResourceError, SettingsError
@@ -72,6 +73,15 @@ class Settings(BaseSettings):
         if self.outside and not self.key:
             raise ValueError(f"host {self.host} can be reached from outside, so a deployment key is needed: set HEADRACE_KEY")
         return self
+
+    @field_validator("api_url")
+    @classmethod
+    def _reachable(cls, given: str) -> str:
+        if given:
+            parts = urlsplit(given)  # whose port raises where it is none
+            if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+                raise ValueError(f"'{given}' is not the address of an api, like http://127.0.0.1:8642")
+        return given
 
     @classmethod
     def settings_customise_sources(

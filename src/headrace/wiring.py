@@ -48,6 +48,7 @@ def serve_api(settings: Settings, *, migrate: bool, new_secrets: bool = False) -
     from headrace.store import Liveness, open_store
     from headrace.store.alarm import Alarm
     from headrace.store.keyring import Keyring
+    from headrace.store.sole import sole_api
     from headrace.store.tidier import Tidier
 
     _make_folder(settings.home)
@@ -55,6 +56,7 @@ def serve_api(settings: Settings, *, migrate: bool, new_secrets: bool = False) -
     liveness = Liveness(round(settings.job_timeout * 1_000_000))
     with (
         _listen(settings.host, settings.port) as listener,
+        sole_api(settings.database),
         closing(open_store(settings.database, migrate=migrate, liveness=liveness, keyring=keyring, new_secrets=new_secrets)) as store,
         Alarm(store),
         Tidier(store, settings.retention),

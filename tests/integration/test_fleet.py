@@ -161,3 +161,11 @@ def test_all_that_run_are_counted_however_many_they_are(api: Api) -> None:
     assert 'headrace_jobs{kind="triggerer"} 3.0' in metrics
     listed = TriggererList.model_validate_json(api.ask("GET", "/api/v1/triggerers").content).triggerers
     assert [one.state for one in listed] == ["running"] * 3 + ["succeeded"] * 20
+
+
+def test_a_wrong_key_is_told_by_its_name(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_KEY", "another key")
+    refused = headrace("triggerers", "drain", "1").exception
+    assert isinstance(refused, ApiRefused)
+    assert "neither the deployment key" in str(refused)
+    assert "HEADRACE_KEY" in (refused.hint or "")

@@ -97,3 +97,13 @@ def test_a_home_that_is_a_file_is_said_so(tmp_path: Path) -> None:
 
 def test_an_ipv6_address_makes_a_valid_url() -> None:
     assert read_settings(host="::1").url == "http://[::1]:8642"
+
+
+@pytest.mark.parametrize("given", ["nonsense", "ftp://here", "http://", "http://here:99999", "http://here:port", "localhost:8642"])
+def test_an_address_of_an_api_that_cannot_be_one(given: str) -> None:
+    with pytest.raises(SettingsError, match="'api_url' cannot be used"):
+        read_settings(api_url=given)
+
+
+def test_an_address_of_an_api_may_have_a_path() -> None:
+    assert read_settings(api_url="https://here.example/headrace/").url == "https://here.example/headrace"

@@ -114,7 +114,7 @@ class Tokens:
                 token, self._secret, [ALGORITHM], audience=self._instance, options={"require": CLAIMS, "verify_exp": False}
             )
         except jwt.InvalidTokenError as error:
-            raise unauthorized("The token is not one of this api.") from error
+            raise unauthorized("This is neither the deployment key of this api nor a token that it made.") from error
         return Claims(claims["sub"], claims["scope"], int(claims["exp"]))
 
     def _seconds(self) -> int:
@@ -123,7 +123,7 @@ class Tokens:
 
 def unauthorized(detail: str) -> Refusal:
     """Return the refusal of one who shows nothing that opens this."""
-    hint = "Jobs register with the deployment key (HEADRACE_KEY); people use it, or a token of: headrace token create"
+    hint = "HEADRACE_KEY is to be the api's own: it is in the file `key` in its home. People may also use a token of: headrace token create"
     return Refusal(401, "unauthorized", detail, hint=hint, headers=CHALLENGE)
 
 

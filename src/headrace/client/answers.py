@@ -117,7 +117,8 @@ def _problem(answer: Answer) -> Problem:
             return Problem.model_validate_json(answer.content)
         except ValidationError:
             pass  # an answer that only looks like a problem is told by its status below
-    return Problem(type="about:blank", title=f"{answer.url} answered {answer.status} {answer.reason}", status=answer.status)
+    title = f"{answer.url} answered {answer.status} {answer.reason}"
+    return Problem(type="about:blank", title=title, status=answer.status, hint="Is that the address of a Headrace api?")
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

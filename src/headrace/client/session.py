@@ -58,6 +58,8 @@ class Session:
                 return accepted(Answer(str(response.url), response.status, response.reason or "", response.headers, body))
         except TimeoutError as error:
             raise too_late(self._url) from error
+        except aiohttp.ClientConnectorError as error:
+            raise unreachable(self._url, error.os_error) from error
         except aiohttp.ClientError as error:
             raise unreachable(self._url, error) from error
 

@@ -24,7 +24,7 @@ async def insist(call: Callable[[], Awaitable[T]], what: str) -> T:
             answer = await call()
         except ApiUnavailable as trouble:
             wait = backoff.next(trouble.retry_after)
-            log.warning("api unavailable, trying again", what=what, error=str(trouble), retry_in=round(wait, 2))
+            log.warning("api unavailable, trying again", what=what, error=str(trouble), hint=trouble.hint, retry_in=round(wait, 2))
             await asyncio.sleep(wait)
         else:
             if backoff.tries:

@@ -18,7 +18,7 @@ _FULL = {
     "SQLITE_READONLY": "The database is read-only",
     "SQLITE_IOERR": "The disk failed",
 }
-_BACK = "Is PostgreSQL running there? Headrace goes on by itself when it is back."
+_BACK = "Is PostgreSQL running there? An api that runs goes on by itself when it is back; one that was just started is to be started again."
 # What PostgreSQL calls its states: https://www.postgresql.org/docs/current/errcodes-appendix.html
 _UNDONE = frozenset({"40001", "40P01"})  # serialization failure, deadlock: the other one went on
 _AWAY = frozenset({"57P01", "57P02", "57P03", "57014", "53300", "25P03", *_UNDONE})
