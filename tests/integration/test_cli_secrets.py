@@ -12,6 +12,7 @@ from cryptography.fernet import Fernet
 from typer.testing import CliRunner
 
 from headrace.cli.main import app
+from headrace.wire.secrets import ShownTokens, TokenMade
 from machine_kit import KEY, Api, serving
 
 
@@ -66,3 +67,16 @@ def test_each_command_has_an_example(command: str) -> None:
     assert below
     shown = CliRunner().invoke(app, [command, below[0], "--help"]).stdout
     assert "Example" in shown or "To change the key" in shown
+
+
+def test_a_token_is_made_listed_and_taken_back(api: Api) -> None:
+    made = headrace(api, "token", "create", "--scope", "admin", "--name", "ada", "--json")
+    found = TokenMade.model_validate_json(made.stdout)
+    listed = ShownTokens.model_validate_json(headrace(api, "token", "list", "--json").stdout)
+    assert [(one.id, one.name, one.revoked) for one in listed.tokens] == [(found.id, "ada", None)]
+    assert headrace(api, "variables", "set", "x", given="1", key=found.token).returncode == 0
+    assert "opens nothing any more" in headrace(api, "token", "revoke", found.id).stdout
+    refused = headrace(api, "variables", "set", "x", given="1", key=found.token)
+    assert (refused.returncode, "was taken back" in refused.stderr) == (1, True)
+    assert " ago" in headrace(api, "token", "list").stdout
+    assert headrace(api, "token", "revoke", "nothing").returncode == 1

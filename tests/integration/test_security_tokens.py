@@ -21,7 +21,8 @@ from headrace.errors import ApiRefused
 from headrace.wire.jobs import CompleteJob, Heartbeat, JobRegistered
 from headrace.wire.problem import PROBLEM_PREFIX
 from machine_kit import KEY, Api, serving
-from store_kit import registration
+from scenario_kit import until
+from store_kit import DATABASES, registration
 
 
 @pytest.fixture(scope="module")
@@ -166,6 +167,49 @@ def test_only_the_key_makes_tokens_so_that_none_can_prolong_itself(turned: Api) 
     assert claims_of(made["token"])["scope"] == "read"
     turned.clock.set(61)
     problem(turned.ask("PUT", "/api/v1/variables/x", token=made["token"], json={"value": "1"}), 401, "expired")
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", DATABASES)
+def test_a_token_that_was_taken_back_opens_nothing_at_any_api(tmp_path: Path, kind: str) -> None:
+    with serving(tmp_path, kind=kind) as one, serving(tmp_path, kind=kind) as other:
+
+        def opens(api: Api, token: str) -> bool:
+            answer = api.ask("PUT", "/api/v1/variables/x", token=token, json={"value": "1"})
+            assert answer.status_code in (204, 401), answer.text
+            return answer.status_code == 204
+
+        made = [one.ask("POST", "/api/v1/tokens", json={"scope": "admin", "name": name}).json() for name in ("ada", "bob")]
+        ada, bob = (answer["token"] for answer in made)
+        assert all(opens(api, token) for api in (one, other) for token in (ada, bob))
+        assert [row["name"] for row in one.ask("GET", "/api/v1/tokens").json()["tokens"]] in (["ada", "bob"], ["bob", "ada"])
+        for who, status in ((ada, 401), (registered(one)["token"], 403), (None, 401)):
+            for method, path in (("GET", "/api/v1/tokens"), ("DELETE", f"/api/v1/tokens/{made[1]['id']}")):
+                assert one.ask(method, path, token=who).status_code in (401, status)
+        problem(one.ask("DELETE", "/api/v1/tokens/nothing"), 404, "not-found")
+        for _ in range(2):
+            assert one.ask("DELETE", f"/api/v1/tokens/{made[0]['id']}").status_code == 204
+        assert not opens(one, ada)
+        problem(one.ask("PUT", "/api/v1/variables/x", token=ada, json={"value": "1"}), 401, "unauthorized")
+        until(lambda: not opens(other, ada), "the other api has heard of it", 60)
+        assert opens(one, bob)
+        assert opens(other, bob)
+        (shown,) = [row for row in other.ask("GET", "/api/v1/tokens").json()["tokens"] if row["revoked"]]
+        assert (shown["id"], shown["name"], ada in str(shown)) == (made[0]["id"], "ada", False)
+    with serving(tmp_path, kind=kind) as again:
+        assert not opens(again, ada)
+        assert opens(again, bob)
+
+
+def test_what_has_expired_is_forgotten_when_another_is_made(turned: Api) -> None:
+    old = turned.ask("POST", "/api/v1/tokens", json={"scope": "read", "seconds": 60}).json()
+    assert turned.ask("DELETE", f"/api/v1/tokens/{old['id']}").status_code == 204
+    assert turned.store.person_tokens.revoked() == {old["id"]}
+    turned.clock.set(61)
+    assert turned.store.person_tokens.listed() == []
+    assert turned.store.person_tokens.revoked() == frozenset()
+    turned.ask("POST", "/api/v1/tokens", json={"scope": "read"})
+    problem(turned.ask("DELETE", f"/api/v1/tokens/{old['id']}"), 404, "not-found")
 
 
 @pytest.mark.parametrize(

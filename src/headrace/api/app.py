@@ -28,6 +28,7 @@ from headrace.api.live import Live
 from headrace.api.log_finder import LogFinder
 from headrace.api.machine.routers import ROUTERS
 from headrace.api.rates import RateLimit, RatePolicy, accepted_by
+from headrace.api.revocations import following
 from headrace.api.run_dispatcher import RunDispatcher
 from headrace.api.versions import SPOKEN, OlderVersion, VersionCheck
 from headrace.logs.passes import Passes
@@ -53,16 +54,19 @@ def create_app(
     dispatcher = Dispatcher(store, private=webhook_private)
     runs = RunDispatcher(store)
 
+    tokens = Tokens(key, store.instance, store.now)
+    tokens.revoked = store.person_tokens.revoked()
+
     @asynccontextmanager
-    async def dispatching(_: FastAPI) -> AsyncGenerator[None]:
-        async with dispatcher.running(), runs.running():
+    async def running(_: FastAPI) -> AsyncGenerator[None]:
+        async with dispatcher.running(), runs.running(), following(store, tokens):
             yield
 
-    app = FastAPI(title="Headrace", version=API_VERSION, docs_url=None, redoc_url=None, openapi_url=None, lifespan=dispatching)
+    app = FastAPI(title="Headrace", version=API_VERSION, docs_url=None, redoc_url=None, openapi_url=None, lifespan=running)
     app.state.dispatcher = dispatcher
     app.state.store = store
     app.state.live = live = Live(store)
-    app.state.tokens = Tokens(key, store.instance, store.now)
+    app.state.tokens = tokens
     problems.install(app)
     app.router.routes.extend(frequent.calls())
     app.router.routes.extend(OlderVersion(version) for version in SPOKEN if version != API_VERSION)

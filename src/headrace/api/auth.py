@@ -55,11 +55,12 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What a token of this api says: whose it is, what it opens, and until when (seconds since the epoch)."""
+    """What a token of this api says: whose it is, what it opens, and until when (seconds since the epoch); a person's has an id."""
 
     subject: str
     scope: Scope
     expires: int
+    id: str | None
 
 
 class Tokens:
@@ -71,6 +72,8 @@ class Tokens:
         self._instance = str(instance)
         self._now = now
         self._known = lru_cache(KEEP)(self._verified)
+        self.revoked: frozenset[str] = frozenset()
+        """The ids of people's tokens that were taken back."""
 
     def is_key(self, given: str) -> bool:
         """Whether `given` is the deployment key, told in constant time."""
@@ -80,9 +83,10 @@ class Tokens:
         """Return a token for a job (by its id) or a person (by name)."""
         return self.until(subject, scope, self._seconds() + seconds)
 
-    def until(self, subject: int | str, scope: Scope, expires: int) -> str:
-        """Return a token that opens nothing from `expires` on, in seconds since the epoch."""
-        return jwt.encode({"sub": str(subject), "scope": scope, "aud": self._instance, "exp": expires}, self._secret, ALGORITHM)
+    def until(self, subject: int | str, scope: Scope, expires: int, *, id: str | None = None) -> str:
+        """Return a token that opens nothing from `expires` on, in seconds since the epoch; one with an `id` can be taken back."""
+        claims = {"sub": str(subject), "scope": scope, "aud": self._instance, "exp": expires} | ({} if id is None else {"jti": id})
+        return jwt.encode(claims, self._secret, ALGORITHM)
 
     def seconds_left(self, token: str) -> int:
         """Return for how long a valid token still opens anything."""
@@ -106,6 +110,8 @@ class Tokens:
         if claims.expires <= self._seconds():
             hint = "A job registers again with the same registration id; a person makes another with: headrace token create"
             raise Refusal(401, "expired", "The token has expired.", hint=hint, headers=CHALLENGE)
+        if claims.id is not None and claims.id in self.revoked:
+            raise unauthorized("The token was taken back.")
         return claims
 
     def _verified(self, token: str) -> Claims:
@@ -115,7 +121,7 @@ class Tokens:
             )
         except jwt.InvalidTokenError as error:
             raise unauthorized("This is neither the deployment key of this api nor a token that it made.") from error
-        return Claims(claims["sub"], claims["scope"], int(claims["exp"]))
+        return Claims(claims["sub"], claims["scope"], int(claims["exp"]), claims.get("jti"))
 
     def _seconds(self) -> int:
         return self._now() // SECOND

@@ -12,7 +12,7 @@ from rich.markup import escape
 from headrace.cli.console import err, out
 from headrace.cli.credentials import deployment_key, for_changing
 from headrace.cli.options import ApiUrl, AsJson, Home
-from headrace.cli.tables import show_json
+from headrace.cli.tables import ago, show, show_json, when
 from headrace.client.people_secrets import SecretsClient
 from headrace.errors import UsageError
 from headrace.settings import new_fernet_key, read_settings
@@ -28,7 +28,7 @@ ROTATE = """To change the key:
 _UNITS = {"m": 60, "h": 3600, "d": 24 * 3600}
 
 secrets = typer.Typer(no_args_is_help=True, help="Change the key that secrets are kept under.")
-token = typer.Typer(no_args_is_help=True, help="Make tokens for people and scripts.")
+token = typer.Typer(no_args_is_help=True, help="Make tokens for people and scripts, and take them back.")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -76,7 +76,7 @@ def create(
     home: Home = None,
     json: AsJson = False,
 ) -> None:
-    """Print a token. It cannot be taken back before it expires, but by changing the deployment key."""
+    """Print a token. It can be taken back: headrace token revoke."""
     settings = read_settings(api_url=api_url, home=home)
     asked = MakeToken(scope=scope, name=name, seconds=_seconds(expires))
     with SecretsClient(settings.url) as client:
@@ -85,7 +85,39 @@ def create(
         show_json(made)
         return
     out.print(made.token, markup=False)
-    err.print(f"Opens what '{scope}' may until {made.expires:%Y-%m-%d %H:%M} UTC.")
+    err.print(f"Opens what '{scope}' may until {made.expires:%Y-%m-%d %H:%M} UTC. Take it back with: headrace token revoke {made.id}")
+
+
+@token.command("list", epilog="Example: [bold]headrace token list[/bold]")
+def list_tokens(api_url: ApiUrl = None, home: Home = None, json: AsJson = False) -> None:
+    """List whom tokens were made for, those made last first; the tokens themselves are nowhere."""
+    settings = read_settings(api_url=api_url, home=home)
+    with SecretsClient(settings.url, token=deployment_key(settings)) as client:
+        found = client.tokens()
+    if json:
+        show_json(found)
+        return
+    show(
+        ["id", "name", "scope", "made", "expires", "!taken back"],
+        [
+            (one.id, one.name, one.scope, ago(one.made), when(one.expires), "" if one.revoked is None else ago(one.revoked))
+            for one in found.tokens
+        ],
+        empty="No token was made, or all have expired.",
+    )
+
+
+@token.command("revoke", epilog="Example: [bold]headrace token revoke 1f0c5a93e2b7[/bold]")
+def revoke(
+    id: Annotated[str, typer.Argument(help="Its id, as `headrace token list` shows it.", show_default=False)],
+    api_url: ApiUrl = None,
+    home: Home = None,
+) -> None:
+    """Take a token back. Every api on the database refuses it within two seconds."""
+    settings = read_settings(api_url=api_url, home=home)
+    with SecretsClient(settings.url) as client:
+        client.revoke_token(id, key=deployment_key(settings))
+    out.print(f"The token {escape(id)} opens nothing any more.")
 
 
 def _seconds(text: str) -> int:

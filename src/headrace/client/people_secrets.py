@@ -16,6 +16,7 @@ from headrace.wire.secrets import (
     SetVariable,
     ShownConnection,
     ShownConnections,
+    ShownTokens,
     ShownVariable,
     ShownVariables,
     TokenMade,
@@ -66,6 +67,14 @@ class SecretsClient(PeopleClient):
     def make_token(self, asked: MakeToken, *, key: str) -> TokenMade:
         """Make a token for a person or a script."""
         return self._made("/api/v1/tokens", asked, TokenMade, key)
+
+    def tokens(self) -> ShownTokens:
+        """Return whom tokens were made for; needs a client that shows the deployment key."""
+        return ShownTokens.model_validate(self._get("/api/v1/tokens"))
+
+    def revoke_token(self, id: str, *, key: str) -> None:
+        """Take a token back."""
+        self._send("DELETE", _path("tokens", id), None, key)
 
     def _made(self, path: str, asked: Wire, answer: type[M], key: str) -> M:
         content = self._send("POST", path, asked, key)

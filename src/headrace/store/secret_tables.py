@@ -1,4 +1,4 @@
-"""The tables of connections and variables. Values are encrypted where they are kept; nobody but the keyring reads them."""
+"""The tables of connections and variables, whose values are encrypted, and of whom tokens were made for, which are not in it."""
 
 from __future__ import annotations
 
@@ -26,4 +26,15 @@ variables = Table(
     Column("description", Text),
     Column("created", BigInteger, nullable=False),
     Column("updated", BigInteger, nullable=False),
+)
+
+person_tokens = Table(
+    "person_tokens",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("scope", Text, nullable=False),
+    Column("made", BigInteger, nullable=False),
+    Column("expires", BigInteger, nullable=False),
+    Column("revoked", BigInteger),  # when it was taken back
 )

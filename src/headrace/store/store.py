@@ -19,6 +19,7 @@ from headrace.store.keyring import Keyring
 from headrace.store.kwargs import seal_plain
 from headrace.store.log import Log
 from headrace.store.log_head import HEAD
+from headrace.store.person_tokens import PersonTokens
 from headrace.store.pipeline_letters import PipelineDeadLetters
 from headrace.store.projects import Projects
 from headrace.store.redrive import DeadLetters
@@ -55,6 +56,7 @@ class Store:
         self.pipeline_letters = PipelineDeadLetters(database)
         self.scopes = Scopes(database)
         self.secrets = Secrets(database)
+        self.person_tokens = PersonTokens(database)
         self.webhooks = Webhooks(database)
         self.rotation = Rotation(database)
         self.instance = self._instance()

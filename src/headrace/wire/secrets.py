@@ -112,7 +112,7 @@ class SecretsRotated(Wire):
 
 
 class MakeToken(Wire):
-    """POST /api/v1/tokens: a token for a person or a script. It lives for so many seconds and cannot be taken back before."""
+    """POST /api/v1/tokens: a token for a person or a script, that lives for so many seconds unless it is taken back."""
 
     scope: PersonScope
     name: Name = "someone"
@@ -120,8 +120,26 @@ class MakeToken(Wire):
 
 
 class TokenMade(Wire):
-    """The token, and until when it opens anything."""
+    """The token, the id by which it can be taken back, and until when it opens anything."""
 
     token: str = Field(repr=False)
+    id: str
     scope: PersonScope
     expires: Timestamp
+
+
+class ShownToken(Wire):
+    """Whom a token was made for, and when it was taken back, if it was; not the token."""
+
+    id: str
+    name: str
+    scope: PersonScope
+    made: Timestamp
+    expires: Timestamp
+    revoked: Timestamp | None = None
+
+
+class ShownTokens(Wire):
+    """GET /api/v1/tokens: those that have not expired."""
+
+    tokens: list[ShownToken]
