@@ -14,6 +14,7 @@ from headrace.errors import ResourceError
 from headrace.pipeline.driver import run_pipeline
 from headrace.pipeline.schemas import PIPELINE_COLUMNS
 from headrace.project import Project
+from headrace.store.scope_browse import waits_of_pipeline
 from headrace.wire.events import EventItem
 from headrace.wire.pipeline_letters import ActOnPipelineLetters
 from pipeline_kit import Api, leg, running_api, until
@@ -87,10 +88,17 @@ def test_what_waits_survives_a_restart(api: Api, home: Path, spark: SparkSession
         api.feed([leg("b", trigger, follows="a", n=2), leg("x", trigger, n=0)])
         run.until_committed(api, 2)
     assert api.store.scopes.cursor("flights").waiting == 1
+    with api.store.reading() as connection:
+        waits = waits_of_pipeline(connection, "flights", api.store.now(), after=0, limit=9)
+    assert waits is not None
+    assert [(wait.id, wait.follows, wait.leader) for wait in waits.waits] == [("b", "a", "missing")]
     with running(ordered_project(), options, spark) as run:
         api.feed([leg("a", trigger, n=1)])
         run.until_committed(api, 3)
     assert [row["id"] for row in table(options, "legs")] == ["x", "a", "b"]
+    report = api.store.scopes.cursor("flights").report
+    assert report is not None
+    assert (sum(report.holds), report.hold_seconds > 0, report.lookback, report.waits) == (1, True, options.lookback, [])
 
 
 def test_a_batch_that_runs_again_changes_nothing(api: Api, home: Path, spark: SparkSession) -> None:

@@ -13,13 +13,13 @@ const clockOf = (scope) => Math.min(now(), scope.clock_until ? Date.parse(scope.
 const waited = (scope, wait) => (clockOf(scope) - Date.parse(wait.since)) / 1000;
 const webhookOf = (scope) => scope.scope.replace(/^webhook:/, "");
 
-// What of it needs to be known at once: pairs of words and a section.
+// What of it needs to be known at once, in words.
 export function waitingTooLong(scopes) {
   const found = [];
   for (const scope of scopes) {
     const first = scope.waits.find((wait) => wait.leader === "missing" && wait.lost_at);
     if (first && 2 * waited(scope, first) > (Date.parse(first.lost_at) - Date.parse(first.since)) / 1000) {
-      found.push(`${first.id} waits for ${first.follows} in ${scope.scope}, for ${duration(waited(scope, first))}: if that does not come soon, it counts as lost.`);
+      found.push(`${first.id} waits for ${first.follows} in ${scope.scope}, and counts as lost if that does not come soon.`);
     }
     if (scope.waits.some((wait) => wait.leader === "dead")) {
       found.push(`The webhook ${webhookOf(scope)} holds back what follows an event that it gave up on: headrace webhooks redrive ${webhookOf(scope)} tries it again.`);

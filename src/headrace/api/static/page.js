@@ -93,7 +93,9 @@ function drawVerdict(status) {
   }[worst];
   byId("verdict").dataset.level = worst;
   if (byId("verdict-line").textContent !== line) byId("verdict-line").textContent = line;
-  arrange(byId("verdict-list"), found, (finding) => finding.where + finding.words.replace(/\d.*/, ""), () => document.createElement("li"), (li, finding) => {
+  const places = new Map(); // a line keeps its element by its place among those of its section: words change, and two may be alike
+  const keyOf = ({ where }) => `${where} ${places.set(where, (places.get(where) ?? 0) + 1).get(where)}`;
+  arrange(byId("verdict-list"), found, keyOf, () => document.createElement("li"), (li, finding) => {
     const link = element("a", "", finding.words);
     link.href = `#${finding.where}`;
     if (li.textContent.endsWith(finding.words)) return;
