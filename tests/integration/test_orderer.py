@@ -54,7 +54,7 @@ class Scope:
 
     def start(self) -> None:
         """Begin as a new process does."""
-        self.orderer = Orderer(self.pipelines, LogReader(self.client, lambda: False), self.files, LOOKBACK, "flights")
+        self.orderer = Orderer(self.pipelines, LogReader(self.client, lambda: False, 50), self.files, LOOKBACK, "flights")
 
     def next(self, clock: float = 0) -> Ordered:
         """Order all that is new."""
@@ -189,10 +189,11 @@ def test_an_ordering_that_is_gone_is_told(client: PipelineClient, tmp_path: Path
 
 
 def test_many_events_are_picked_in_portions(api: Api, client: PipelineClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.pipeline.log_reader.PAGE_ROWS", 4)
+    for size in ("PAGE_ROWS", "MOST_PICKED"):
+        monkeypatch.setattr(f"headrace.pipeline.log_reader.{size}", 4)
     trigger = api.triggers("legs.a")["legs.a"]
     api.feed([leg(str(number), trigger) for number in range(30)])
-    reader = LogReader(client, lambda: False)
+    reader = LogReader(client, lambda: False, 50)
     wanted = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 22, 24, 30]
     assert reader.pick(wanted).column("seq").to_pylist() == wanted
     assert isinstance(reader.read(3, 17), pa.Table)

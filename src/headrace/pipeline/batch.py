@@ -20,7 +20,7 @@ from headrace.pipeline.courier import Courier
 from headrace.pipeline.failures import pipeline_error
 from headrace.pipeline.holdings import Holdings
 from headrace.pipeline.orderer import Orderer
-from headrace.pipeline.payload import PayloadSchemas, parse
+from headrace.pipeline.payload import PayloadSchemas
 from headrace.pipeline.ranges import Ranges
 from headrace.pipeline.sink import Place, TableSink
 from headrace.pipeline.slices import Frames, Slice
@@ -145,9 +145,7 @@ class BatchRunner:
     def _attempt(self, part: Slice, frames: Frames, batch: int, attempt: int) -> int | None:
         """Call the function; return how many rows its table got, None without a table."""
         pipeline = part.pipeline
-        events = frames.of(part.table)
-        schema = pipeline.payload
-        parsed = parse(events, self._out.payloads.learn(pipeline.name, events, part.table) if schema is None else schema)
+        parsed = self._out.payloads.apply(part, frames)
         with starting(f"{self._query}/{part.name}/{batch}", self._out.starter):
             result = pipeline.function(parsed)
         if pipeline.table is None:
@@ -159,7 +157,7 @@ class BatchRunner:
                 f"it fills the table {pipeline.table!r} but returns {type(result).__name__}.", hint="Return a DataFrame from it."
             )
         place = Place(pipeline.table, pipeline.name, batch, part.part)
-        return self._out.sinks[pipeline.format].store(place, attempt, result, part.table.num_rows)
+        return self._out.sinks[pipeline.format].store(place, attempt, result, part.size)
 
     def _report(self, part: Slice, batch: int, attempt: int, started: datetime) -> Callable[..., None]:
         """Return what reports one run; the same run always has the same id."""

@@ -108,7 +108,7 @@ def _run(
     spark.conf.set("spark.headrace.tables", str(options.tables))  # for pipelines that look at what earlier batches wrote
     query_id, begin = open_checkpoint(options.checkpoint, lambda: _begin(client, options), reset=options.reset)
     client.on_token = partial(_token_file, options)
-    with Courier(client, options.scope) as courier, LogReader(client, stop.is_set) as reader:
+    with Courier(client, options.scope) as courier, LogReader(client, stop.is_set, options.max_rows) as reader:
         orderer = Orderer(
             list(project.pipelines.values()),
             reader,

@@ -18,25 +18,27 @@ from headrace.pipeline.ranges import Ranges, ranges_of
 from headrace.wire.log import LOG_SCHEMA
 from headrace.wire.runs import Redelivery
 
-PAGE_ROWS: Final = 10_000
+PAGE_ROWS: Final = 50_000
+MOST_PICKED: Final = 10_000
 PATIENCE: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds between attempts to reach the api; the last one again and again."""
-
-_AHEAD: Final = 50_000
-"""At most so many events are fetched before they are asked for."""
 
 T = TypeVar("T")
 
 
 class LogReader:
-    """Reads for one scope. An api that is away is waited for until `stopping` says that nobody waits any more."""
+    """Reads for one scope. An api that is away is waited for until `stopping` says that nobody waits any more.
 
-    def __init__(self, client: PipelineClient, stopping: Callable[[], bool], ahead: int = _AHEAD) -> None:
+    At most `ahead` events are fetched before they are asked for.
+    """
+
+    def __init__(self, client: PipelineClient, stopping: Callable[[], bool], ahead: int) -> None:
         self._client = client
         self._stopping = stopping
         self._most_ahead = ahead
         self._fetcher = ThreadPoolExecutor(1, thread_name_prefix="log-ahead")
         self._ahead: tuple[int, Future[list[pa.Table]]] | None = None
+        self._head = 0
 
     def __enter__(self) -> Self:
         return self
@@ -49,7 +51,7 @@ class LogReader:
         pages = self._fetched(after, to)
         reached = pages[-1].column("seq")[-1].as_py() if pages else after
         while reached < to:
-            page = self._insist(partial(self._client.page, after=reached, to=to, limit=PAGE_ROWS)).table
+            page = self._insist(partial(self._page, after=reached, to=to, limit=PAGE_ROWS))
             if not page.num_rows:
                 break
             pages.append(page)
@@ -57,8 +59,9 @@ class LogReader:
         return pa.concat_tables([LOG_SCHEMA.empty_table(), *pages])
 
     def look_ahead(self, after: int) -> None:
-        """Fetch what comes after `after` in the background."""
-        self._ahead = (after, self._fetcher.submit(self._fetch, after))
+        """Fetch what comes after `after` in the background, where there is something."""
+        if after < self._head:
+            self._ahead = (after, self._fetcher.submit(self._fetch, after))
 
     def pick(self, seqs: Sequence[int]) -> pa.Table:
         """Return the events with these ascending seqs, in that order.
@@ -100,17 +103,22 @@ class LogReader:
         rows = 0
         try:
             while rows < self._most_ahead:
-                page = self._client.page(after=after, limit=PAGE_ROWS)
-                if not page.table.num_rows:
+                page = self._page(after=after, limit=min(PAGE_ROWS, self._most_ahead - rows))
+                if not page.num_rows:
                     break
-                pages.append(page.table)
-                rows += page.table.num_rows
-                after = page.table.column("seq")[-1].as_py()
-                if after >= page.head:
+                pages.append(page)
+                rows += page.num_rows
+                after = page.column("seq")[-1].as_py()
+                if after >= self._head:
                     break
         except ApiUnavailable:
             pass  # it is asked for again, and then insisted on, when it is needed
         return pages
+
+    def _page(self, after: int, limit: int, to: int | None = None) -> pa.Table:
+        page = self._client.page(after=after, to=to, limit=limit)
+        self._head = page.head
+        return page.table
 
     def _insist(self, ask: Callable[[], T]) -> T:
         for pause in pauses():
@@ -133,7 +141,7 @@ def pauses() -> Iterator[float]:
 def _portions(ranges: Ranges) -> Iterator[Ranges]:
     """Yield ranges of not too many events at a time."""
     portion: Ranges = []
-    room = PAGE_ROWS
+    room = MOST_PICKED
     for first, last in ranges:
         start = first
         while start <= last:
@@ -143,6 +151,6 @@ def _portions(ranges: Ranges) -> Iterator[Ranges]:
             start = end + 1
             if not room:
                 yield portion
-                portion, room = [], PAGE_ROWS
+                portion, room = [], MOST_PICKED
     if portion:
         yield portion

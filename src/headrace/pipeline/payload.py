@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, functions
-from pyspark.sql.types import ArrayType, DataType, NullType, StringType, StructField, StructType
+from pyspark.sql.types import DataType, NullType, StructField, StructType
 
+from headrace.pipeline.payload_columns import shown
 from headrace.pipeline.payload_types import Unsure, in_order, merged, types_of, without_nulls
 from headrace.pipeline.schemas import EVENTS, PIPELINE_COLUMNS
-from headrace.pipeline.slices import payloads
+from headrace.pipeline.slices import Frames, Slice, payloads
 
 FEW: Final = 5_000
 """Up to so many payloads are looked at here: a job of Spark's, which any number needs, takes longer."""
@@ -25,6 +28,16 @@ class PayloadSchemas:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._known: dict[str, StructType] = {}
+
+    def apply(self, part: Slice, frames: Frames) -> DataFrame:
+        """Return the slice as PIPELINE_COLUMNS, its payloads parsed by the schema that is declared, or by one that is learned."""
+        name, declared = part.pipeline.name, part.pipeline.payload
+        known = self._known.get(name) or self._read(name) if declared is None else _of_ddl(declared)
+        parsed = frames.parsed(part.table, known, exact=declared is None)
+        if parsed is not None:
+            return parsed
+        events = frames.of(part.table)
+        return parse(events, self.learn(name, events, part.table) if declared is None else declared)
 
     def learn(self, pipeline: str, events: DataFrame, table: pa.Table | None = None) -> StructType:
         """Return a schema that holds every payload of `events` and all the pipeline had before, with unknown types as text.
@@ -39,7 +52,7 @@ class PayloadSchemas:
             widened = merged(merged(known, _names(named())), found)
             self._write(pipeline, widened)
         self._known[pipeline] = widened
-        return _text_where_unknown(widened)
+        return shown(widened)
 
     def _path(self, pipeline: str) -> Path:
         return self._folder / f"{pipeline}.json"
@@ -61,6 +74,16 @@ def parse(events: DataFrame, schema: StructType | str) -> DataFrame:
     if schema:
         events = events.withColumn("payload", functions.from_json("payload", schema))
     return events.select(*PIPELINE_COLUMNS)
+
+
+@lru_cache
+def _of_ddl(text: str) -> StructType:
+    """Return a declared schema; without fields where Spark alone understands it, or is to say what is wrong with it."""
+    try:
+        kind = DataType.fromDDL(text) if text else None
+    except ParseException:
+        kind = None
+    return _struct(kind)
 
 
 def _types(events: DataFrame, table: pa.Table | None) -> tuple[Callable[[], StructType], StructType]:
@@ -87,15 +110,3 @@ def _struct(kind: DataType | None) -> StructType:
 def _names(struct: StructType) -> StructType:
     """Return the struct's fields without their types."""
     return StructType([StructField(field.name, NullType()) for field in struct])
-
-
-def _text_where_unknown(struct: StructType) -> StructType:
-    return StructType([StructField(field.name, _known(field.dataType)) for field in struct])
-
-
-def _known(kind: DataType) -> DataType:
-    if isinstance(kind, StructType):
-        return _text_where_unknown(kind)
-    if isinstance(kind, ArrayType):
-        return ArrayType(_known(kind.elementType))
-    return StringType() if isinstance(kind, NullType) else kind

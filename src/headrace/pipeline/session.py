@@ -61,6 +61,8 @@ _CONF: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # What is larger than this goes to tasks as Arrow batches. Spark would make it part of the plan, and evaluate it there row by row.
+    "spark.sql.execution.arrow.localRelationThreshold": "1048576",
     # `transformWithState` needs RocksDB. Deltas are small: keep few old versions.
     "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",

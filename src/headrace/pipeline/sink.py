@@ -24,8 +24,8 @@ from headrace.errors import PipelineError
 from headrace.pipeline.ordering_file import sync_folder
 from headrace.project import TableFormat
 
-SMALL: Final = 20_000
-"""Up to so many events, the rows come to the driver and are written here: Spark's own way of writing takes a tenth of a second longer."""
+SMALL: Final = 100_000
+"""Up to so many events, the rows come to the driver and are written here: Spark's own way of writing takes twice the processor time."""
 
 
 @dataclass(frozen=True, slots=True)
