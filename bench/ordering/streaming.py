@@ -1,7 +1,8 @@
 """The streaming pipeline from the api's log to Parquet: `python -m bench.ordering.streaming`, as JSON.
 
 The real api in a process of its own on SQLite, the real pipeline driver on `local[2]` in this one. Measured: large batches, slim and with
-300 bytes of payload; batches of 100 events, from the api's answer to the table; and reading the log.
+300 bytes of payload; batches of 100 events, from the api's answer to the table; reading the log; and both homes of the kernel, one after
+the other: the product's, on the driver, and one in Spark's state.
 """
 
 from __future__ import annotations
@@ -9,22 +10,24 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, Final
-from uuid import uuid4
 
 import pyarrow.parquet as pq
 import structlog
-from bench.api_process import KEY, Api, api_process, commit, load, machine
+from bench.api_process import KEY, ROOT, Api, api_process, commit, load, machine
+from bench.ordering.log import PROJECT, declaration, fill, history, registration
+from bench.ordering.state_home import state_pipeline
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.client.pipeline import PipelineClient
@@ -33,61 +36,12 @@ from headrace.pipeline.driver import run_pipeline
 from headrace.pipeline.options import PipelineOptions
 from headrace.pipeline.session import open_session
 from headrace.project import Project
-from headrace.store import Liveness, open_store
-from headrace.wire.events import EventBatch, EventItem
-from headrace.wire.jobs import Heartbeat, RegisterJob
-from headrace.wire.triggers import DeclaredTrigger, DeclareProject, LoadTriggers
+from headrace.wire.events import EventBatch
+from headrace.wire.jobs import Heartbeat
 
-PROJECT: Final = "bench"
-CHAIN: Final = 10
-SHUFFLED: Final = 50_000
-"""Events that are shuffled among themselves."""
+PARTS: Final = ("latency", "slim", "payload", "reading", "homes")
 SMALL: Final = 100
 """Events of a small batch."""
-
-
-def registration(kind: Any) -> RegisterJob:
-    """Return a new process of this kind."""
-    return RegisterJob(registration_id=uuid4().hex, kind=kind, hostname="bench", pid=1, project=PROJECT)
-
-
-def declaration() -> DeclareProject:
-    """Return a project of one trigger."""
-    return DeclareProject(triggers=[DeclaredTrigger(name="legs", classpath="bench.Legs", kwargs={})], pipelines=[])
-
-
-def history(count: int, payload: int, name: str, firing: int) -> list[EventItem]:
-    """Return shuffled chains of CHAIN events."""
-    text = json.dumps({"n": 1, "text": "x" * max(0, payload - 20)})
-    items = [
-        EventItem.model_construct(
-            id=f"{name}-{number}",
-            source="bench",
-            type="leg",
-            follows=f"{name}-{number - 1}" if number % CHAIN else None,
-            payload=text,
-            firings=[firing],
-        )
-        for number in range(count)
-    ]
-    shuffled: list[EventItem] = []
-    for start in range(0, count, SHUFFLED):
-        part = items[start : start + SHUFFLED]
-        random.Random(start).shuffle(part)
-        shuffled += part
-    return shuffled
-
-
-def fill(home: Path, count: int, payload: int) -> None:
-    """Fill a new database's log before anybody serves it."""
-    store = open_store(f"sqlite:///{home / 'headrace.db'}", liveness=Liveness(threshold=3_600_000_000))
-    job = store.jobs.register(registration("triggerer"))
-    store.projects.declare(job.id, PROJECT, declaration())
-    (lease,) = store.triggers.load(job.id, LoadTriggers(capacity=10)).leases
-    items = history(count, payload, "old", lease.trigger_id)
-    for start in range(0, count, 10_000):
-        store.log.append(job.id, EventBatch.model_construct(epochs={lease.trigger_id: lease.epoch}, events=items[start : start + 10_000]))
-    store.close()
 
 
 def project() -> Project:
@@ -101,18 +55,29 @@ def project() -> Project:
     return made
 
 
+Alive = Callable[[], bool]
+Home = Callable[[Api, Path, SparkSession, int], AbstractContextManager[Alive]]
+
+
 @contextmanager
-def pipeline(api: Api, home: Path, spark: SparkSession, max_rows: int) -> Iterator[threading.Thread]:
-    """Run the pipeline in a thread."""
+def driver(api: Api, home: Path, spark: SparkSession, max_rows: int) -> Iterator[Alive]:
+    """Run the product's pipeline in a thread."""
     options = PipelineOptions(api.url, KEY, home, home / "tables", scope=PROJECT, max_rows=max_rows)
     stop = threading.Event()
     thread = threading.Thread(target=run_pipeline, args=(project(), options, stop, spark))
     thread.start()
     try:
-        yield thread
+        yield thread.is_alive
     finally:
         stop.set()
         thread.join()
+
+
+@contextmanager
+def state(api: Api, home: Path, spark: SparkSession, max_rows: int) -> Iterator[Alive]:
+    """Run the same behind a kernel that is in Spark's state."""
+    with state_pipeline(api, home, spark, max_rows, project().pipelines["legs"]) as query:
+        yield lambda: bool(query.isActive)
 
 
 def stored(home: Path) -> int:
@@ -120,23 +85,23 @@ def stored(home: Path) -> int:
     return sum(pq.read_metadata(path).num_rows for path in (home / "tables" / "legs").glob("*.parquet"))
 
 
-def wait_for(rows: int, home: Path, alive: threading.Thread) -> None:
+def wait_for(rows: int, home: Path, alive: Alive) -> None:
     """Wait until the table has so many rows."""
     while stored(home) < rows:
-        if not alive.is_alive():
+        if not alive():
             raise SystemExit("The pipeline ended; what it said stands above.")
         time.sleep(0.005)
 
 
-async def throughput(spark: SparkSession, count: int, batch: int, payload: int) -> dict[str, Any]:
+async def throughput(spark: SparkSession, count: int, batch: int, payload: int, run: Home = driver) -> dict[str, Any]:
     """Return events a second over a whole log: from the first batch's file to the last one's."""
     with TemporaryDirectory() as folder:
         home = Path(folder)
         await asyncio.to_thread(fill, home, count, payload)
         async with api_process(home) as api:
-            with pipeline(api, home, spark, batch) as thread:
-                await asyncio.to_thread(wait_for, count // 2, home, thread)
-                await asyncio.to_thread(wait_for, count, home, thread)
+            with run(api, home, spark, batch) as alive:
+                await asyncio.to_thread(wait_for, count // 2, home, alive)
+                await asyncio.to_thread(wait_for, count, home, alive)
         moments = sorted(path.stat().st_mtime for path in (home / "tables" / "legs").glob("*.parquet"))
         took = [round(later - earlier, 3) for earlier, later in pairwise(moments)]
         best, middle = min(took), median(took)
@@ -157,7 +122,7 @@ async def beats(feeder: TriggererClient) -> None:
         await asyncio.sleep(2.0)
 
 
-async def latency(spark: SparkSession, batches: int) -> dict[str, Any]:
+async def latency(spark: SparkSession, batches: int, run: Home = driver) -> dict[str, Any]:
     """Return the milliseconds from the api's answer to 100 events until their table has them."""
     with TemporaryDirectory() as folder:
         home = Path(folder)
@@ -167,12 +132,12 @@ async def latency(spark: SparkSession, batches: int) -> dict[str, Any]:
             (lease,) = (await feeder.load(10, ["default"])).leases
             took: list[float] = []
             beating = asyncio.create_task(beats(feeder))
-            with pipeline(api, home, spark, 20_000) as thread:
+            with run(api, home, spark, 20_000) as alive:
                 for number in range(batches + 5):
                     items = history(SMALL, 300, f"new{number}", lease.trigger_id)
                     await feeder.store(EventBatch(epochs={lease.trigger_id: lease.epoch}, events=items))
                     begun = time.perf_counter()
-                    await asyncio.to_thread(wait_for, (number + 1) * SMALL, home, thread)
+                    await asyncio.to_thread(wait_for, (number + 1) * SMALL, home, alive)
                     took.append(1000 * (time.perf_counter() - begun))
                     await asyncio.sleep(random.Random(number).uniform(0.2, 0.6))
             beating.cancel()
@@ -205,10 +170,27 @@ def _read(client: PipelineClient, count: int) -> float:
     return time.perf_counter() - begun
 
 
+async def homes(spark: SparkSession, asked: argparse.Namespace) -> dict[str, Any]:
+    """Return both homes of the kernel side by side, and by how much the driver is better."""
+    events = asked.events // asked.batch // 2 * asked.batch
+    found: dict[str, Any] = {}
+    for name, run in (("driver", driver), ("state", state)):
+        slim = await throughput(spark, events, asked.batch, 0, run)
+        found[name] = {**slim, "latency_100_events": await latency(spark, asked.batches // 2, run)}
+    ours, theirs = found["driver"], found["state"]
+    found["ratio_events_a_second"] = round(ours["events_a_second"] / theirs["events_a_second"], 2)
+    found["ratio_latency"] = round(theirs["latency_100_events"]["median_ms"] / ours["latency_100_events"]["median_ms"], 2)
+    return found
+
+
 def measure(asked: argparse.Namespace) -> dict[str, Any]:
     """Run what is asked for."""
     found: dict[str, Any] = {"commit": commit(), **machine()}
+    # Python workers of Spark's unpickle what this package defines.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     with TemporaryDirectory() as folder, open_session("bench", master="local[2]", work=Path(folder)) as spark:
+        if "homes" in asked.only:
+            found["homes"] = asyncio.run(homes(spark, asked))
         if "latency" in asked.only:
             found["latency_100_events"] = asyncio.run(latency(spark, asked.batches))
         for name, payload in (("slim", 0), ("payload", 300)):
@@ -220,15 +202,20 @@ def measure(asked: argparse.Namespace) -> dict[str, Any]:
     return {**found, "load_after": load()}
 
 
-def main() -> None:
-    """Measure, and print JSON."""
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return what to measure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=600_000)
     parser.add_argument("--batch", type=int, default=100_000)
     parser.add_argument("--batches", type=int, default=40, help="small ones, for the latency")
-    parser.add_argument("--only", nargs="+", default=["latency", "slim", "payload", "reading"])
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    return parser.parse_args(given)
+
+
+def main() -> None:
+    """Measure, and print JSON."""
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    print(json.dumps(measure(parser.parse_args()), indent=2))
+    print(json.dumps(measure(arguments()), indent=2))
 
 
 if __name__ == "__main__":
