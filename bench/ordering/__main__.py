@@ -14,7 +14,8 @@ from bench.ordering import core, sql
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PEER_PYTHON: Final = ROOT / ".venv-bench-prefect" / "bin" / "python"
-PARTS: Final = ("core", "sql", "kernel", "replay")
+PIPELINE: Final = ("latency", "slim", "payload", "reading", "homes")
+PARTS: Final = ("core", "sql", "kernel", "replay", *PIPELINE)
 
 
 def main() -> None:
@@ -35,6 +36,10 @@ def main() -> None:
         from bench.ordering import replay
 
         answer["replay"] = replay.measure()
+    if pipeline := [part for part in PIPELINE if part in asked.only]:
+        from bench.ordering import streaming
+
+        answer["pipeline"] = streaming.measure(streaming.arguments(["--only", *pipeline]))
     answer["load_after"] = round(os.getloadavg()[0], 2)
     print(json.dumps(answer, indent=2))
 

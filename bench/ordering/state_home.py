@@ -34,9 +34,8 @@ from headrace.pipeline.payload_columns import structs
 from headrace.pipeline.schemas import EVENTS, PIPELINE_COLUMNS
 from headrace.pipeline.sink import ParquetSink, Place
 from headrace.project import Pipeline
-from headrace.wire.log import LOG_SCHEMA
 
-_BLOCKS: Final = "shard int, block binary"
+BLOCKS: Final = "shard int, clock long, block binary"
 _LOOKBACK: Final = 900_000_000
 _Offset = dict[str, int]
 
@@ -56,7 +55,7 @@ def unpack(block: bytes) -> pa.Table:
 
 
 class StateSource(DataSource):
-    """The log as rows of _BLOCKS. Options: `api_url`, `token_file`, `max_rows`."""
+    """The log as rows of BLOCKS. Options: `api_url`, `token_file`, `max_rows`."""
 
     @classmethod
     def name(cls) -> str:
@@ -64,8 +63,8 @@ class StateSource(DataSource):
         return "headrace-state"
 
     def schema(self) -> str:
-        """Return _BLOCKS."""
-        return _BLOCKS
+        """Return BLOCKS."""
+        return BLOCKS
 
     @override
     def streamReader(self, schema: StructType) -> StateReader:
@@ -110,16 +109,20 @@ class StateReader(DataSourceStreamReader):
         assert isinstance(partition, Span)
         with self._client() as client:
             for page in client.pages(after=partition.after, to=partition.to):
-                yield pa.RecordBatch.from_arrays([pa.array([0], pa.int32()), pa.array([pack(page)], pa.binary())], ["shard", "block"])
+                columns = [pa.array([0], pa.int32()), pa.array([0]), pa.array([pack(page)], pa.binary())]
+                yield pa.RecordBatch.from_arrays(columns, ["shard", "clock", "block"])
 
     def _client(self) -> PipelineClient:
         return PipelineClient(self._options["api_url"], token_file=Path(self._options["token_file"]))
 
 
 class KernelInSpark(StatefulProcessor):
-    """State: the kernel's, and the rows of what waits."""
+    """State: the kernel's, and the rows of what waits. `lookback` in µs."""
 
     _state: ValueState
+
+    def __init__(self, lookback: int) -> None:
+        self._lookback = lookback
 
     @override
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -127,22 +130,24 @@ class KernelInSpark(StatefulProcessor):
 
     @override
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues) -> Iterator[pd.DataFrame]:
-        """_BLOCKS of one batch -> the released events as one row of _BLOCKS."""
+        """BLOCKS of one batch -> the released events as one row of BLOCKS."""
         del key, timerValues
-        kernel, at_hand = Kernel(_LOOKBACK), LOG_SCHEMA.empty_table()
+        frames = list(rows)
+        at_hand = arrived = pa.concat_tables([unpack(bytes(block)) for frame in frames for block in frame["block"]])
+        kernel = Kernel(self._lookback)
         if self._state.exists():
             state, kept = self._state.get() or (b"", b"")
-            kernel, at_hand = Kernel.restore(bytes(state), _LOOKBACK), unpack(bytes(kept))
-        arrived = pa.concat_tables([unpack(bytes(block)) for frame in rows for block in frame["block"]])
-        step = kernel.step(arrived, 0)
-        at_hand = pa.concat_tables([at_hand, arrived])
+            kernel = Kernel.restore(bytes(state), self._lookback)
+            at_hand = pa.concat_tables([unpack(bytes(kept)), arrived])
+        now = max(int(frame["clock"].max()) for frame in frames)
+        step = kernel.step(arrived, now)
         known = at_hand.column("seq").to_numpy()
         waiting = at_hand.filter(pa.array(np.isin(known, kernel.waiting.seq)))
         self._state.update((kernel.snapshot(), pack(waiting)))
         count = len(step.seqs)
         released = at_hand.take(pa.array(np.searchsorted(known, step.seqs)))
         released = released.append_column("position", pa.array(np.arange(kernel.position - count + 1, kernel.position + 1)))
-        yield pd.DataFrame({"shard": [0], "block": [pack(released.append_column("mark", step.mark_column()))]})
+        yield pd.DataFrame({"shard": [0], "clock": [now], "block": [pack(released.append_column("mark", step.mark_column()))]})
 
 
 @contextmanager
@@ -156,7 +161,11 @@ def state_pipeline(api: Api, home: Path, spark: SparkSession, max_rows: int, pip
         client.on_token = token.write_text
         spark.dataSource.register(StateSource)
         source = spark.readStream.format("headrace-state").options(api_url=api.url, token_file=str(token), max_rows=str(max_rows))
-        ordered = source.load().groupBy("shard").transformWithStateInPandas(KernelInSpark(), _BLOCKS, outputMode="Append", timeMode="None")
+        ordered = (
+            source.load()
+            .groupBy("shard")
+            .transformWithStateInPandas(KernelInSpark(_LOOKBACK), BLOCKS, outputMode="Append", timeMode="None")
+        )
         writer = ordered.writeStream.foreachBatch(_handler(pipeline, ParquetSink(home / "tables", uuid4().hex)))
         with Heart(client, job.heartbeat, stop):
             query = writer.option("checkpointLocation", (home / "state").as_uri()).start()
