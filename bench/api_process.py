@@ -83,6 +83,12 @@ def processor_seconds(pid: int) -> float:
     return float(times.user + times.system)
 
 
+def all_processor_seconds() -> float:
+    """Return the processor time of this process and of all that it started and that live."""
+    me = psutil.Process()
+    return sum(processor_seconds(each.pid) for each in [me, *me.children(recursive=True)])
+
+
 def machine() -> dict[str, Any]:
     """Return what the figures depend on."""
     return {
