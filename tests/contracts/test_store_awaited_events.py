@@ -16,6 +16,7 @@ from headrace.store import Store
 from headrace.store.awaited_events import AwaitedEvents
 from headrace.store.deferred_browse import task_run
 from headrace.store.log_feed import LOOKBACK
+from headrace.store.ordering_browse import sql_scopes
 from headrace.store.tables import triggers
 from headrace.wire.deferred import AwaitedEvent, ClaimedRun, ClaimRuns, DeferRun, FinishRun, StartRun, TaskRunDetail, Waiting
 from headrace.wire.events import EventItem
@@ -128,9 +129,15 @@ def test_an_event_comes_after_the_one_it_follows(store: Store, feed: Feed, runs:
     feed.store_events(event("second", legs, follows="first"))
     dispatch(store)
     assert runs.got() == []
+    with store.reading() as connection:
+        (shown,) = sql_scopes(connection, 1)
+    assert (shown.scope, shown.kind, shown.lag, shown.waiting) == ("task-runs", "task-runs", 0, 1)
+    assert [(wait.id, wait.follows, wait.leader) for wait in shown.waits] == [("second", "first", "missing")]
     feed.store_events(event("first", feed.ids["others"]))
     dispatch(store)
     assert runs.got() == [("one", "second")]
+    with store.reading() as connection:
+        assert sql_scopes(connection, 2) == []  # nobody waits
     runs.start("two", on="legs.*")
     feed.store_events(event("orphan", legs, follows="never"))
     dispatch(store)

@@ -9,10 +9,10 @@ from fastapi import APIRouter, Query
 from headrace.api.access import StoreOf
 from headrace.api.problems import Refusal
 from headrace.store.log_head import log_head
+from headrace.store.ordering_browse import waits_in_sql
 from headrace.store.overview import scope_list
 from headrace.store.scope_browse import waits_of_pipeline
 from headrace.store.times import moment
-from headrace.store.webhook_browse import waits_of_webhook
 from headrace.wire import scopes as wire
 
 SEQ_RANGE = 2**63 - 1
@@ -22,7 +22,7 @@ router = APIRouter(prefix="/api/v1/scopes", tags=["people"])
 
 @router.get("")
 def scopes(store: StoreOf) -> wire.ScopeList:
-    """Return the scopes with what their orderings did: those of pipelines, then those of webhooks."""
+    """Return the scopes with what their orderings did: those of pipelines, then those of webhooks and task runs."""
     with store.reading() as connection:
         return wire.ScopeList(now=moment(store.now()), scopes=scope_list(connection, log_head(connection)))
 
@@ -37,7 +37,7 @@ def waiting(
     """Return which events wait in a scope and for whom, in the order in which they came; `after` is the seq of the last one seen."""
     now = store.now()
     with store.reading() as connection:
-        found = waits_of_pipeline(connection, scope, now, after=after, limit=limit) or waits_of_webhook(
+        found = waits_of_pipeline(connection, scope, now, after=after, limit=limit) or waits_in_sql(
             connection, scope, now, after=after, limit=limit
         )
     if found is None:

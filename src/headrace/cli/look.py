@@ -72,7 +72,7 @@ def _longest(scope: ScopeStatus, now: Status) -> str | None:
 
 def _batch(scope: ScopeStatus, now: Status) -> str | None:
     """Return which batch a pipeline's scope is at, or how fast its last one was."""
-    if scope.kind == "webhook":
+    if scope.kind != "pipeline":
         return None
     if scope.underway is not None:
         return f"{scope.underway.batch} runs for {lasts((now.now - scope.underway.since).total_seconds())}"

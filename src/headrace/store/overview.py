@@ -14,6 +14,7 @@ from headrace.store.browse import Found, newest_events
 from headrace.store.deferred_browse import task_run_list
 from headrace.store.jobs import Liveness
 from headrace.store.log_head import log_head
+from headrace.store.ordering_browse import sql_scopes
 from headrace.store.reports import COUNTS, SECONDS
 from headrace.store.run_browse import last_runs
 from headrace.store.schema import REVISION_TABLE
@@ -21,7 +22,6 @@ from headrace.store.scope_browse import pipeline_scopes
 from headrace.store.tables import backlog, dead_letters, forgotten_runs, jobs, pipelines, runs, scopes, spills, stream_reports, triggers
 from headrace.store.times import moment
 from headrace.store.trigger_browse import blocks, trigger_list
-from headrace.store.webhook_browse import webhook_scopes
 from headrace.wire.dead_letters import DeadLetterState
 from headrace.wire.deferred import TaskRun
 from headrace.wire.runs import RunReport
@@ -246,7 +246,7 @@ def _naming(report: StreamReport, names: dict[int, str]) -> StreamReport:
 
 def scope_list(connection: Connection, top: int) -> list[ScopeStatus]:
     """Return the scopes by name, those of pipelines first; `top` is the head of the log."""
-    return [*pipeline_scopes(connection, top), *webhook_scopes(connection, top)]
+    return [*pipeline_scopes(connection, top), *sql_scopes(connection, top)]
 
 
 def pipeline_list(connection: Connection, per_pipeline: dict[tuple[str, str], RunTotals]) -> list[PipelineStatus]:

@@ -20,11 +20,11 @@ from headrace.store.database import Database
 from headrace.store.log_feed import LOOKBACK, feed
 from headrace.store.log_head import log_head
 from headrace.store.ordering import SqlOrdering
+from headrace.store.ordering_browse import PREFIX
 from headrace.store.ordering_scopes import forget_rows, scope_named
 from headrace.store.ordering_tables import ordering_events, ordering_scopes
 from headrace.store.tables import events
 from headrace.store.times import moment
-from headrace.store.webhook_browse import PREFIX
 from headrace.store.webhook_tables import webhook_deliveries, webhooks
 from headrace.wire.webhooks import Delivery, SetWebhook, ShownWebhook
 

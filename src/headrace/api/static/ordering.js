@@ -37,7 +37,7 @@ export const rateOf = (run) => rate(run.events, run.finished ? (Date.parse(run.f
 
 function batch(scope) {
   const { underway } = scope;
-  if (scope.kind === "webhook") return text("–", "n zero");
+  if (scope.kind !== "pipeline") return text("–", "n zero");
   return cell("n", [scope.batch, underway], () =>
     underway ? [element("span", "badge good", "running"), ` ${number(underway.batch)}`, element("div", "since", lasting({ from: underway.since }))] : [number(scope.batch)]);
 }

@@ -1,19 +1,20 @@
-"""What people are shown of webhooks' scopes: how far each is, and what waits in it and for whom."""
+"""What people are shown of the scopes in the SQL home, of webhooks and of task runs: how far each is, what waits in it and for whom."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, func, literal, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, exists, func, literal, select
 
+from headrace.store.deferred_tables import awaited_events
 from headrace.store.hold_times import told
 from headrace.store.ordering_tables import ordering_events, ordering_scopes
 from headrace.store.scope_browse import SHOWN
 from headrace.store.tables import events
 from headrace.store.times import moment
 from headrace.store.webhook_tables import webhooks
-from headrace.wire.scopes import LeaderIs, ScopeStatus, Wait, WaitPage, telling
+from headrace.wire.scopes import LeaderIs, ScopeKind, ScopeStatus, Wait, WaitPage, telling
 
 PREFIX: Final = "webhook:"
 LOOKED_AT: Final = 100
@@ -24,14 +25,15 @@ COUNTED: Final = 10_000
 _E = ordering_events.c
 
 
-def webhook_scopes(connection: Connection, top: int) -> list[ScopeStatus]:
-    """Return the scopes of webhooks by name; `top` is the head of the log."""
-    named = select(ordering_scopes).join(webhooks, webhooks.c.scope_id == ordering_scopes.c.id).order_by(ordering_scopes.c.name)
-    return [_status(connection, row, top) for row in connection.execute(named).all()]
+def sql_scopes(connection: Connection, top: int) -> list[ScopeStatus]:
+    """Return the scopes by name, that of task runs only while one of them waits for an event; `top` is the head of the log."""
+    at_work = ordering_scopes.c.id.in_(select(webhooks.c.scope_id)) | exists(select(awaited_events.c.run_id))
+    found = connection.execute(select(ordering_scopes).where(at_work).order_by(ordering_scopes.c.name))
+    return [_status(connection, row, top) for row in found.all()]
 
 
-def waits_of_webhook(connection: Connection, scope: str, now: int, *, after: int, limit: int) -> WaitPage | None:
-    """Return what waits in the scope of a webhook, with seq > after; None where there is no such scope."""
+def waits_in_sql(connection: Connection, scope: str, now: int, *, after: int, limit: int) -> WaitPage | None:
+    """Return what waits in a scope, with seq > after; None where there is no such scope."""
     row = connection.execute(select(ordering_scopes).where(ordering_scopes.c.name == scope)).one_or_none()
     if row is None:
         return None
@@ -39,7 +41,7 @@ def waits_of_webhook(connection: Connection, scope: str, now: int, *, after: int
     shown = waits[:limit]
     return WaitPage(
         scope=scope,
-        kind="webhook",
+        kind=_kind(row),
         at=moment(now),
         waiting=_count(connection, row.id),
         waits=shown,
@@ -53,7 +55,7 @@ def _status(connection: Connection, scope: Row[Any], top: int) -> ScopeStatus:
     waits = _waits(connection, scope, chosen, LOOKED_AT) if waiting else []
     return ScopeStatus(
         scope=scope.name,
-        kind="webhook",
+        kind=_kind(scope),
         cursor=scope.head,
         lag=max(0, top - scope.head),
         waiting=waiting,
@@ -68,6 +70,10 @@ def _status(connection: Connection, scope: Row[Any], top: int) -> ScopeStatus:
         waiting_since=min((wait.since for wait in waits), default=None),
         waits=telling(waits, SHOWN),
     )
+
+
+def _kind(scope: Row[Any]) -> ScopeKind:
+    return "webhook" if scope.name.startswith(PREFIX) else "task-runs"
 
 
 def _those(scope_id: int) -> tuple[ColumnElement[bool], ...]:
