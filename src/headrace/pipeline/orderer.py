@@ -101,11 +101,13 @@ class Orderer:
         if not len(seqs):
             return LOG_SCHEMA.empty_table()
         known = at_hand.column("seq").to_numpy()
-        missing = np.setdiff1d(seqs, known) if len(known) else np.unique(seqs)
-        if len(missing):
-            at_hand = pa.concat_tables([at_hand, self._reader.pick(missing.tolist())]).sort_by("seq")
-            known = at_hand.column("seq").to_numpy()
-        return at_hand.take(pa.array(np.searchsorted(known, seqs)))
+        places = np.searchsorted(known, seqs)
+        here = places < len(known)
+        here[here] = known[places[here]] == seqs[here]
+        if not here.all():
+            at_hand = pa.concat_tables([at_hand, self._reader.pick(np.unique(seqs[~here]).tolist())]).sort_by("seq")
+            places = np.searchsorted(at_hand.column("seq").to_numpy(), seqs)
+        return at_hand.take(pa.array(places))
 
     def _given_again(self, bounds: Bounds, table: pa.Table) -> tuple[pa.Table, list[Redelivery]]:
         """Add what fired late on events that were released before; what fired late on others waits for them."""
