@@ -2,7 +2,7 @@
 
 Prints JSON: events a second on the wall clock, processor seconds of all processes, and what each kind of process held at most; the
 load says how far to trust the clock. Every history is chains of 10, all shuffled together, out of Parquet and into Parquet, and every
-payload is another. The output is checked.
+payload of a file is another. The output is checked.
 """
 
 from __future__ import annotations
@@ -90,15 +90,17 @@ def _replay(spark: SparkSession, folder: Path, kind: str, events: int) -> dict[s
 def _write(folder: Path, events: int, *, keyed: bool) -> None:
     """Write chains of 10, shuffled over files of at most a million rows."""
     random = np.random.default_rng(_SEED)
-    for number, part in enumerate(np.array_split(random.permutation(events), max(4, events // MILLION))):
+    parts = np.array_split(random.permutation(events), max(4, events // MILLION))
+    payloads = _payloads(random, len(parts[0])) if keyed else None  # the same in each file: to make them takes longer than to replay them
+    for number, part in enumerate(parts):
         follows = pa.array(part - 1, mask=part % 10 == 0).cast(pa.string())
         columns = {
             "id": pa.array(part).cast(pa.string()),
             "follows": follows,
             "occurred": pa.array(part * 1_000, pa.timestamp("us", "UTC")),
         }
-        if keyed:
-            columns |= {"chain": pa.array(part // 10), "payload": _payloads(random, len(part))}
+        if payloads is not None:
+            columns |= {"chain": pa.array(part // 10), "payload": payloads.slice(0, len(part))}
         pq.write_table(pa.table(columns), folder / f"{number}.parquet")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from headrace import Directory, Project
 from headrace.errors import UsageError
 from headrace.pipeline.replay.asked import Fields, LogAsked, ReplayOptions
 from headrace.pipeline.replay.choosing import fields_of
-from headrace.pipeline.replay.run import ReplayReport, run_replay
+from headrace.pipeline.replay.run import ReplayReport, Stopped, run_replay
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import SKIP, Handled, Reject, TriggerEvent
 from pipeline_kit import KEY, Api, leg
@@ -90,6 +91,40 @@ def test_parquet_with_a_key(spark: SparkSession, parquet: Path, tmp_path: Path) 
     positions = [row["position"] for row in rows]
     assert positions == sorted(set(positions))
     assert (report.outcome.events, report.outcome.lost, report.outcome.copies) == (1_001, 1, 1)
+
+
+def test_a_leader_under_another_key_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [*legs(20, 5), {"leg": "swap", "previous": "3-4", "at": 900, "tail": 4, "carrier": "DL"}]
+    pq.write_table(pa.Table.from_pylist(shuffled(rows, 3)), tmp_path / "legs.parquet")
+    report = run_replay(
+        options(tmp_path, tmp_path / "legs.parquet", fields=Fields("leg", "previous", "at", key="tail")), None, silent, spark
+    )
+    assert [row["leg"] for row in ordered(report) if row["mark"] == "lost"] == ["swap"]
+    assert (report.outcome.lost, report.outcome.crossing, report.outcome.crossing_ids) == (1, 1, ["swap"])
+    told = report.on_wire()
+    assert (told["leader_under_another_key"], told["leader_under_another_key_examples"]) == (1, ["swap"])
+
+
+def test_numbers_that_became_floats_and_moments_that_are_none(spark: SparkSession, tmp_path: Path) -> None:
+    rows = pa.table({"n": [2, 0, 1], "up": [1.0, None, 0.0], "at": ["soon", "2026-11-21T00:00:00Z", None]})
+    pq.write_table(rows, tmp_path / "mixed.parquet")
+    report = run_replay(options(tmp_path, tmp_path / "mixed.parquet", fields=Fields("n", "up", "at")), None, silent, spark)
+    assert [row["n"] for row in ordered(report)] == [0, 1, 2]
+    assert (report.outcome.lost, report.outcome.untimed) == (0, 2)
+
+
+@pytest.mark.parametrize("phase", ["reading", "writing"])
+def test_one_that_is_stopped_leaves_nothing(spark: SparkSession, parquet: Path, tmp_path: Path, phase: str) -> None:
+    stop = threading.Event()
+
+    def at(now: str, done: int, total: int) -> None:
+        if now == phase:
+            stop.set()
+
+    with pytest.raises(Stopped):
+        run_replay(options(tmp_path, parquet), None, at, spark, stop)
+    assert not (tmp_path / "out").exists()
+    assert not list((tmp_path / "work").iterdir())
 
 
 class Loud(BaseEventTrigger):
@@ -181,4 +216,6 @@ def test_what_cannot_be_replayed_is_said_before_anything_is_written(spark: Spark
         run_replay(options(tmp_path, tmp_path / "notes.txt"), None, silent, spark)
     with pytest.raises(UsageError, match="not empty"):
         run_replay(options(tmp_path, parquet, out=parquet), None, silent, spark)
+    with pytest.raises(UsageError, match=r"Cannot make the folder .*legs: Not a directory"):
+        run_replay(options(tmp_path, parquet, out=parquet / "0.parquet" / "legs"), None, silent, spark)
     assert not (tmp_path / "out" / "ordered").exists()

@@ -32,6 +32,10 @@ EPILOG: Final = """Examples:
 [bold]headrace replay --log --project project.py --pipelines --out trial[/bold]   the pipelines on all that is in the log"""
 
 
+_WORTH_A_RATE: Final = 100_000
+"""Of fewer events than this, what takes its time is the start of Spark."""
+
+
 def add_to(app: typer.Typer) -> None:
     """Add the command to `app`."""
     app.command("replay", rich_help_panel="Looking back", epilog=EPILOG)(replay)
@@ -110,7 +114,7 @@ def _run(settings: Settings, options: ReplayOptions, *, asks_project: bool, fiel
     if as_json:
         out.print(json.dumps(report.on_wire(), indent=2, default=str), markup=False)
     else:
-        _show(report)
+        _show(report, timed=options.fields.occurred is not None)
 
 
 class _Shown:
@@ -135,20 +139,27 @@ class _Shown:
         self._progress.update(self._tasks[phase], completed=min(done, total), total=total)
 
 
-def _show(report: ReplayReport) -> None:
+def _show(report: ReplayReport, *, timed: bool) -> None:
     outcome = report.outcome
-    rate = outcome.events / report.seconds if report.seconds else 0.0
+    rate = f" ({outcome.events / report.seconds:,.0f} events/s)" if outcome.events >= _WORTH_A_RATE else ""
     where = escape(str(report.out / "ordered"))
-    out.print(f"[bold green]✓[/] {outcome.events:,} events in order in {where}, {report.seconds:,.1f} s ({rate:,.0f} events/s)")
+    out.print(f"[bold green]✓[/] {outcome.events:,} events in order in {where}, {report.seconds:,.1f} s{rate}")
     told = {
         "lost: the event that they follow is not there": outcome.lost,
         f"in {outcome.cycles:,} cycles": outcome.in_cycles,
         "copies, left out": outcome.copies,
         "without an id, left out": outcome.unnamed,
+        "without a moment that can be read: they count as having occurred when they were read": outcome.untimed if timed else 0,
     }
     for what, count in told.items():
         if count:
             out.print(f"  {count:,} {what}")
+    if outcome.crossing:
+        examples = escape(", ".join(outcome.crossing_ids))
+        out.print(f"  [yellow]{outcome.crossing:,} of the lost follow an event under another key[/], for example {examples}.")
+        out.print("  Leave --key away to have them in order too.")
+    elif outcome.events and outcome.lost * 2 > outcome.events:
+        out.print("  [yellow]Most are lost.[/] Do --id and --follows name the same kind of thing, and is the history whole?")
     if report.triggers:
         _show_triggers(report)
     for ran in report.pipelines:

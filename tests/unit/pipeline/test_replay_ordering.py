@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.pipeline.kernel import Kernel
+from headrace.pipeline.replay.crossing import find_crossing
 from headrace.pipeline.replay.keyed import deal, order_shard
 from headrace.pipeline.replay.scanning import scan
 from headrace.pipeline.replay.schemas import KEY, LEADER, OCCURRED, ORDERING_KEY
@@ -116,3 +117,18 @@ def test_one_shard_comes_out_as_if_it_were_one_batch(parts: list[list[Event]]) -
     assert [(row["n"], row["mark"]) for row in told] == expected
     assert [row["position"] for row in told] == list(range(7, 7 + len(told)))
     assert (shard.cycles, shard.copies) == (kernel.cycles, sum(map(len, parts)) - len(expected))
+
+
+def test_what_follows_an_event_under_another_key_is_told_however_keys_fall_into_shards() -> None:
+    keys = {"a": "x", "b": "x", "c": "y", "d": "y", "e": "z"}
+    events: list[Event] = [("a", None, 0), ("b", "a", 1), ("c", "b", 2), ("d", "never", 3), ("e", "b", 4)]
+    for shards in (1, 2, 7):
+        with tempfile.TemporaryDirectory() as name:
+            shelf = Shelf(Path(name))
+            batch = rows(events, range(5)).append_column(ORDERING_KEY, pa.array([keys[id] for id, _, _ in events]))
+            deal([batch], 0, shards, shelf)
+            marks = [order_shard(shard, 1, 1, "id", shelf, Path(name)).marks for shard in range(shards)]
+            told = [find_crossing(bucket, shards, 2, shelf) for bucket in range(2)]
+        assert sum(mark.get("lost", 0) for mark in marks) == 3
+        assert sum(crossing.followers for crossing in told) == 2
+        assert sorted(id for crossing in told for id in crossing.ids) == ["c", "e"]

@@ -35,7 +35,10 @@ class Fired:
 
 @dataclass(slots=True)
 class TriggerReport:
-    """What one trigger would have done. `missing`: events that it wants but that lack a field it declares; `note`: why it stopped early."""
+    """What one trigger would have done.
+
+    `missing`: events that it wants but that lack a field it declares; `note`: what the first of them lacks, or why it stopped early.
+    """
 
     trigger: str
     fired: int = 0
@@ -95,9 +98,11 @@ def _ask_watches(watches: Mapping[str, WatchTrigger], reports: Mapping[str, Trig
                 continue
             try:
                 envelope.seal(wanted.value, stream=LANE, lane=LANE, position=event.position)
-            except MissingField:
+            except MissingField as error:
                 for number in numbers:
-                    reports[names[number]].missing += 1
+                    report = reports[names[number]]
+                    report.missing += 1
+                    report.note = report.note or f"Event {event.id}: {error}"
             else:
                 for number in numbers:
                     reports[names[number]].fire(event)

@@ -12,8 +12,12 @@ from headrace.pipeline.forest import Rows
 from headrace.pipeline.key_index import Keys
 
 _WORD: Final = 8
-_ODD: Final = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
-_SHIFTS: Final = (np.uint64(32), np.uint64(29))
+# The constants of two well-tried finalizers of 64 bits, MurmurHash3's and SplitMix's; each takes every number to another.
+_FACTORS: Final = (
+    (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)),
+    (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)),
+)
+_SHIFTS: Final = ((np.uint64(33), np.uint64(33), np.uint64(33)), (np.uint64(30), np.uint64(27), np.uint64(31)))
 
 
 def digests(texts: pa.Array) -> Keys:
@@ -25,22 +29,29 @@ def digests(texts: pa.Array) -> Keys:
     # One word more than there is, so that the last text can be read by words too.
     padded = np.concatenate([data, np.zeros(_WORD, np.uint8)])
     words: npt.NDArray[np.uint64] = np.ndarray((len(padded) - _WORD + 1,), dtype="<u8", buffer=padded, strides=(1,))
-    states: list[Any] = [lengths.astype(np.uint64) * odd for odd in _ODD]
+    states: list[Any] = [(lengths + 1).astype(np.uint64) * factor for factor, _ in _FACTORS]
     rows = np.arange(len(starts))
     at, left = starts, lengths
     while len(rows):
         word = _cut(words[at], left)
-        for half, (odd, shift) in enumerate(zip(_ODD, _SHIFTS, strict=True)):
-            state = states[half] if len(rows) == len(starts) else states[half][rows]
-            state = (state ^ word) * odd if half == 0 else (state + word) * odd
-            state ^= state >> shift
+        for half, state in enumerate(states):
             if len(rows) == len(starts):
-                states[half] = state
+                states[half] = _stirred(state ^ word, half)
             else:
-                states[half][rows] = state
+                state[rows] = _stirred(state[rows] ^ word, half)
         more = np.flatnonzero(left > _WORD)
         rows, at, left = rows[more], at[more] + _WORD, left[more] - _WORD
     return np.stack(states, axis=1)
+
+
+def _stirred(state: Any, half: int) -> Any:
+    (first, second), (before, between, after) = _FACTORS[half], _SHIFTS[half]
+    state ^= state >> before
+    state *= first
+    state ^= state >> between
+    state *= second
+    state ^= state >> after
+    return state
 
 
 def _layout(texts: pa.Array) -> tuple[Rows, Rows, npt.NDArray[np.uint8]]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from headrace.pipeline.forest import NOBODY, climb, in_order
 from headrace.pipeline.kernel import CYCLE_CODE, LOST_CODE
 from headrace.pipeline.kernel_state import NO_KEYS
-from headrace.pipeline.key_index import KeyIndex, column_of, keys_of
+from headrace.pipeline.key_index import KeyIndex, Keys, column_of, keys_of
 from headrace.pipeline.replay.digests import digests
 from headrace.pipeline.replay.finishing import gathered, ids_of, part_name, write_part
 from headrace.pipeline.replay.pieces import pieces
@@ -26,10 +26,11 @@ LOT: Final = 32 * 1024 * 1024
 
 
 class Dealt(NamedTuple):
-    """How many rows of a partition went to each shard, and how many were left out because they have no id."""
+    """How many rows went to each shard, how many were left out because they have no id, and how many do not say when they occurred."""
 
     rows: list[int]
     unnamed: int
+    untimed: int
 
 
 class Ordered(NamedTuple):
@@ -43,20 +44,22 @@ class Ordered(NamedTuple):
 def deal(batches: Iterable[pa.RecordBatch], part: int, shards: int, shelf: Shelf) -> Dealt:
     """Set the rows of one partition aside by shard, which is by key."""
     sizes = np.zeros(shards, dtype=np.int64)
-    read = unnamed = 0
+    read = unnamed = untimed = 0
     with ExitStack() as stack:
         writers: dict[int, pa.ipc.RecordBatchStreamWriter] = {}
         for lot in _lots(batches):
             named = with_id(lot)
             unnamed += lot.num_rows - named.num_rows
-            shard = bucket_of(digests(named.column(ORDERING_KEY)), shards)
-            for number, piece in pieces(_with_keys(named, read, part), shard):
+            untimed += named.column(OCCURRED).null_count
+            ordering_key = digests(named.column(ORDERING_KEY))
+            shard = bucket_of(ordering_key, shards)
+            for number, piece in pieces(_with_keys(named, ordering_key, read, part), shard):
                 if number not in writers:
                     writers[number] = stack.enter_context(shelf.writing(f"shard-{number}-{part}", piece.schema))
                 writers[number].write_batch(piece)
             sizes += np.bincount(shard, minlength=shards)
             read += named.num_rows
-    return Dealt(sizes.tolist(), unnamed)
+    return Dealt(sizes.tolist(), unnamed, untimed)
 
 
 def _lots(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -72,10 +75,11 @@ def _lots(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.concat_batches(lot)
 
 
-def _with_keys(batch: pa.RecordBatch, before: int, part: int) -> pa.RecordBatch:
-    """Return the history's own columns, and SLIM with digests for names."""
+def _with_keys(batch: pa.RecordBatch, ordering_key: Keys, before: int, part: int) -> pa.RecordBatch:
+    """Return the history's own columns, SLIM with digests for names, and half a digest of the ordering key."""
     slim = slim_of(batch, before, part)
     given = {KEY: column_of(slim.key), LEADER: column_of(slim.leader, slim.leads), OCCURRED: pa.array(slim.occurred)}
+    given[ORDERING_KEY] = pa.array(ordering_key[:, 1])
     return pa.RecordBatch.from_pydict({**{name: batch.column(name) for name in own(batch.schema)}, **given})
 
 
@@ -93,11 +97,13 @@ def order_shard(shard: int, parts: int, position: int, id: str, shelf: Shelf, ou
     key, _ = keys_of(table.column(KEY))
     leader, leads = keys_of(table.column(LEADER))
     occurred = table.column(OCCURRED).to_numpy()
-    index = KeyIndex(key)
+    # What has another ordering key is not seen, whether it is in this shard or in another.
+    apart = table.column(ORDERING_KEY).to_numpy()[:, None]
+    index = KeyIndex(key ^ apart)
     first = index.first()
     above = np.arange(len(key))
     followers = np.flatnonzero(leads & first)
-    found = index.find(leader[followers])
+    found = index.find((leader ^ apart)[followers])
     lost = followers[found == NOBODY]
     above[followers[found != NOBODY]] = found[found != NOBODY]
     climbed = climb(above, occurred)

@@ -60,7 +60,7 @@ def _by_key(history: History, out: Path, shelf: Shelf, tasks: Tasks) -> Outcome:
     shards = max(tasks.cores, -(-history.bytes // RANGE_BYTES))
     dealt = [Dealt(*told) for told in tasks.partitions("reading", history.events, partial(deal, shards=shards, shelf=shelf))]
     firsts = firsts_of([sum(column) for column in zip(*(told.rows for told in dealt), strict=True)])
-    outcome = Outcome(unnamed=sum(told.unnamed for told in dealt))
+    outcome = Outcome(unnamed=sum(told.unnamed for told in dealt), untimed=sum(told.untimed for told in dealt))
     order = partial(_order_shard, parts=parts, firsts=firsts, id=history.id, shelf=shelf, out=out)
     for told in tasks.each("ordering", shards, order):
         shard = Ordered(*told)
@@ -98,7 +98,10 @@ def _through_all(history: History, out: Path, shelf: Shelf, tasks: Tasks) -> Out
 def _draft(out: Path) -> Iterator[Path]:
     """Give a folder that becomes `out` when all went well."""
     draft = out.with_name(f".{out.name}.{uuid4().hex[:8]}")
-    draft.mkdir(parents=True)
+    try:
+        draft.mkdir(parents=True)
+    except OSError as error:
+        raise UsageError(f"Cannot make the folder {out.parent}: {error.strerror}.", hint="Choose another with --out.") from error
     try:
         yield draft
         draft.rename(out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +18,7 @@ from headrace.errors import UsageError
 from headrace.pipeline.failures import summary
 from headrace.pipeline.replay.asked import Fields, Format, Names
 from headrace.pipeline.replay.ordering import History
-from headrace.pipeline.replay.parquet import hint, parquet_parts
+from headrace.pipeline.replay.parquet import ParquetParts, hint, parquet_parts
 from headrace.pipeline.replay.schemas import KEY, LEADER, OCCURRED, ORDERING_KEY
 
 _SUFFIXES: Final[dict[str, Format]] = {".parquet": "parquet", ".jsonl": "json", ".json": "json", ".ndjson": "json"}
@@ -25,15 +26,31 @@ _LOOKED_AT: Final = 1_000
 _MICROS: Final = 1_000_000
 
 
-def read_paths(spark: SparkSession, paths: Sequence[Path], fields: Fields) -> tuple[History, Names]:
-    """Return the history that files and folders hold. Raises `UsageError` where they cannot be read, or lack a field that was named."""
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The files of a history, looked at before there is a session; `parts` where they are Parquet."""
+
+    paths: Sequence[Path]
+    bytes: int
+    parts: ParquetParts | None
+
+
+def find_files(paths: Sequence[Path], fields: Fields, cores: int) -> Found:
+    """Look for files. Raises `UsageError` where there are none, or not all of one kind, or where Parquet lacks a field that was named."""
     files = files_of(paths)
-    if {_kind(file) for file, _ in files} == {"parquet"}:
-        parts = parquet_parts(files, fields, spark.sparkContext.defaultParallelism)
-        return History(parts, parts.bytes, fields.id, keyed=fields.key is not None), Names(fields.id, fields.occurred, None)
-    size = sum(file.stat().st_size for file, _ in files)
+    if any(_kind(file) == "json" for file, _ in files):
+        return Found(paths, sum(file.stat().st_size for file, _ in files), None)
+    parts = parquet_parts(files, fields, cores)
+    return Found(paths, parts.bytes, parts)
+
+
+def read_files(spark: SparkSession, found: Found, fields: Fields) -> tuple[History, Names]:
+    """Return the history that files hold. Raises `UsageError` where they cannot be read, or where JSON lacks a field that was named."""
+    if found.parts is not None:
+        return History(found.parts, found.bytes, fields.id, keyed=fields.key is not None), Names(fields.id, fields.occurred, None)
     try:
-        return _json(spark.read.option("recursiveFileLookup", "true").text([_uri(path) for path in paths]), fields, size)
+        lines = spark.read.option("recursiveFileLookup", "true").text([_uri(path) for path in found.paths])
+        return _json(lines, fields, found.bytes)
     except AnalysisException as error:
         raise UsageError(f"The history cannot be read: {summary(error)}") from error
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -27,10 +28,10 @@ from headrace.pipeline.replay.log import read_log
 from headrace.pipeline.replay.ordering import History, check_out, order_history
 from headrace.pipeline.replay.pipelines import PipelineReplay, Ran
 from headrace.pipeline.replay.raw_events import RawEvents
-from headrace.pipeline.replay.reading import files_of, read_paths
+from headrace.pipeline.replay.reading import Found, find_files, read_files
 from headrace.pipeline.replay.tasks import Progress, Tasks
 from headrace.pipeline.replay.whole import Outcome
-from headrace.pipeline.session import open_session
+from headrace.pipeline.session import cores_of, open_session
 from headrace.pipeline.shipping import ship
 from headrace.project import Project
 from headrace.triggers.watch import WatchTrigger
@@ -59,10 +60,13 @@ class ReplayReport:
             "seconds": round(self.seconds, 3),
             "events": outcome.events,
             "lost": outcome.lost,
+            "leader_under_another_key": outcome.crossing,
+            "leader_under_another_key_examples": outcome.crossing_ids,
             "in_cycles": outcome.in_cycles,
             "cycles": outcome.cycles,
             "copies": outcome.copies,
             "without_id": outcome.unnamed,
+            "without_moment": outcome.untimed,
             "triggers": [report.on_wire() for report in self.triggers],
             "pipelines": [asdict(ran) for ran in self.pipelines],
         }
@@ -92,12 +96,12 @@ def run_replay(
     stop = stop or threading.Event()
     progress = _until(stop, progress)
     check_out(options.out)
-    files_of(options.paths)
+    found = None if options.log is not None else find_files(options.paths, options.fields, cores_of(options.master))
     folders = ship(pipeline.function for pipeline in project.pipelines.values()) if project is not None else []
     opened = nullcontext(spark) if spark else _session(options, folders)
     with opened as session, _telling_spark_errors(stop):
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", ARROW_ROWS)
-        with _history(session, options) as (history, names):
+        with _history(session, options, found) as (history, names):
             outcome = order_history(history, options.out / ORDERED, options.work, Tasks(session, progress, stop))
         events = RawEvents(options.out / ORDERED, names)
         reports, ran = _ask_project(session, options, project, events, outcome, progress)
@@ -138,12 +142,12 @@ def _until(stop: threading.Event, progress: Progress) -> Progress:
 
 
 @contextmanager
-def _history(spark: SparkSession, options: ReplayOptions) -> Iterator[tuple[History, Names]]:
-    if options.log is None:
-        yield read_paths(spark, options.paths, options.fields)
-        return
-    with _log_access(options.log, options.work) as access:
-        yield read_log(spark, access, options.fields)
+def _history(spark: SparkSession, options: ReplayOptions, found: Found | None) -> Iterator[tuple[History, Names]]:
+    if options.log is not None:
+        with _log_access(options.log, options.work) as access:
+            yield read_log(spark, access, options.fields)
+    elif found is not None:
+        yield read_files(spark, found, options.fields)
 
 
 @contextmanager
@@ -183,7 +187,7 @@ def _log_access(log: LogAsked, work: Path) -> Iterator[LogAccess]:
 def _telling_spark_errors(stop: threading.Event) -> Iterator[None]:
     try:
         yield
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:  # that a job was cancelled is the latter, depending on where it was
         if stop.is_set():
             raise Stopped from error
         raise PipelineError(f"The replay stopped: {summary(error)}", hint="See spark.log in the home folder; --debug shows all.") from error

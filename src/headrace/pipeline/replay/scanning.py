@@ -27,16 +27,17 @@ class Slim(NamedTuple):
 
 
 class Scanned(NamedTuple):
-    """How many rows a partition has, and how many were left out because they have no id."""
+    """How many rows a partition has, how many were left out because they have no id, and how many do not say when they occurred."""
 
     rows: int
     unnamed: int
+    untimed: int
 
 
 def scan(batches: Iterable[pa.RecordBatch], part: int, buckets: int, shelf: Shelf) -> Scanned:
     """Set the rows of one partition aside, find the leaders that are in it, and leave its keys and open questions in buckets."""
     slims: list[Slim] = []
-    unnamed = rows = 0
+    unnamed = untimed = rows = 0
     writer = None
     with ExitStack() as stack:
         for batch in batches:
@@ -46,9 +47,10 @@ def scan(batches: Iterable[pa.RecordBatch], part: int, buckets: int, shelf: Shel
             writer = writer or stack.enter_context(shelf.writing(f"rows-{part}", kept.schema))
             writer.write_batch(kept)
             slims.append(slim_of(named, rows, part))
+            untimed += named.column(OCCURRED).null_count
             rows += named.num_rows
     _leave(joined(slims), part, buckets, shelf)
-    return Scanned(rows, unnamed)
+    return Scanned(rows, unnamed, untimed)
 
 
 def with_id(batch: pa.RecordBatch) -> pa.RecordBatch:

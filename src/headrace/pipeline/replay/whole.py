@@ -28,7 +28,8 @@ Each: TypeAlias = Callable[[str, int, Callable[[int], object]], list[Any]]
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a history: events ordered, by mark; how many were copies of others, and how many had no id.
+    """What became of a history: events ordered, by mark; how many were copies of others, how many had no id,
+    and how many do not say when they occurred.
 
     `crossing`: so many of the lost follow an event that is there, under another ordering key; some of them by id.
     """
@@ -38,6 +39,7 @@ class Outcome:
     cycles: int = 0
     copies: int = 0
     unnamed: int = 0
+    untimed: int = 0
     crossing: int = 0
     crossing_ids: list[str] = field(default_factory=list)
 
@@ -63,7 +65,8 @@ def order_scanned(scanned: Sequence[Scanned], ranges: int, id: str, out: Path, s
     for told in each("writing", ranges, partial(_finish, parts=parts, firsts=firsts_of(sizes), id=id, shelf=shelf, out=out)):
         marks.update(told)
     events = sum(sizes)
-    return Outcome(events, marks, cycles, sum(told.rows for told in scanned) - events, sum(told.unnamed for told in scanned))
+    copies, unnamed = sum(told.rows for told in scanned) - events, sum(told.unnamed for told in scanned)
+    return Outcome(events, marks, cycles, copies, unnamed, sum(told.untimed for told in scanned))
 
 
 def firsts_of(sizes: Sequence[int]) -> list[int]:
