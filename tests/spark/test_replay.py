@@ -113,12 +113,12 @@ def test_numbers_that_became_floats_and_moments_that_are_none(spark: SparkSessio
     assert (report.outcome.lost, report.outcome.untimed) == (0, 2)
 
 
-@pytest.mark.parametrize("phase", ["reading", "writing"])
-def test_one_that_is_stopped_leaves_nothing(spark: SparkSession, parquet: Path, tmp_path: Path, phase: str) -> None:
+@pytest.mark.parametrize("within", ["reading", "writing"])
+def test_one_that_is_stopped_leaves_nothing(spark: SparkSession, parquet: Path, tmp_path: Path, within: str) -> None:
     stop = threading.Event()
 
-    def at(now: str, done: int, total: int) -> None:
-        if now == phase:
+    def at(phase: str, done: int, total: int) -> None:
+        if phase == within:
             stop.set()
 
     with pytest.raises(Stopped):
