@@ -63,7 +63,7 @@ async def test_who_waits_for_whom_is_shown_until_it_comes(scene: Scene) -> None:
         assert widths == ["0", "100", "0", "20", "0", "0", "0", "0"]
         line = page.locator("#batches li")
         await expect(line).to_contain_text("batch 5 with 4,321 events for")
-        await expect(line).to_contain_text("the last one took 1,000 events/s · 1 event behind")
+        await expect(line).to_contain_text("1,000 events/s of late · 1 event behind")
         await expect(page.locator("#ordering tbody").first).to_contain_text("running")
         await page.set_viewport_size({"width": 360, "height": 800})
         assert await page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")

@@ -106,6 +106,8 @@ def test_the_batch_that_runs_is_shown_until_it_is_committed(api: Api, driver: Pi
     driver.commit(SCOPE, told(batch=2))
     shown = scope(api)
     assert (shown.underway, shown.read, shown.seconds) == (None, 400, 0.5)
+    driver.commit(SCOPE, Cursor(cursor=3, batch=2, report=ScopeReport(seconds=0.1)))
+    assert (scope(api).read, scope(api).seconds) == (400, 0.5)  # of the last one that read anything
     driver.heartbeat(Heartbeat(batch=batch.model_copy(update={"batch": 3})))
     assert scope(api).underway is not None
     driver.complete(CompleteJob(state="succeeded"))

@@ -35,13 +35,23 @@ class Scopes:
 
 def _commit(connection: Connection, job_id: int, scope: str, cursor: Cursor, now: int) -> None:
     project = require_running(connection, job_id).project
+    before = connection.execute(select(scopes.c.report).where(scopes.c.scope == scope)).scalar_one_or_none()
+    report = _paced(cursor.report or ScopeReport(), before)
     connection.execute(delete(scopes).where(scopes.c.scope == scope))
-    connection.execute(insert(scopes).values(scope=scope, project=project, job_id=job_id, updated=now, **_row(cursor)))
+    connection.execute(insert(scopes).values(scope=scope, project=project, job_id=job_id, updated=now, **_row(cursor, report)))
 
 
-def _row(cursor: Cursor) -> dict[str, Any]:
+def _paced(report: ScopeReport, before: str | None) -> ScopeReport:
+    """Return the report, with how fast the last batch was that read anything: one that only lets the scope's clock go on tells nothing."""
+    if report.read or before is None:
+        return report
+    last = ScopeReport.model_validate_json(before)
+    return report.model_copy(update={"read": last.read, "seconds": last.seconds}) if last.read else report
+
+
+def _row(cursor: Cursor, report: ScopeReport) -> dict[str, Any]:
     return {
         **cursor.model_dump(exclude={"kept", "report"}),
         "kept": cursor.cursor if cursor.kept is None else cursor.kept,
-        "report": (cursor.report or ScopeReport()).model_dump_json(),
+        "report": report.model_dump_json(),
     }

@@ -40,7 +40,7 @@ class ScopeStatus(Wire):
     `holds` counts events by how long they had to wait (HOLD_BUCKETS), `hold_seconds` is the sum; those that did not wait are not among
     them. `waits` names some of what waits, first of all what misses its leader; the longest wait is `waiting_since`. Times of waiting are
     by the scope's clock, which stands still from `clock_until` on, until the scope is heard of again. `read` and `seconds` are of its
-    last batch. Of webhooks and task runs no more than 10,000 are counted as waiting.
+    last batch that read anything. Of webhooks and task runs no more than 10,000 are counted as waiting.
     """
 
     scope: str

@@ -58,7 +58,7 @@ function drawBatch(line, scope) {
   if (words.shownKey === shown) return;
   words.shownKey = shown;
   const head = underway ? [`batch ${number(underway.batch)} with ${plural(underway.events, "event")} for `, lasting({ from: underway.since })] : [`batch ${number(scope.batch)} is the last`];
-  const speed = last === null ? "" : `, ${underway ? "the last one" : "it"} took ${perSecond(last)} events/s`;
+  const speed = last === null ? "" : `, ${perSecond(last)} events/s of late`;
   words.replaceChildren(...head, speed, scope.lag ? ` · ${plural(scope.lag, "event")} behind` : " · nothing behind");
 }
 
