@@ -44,7 +44,7 @@ soak-ordering: setup-dev ## 10,000 generated histories through every home of the
 
 fuzz-api: setup-dev ## FUZZ (200) requests for each call of every version of the api that its description allows, or nearly does
 	@for database in sqlite postgresql; do \
-	  FUZZ_DATABASE=$$database FUZZ_EXAMPLES=$(FUZZ) $(BIN)/pytest -q tests/integration/test_api_fuzz.py || exit 1; done
+	  FUZZ_DATABASE=$$database FUZZ_EXAMPLES=$(FUZZ) $(BIN)/pytest -q --timeout 3600 tests/integration/test_api_fuzz.py || exit 1; done
 
 bench-streams: setup-dev .venv-bench/.set-up ## shared streams against Airflow's, as JSON; BENCH="--long" for the long memory run
 	@$(BIN)/python -m bench.streams $(BENCH)
