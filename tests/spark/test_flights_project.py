@@ -34,9 +34,14 @@ def batch(spark: SparkSession, project: Project, first: int, count: int, *, back
     return spark.createDataFrame(rows, COLUMNS).withColumn("payload", sf.from_json("payload", payload))
 
 
+def opened(spark: SparkSession, home: Path) -> tuple[Project, ParquetSink]:
+    """Return the project and its tables; the session may have run other pipelines before, with tables elsewhere."""
+    spark.conf.set("spark.headrace.tables", str(home / "tables"))
+    return load_project(install_project(home)), ParquetSink(home / "tables", "query")
+
+
 def run(spark: SparkSession, home: Path, *, backwards: bool = False) -> CheckResult:
-    project = load_project(install_project(home))
-    sink = ParquetSink(home / "tables", "query")
+    project, sink = opened(spark, home)
     for number, first in enumerate(range(0, FEW, 1_100)):
         events = batch(spark, project, first, 1_100, backwards=backwards).persist()
         for name, pipeline in project.pipelines.items():
@@ -60,9 +65,8 @@ def test_without_the_order_the_knock_on_delay_is_wrong(spark: SparkSession, tmp_
 
 
 def test_a_batch_that_runs_again_gives_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
-    project = load_project(install_project(tmp_path))
+    project, sink = opened(spark, tmp_path)
     pipeline = project.pipelines["knock_on_delay"]
-    sink = ParquetSink(tmp_path / "tables", "query")
     events = batch(spark, project, 0, 500)
     sink.store(Place("knock_on_delay", "knock_on_delay", 0), 1, pipeline.function(events), 500)
     again = pipeline.function(events).collect()
