@@ -27,7 +27,7 @@ from typing import Any, Final
 import pyarrow.parquet as pq
 import structlog
 from bench.api_process import KEY, ROOT, Api, all_processor_seconds, api_process, commit, load, machine
-from bench.ordering.log import PROJECT, declaration, fill, history, registration
+from bench.ordering.log import PROJECT, SHUFFLED, declaration, fill, history, registration
 from bench.ordering.state_home import state_pipeline
 from pyspark.sql import DataFrame, SparkSession
 
@@ -218,7 +218,10 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=100_000)
     parser.add_argument("--batches", type=int, default=40, help="small ones, for the latency")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
-    return parser.parse_args(given)
+    asked = parser.parse_args(given)
+    if asked.batch < SHUFFLED:
+        parser.error(f"a batch has at least {SHUFFLED:,} events: so many are shuffled among themselves, and smaller ones would wait")
+    return asked
 
 
 def main() -> None:
