@@ -70,23 +70,27 @@ class CausalOrder:
         self._roots: dict[bytes, int] = {}  # waiting events whose leader does not wait -> since; the oldest first
         self._shortcut: dict[bytes, bytes] = {}  # waiting event -> some key above it, to find the top of a tree quickly
         self._given_up: dict[bytes, None] = {}  # leaders given up as lost, the oldest first
+        self._met: set[bytes] = set()  # what was offered or released since the last offer began: a copy of it changes nothing
 
     def __len__(self) -> int:
         """How many events wait."""
         return len(self._waiting)
 
     def offer(self, events: Iterable[Offered], now: int) -> Released:
-        """Take events in order of seq, and return what is ready; an event seen before (its seq, or a waiting key) changes nothing."""
+        """Take events in order of seq, and return what is ready.
+
+        An event seen before changes nothing: one whose seq was taken, or whose key waits, or waited when this batch came, or is in it twice.
+        """
         out = Released()
         waiting, followers, given_up = self._waiting, self._followers, self._given_up
         add_seq, add_mark, add_waited = out.seqs.append, out.marks.append, out.waited.append
         head = self.head
-        offered: set[bytes] = set()
+        met = self._met = set()
         for seq, key, leader, leader_seq, occurred, id in events:
-            if seq <= head or key in offered or key in waiting:
+            if seq <= head or key in met or key in waiting:
                 continue
             head = seq
-            offered.add(key)
+            met.add(key)
             late = key in given_up
             if late:
                 del given_up[key]
@@ -222,6 +226,7 @@ class CausalOrder:
         """Release one event that waits."""
         key = entry.key
         del self._waiting[key]
+        self._met.add(key)
         self._roots.pop(key, None)
         self._shortcut.pop(key, None)
         out.add(entry.seq, mark or (LATE if entry.late else None), now - entry.since)

@@ -108,6 +108,14 @@ def test_joining_a_long_waiting_chain_again_and_again_stays_cheap() -> None:
     assert len(order.offer(log.append("-1"), 0)) == 60_001
 
 
+def test_a_copy_that_comes_with_its_own_leader_is_still_a_copy() -> None:
+    log, order = Log(), CausalOrder(LOOKBACK)
+    order.offer(log.append("b", "a"), 0)
+    again = [*log.append("a"), *log.append("b", "a", again=True), *log.append("a", again=True)]
+    assert ids(log, order.offer(again, 0)) == ["a", "b"]
+    assert (order.position, order.head) == (2, 2)
+
+
 def test_a_leader_that_does_not_come_is_lost_and_the_tree_is_released_from_its_root() -> None:
     log, order = Log(), CausalOrder(LOOKBACK)
     order.offer(log.extend([("c", "b", 0), ("b", "a", 0)]), 100)
