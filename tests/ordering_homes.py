@@ -27,13 +27,14 @@ class SqlScopes:
         self._databases: dict[str, Database] = {}
         self._names = (f"scope-{n}" for n in count())
 
-    def home(self, kind: str, policy: HandlingPolicy, lookback: int) -> SqlOrdering:
+    def home(self, kind: str, policy: HandlingPolicy, lookback: int, *, by_age: bool = True) -> SqlOrdering:
         database = self._databases.get(kind)
         if database is None:
             database = self._databases[kind] = Database(database_url(kind, self._folder))
             database.write(lambda connection: metadata.create_all(connection, tables=ORDERING_TABLES))
         name = next(self._names)
-        return SqlOrdering(database, database.write(lambda connection: scope_named(connection, name, lookback)), policy=policy)
+        scope = database.write(lambda connection: scope_named(connection, name, lookback))
+        return SqlOrdering(database, scope, policy=policy, by_age=by_age)
 
     def close(self) -> None:
         for database in self._databases.values():

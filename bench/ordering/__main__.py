@@ -10,12 +10,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from bench.ordering import core, sql
+from bench.ordering import core, forgetting, sql
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PEER_PYTHON: Final = ROOT / ".venv-bench-prefect" / "bin" / "python"
 PIPELINE: Final = ("latency", "slim", "payload", "reading", "homes")
-PARTS: Final = ("core", "sql", "kernel", "replay", *PIPELINE)
+PARTS: Final = ("core", "sql", "kernel", "forgetting", "replay", *PIPELINE)
 
 
 def main() -> None:
@@ -32,6 +32,8 @@ def main() -> None:
         from bench.ordering import kernel
 
         answer["kernel"] = kernel.measure()
+    if "forgetting" in asked.only:
+        answer["forgetting"] = forgetting.measure()
     if "replay" in asked.only:
         from bench.ordering import replay
 

@@ -59,7 +59,8 @@ class Settings(BaseSettings):
         default=60.0, description="seconds for which a trigger may block its runner before that is ended and started again"
     )
     retention: Annotated[float, Field(ge=0)] = Field(
-        default=30.0, description="days for which ended jobs, task runs, reports of runs and actions on dead letters are kept; 0: for ever"
+        default=30.0,
+        description="days for which events that all have read, ended jobs and task runs, reports and actions are kept; 0: for ever",
     )
     task_slots: int = Field(default=4, ge=1, description="how many task runs a worker does at a time")
     webhook_private: bool = Field(default=False, description="webhooks may lead to addresses that are not public")

@@ -128,6 +128,16 @@ def test_events_older_than_the_lookback_do_not_wait_and_their_leader_is_late(kin
     assert [(one.id, one.mark) for one in whole.step([Event("leader", None, 0)], START)] == [("leader", "late")]
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql", "kernel"])
+def test_where_the_log_feeds_the_scope_old_events_wait_too_but_no_longer(kind: str, scopes: SqlScopes) -> None:
+    """The log remembers every leader: one that is not there has not come, and may be the next."""
+    whole: Home = KernelHome(LOOKBACK) if kind == "kernel" else Handling(scopes.home(kind, POLICY, LOOKBACK, by_age=False))
+    assert whole.step([Event("follower", "leader", -5 * LOOKBACK), Event("orphan", "nobody", -5 * LOOKBACK)], START) == []
+    handled = whole.step([Event("leader", None, -6 * LOOKBACK)], START + 1)
+    assert [(one.id, one.mark) for one in handled] == [("leader", None), ("follower", None)]
+    assert [(one.id, one.mark) for one in whole.step([], START + LOOKBACK)] == [("orphan", "lost")]
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_two_processes_share_a_scope(kind: str, tmp_path: Path) -> None:
     """Both offer half of the chains' events and handle whatever is ready: each event once in all, leaders before followers."""

@@ -79,6 +79,7 @@ class ScopesTellMore(VersionChange):
         endpoint("/execution/events/pick", ["POST"]).didnt_exist,
         endpoint("/execution/redeliveries", ["GET"]).didnt_exist,
         schema(Cursor).field("kept").didnt_exist,
+        schema(Cursor).field("again").didnt_exist,
         schema(Cursor).field("report").didnt_exist,
         schema(Heartbeat).field("batch").didnt_exist,
         schema(RunReport).field("letter").didnt_exist,
@@ -86,8 +87,8 @@ class ScopesTellMore(VersionChange):
 
     @convert_response_to_previous_version_for(Cursor)
     def without_report(response: ResponseInfo) -> None:
-        response.body.pop("kept", None)
-        response.body.pop("report", None)
+        for name in ("kept", "again", "report"):
+            response.body.pop(name, None)
 
 
 class FailuresAreJudged(VersionChange):

@@ -117,6 +117,7 @@ class Live:
             version=VERSION,
             now=moment(found.now),
             head=found.head,
+            log=found.log,
             events=EventCount(total=found.totals.stored, per_second=round(speed, 1)),
             dead_letters=found.totals.dead_letters,
             letters=found.letters,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 
 from headrace.api.access import StoreOf
+from headrace.api.auth import admin
 from headrace.api.problems import Refusal
 from headrace.store.log_head import log_head
 from headrace.store.ordering_browse import waits_in_sql
@@ -25,6 +26,18 @@ def scopes(store: StoreOf) -> wire.ScopeList:
     """Return the scopes with what their orderings did: those of pipelines, then those of webhooks and task runs."""
     with store.reading() as connection:
         return wire.ScopeList(now=moment(store.now()), scopes=scope_list(connection, log_head(connection)))
+
+
+@router.delete("/{scope:path}", status_code=204, dependencies=[Depends(admin)])
+def remove_scope(scope: str, store: StoreOf) -> None:
+    """Forget how far a pipeline's scope is: the log need keep nothing for it any more. Its pipeline must not run."""
+    if not store.scopes.remove(scope):
+        raise Refusal(
+            404,
+            "not-found",
+            f"No pipeline has a scope '{scope}'.",
+            hint="See: headrace scopes list. A webhook's goes with: headrace webhooks remove",
+        )
 
 
 @router.get("/{scope:path}/waiting")

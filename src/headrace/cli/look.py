@@ -12,11 +12,11 @@ import headrace
 from headrace.cli.console import out
 from headrace.cli.credentials import for_looking
 from headrace.cli.options import ApiUrl, AsJson, Limit
-from headrace.cli.tables import ago, lasts, show, show_json
+from headrace.cli.scopes import show_scopes
+from headrace.cli.tables import ago, show, show_json
 from headrace.client.people import PeopleClient
 from headrace.settings import read_settings
 from headrace.wire.model import API_VERSION
-from headrace.wire.scopes import ScopeStatus
 from headrace.wire.status import EventPage, RunList, Status, TriggerList, TriggerStatus
 
 M = TypeVar("M", bound=BaseModel)
@@ -50,33 +50,13 @@ def status(api_url: ApiUrl = None, json: AsJson = False) -> None:
     )
     if waiting := [t for t in now.triggers if t.unserved or t.blocking or t.state in ("failed", "parked")]:
         show(["trigger", "state", "!trouble"], [(t.name, t.state, trouble(t)) for t in waiting], empty="")
-    show(
-        ["scope", "#cursor", "#lag", "#waiting", "longest", "#ordered", "#lost", "#late", "#cycles", "~batch", "updated"],
-        [
-            (s.scope, s.cursor, s.lag, s.waiting, _longest(s, now), s.ordered, s.lost, s.late, s.cycles, _batch(s, now), ago(s.updated))
-            for s in now.scopes
-        ],
-        empty="No scope has read the log yet: start one with `headrace pipeline`.",
-    )
+    show_scopes(now.scopes, now.now)
     if any(s.waiting for s in now.scopes):
         out.print("Who waits for whom: headrace events waiting", markup=False)
-
-
-def _longest(scope: ScopeStatus, now: Status) -> str | None:
-    """Return how long that has waited which waits longest."""
-    if scope.waiting_since is None:
-        return None
-    at = now.now if scope.clock_until is None else min(now.now, scope.clock_until)
-    return lasts((at - scope.waiting_since).total_seconds())
-
-
-def _batch(scope: ScopeStatus, now: Status) -> str | None:
-    """Return which batch a pipeline's scope is at, or how fast its last one was."""
-    if scope.kind != "pipeline":
-        return None
-    if scope.underway is not None:
-        return f"{scope.underway.batch} runs for {lasts((now.now - scope.underway.since).total_seconds())}"
-    return f"{scope.batch}, {scope.read / scope.seconds:,.0f} events/s" if scope.read and scope.seconds else str(scope.batch)
+    if now.log.since is not None:
+        holders = [s.scope for s in now.scopes if s.needs is not None and s.needs <= now.log.since]
+        held = f", and is kept from there on for {', '.join(holders)}" if holders else ""
+        out.print(f"The log goes back to event {now.log.first:,}, which came {ago(now.log.since)}{held}.", markup=False)
 
 
 def triggers(api_url: ApiUrl = None, json: AsJson = False) -> None:

@@ -23,6 +23,7 @@ from headrace.cli import (
     processes,
     replay,
     runs,
+    scopes,
     send,
     triggerers,
     triggers,
@@ -52,6 +53,7 @@ events.add_to(app)
 triggers.add_to(app)
 triggerers.add_to(app)
 runs.add_to(app)
+scopes.add_to(app)
 logs.add_to(app)
 send.add_to(app)
 replay.add_to(app)

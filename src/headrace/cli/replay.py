@@ -144,6 +144,8 @@ def _show(report: ReplayReport, *, timed: bool) -> None:
     rate = f" ({outcome.events / report.seconds:,.0f} events/s)" if outcome.events >= _WORTH_A_RATE else ""
     where = escape(str(report.out / "ordered"))
     out.print(f"[bold green]✓[/] {outcome.events:,} events in order in {where}, {report.seconds:,.1f} s{rate}")
+    if report.first is not None and report.first > 1:
+        out.print(f"  The log begins at event {report.first:,}: what came before was forgotten, and counts as handled.")
     told = {
         "lost: the event that they follow is not there": outcome.lost,
         f"in {outcome.cycles:,} cycles": outcome.in_cycles,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 from rich.markup import escape
 
 from headrace.cli.console import out
@@ -13,6 +14,7 @@ from headrace.cli.options import ApiUrl, AsJson, Home, Limit
 from headrace.cli.secret_text import secret_text
 from headrace.cli.tables import ago, show, show_json
 from headrace.client.people_webhooks import WebhooksClient
+from headrace.errors import UsageError
 from headrace.settings import read_settings
 from headrace.wire.webhooks import SetWebhook, WebhookState
 
@@ -82,15 +84,20 @@ def add_webhook(
     """Keep a webhook, in place of what had its name."""
     settings = read_settings(api_url=api_url, home=home)
     credential = for_changing(settings)
-    given = SetWebhook(
-        url=url,
-        types=types or ["*"],
-        secret=secret_text(secret, "Secret"),
-        policy="release" if release else "hold",
-        max_attempts=max_attempts,
-        timeout=timeout,
-        from_beginning=from_beginning,
-    )
+    try:
+        given = SetWebhook(
+            url=url,
+            types=types or ["*"],
+            secret=secret_text(secret, "Secret"),
+            policy="release" if release else "hold",
+            max_attempts=max_attempts,
+            timeout=timeout,
+            from_beginning=from_beginning,
+        )
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]  # never the value: it may be the secret
+        where = ".".join(map(str, first["loc"]))
+        raise UsageError(f"{where}: {first['msg']}.", hint="See `headrace webhooks add --help`.") from None
     with WebhooksClient(settings.url) as client:
         client.set_webhook(name, given, key=credential)
     out.print(f"[bold green]✓[/] webhook {escape(name)} is told of what comes.")

@@ -98,6 +98,11 @@ class PeopleClient:
         """Let a trigger that is parked, or waits after a failure, start at once."""
         self._post(f"/api/v1/triggers/{trigger_id}/resume", None, key)
 
+    def remove_scope(self, scope: str, *, key: str) -> None:
+        """Forget a pipeline's scope."""
+        with reached(self._url):
+            checked(self._http.delete(f"/api/v1/scopes/{quote(scope, safe='')}", headers=bearer(key)))
+
     def act(self, action: DeadLetterActionKind, asked: ActOnDeadLetters, *, key: str) -> Any:
         """Redrive or discard dead letters; return how many, and which were left."""
         response = self._post(f"/api/v1/dead-letters/{action}", asked.model_dump_json(), key)

@@ -79,7 +79,7 @@ class CausalOrder:
     def offer(self, events: Iterable[Offered], now: int) -> Released:
         """Take events in order of seq, and return what is ready.
 
-        An event seen before changes nothing: one whose seq was taken, or whose key waits, or waited when this batch came, or is in it twice.
+        A copy changes nothing: its seq was taken before, or its key waits, waited when this batch came, or is in the batch already.
         """
         out = Released()
         waiting, followers, given_up = self._waiting, self._followers, self._given_up

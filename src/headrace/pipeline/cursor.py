@@ -41,7 +41,7 @@ class CommitListener(StreamingQueryListener):
         offset: dict[str, Any] = json.loads(progress.sources[0].endOffset)
         took = progress.durationMs.get("triggerExecution")
         told = held if took is None else held.after(took / 1000)  # with what Spark itself had to do for the batch
-        self._courier.commit(told.cursor(offset["seq"], progress.batchId))
+        self._courier.commit(told.cursor(offset["seq"], progress.batchId, offset["again"]))
         self.last = progress.batchId
 
     @override

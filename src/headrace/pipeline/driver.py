@@ -132,7 +132,8 @@ def _run(
 
 def _begin(client: PipelineClient, options: PipelineOptions) -> int:
     """Return after which event a new scope begins."""
-    return client.head().head if options.begin is None else options.begin - 1
+    log = client.head()
+    return log.head if options.begin is None else max(options.begin, log.first) - 1  # what is forgotten cannot be read
 
 
 def start_query(spark: SparkSession, options: PipelineOptions, token: str, runner: BatchRunner, begin: int) -> StreamingQuery:

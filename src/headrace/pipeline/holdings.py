@@ -30,8 +30,8 @@ class Holdings:
         """Return the same of a batch that took so long in all."""
         return replace(self, report=self.report.model_copy(update={"seconds": seconds}))
 
-    def cursor(self, seq: int, batch: int) -> Cursor:
-        """Return what to tell of the batch that ended at `seq`."""
+    def cursor(self, seq: int, batch: int, again: int) -> Cursor:
+        """Return what to tell of the batch that ended at `seq`, and at the redelivery `again`."""
         return Cursor(
             cursor=seq,
             batch=batch,
@@ -41,6 +41,7 @@ class Holdings:
             late=self.late,
             cycles=self.cycles,
             kept=min(seq, self.kept),
+            again=again,
             report=self.report,
         )
 

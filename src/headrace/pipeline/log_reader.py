@@ -47,7 +47,11 @@ class LogReader:
         self._fetcher.shutdown(cancel_futures=True)
 
     def read(self, after: int, to: int) -> pa.Table:
-        """Return all events with after < seq <= to, in order of `seq`, in one chunk for each page."""
+        """Return all events with after < seq <= to, in order of `seq`, in one chunk for each page.
+
+        Raises:
+            PipelineError: The log no longer has one of them.
+        """
         pages = self._fetched(after, to)
         reached = pages[-1].column("seq")[-1].as_py() if pages else after
         while reached < to:
@@ -56,7 +60,7 @@ class LogReader:
                 break
             pages.append(page)
             reached = page.column("seq")[-1].as_py()
-        return pa.concat_tables([LOG_SCHEMA.empty_table(), *pages])
+        return _whole(pa.concat_tables([LOG_SCHEMA.empty_table(), *pages]), to - after)
 
     def look_ahead(self, after: int) -> None:
         """Fetch what comes after `after` in the background, where there is something."""
@@ -73,13 +77,7 @@ class LogReader:
             return LOG_SCHEMA.empty_table()
         ranges = ranges_of(np.asarray(seqs, dtype=np.int64))
         parts = [self._insist(partial(self._client.pick, part)) for part in _portions(ranges)]
-        found = pa.concat_tables([LOG_SCHEMA.empty_table(), *parts])
-        if found.num_rows != len(seqs):
-            raise PipelineError(
-                f"The log has {found.num_rows} of {len(seqs)} events that the scope still needs: the database was replaced or cut.",
-                hint="Bring the database back, or begin anew with: headrace pipeline --reset-order",
-            )
-        return found
+        return _whole(pa.concat_tables([LOG_SCHEMA.empty_table(), *parts]), len(seqs))
 
     def redeliveries(self, after: int, to: int) -> list[Redelivery]:
         """Return what is to be given again, with after < id <= to."""
@@ -136,6 +134,16 @@ def pauses() -> Iterator[float]:
     yield from PATIENCE
     while True:
         yield PATIENCE[-1]
+
+
+def _whole(found: pa.Table, wanted: int) -> pa.Table:
+    """Return what was found where it is all that was wanted: the log keeps what a scope that it knows may still read."""
+    if found.num_rows != wanted:
+        raise PipelineError(
+            f"The log has {found.num_rows} of {wanted} events that the scope still needs: the database was replaced, or the scope removed.",
+            hint="Bring the database back, or begin anew with: headrace pipeline --reset-order",
+        )
+    return found
 
 
 def _portions(ranges: Ranges) -> Iterator[Ranges]:

@@ -3,7 +3,8 @@
 The law, under the writer's transaction:
 - an item counts only where every trigger it names is held by the sender at the epoch it says, or was last, before it changed or went,
   and by nobody since; otherwise it is fenced and leaves nothing;
-- an event is in the log once for each (source, id); a repeat adds the firings that are missing, as redeliveries, and nothing else;
+- an event is in the log once for each (source, id); a repeat adds the firings that are missing, as redeliveries, and nothing else, and to
+  an event that the log has forgotten not even those;
 - `leader_seq` is the leader's place in the log if it was there first, and -1 if it was not;
 - the triggers' counters move in the same commit;
 - receipts are recorded last, since they account for what was stored;
@@ -25,11 +26,12 @@ from headrace.errors import Fenced
 from headrace.store.custody import Claim, record
 from headrace.store.delivering import Deliveries
 from headrace.store.dialects import BulkInsert, among
+from headrace.store.forgetting import forgotten
 from headrace.store.letters import Letters
 from headrace.store.log_head import HEAD
 from headrace.store.redeliveries import fired_late
 from headrace.store.spilling import Spills
-from headrace.store.tables import events, firings, jobs, meta, triggers
+from headrace.store.tables import events, firings, forgotten_keys, jobs, meta, triggers
 from headrace.store.times import micros
 from headrace.wire.events import BatchStored, EventBatch, EventItem, ItemStatus
 
@@ -46,6 +48,7 @@ _leases = select(triggers.c.id, triggers.c.job_id, triggers.c.revoked_job_id, tr
     among(triggers.c.id, "ids")
 )
 _known = select(events.c.key, events.c.seq).where(among(events.c.key, "keys"))
+_forgotten_keys = select(forgotten_keys.c.key, forgotten_keys.c.seq).where(among(forgotten_keys.c.key, "keys"))
 _fired = select(firings.c.seq, firings.c.trigger_id).where(among(firings.c.seq, "seqs"))
 _head = select(meta.c.value).where(meta.c.name == HEAD)
 _move_head = update(meta).where(meta.c.name == HEAD).values(value=bindparam("head"))
@@ -75,6 +78,7 @@ class _Append:
     head: int
     now: int
     known: dict[bytes, int]
+    gone: set[int]
     rows: list[tuple[object, ...]] = field(default_factory=list)
     repeats: set[tuple[int, int]] = field(default_factory=set)
     fired: dict[tuple[int, int], None] = field(default_factory=dict)
@@ -82,7 +86,7 @@ class _Append:
     def add(self, item: EventItem, key: EventKey, leader: EventKey | None) -> ItemStatus:
         seq = self.known.get(key)
         if seq is not None:
-            for trigger in item.firings:
+            for trigger in () if seq in self.gone else item.firings:
                 if (seq, trigger) not in self.fired:
                     self.repeats.add((seq, trigger))
             return "duplicate"
@@ -107,7 +111,7 @@ def append(connection: Connection, batches: Sequence[Prepared], now: int, delive
     allowed, waits = _allowed(connection, batches)
     deliveries = Deliveries(connection, waits, now)
     head = connection.execute(_head).scalar_one()
-    log = _Append(head, now, _lookup(connection, batches))
+    log = _Append(head, now, *_lookup(connection, batches))
     letters = Letters(connection, [item for prepared in batches for item in prepared.batch.dead_letters], now)
     spills = Spills(connection, [item for prepared in batches for item in prepared.batch.spills], now)
     answers: list[BatchStored | Fenced] = []
@@ -173,13 +177,19 @@ def _allowed(connection: Connection, batches: Sequence[Prepared]) -> tuple[list[
     return allowed, {row.id: row.run_id for row in rows if row.run_id is not None}
 
 
-def _lookup(connection: Connection, batches: Sequence[Prepared]) -> dict[bytes, int]:
-    """Return the `seq` of each event in the log that a batch repeats or follows."""
+def _lookup(connection: Connection, batches: Sequence[Prepared]) -> tuple[dict[bytes, int], set[int]]:
+    """Return the `seq` of each event that a batch repeats or follows, and which of them the log has forgotten."""
     keys = list({key for prepared in batches for key in (*prepared.keys, *prepared.leaders) if key is not None})
     found: dict[bytes, int] = {}
     for start in range(0, len(keys), MOST_PARAMETERS):
         found.update((row[0], row[1]) for row in connection.execute(_known, {"keys": keys[start : start + MOST_PARAMETERS]}))
-    return found
+    gone: dict[bytes, int] = {}
+    if forgotten(connection):
+        others = [key for key in keys if key not in found]
+        for start in range(0, len(others), MOST_PARAMETERS):
+            some = others[start : start + MOST_PARAMETERS]
+            gone.update((row[0], row[1]) for row in connection.execute(_forgotten_keys, {"keys": some}))
+    return found | gone, set(gone.values())
 
 
 def _row(item: EventItem, seq: int, key: EventKey, leader: EventKey | None, leader_seq: int, now: int) -> tuple[object, ...]:

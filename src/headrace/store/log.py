@@ -9,13 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, select
 
 from headrace.errors import Fenced
 from headrace.store.appending import MOST_PARAMETERS, Prepared, append, prepare
 from headrace.store.bell import Bell
 from headrace.store.database import Database
 from headrace.store.dialects import driver_rows
+from headrace.store.forgetting import forgotten
 from headrace.store.log_head import log_head
 from headrace.store.redeliveries import last_redelivery, later_firings, redelivered
 from headrace.store.tables import events, firings, triggers
@@ -60,11 +61,10 @@ class Log:
         return self._database.collect(self._append, prepare(job_id, batch))
 
     def head(self) -> LogHead:
-        """Return the last `seq`, and the first that is kept (one past the head where nothing is)."""
+        """Return the last `seq`, and the first after what is forgotten (one past the head where all is)."""
         with self._database.reading() as connection:
-            head = log_head(connection)
-            first = connection.execute(select(func.min(events.c.seq))).scalar_one()
-        return LogHead(head=head, first=head + 1 if first is None else first, now=moment(self._database.now()))
+            head, first = log_head(connection), forgotten(connection) + 1
+        return LogHead(head=head, first=first, now=moment(self._database.now()))
 
     def news(self) -> LogNews:
         """Return the last `seq` and the last redelivery."""

@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, exists, func, lit
 
 from headrace.store.deferred_tables import awaited_events
 from headrace.store.hold_times import told
+from headrace.store.log_extent import came_after
 from headrace.store.ordering_tables import ordering_events, ordering_scopes
 from headrace.store.scope_browse import SHOWN
 from headrace.store.tables import events
@@ -67,6 +68,7 @@ def _status(connection: Connection, scope: Row[Any], top: int) -> ScopeStatus:
         updated=moment(scope.clock),
         holds=told(scope.holds),
         hold_seconds=scope.held / 1_000_000,
+        needs=came_after(connection, scope.head),
         waiting_since=min((wait.since for wait in waits), default=None),
         waits=telling(waits, SHOWN),
     )

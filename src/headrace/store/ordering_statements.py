@@ -13,6 +13,7 @@ from headrace.store.ordering_tables import ordering_events, ordering_given_up, o
 
 T = TypeVar("T")
 MOST_PARAMETERS: Final = 10_000
+# `+scope_id`: the scope is not looked up, the event is. Neither database then reads all of a scope that it thinks small.
 _E, _G, _J = ordering_events.c, ordering_given_up.c, ordering_journal.c
 _mine = _E.scope_id == bindparam("scope")
 
@@ -20,18 +21,18 @@ _TREE = """
 WITH RECURSIVE roots AS ({roots}), tree(seq, key) AS (SELECT seq, key FROM roots UNION ALL SELECT e.seq, e.key FROM tree CROSS JOIN {below})
 SELECT seq FROM tree LIMIT :most
 """
-_BELOW = "ordering_events e WHERE e.scope_id = :scope AND e.leader_key = tree.key AND e.state = 'blocked'"
+_BELOW = "ordering_events e WHERE +e.scope_id = :scope AND e.leader_key = tree.key AND e.state = 'blocked'"
 # OFFSET 0 keeps PostgreSQL from joining: it would take one column of the index and read the whole scope for each step down.
 _BELOW_EACH = f"LATERAL (SELECT e.seq, e.key FROM {_BELOW} OFFSET 0) e"  # noqa: S608
 
 _DUE = "SELECT seq, key FROM ordering_events WHERE scope_id = :scope AND due <= :now ORDER BY due, position LIMIT :most"
 _ONE = """
 SELECT seq, key FROM ordering_events
-WHERE scope_id = :scope AND key = :key AND (state = 'ready' OR (state = 'claimed' AND due <= :now))
+WHERE +scope_id = :scope AND key = :key AND (state = 'ready' OR (state = 'claimed' AND due <= :now))
 """
 _AFTER = """
 SELECT seq, key FROM ordering_events
-WHERE scope_id = :scope AND leader_key IN :keys AND state = 'ready' AND due <= :now ORDER BY position LIMIT :most
+WHERE +scope_id = :scope AND leader_key IN :keys AND state = 'ready' AND due <= :now ORDER BY position LIMIT :most
 """
 
 
@@ -50,12 +51,12 @@ UPDATE ordering_events SET
     due = CASE WHEN state = 'blocked' THEN NULL ELSE :lease END,
     claim = :token,
     attempts = attempts + 1
-WHERE scope_id = :scope AND seq IN :seqs
+WHERE +scope_id = :scope AND seq IN :seqs
 RETURNING seq, source, id, follows, occurred, body, key, leader_key, position, mark, attempts
 """,
     seqs="bigint",
 )
-_HELD = "scope_id = :scope AND claim = :token AND state IN ('claimed', 'blocked') AND seq IN :seqs"
+_HELD = "+scope_id = :scope AND claim = :token AND state IN ('claimed', 'blocked') AND seq IN :seqs"
 settle = Plain(f"DELETE FROM ordering_events WHERE {_HELD} RETURNING key, position", seqs="bigint")  # noqa: S608
 remove = delete(ordering_events).where(_mine, _E.seq == bindparam("place"))
 unblock = Plain(
@@ -63,12 +64,12 @@ unblock = Plain(
 UPDATE ordering_events SET
     state = CASE WHEN claim = :token THEN 'claimed' ELSE 'ready' END,
     due = CASE WHEN claim = :token THEN :lease ELSE :now END
-WHERE scope_id = :scope AND state = 'blocked' AND leader_key IN :keys
+WHERE +scope_id = :scope AND state = 'blocked' AND leader_key IN :keys
 """,
     keys="bytea",
 )
 place = Plain(
-    "UPDATE ordering_events SET state = :state, due = :due, position = :position, mark = :mark WHERE scope_id = :scope AND seq = :seq"
+    "UPDATE ordering_events SET state = :state, due = :due, position = :position, mark = :mark WHERE +scope_id = :scope AND seq = :seq"
 )
 put_off = (
     update(ordering_events)
@@ -93,9 +94,9 @@ _REDRIVE = (
 redrive = Plain(_REDRIVE)
 redrive_some = Plain(f"{_REDRIVE} AND key IN :keys", keys="bytea")
 
-states_of_open = Plain("SELECT key, state FROM ordering_events WHERE scope_id = :scope AND key IN :keys", keys="bytea")
+states_of_open = Plain("SELECT key, state FROM ordering_events WHERE +scope_id = :scope AND key IN :keys", keys="bytea")
 states_of_handled = Plain("SELECT key, 'handled' FROM ordering_handled WHERE scope_id = :scope AND key IN :keys", keys="bytea")
-leaders_of = Plain("SELECT DISTINCT leader_key FROM ordering_events WHERE scope_id = :scope AND seq IN :seqs", seqs="bigint")
+leaders_of = Plain("SELECT DISTINCT leader_key FROM ordering_events WHERE +scope_id = :scope AND seq IN :seqs", seqs="bigint")
 given_up_of = Plain("SELECT key FROM ordering_given_up WHERE scope_id = :scope AND key IN :keys", keys="bytea")
 forget_given_up = Plain("DELETE FROM ordering_given_up WHERE scope_id = :scope AND key IN :keys", keys="bytea")
 waiting = select(_E.seq, _E.key, _E.leader_key, _E.occurred, _E.id, _E.since, _E.late).where(_mine, _E.state == "waiting").order_by(_E.seq)

@@ -56,9 +56,10 @@ ordering_events = Table(
     Column("claim", Text),  # who holds it
     Column("error", Text),
     Column("body", Text),  # none where the log has it
-    PrimaryKeyConstraint("seq", "scope_id"),  # the other way round, SQLite would look for followers by it, among all of the scope
-    Index(None, "scope_id", "key", unique=True),
-    Index(None, "scope_id", "leader_key"),
+    # The scope comes last, or a database that thinks the scope small looks for one event among all of it.
+    PrimaryKeyConstraint("seq", "scope_id"),
+    Index(None, "key", "scope_id", unique=True),
+    Index(None, "leader_key", "scope_id"),
     Index(None, "scope_id", "due", "position"),
     sqlite_with_rowid=False,
 )

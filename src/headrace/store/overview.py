@@ -13,6 +13,7 @@ from headrace.errors import ResourceError
 from headrace.store.browse import Found, newest_events
 from headrace.store.deferred_browse import task_run_list
 from headrace.store.jobs import Liveness
+from headrace.store.log_extent import log_extent
 from headrace.store.log_head import log_head
 from headrace.store.ordering_browse import sql_scopes
 from headrace.store.reports import COUNTS, SECONDS
@@ -26,7 +27,7 @@ from headrace.wire.dead_letters import DeadLetterState
 from headrace.wire.deferred import TaskRun
 from headrace.wire.runs import RunReport
 from headrace.wire.scopes import ScopeStatus
-from headrace.wire.status import BacklogStatus, EventSummary, JobStatus, PipelineStatus, StreamStatus, Totals, TriggerStatus
+from headrace.wire.status import BacklogStatus, EventSummary, JobStatus, LogExtent, PipelineStatus, StreamStatus, Totals, TriggerStatus
 from headrace.wire.streams import StreamReport
 
 ENDED_SHOWN = 20
@@ -39,6 +40,7 @@ class Overview(NamedTuple):
 
     now: int
     head: int
+    log: LogExtent
     totals: Totals
     jobs: list[JobStatus]
     triggers: list[TriggerStatus]
@@ -60,6 +62,7 @@ def overview(connection: Connection, now: int, liveness: Liveness) -> Overview:
     return Overview(
         now=now,
         head=top,
+        log=log_extent(connection, top),
         totals=_totals(connection, top, per_pipeline, letters),
         jobs=job_list(connection, now, liveness),
         triggers=trigger_list(connection, now),

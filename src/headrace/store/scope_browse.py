@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select
 
+from headrace.store.log_extent import came_after
 from headrace.store.tables import events, jobs, scopes
 from headrace.store.times import moment
 from headrace.wire.events import CLOCK_STEP, ScopeReport, WaitingEvent
@@ -76,6 +77,7 @@ def _status(connection: Connection, row: Found, top: int, drivers: Iterable[int]
         lag=max(0, top - row.cursor),
         updated=moment(row.updated),
         clock_until=moment(_clock_until(row, drivers)),
+        needs=came_after(connection, row.kept),
         waiting_since=min((wait.since for wait in waits), default=None),
         waits=telling(waits, SHOWN),
         underway=None if running is None or over else running[1],

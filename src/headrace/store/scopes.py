@@ -6,9 +6,10 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select
 
+from headrace.errors import ApiRefused
 from headrace.store.database import Database
 from headrace.store.jobs import require_running
-from headrace.store.tables import scopes
+from headrace.store.tables import jobs, scopes
 from headrace.wire.events import Cursor, ScopeReport
 
 BEGINNING = Cursor(cursor=0, batch=0)
@@ -32,6 +33,14 @@ class Scopes:
         """Keep the scope's newest commit; the job's life is the fence against an older driver."""
         self._database.write(lambda connection: _commit(connection, job_id, scope, cursor, self._database.now()))
 
+    def remove(self, scope: str) -> bool:
+        """Forget how far a pipeline's scope is, so that the log need keep nothing for it; whether it was there.
+
+        Raises:
+            ApiRefused: The job that commits it runs.
+        """
+        return self._database.write(lambda connection: _remove(connection, scope))
+
 
 def _commit(connection: Connection, job_id: int, scope: str, cursor: Cursor, now: int) -> None:
     project = require_running(connection, job_id).project
@@ -39,6 +48,14 @@ def _commit(connection: Connection, job_id: int, scope: str, cursor: Cursor, now
     report = _paced(cursor.report or ScopeReport(), before)
     connection.execute(delete(scopes).where(scopes.c.scope == scope))
     connection.execute(insert(scopes).values(scope=scope, project=project, job_id=job_id, updated=now, **_row(cursor, report)))
+
+
+def _remove(connection: Connection, scope: str) -> bool:
+    running = select(jobs.c.id).join(scopes, scopes.c.job_id == jobs.c.id).where(scopes.c.scope == scope, jobs.c.state == "running")
+    job = connection.execute(running).scalar_one_or_none()
+    if job is not None:
+        raise ApiRefused(f"Scope '{scope}' is read by job {job}.", hint="Stop that pipeline first.", status=409, problem="invalid")
+    return bool(connection.execute(delete(scopes).where(scopes.c.scope == scope)).rowcount)
 
 
 def _paced(report: ScopeReport, before: str | None) -> ScopeReport:

@@ -122,6 +122,15 @@ events = Table(
     Index(None, "key", unique=True),
 )
 
+# The keys of events that the log has forgotten: a copy is still a copy, and a leader is known to have come. Kept for ever.
+forgotten_keys = Table(
+    "forgotten_keys",
+    metadata,
+    Column("key", LargeBinary, primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 firings = Table(
     "firings",
     metadata,
@@ -300,6 +309,7 @@ scopes = Table(
     Column("cycles", BigInteger, nullable=False),
     Column("updated", BigInteger, nullable=False),
     Column("kept", BigInteger, nullable=False, server_default="0"),  # what it may still read again comes after this `seq`
+    Column("again", BigInteger, nullable=False, server_default="0"),  # the last redelivery that it read
     Column("report", Text, nullable=False, server_default="{}"),  # what it last told of itself, as JSON
     Column("job_id", BigInteger),  # who told it
 )

@@ -104,7 +104,8 @@ CLOCK_STEP = 5.0
 class Cursor(Wire):
     """POST /execution/scopes/{scope}/cursor: how far a scope has committed, and what its ordering holds.
 
-    What comes after `kept` may be read again: the log must keep it. Nothing before the cursor, if it is not given.
+    What comes after `kept` may be read again: the log must keep it. Nothing before the cursor, if it is not given. `again` is the last
+    redelivery that was read.
     """
 
     cursor: int = Field(ge=0)
@@ -115,11 +116,15 @@ class Cursor(Wire):
     late: int = 0
     cycles: int = 0
     kept: int | None = None
+    again: int = 0
     report: ScopeReport | None = None
 
 
 class LogHead(Wire):
-    """GET /execution/events/head: the last `seq` of the log (0: empty), the first still kept, and the api's clock."""
+    """GET /execution/events/head: the last `seq` of the log (0: empty), the first after what is forgotten, and the api's clock.
+
+    From `first` on the log has no gap; some events before it may be kept too, for those who asked for them.
+    """
 
     head: int
     first: int

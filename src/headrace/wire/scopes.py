@@ -41,6 +41,7 @@ class ScopeStatus(Wire):
     them. `waits` names some of what waits, first of all what misses its leader; the longest wait is `waiting_since`. Times of waiting are
     by the scope's clock, which stands still from `clock_until` on, until the scope is heard of again. `read` and `seconds` are of its
     last batch that read anything. Of webhooks and task runs no more than 10,000 are counted as waiting.
+    `needs` is when the oldest event came that the scope may still read: it holds the log back, however old that is.
     """
 
     scope: str
@@ -60,6 +61,7 @@ class ScopeStatus(Wire):
     holds: list[int] = []
     hold_seconds: float = 0.0
     clock_until: Timestamp | None = None
+    needs: Timestamp | None = None
     waiting_since: Timestamp | None = None
     waits: list[Wait] = []
     underway: Underway | None = None

@@ -213,12 +213,21 @@ class Health(Wire):
     version: str
 
 
+class LogExtent(Wire):
+    """What the log has without a gap: the events from `first` to `head`, the oldest of which came at `since` (None: there is none)."""
+
+    first: int = 1
+    head: int = 0
+    since: Timestamp | None = None
+
+
 class Status(Wire):
     """All that the page shows, at one moment. `dead_letters` are those that are open or redriven: `letters` counts all by state."""
 
     version: str
     now: Timestamp
     head: int
+    log: LogExtent = LogExtent()
     events: EventCount
     dead_letters: int
     letters: dict[DeadLetterState, int] = {}

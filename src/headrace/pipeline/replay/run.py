@@ -44,13 +44,14 @@ TABLES: Final = "tables"
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """What a replay did, and how long it took in seconds."""
+    """What a replay did, and how long it took in seconds. `first` is the first event of the log that it had; None: it was not the log."""
 
     out: Path
     seconds: float
     outcome: Outcome
     triggers: list[TriggerReport]
     pipelines: list[Ran]
+    first: int | None = None
 
     def on_wire(self) -> dict[str, Any]:
         """Return the report as plain values."""
@@ -58,6 +59,7 @@ class ReplayReport:
         return {
             "out": str(self.out),
             "seconds": round(self.seconds, 3),
+            "first": self.first,
             "events": outcome.events,
             "lost": outcome.lost,
             "leader_under_another_key": outcome.crossing,
@@ -101,11 +103,11 @@ def run_replay(
     opened = nullcontext(spark) if spark else _session(options, folders)
     with opened as session, _telling_spark_errors(stop):
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", ARROW_ROWS)
-        with _history(session, options, found) as (history, names):
+        with _history(session, options, found) as (history, names, first):
             outcome = order_history(history, options.out / ORDERED, options.work, Tasks(session, progress, stop))
         events = RawEvents(options.out / ORDERED, names)
         reports, ran = _ask_project(session, options, project, events, outcome, progress)
-    return ReplayReport(options.out, time.monotonic() - begun, outcome, reports, ran)
+    return ReplayReport(options.out, time.monotonic() - begun, outcome, reports, ran, first)
 
 
 def _session(options: ReplayOptions, folders: Sequence[Path]) -> AbstractContextManager[SparkSession]:
@@ -142,12 +144,12 @@ def _until(stop: threading.Event, progress: Progress) -> Progress:
 
 
 @contextmanager
-def _history(spark: SparkSession, options: ReplayOptions, found: Found | None) -> Iterator[tuple[History, Names]]:
+def _history(spark: SparkSession, options: ReplayOptions, found: Found | None) -> Iterator[tuple[History, Names, int | None]]:
     if options.log is not None:
         with _log_access(options.log, options.work) as access:
-            yield read_log(spark, access, options.fields)
+            yield (*read_log(spark, access, options.fields), access.first)
     elif found is not None:
-        yield read_files(spark, found, options.fields)
+        yield (*read_files(spark, found, options.fields), None)
 
 
 @contextmanager

@@ -1,0 +1,98 @@
+"""What forgetting costs on SQLite: how long a piece of it holds the writers' lock, and how that shows in appends beside it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any, Final
+
+from headrace.store import Store, open_store
+from headrace.store.forgetting import logged_events
+from headrace.store.tidier import AT_ONCE, REST
+from headrace.wire.events import EventBatch, EventItem
+from headrace.wire.jobs import RegisterJob
+from headrace.wire.triggers import DeclaredTrigger, DeclareProject, LoadTriggers
+
+BATCH: Final = 1_000
+PAYLOAD: Final = '"' + "x" * 300 + '"'
+APPENDS: Final = 200
+
+
+def measure(events: int = 200_000) -> dict[str, Any]:
+    """Return what it cost to forget half of a log of so many events while others append."""
+    load = os.getloadavg()[0]
+    with TemporaryDirectory(prefix="bench-forgetting-") as folder:
+        path = Path(folder) / "log.db"
+        store = open_store(f"sqlite:///{path}")
+        try:
+            job, epochs = _triggerer(store)
+            for start in range(0, events, BATCH):
+                _append(store, job, epochs, start)
+            alone = [_append(store, job, epochs, events + n * 10, 10) for n in range(APPENDS)]
+            held, beside = _forget(store, job, epochs, events)
+        finally:
+            store.close()
+    return {
+        "events": events,
+        "load": round(load, 2),
+        "rows at once": AT_ONCE,
+        "lock held, median and longest, ms": _ms(held),
+        "append of 10 alone, median and longest, ms": _ms(alone),
+        "append of 10 beside it, median and longest, ms": _ms(beside),
+        "events forgotten/s, with rests": round(AT_ONCE / (sum(held) / len(held) + REST)),
+    }
+
+
+def _forget(store: Store, job: int, epochs: dict[int, int], events: int) -> tuple[list[float], list[float]]:
+    """Forget half of the log a piece at a time, and append all the while; return how long each piece and each append took."""
+    held: list[float] = []
+    over = threading.Event()
+    rest = threading.Event()
+
+    def piece(connection: Any) -> int:
+        began = perf_counter()
+        gone = logged_events(connection, store.now(), AT_ONCE)
+        held.append(perf_counter() - began)
+        return gone
+
+    def forget() -> None:
+        for _ in range(events // 2 // AT_ONCE):
+            store.tidy(piece)
+            rest.wait(REST)
+        over.set()
+
+    thread = threading.Thread(target=forget)
+    thread.start()
+    beside: list[float] = []
+    while not over.is_set():
+        beside.append(_append(store, job, epochs, 2 * events + len(beside) * 10, 10))
+    thread.join()
+    return held, beside
+
+
+def _triggerer(store: Store) -> tuple[int, dict[int, int]]:
+    job = store.jobs.register(RegisterJob(registration_id="bench-forgetting", kind="triggerer", hostname="here", pid=1, project="bench")).id
+    declared = DeclareProject(triggers=[DeclaredTrigger(name="all", classpath="some.Trigger", kwargs={}, stream="folder")], pipelines=[])
+    store.projects.declare(job, "bench", declared)
+    leases = store.triggers.load(job, LoadTriggers(capacity=1)).leases
+    return job, {lease.trigger_id: lease.epoch for lease in leases}
+
+
+def _append(store: Store, job: int, epochs: dict[int, int], start: int, count: int = BATCH) -> float:
+    items = [
+        EventItem(id=f"{n}", source="bench", type="leg", payload=PAYLOAD, firings=list(epochs), follows=f"{n - 1}")
+        for n in range(start, start + count)
+    ]
+    began = perf_counter()
+    stored = store.log.append(job, EventBatch(epochs=epochs, events=items))
+    took = perf_counter() - began
+    assert set(stored.events) == {"stored"}
+    return took
+
+
+def _ms(took: list[float]) -> list[float]:
+    ordered = sorted(took)
+    return [round(1000 * ordered[len(ordered) // 2], 1), round(1000 * ordered[-1], 1)]

@@ -1,0 +1,97 @@
+"""`headrace scopes list|remove`: who reads the log, how far they are, and whom it keeps old events for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from headrace.cli.console import out
+from headrace.cli.credentials import for_changing, for_looking
+from headrace.cli.options import ApiUrl, AsJson, Home, is_alone
+from headrace.cli.tables import ago, lasts, show, show_json
+from headrace.client.people import PeopleClient
+from headrace.settings import read_settings
+from headrace.wire.scopes import ScopeList, ScopeStatus
+
+NOBODY = "No scope has read the log yet: start one with `headrace pipeline`."
+
+group = typer.Typer(
+    help="List who reads the log, or forget one who will not come back. Without a command: list.",
+    epilog="Example: [bold]headrace scopes remove old-project[/bold]",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="rich",
+)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the group to `app`."""
+    app.add_typer(group, name="scopes", rich_help_panel="Looking")
+
+
+@group.callback(invoke_without_command=True)
+def scopes(context: typer.Context, api_url: ApiUrl = None, json: AsJson = False) -> None:
+    """List who reads the log, or forget one who will not come back. Without a command: list."""
+    if is_alone(context):
+        list_scopes(api_url, json)
+
+
+@group.command("list", epilog="Example: [bold]headrace scopes list --json | jq .scopes[].needs[/bold]")
+def list_scopes(api_url: ApiUrl = None, json: AsJson = False) -> None:
+    """List the scopes. The one that needs the oldest event holds the log back: nothing after that is forgotten."""
+    settings = read_settings(api_url=api_url)
+    with PeopleClient(settings.url, token=for_looking(settings)) as client:
+        found = ScopeList.model_validate(client.scopes())
+    if json:
+        show_json(found)
+        return
+    show(
+        ["scope", "kind", "#cursor", "#lag", "updated", "oldest event that it needs came"],
+        [(s.scope, s.kind, s.cursor, s.lag, ago(s.updated), None if s.needs is None else ago(s.needs)) for s in found.scopes],
+        empty=NOBODY,
+    )
+
+
+@group.command("remove", epilog="Example: [bold]headrace scopes remove old-project[/bold]")
+def remove_scope(
+    name: Annotated[str, typer.Argument(help="Its name, as `headrace scopes list` shows it.", metavar="NAME", show_default=False)],
+    api_url: ApiUrl = None,
+    home: Home = None,
+) -> None:
+    """Forget a scope whose pipeline is stopped for good, so that the log need keep nothing for it."""
+    settings = read_settings(api_url=api_url, home=home)
+    with PeopleClient(settings.url) as client:
+        client.remove_scope(name, key=for_changing(settings))
+    out.print(f"Scope {escape(name)} is forgotten.")
+
+
+def show_scopes(found: Sequence[ScopeStatus], now: datetime) -> None:
+    """Show scopes as a table, as they are at `now`."""
+    show(
+        ["scope", "#cursor", "#lag", "#waiting", "longest", "#ordered", "#lost", "#late", "#cycles", "~batch", "updated"],
+        [
+            (s.scope, s.cursor, s.lag, s.waiting, _longest(s, now), s.ordered, s.lost, s.late, s.cycles, _batch(s, now), ago(s.updated))
+            for s in found
+        ],
+        empty=NOBODY,
+    )
+
+
+def _longest(scope: ScopeStatus, now: datetime) -> str | None:
+    """Return how long that has waited which waits longest."""
+    if scope.waiting_since is None:
+        return None
+    at = now if scope.clock_until is None else min(now, scope.clock_until)
+    return lasts((at - scope.waiting_since).total_seconds())
+
+
+def _batch(scope: ScopeStatus, now: datetime) -> str | None:
+    """Return which batch a pipeline's scope is at, or how fast its last one was."""
+    if scope.kind != "pipeline":
+        return None
+    if scope.underway is not None:
+        return f"{scope.underway.batch} runs for {lasts((now - scope.underway.since).total_seconds())}"
+    return f"{scope.batch}, {scope.read / scope.seconds:,.0f} events/s" if scope.read and scope.seconds else str(scope.batch)

@@ -1,0 +1,106 @@
+"""What the event log forgets: events that are old, that every scope is past, and that nothing open asks for.
+
+Its law:
+- What any scope may still read stays: what comes after the `kept` of a pipeline's scope, after the head of a webhook's, paused or not, and
+  after that of task runs while one waits.
+- What is open stays by itself, and holds nothing else back: events of pipelines' dead letters, events that a webhook has yet to settle or
+  has given up on, and events of redeliveries that some scope has not read.
+- An event goes with its firings and redeliveries. Its key stays, with its `seq`: a copy that comes later is still a copy, and a follower
+  that comes later follows one that is known to have come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, insert, or_, select, update
+
+from headrace.store.deferred_tables import awaited_events
+from headrace.store.dialects import BulkInsert, Plain
+from headrace.store.ordering_tables import ordering_events, ordering_scopes
+from headrace.store.pipeline_tables import pipeline_letters, redeliveries
+from headrace.store.tables import events, forgotten_keys, meta, scopes
+from headrace.store.webhook_tables import webhooks
+
+FORGOTTEN = "forgotten"
+"""The name in `meta` of the last seq that is forgotten: what comes after it, the log has without a gap."""
+
+_ENDLESS = 2**63 - 1
+
+_forgotten = select(meta.c.value).where(meta.c.name == FORGOTTEN)
+_kept = select(func.min(scopes.c.kept), func.min(scopes.c.again))
+# The scope of task runs reads only while one waits; it begins anew then.
+_at_work = ordering_scopes.c.id.in_(select(webhooks.c.scope_id)) | exists(select(awaited_events.c.run_id))
+_heads = select(func.min(ordering_scopes.c.head)).where(_at_work)
+_last_redelivery = select(func.max(redeliveries.c.id))
+_unsettled = exists().where(ordering_events.c.seq == events.c.seq)
+_DELETES = [Plain(f"DELETE FROM {table} WHERE seq IN :seqs", seqs="bigint") for table in ("firings", "redeliveries", "events")]  # noqa: S608
+_add_keys = BulkInsert(forgotten_keys)
+
+
+def forgotten(connection: Connection) -> int:
+    """Return the last seq that is forgotten; 0: none is."""
+    return int(connection.execute(_forgotten).scalar_one_or_none() or 0)
+
+
+def logged_events(connection: Connection, before: int, most: int) -> int:
+    """Forget events of the log that came before `before` (microseconds), at most so many; return how many."""
+    kept, again = connection.execute(_kept).one()
+    head = connection.execute(_heads).scalar_one()
+    bound = min(_ENDLESS if end is None else end for end in (kept, head))
+    spare = [~_unsettled, ~_unread(connection, _ENDLESS if again is None else again)]
+    gone: list[Any] = []
+    for first, last in _free(_of_letters(connection), bound):
+        query = select(events.c.seq, events.c.key, events.c.received).where(events.c.seq.between(first, last), *spare)
+        found = connection.execute(query.order_by(events.c.seq).limit(most - len(gone))).all()
+        old = [row for row in found if row.received < before]
+        gone += old
+        if len(old) < len(found) or len(gone) == most:
+            break
+    if gone:
+        _forget(connection, gone)
+    return len(gone)
+
+
+def discarded_letters(connection: Connection, before: int, most: int) -> int:
+    """Forget dead letters of pipelines that were discarded; what asked for their events asks no more."""
+    over = (pipeline_letters.c.state == "discarded", pipeline_letters.c.acted < before)
+    old = select(pipeline_letters.c.id).where(*over).order_by(pipeline_letters.c.acted).limit(most)
+    return connection.execute(delete(pipeline_letters).where(pipeline_letters.c.id.in_(old))).rowcount
+
+
+def _unread(connection: Connection, read: int) -> ColumnElement[bool]:
+    """Return whether an event has a redelivery after `read`. The last redelivery of all stays too: its number must not be given again."""
+    last = connection.execute(_last_redelivery).scalar_one()
+    return exists().where(and_(redeliveries.c.seq == events.c.seq, or_(redeliveries.c.id > read, redeliveries.c.id == (last or 0))))
+
+
+def _of_letters(connection: Connection) -> list[tuple[int, int]]:
+    """Return the ranges of seqs that dead letters of pipelines have, in order."""
+    texts = connection.execute(select(pipeline_letters.c.seqs)).scalars()
+    return sorted(stretch for text in texts for stretch in msgspec.json.decode(text, type=list[tuple[int, int]]))
+
+
+def _free(needed: Iterable[tuple[int, int]], bound: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges from 1 to `bound` that are in none of those."""
+    start = 1
+    for first, last in needed:
+        if first > start:
+            yield start, min(first - 1, bound)
+        start = max(start, last + 1)
+        if start > bound:
+            return
+    if start <= bound:
+        yield start, bound
+
+
+def _forget(connection: Connection, rows: list[Any]) -> None:
+    seqs = [row.seq for row in rows]
+    for statement in _DELETES:
+        statement(connection, seqs=seqs)
+    _add_keys(connection, [(row.key, row.seq) for row in rows])
+    last = max(seqs[-1], forgotten(connection))
+    if not connection.execute(update(meta).where(meta.c.name == FORGOTTEN).values(value=last)).rowcount:
+        connection.execute(insert(meta).values(name=FORGOTTEN, value=last))
