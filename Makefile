@@ -6,7 +6,7 @@ KILLS ?= 10
 FUZZ ?= 200
 WORKERS ?= 3
 
-.PHONY: help demo demo-year test check docs soak soak-streams soak-control soak-ordering bench-ordering bench-streams bench-control fuzz-api lock clean setup-run setup-dev
+.PHONY: help demo demo-year test check docs soak soak-streams soak-control soak-ordering soak-pipeline bench-ordering bench-streams bench-control fuzz-api lock clean setup-run setup-dev
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -38,6 +38,9 @@ soak-streams: setup-dev ## shared streams through 200 kills, 100,000 events with
 
 soak-control: setup-dev ## chaos: kills, pauses, cuts and wrong clocks for triggerers and apis on PostgreSQL; SOAK="--seed 1 --runs 20"
 	@$(BIN)/python scripts/soak_control.py $(SOAK)
+
+soak-pipeline: setup-dev ## a pipeline on 1,000,000 events killed 20 times before, in and after its commit; SOAK="--seed 1 --events 100000"
+	@$(BIN)/python scripts/soak_pipeline.py $(SOAK)
 
 soak-ordering: setup-dev ## 10,000 generated histories through every home of the ordering; ORDERING="--home sqlite --seed 7"
 	@$(BIN)/python scripts/soak_ordering.py $(ORDERING)

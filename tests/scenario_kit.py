@@ -130,6 +130,12 @@ class Deployment:
             more[REPLACES] = replaces.registration
         return self._start(f"triggerer-{len(self._processes)}", more, "triggerer")
 
+    def pipeline(self, project: Path) -> Process:
+        """Start a pipeline on a project file."""
+        return self._start(
+            f"pipeline-{len(self._processes)}", {"HEADRACE_PROJECT": str(project), "HEADRACE_MASTER": "local[2]"}, "pipeline"
+        )
+
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
         command = [sys.executable, "-m", "headrace", *arguments]

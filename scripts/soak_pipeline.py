@@ -1,0 +1,72 @@
+"""A pipeline killed before, in and after its sink's commit, on a shuffled, duplicated and lossy feed; its tables must be exact.
+
+Prints what runs a failure again; what it left behind stays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import sys
+import time
+import traceback
+from pathlib import Path
+from tempfile import mkdtemp
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+from pipeline_kills import PHASES, Shape, soak
+
+
+def main() -> int:
+    """Run what was asked for; return 0 if the tables are exact and each phase was hit often enough."""
+    asked = _arguments()
+    again = f"scripts/soak_pipeline.py --seed {asked.seed} --events {asked.events} --kills {asked.kills}"
+    print(f"--- {again}", file=sys.stderr, flush=True)
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - began:6.1f}  {text}", file=sys.stderr, flush=True)
+
+    folder: Path = asked.folder or Path(mkdtemp(prefix="headrace-soak-pipeline-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    shape = Shape(asked.events, asked.kills, ahead=max(1_000, min(50_000, asked.events // 40)), lookback=asked.lookback)
+    try:
+        told = soak(folder, shape, asked.seed, say, 60 * asked.minutes)
+    except (AssertionError, OSError):
+        traceback.print_exc()
+        print(f"FAILED, kept in {folder}; again: {again}", file=sys.stderr, flush=True)
+        return 1
+    if told is None:
+        print(f"not done yet; goes on with: {again} --folder {folder}", file=sys.stderr, flush=True)
+        return 75
+    shutil.rmtree(folder)
+    if asked.json:
+        print(json.dumps(told, indent=2))
+    phases = told["phases"]
+    rare = [phase for phase in PHASES if phases[phase] < asked.kills // 4]
+    if told["kills"] < asked.kills or rare:
+        print(f"soak-pipeline: the tables are exact, but too few kills hit: {phases}", file=sys.stderr, flush=True)
+        return 1
+    print(
+        f"soak-pipeline: {asked.events:,} events exact after {told['kills']} kills, {phases}, {told['marks']}", file=sys.stderr, flush=True
+    )
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=1_000_000, help="how many different events are sent (%(default)s)")
+    parser.add_argument("--kills", type=int, default=20, help="how often the pipeline is killed (%(default)s)")
+    parser.add_argument("--lookback", type=float, default=30.0, help="seconds that a follower waits for its leader (%(default)s)")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 10**9), help="what all follows from")
+    parser.add_argument("--json", action="store_true", help="print what happened as JSON")
+    parser.add_argument("--minutes", type=float, default=1e6, help="then stop, to be gone on with later (exit code 75)")
+    parser.add_argument("--folder", type=Path, help="where the database and the tables are; a run that was stopped goes on there")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
