@@ -47,7 +47,7 @@ class Settings(BaseSettings):
     allowed_modules: str = Field(default="", description="modules that triggers may come from besides the project's own, by commas")
     project: Path = Field(default=Path("project.py"), description="the project file")
     master: str = Field(default="local[*]", description="Spark master, as spark-submit takes it")
-    spark_conf: dict[str, str] = Field(default_factory=dict, description="configuration of Spark; wins over Headrace's own")
+    spark_conf: dict[str, str] = Field(default_factory=dict, repr=False, description="configuration of Spark; wins over Headrace's own")
     lookback: Annotated[float, Field(gt=0)] = Field(default=900.0, description="seconds to wait for a leader")
     ack_timeout: Annotated[float, Field(gt=0)] = Field(default=300.0, description="seconds in which a trigger must answer a raw event")
     advance_timeout: Annotated[float, Field(gt=0)] = Field(default=60.0, description="seconds in which an upstream must be advanced")

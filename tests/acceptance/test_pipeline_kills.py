@@ -8,7 +8,7 @@ import pytest
 
 from pipeline_kills import PHASES, Shape, soak
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.spark, pytest.mark.timeout(500)]
 
 
 def test_tables_are_exact_after_a_kill_in_each_phase_of_a_batch(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import threading
 from typing import Final
 
 import structlog
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from headrace.errors import PipelineError
@@ -58,15 +59,26 @@ def check_reachable(master: str) -> None:
     raise PipelineError(f"No Spark master answers at {master} ({'; '.join(failures)}).", hint=hint_of(master))
 
 
-def await_executors(spark: SparkSession, master: str, stop: threading.Event) -> None:
-    """Wait for the first executor, or until `stop` is set, and say so where it takes long: Spark would only wait in silence."""
+def await_executors(spark: SparkSession, stop: threading.Event) -> None:
+    """Wait for the first executor, or until `stop` is set, and say so where it takes long: Spark would only wait in silence.
+
+    Raises:
+        PipelineError: The cluster gave the application up.
+    """
     context = spark.sparkContext
+    master = context.master
     if not is_cluster(master) or context.getConf().get("spark.dynamicAllocation.enabled") == "true":
         return  # none comes before there is work
     log = structlog.get_logger(__name__)
     executors = vars(context)["_jsc"].sc().statusTracker().getExecutorInfos  # PySpark's own tracker does not know the executors
     waited = 0.0
-    while len(executors()) < 2 and not stop.wait(_POLL):  # the driver counts as one
+    while not stop.is_set():
+        try:
+            if len(executors()) > 1:  # the driver counts as one
+                return
+        except Py4JError as error:
+            raise PipelineError(f"Spark stopped before an executor had come from {master}.", hint=hint_of(master)) from error
+        stop.wait(_POLL)
         waited += _POLL
         if waited >= PATIENCE:
             waited = 0.0

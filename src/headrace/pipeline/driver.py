@@ -93,7 +93,7 @@ def run_pipeline(project: Project, options: PipelineOptions, stop: threading.Eve
 def _session(app: str, options: PipelineOptions, folders: Sequence[Path], stop: threading.Event) -> Iterator[SparkSession]:
     """Give a session that has executors, unless `stop` was set."""
     with open_session(app, master=options.master, work=options.home / "spark", conf=options.conf, folders=folders) as session:
-        await_executors(session, options.master, stop)
+        await_executors(session, stop)
         yield session
 
 

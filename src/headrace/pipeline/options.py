@@ -19,7 +19,7 @@ class PipelineOptions:
     home: Path
     tables: Path
     master: str = "local[*]"
-    conf: Mapping[str, str] = field(default_factory=dict)
+    conf: Mapping[str, str] = field(default_factory=dict, repr=False)
     scope: str = "default"
     lookback: float = 900.0
     max_rows: int = 20_000

@@ -66,7 +66,7 @@ class ReplayOptions:
     log: LogAsked | None = None
     fields: Fields = field(default_factory=Fields)
     master: str = "local[*]"
-    conf: Mapping[str, str] = field(default_factory=dict)
+    conf: Mapping[str, str] = field(default_factory=dict, repr=False)
     watch: str | None = None
     backtest: bool = False
     pipelines: bool = False
