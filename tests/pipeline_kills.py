@@ -306,6 +306,7 @@ def soak(folder: Path, shape: Shape, seed: int, say: Callable[[str], None], seco
             if not sender.over or left_of(deployment):
                 return None
         told = scope_of(deployment)
+        assert not deployment.rows("SELECT * FROM runs WHERE state = 'failed'"), "a run was said to have failed, for it was killed"
     return {"seed": seed, "events": shape.events, **killing.told(), "marks": judged(folder, feed, told)}
 
 

@@ -17,7 +17,7 @@ from headrace.errors import PipelineError
 from headrace.logs.targets import run_log
 from headrace.pipeline.bounds import BatchBounds
 from headrace.pipeline.courier import Courier
-from headrace.pipeline.failures import pipeline_error
+from headrace.pipeline.failures import JvmDied, jvm_died, pipeline_error
 from headrace.pipeline.holdings import Holdings
 from headrace.pipeline.orderer import Orderer
 from headrace.pipeline.payload import PayloadSchemas
@@ -125,6 +125,8 @@ class BatchRunner:
         except (Exception, SystemExit) as error:
             if self._stop.is_set():
                 raise Stopping("The pipeline was stopped within a batch, which comes again.") from error
+            if jvm_died(frames.spark):
+                raise JvmDied from error  # no fault of the pipeline's
             failure = pipeline_error(pipeline.name, pipeline.function, error)
             last = attempt == pipeline.attempts
             letter = self._letter(part, batch) if last else None

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -31,7 +31,7 @@ from headrace.pipeline.checkpoint import open_checkpoint
 from headrace.pipeline.cluster import await_executors
 from headrace.pipeline.courier import Courier
 from headrace.pipeline.cursor import CommitListener
-from headrace.pipeline.failures import summary
+from headrace.pipeline.failures import JvmDied, summary
 from headrace.pipeline.heart import Heart
 from headrace.pipeline.log_reader import LogReader
 from headrace.pipeline.log_source import FORMAT, MAX_STEP, LogSource
@@ -127,7 +127,8 @@ def _run(
             _wind_down(query, runner, listener)
             _check(query, runner, stop)
         finally:
-            spark.streams.removeListener(listener)
+            with suppress(OSError, Py4JError):  # with a JVM that died it is gone
+                spark.streams.removeListener(listener)
 
 
 def _begin(client: PipelineClient, options: PipelineOptions) -> int:
@@ -168,7 +169,7 @@ def _watch(query: StreamingQuery, stop: threading.Event) -> None:
         while query.isActive and not stop.wait(0.2):
             pass
     except (OSError, Py4JError) as error:
-        raise PipelineError("Spark's JVM died.", hint="See spark.log in the home folder; is there enough memory?") from error
+        raise JvmDied from error
 
 
 def _wind_down(query: StreamingQuery, runner: BatchRunner, listener: CommitListener) -> None:

@@ -9,9 +9,28 @@ from collections.abc import Callable
 from traceback import walk_tb
 from typing import Any
 
+from py4j.protocol import Py4JNetworkError
+from pyspark.sql import SparkSession
+
 from headrace.errors import HeadraceError, PipelineError
 
 _LONGEST = 600
+
+
+class JvmDied(PipelineError):
+    """Spark's JVM died."""
+
+    def __init__(self) -> None:
+        super().__init__(hint="See spark.log in the home folder; is there enough memory?")
+
+
+def jvm_died(spark: SparkSession) -> bool:
+    """Whether the session's JVM does not answer any more."""
+    try:
+        spark.conf.get("spark.app.name")
+    except (OSError, Py4JNetworkError):
+        return True
+    return False
 
 
 def pipeline_error(name: str, function: Callable[..., Any], error: BaseException) -> PipelineError:

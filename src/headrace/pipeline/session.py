@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -112,7 +112,8 @@ def open_session(
             send_to_executors(spark.sparkContext, folders, work)
         yield spark
     finally:
-        spark.stop()
+        with suppress(OSError, Py4JError):  # a JVM that died has nothing to stop, and what it died of is what to tell
+            spark.stop()
 
 
 def _executors_python(master: str, conf: Mapping[str, str]) -> str:

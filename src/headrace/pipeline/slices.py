@@ -52,7 +52,7 @@ class Frames:
     """The slices of one batch as DataFrames, in one partition each; pipelines that take the same events share one."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+        self.spark = spark
         self._made: dict[int, tuple[pa.Table, DataFrame]] = {}
         self._parsed: dict[tuple[int, str], tuple[pa.Table, DataFrame | None]] = {}
 
@@ -80,7 +80,7 @@ class Frames:
         return self._frame(table.select(names).append_column("payload", payload), StructType(fields)).select(*PIPELINE_COLUMNS)
 
     def _frame(self, table: pa.Table, schema: StructType) -> DataFrame:
-        return self._spark.createDataFrame(table, schema).coalesce(1)
+        return self.spark.createDataFrame(table, schema).coalesce(1)
 
 
 def payloads(table: pa.Table) -> Iterator[str]:
