@@ -66,7 +66,7 @@ def await_executors(spark: SparkSession, stop: threading.Event) -> None:
         PipelineError: The cluster gave the application up.
     """
     context = spark.sparkContext
-    master = context.master
+    master = str(context.master)
     if not is_cluster(master) or context.getConf().get("spark.dynamicAllocation.enabled") == "true":
         return  # none comes before there is work
     log = structlog.get_logger(__name__)

@@ -108,7 +108,7 @@ def open_session(
         builder = builder.config(name, value)
     spark = _started(builder, master, work)
     try:
-        if is_cluster(spark.sparkContext.master):  # not always the one asked for: in a cluster's own driver there is a session already
+        if is_cluster(str(spark.sparkContext.master)):  # not always the one asked for: in a cluster's own driver there is a session already
             send_to_executors(spark.sparkContext, folders, work)
         yield spark
     finally:
