@@ -187,7 +187,8 @@ async def homes(spark: SparkSession, asked: argparse.Namespace) -> dict[str, Any
         slim = await throughput(spark, events, asked.batch, 0, run)
         found[name] = {**slim, "latency_100_events": await latency(spark, asked.batches // 2, run)}
     ours, theirs = found["driver"], found["state"]
-    found["ratio_events_a_second"] = round(ours["events_a_second"] / theirs["events_a_second"], 2)
+    for rate in ("events_a_second", "events_a_processor_second"):
+        found[f"ratio_{rate}"] = round(ours[rate] / theirs[rate], 2)
     found["ratio_latency"] = round(theirs["latency_100_events"]["median_ms"] / ours["latency_100_events"]["median_ms"], 2)
     return found
 
