@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,18 +18,7 @@ from headrace.store.ordering_browse import sql_scopes
 from headrace.store.tables import triggers
 from headrace.wire.deferred import AwaitedEvent, ClaimedRun, ClaimRuns, DeferRun, FinishRun, StartRun, TaskRunDetail, Waiting
 from headrace.wire.events import EventItem
-from store_kit import DATABASES, TurnedClock, event, holder, opened, registration
-
-
-@pytest.fixture
-def clock() -> TurnedClock:
-    return TurnedClock()
-
-
-@pytest.fixture(params=DATABASES)
-def store(request: pytest.FixtureRequest, tmp_path: Path, clock: TurnedClock) -> Iterator[Store]:
-    with opened(request.param, tmp_path, clock) as made:
-        yield made
+from store_kit import TurnedClock, event, holder, registration
 
 
 class Feed:

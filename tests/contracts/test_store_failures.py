@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from headrace.errors import ApiRefused, Fenced
@@ -22,18 +19,7 @@ from headrace.wire.triggers import (
     RunTrigger,
     TriggerFailure,
 )
-from store_kit import DATABASES, Holder, TurnedClock, event, holder, opened
-
-
-@pytest.fixture
-def clock() -> TurnedClock:
-    return TurnedClock()
-
-
-@pytest.fixture(params=DATABASES)
-def store(request: pytest.FixtureRequest, tmp_path: Path, clock: TurnedClock) -> Iterator[Store]:
-    with opened(request.param, tmp_path, clock) as made:
-        yield made
+from store_kit import Holder, TurnedClock, event, holder
 
 
 @pytest.fixture

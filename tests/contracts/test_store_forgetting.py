@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,21 +23,10 @@ from headrace.wire.events import Cursor
 from headrace.wire.jobs import CompleteJob
 from headrace.wire.pipeline_letters import ActOnPipelineLetters
 from headrace.wire.runs import RunReport
-from store_kit import DATABASES, Holder, TurnedClock, declaration, event, holder, opened, registration
+from store_kit import Holder, TurnedClock, declaration, event, holder, registration
 
 DAY = 86_400
 WEBHOOK = {"url": "https://example", "types": "[]", "secret": "", "policy": "hold", "max_attempts": 8, "timeout": 1, "created": 0}
-
-
-@pytest.fixture
-def clock() -> TurnedClock:
-    return TurnedClock()
-
-
-@pytest.fixture(params=DATABASES)
-def store(request: pytest.FixtureRequest, tmp_path: Path, clock: TurnedClock) -> Iterator[Store]:
-    with opened(request.param, tmp_path, clock) as made:
-        yield made
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +14,9 @@ from headrace.store.tables import jobs, stream_reports, triggers
 from headrace.wire.jobs import CompleteJob, Heartbeat
 from headrace.wire.streams import StreamReport
 from headrace.wire.triggers import CleanupTriggers, LoadTriggers, TriggerFailure
-from store_kit import DATABASES, TurnedClock, declaration, event, holder, opened, registration
+from store_kit import TurnedClock, declaration, event, holder, opened, registration
 
 NOTHING = Heartbeat()
-
-
-@pytest.fixture
-def clock() -> TurnedClock:
-    return TurnedClock()
-
-
-@pytest.fixture(params=DATABASES)
-def store(request: pytest.FixtureRequest, tmp_path: Path, clock: TurnedClock) -> Iterator[Store]:
-    with opened(request.param, tmp_path, clock) as made:
-        yield made
 
 
 def job_states(store: Store) -> dict[int, tuple[str, str | None]]:

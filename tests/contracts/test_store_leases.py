@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from sqlalchemy import select
 
@@ -14,20 +11,9 @@ from headrace.store.overview import overview
 from headrace.store.tables import triggers
 from headrace.wire.jobs import CompleteJob, Heartbeat
 from headrace.wire.triggers import CleanupTriggers, DeclaredTrigger, DeclareProject, LoadTriggers, TriggersLoaded
-from store_kit import DATABASES, Holder, TurnedClock, event, holder, opened, registration
+from store_kit import Holder, TurnedClock, event, holder, registration
 
 NOTHING = Heartbeat()
-
-
-@pytest.fixture
-def clock() -> TurnedClock:
-    return TurnedClock()
-
-
-@pytest.fixture(params=DATABASES)
-def store(request: pytest.FixtureRequest, tmp_path: Path, clock: TurnedClock) -> Iterator[Store]:
-    with opened(request.param, tmp_path, clock) as made:
-        yield made
 
 
 def trigger(name: str, *, stream: str | None = None, queue: str = "default", priority: int = 0) -> DeclaredTrigger:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,20 +21,9 @@ from headrace.wire.deferred import ClaimRuns, FinishRun, StartRun
 from headrace.wire.jobs import CompleteJob, Heartbeat
 from headrace.wire.runs import RunReport
 from headrace.wire.streams import StreamReport
-from store_kit import DATABASES, TurnedClock, declaration, event, holder, letter, opened, registration
+from store_kit import TurnedClock, declaration, event, holder, letter, registration
 
 DAY = 86_400
-
-
-@pytest.fixture
-def clock() -> TurnedClock:
-    return TurnedClock()
-
-
-@pytest.fixture(params=DATABASES)
-def store(request: pytest.FixtureRequest, tmp_path: Path, clock: TurnedClock) -> Iterator[Store]:
-    with opened(request.param, tmp_path, clock) as made:
-        yield made
 
 
 def seen(store: Store) -> Overview:

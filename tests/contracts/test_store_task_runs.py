@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,21 +15,10 @@ from headrace.store.tables import events, triggers
 from headrace.wire.deferred import AwaitedTrigger, Callbacks, ClaimedRun, ClaimRuns, DeferRun, FinishRun, RunsClaimed, StartRun, Waiting
 from headrace.wire.jobs import CompleteJob
 from headrace.wire.triggers import CleanupTriggers, LoadTriggers, TriggerFailure
-from store_kit import DATABASES, Holder, TurnedClock, declaration, event, holder, opened, registration
+from store_kit import Holder, TurnedClock, declaration, event, holder, registration
 
 PROJECT = "flights"
 TRIGGER = AwaitedTrigger(classpath="some.Trigger", kwargs={"path": "there"})
-
-
-@pytest.fixture
-def clock() -> TurnedClock:
-    return TurnedClock()
-
-
-@pytest.fixture(params=DATABASES)
-def store(request: pytest.FixtureRequest, tmp_path: Path, clock: TurnedClock) -> Iterator[Store]:
-    with opened(request.param, tmp_path, clock) as made:
-        yield made
 
 
 def start(store: Store, run_id: str = "one", task: str = "submit", **other: Any) -> str:

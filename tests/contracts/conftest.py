@@ -1,0 +1,22 @@
+"""A store on each database, by a clock that moves when it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.store import Store
+from store_kit import DATABASES, TurnedClock, opened
+
+
+@pytest.fixture
+def clock() -> TurnedClock:
+    return TurnedClock()
+
+
+@pytest.fixture(params=DATABASES)
+def store(request: pytest.FixtureRequest, tmp_path: Path, clock: TurnedClock) -> Iterator[Store]:
+    with opened(request.param, tmp_path, clock) as made:
+        yield made
