@@ -4,7 +4,7 @@ BIN := .venv/bin
 SEEDS ?= 20
 KILLS ?= 10
 FUZZ ?= 200
-WORKERS ?= 3
+WORKERS ?= 4
 
 .PHONY: help demo demo-year test check docs soak soak-streams soak-control soak-ordering soak-pipeline bench-ordering bench-streams bench-control fuzz-api lock clean setup-run setup-dev
 
@@ -17,7 +17,7 @@ demo: setup-run ## set up, then run the main job on January's flights
 demo-year: setup-run ## the main job on the whole year
 	@$(BIN)/headrace demo --year
 
-test: setup-dev check ## set up, then run every check and every test, WORKERS (3) at a time
+test: setup-dev check ## set up, then run every check and every test, WORKERS (4) at a time
 	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 check: setup-dev ## ruff, mypy, import contracts, locks, docs

@@ -26,7 +26,8 @@ from chaos_plan import Fault, Shape
 from headrace.settings import new_fernet_key
 from headrace.standalone.child import LIFELINE, REGISTRATION, REPLACES
 from network_kit import CALM, Network
-from postgres_kit import Postgres, free_port
+from ports import free_port
+from postgres_kit import Postgres
 from scenario_kit import KEY, TRIGGERS, Process, lifeline, until
 
 TICK: Final = 0.05

@@ -23,6 +23,7 @@ from headrace.pipeline.java import find_java
 from headrace.standalone.child import LIFELINE
 from headrace.wire.events import EventItem
 from pipeline_kit import KEY, Api, leg, until
+from ports import free_port
 from scenario_kit import lifeline
 
 SPARK = Path(pyspark.__file__).parent
@@ -105,8 +106,7 @@ class Standalone:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir()
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            self.port = server.getsockname()[1]
+        self.port = free_port()
         self.url = f"spark://127.0.0.1:{self.port}"
         self._exits = ExitStack()
 

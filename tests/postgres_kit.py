@@ -7,7 +7,6 @@ import os
 import pwd
 import secrets
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections import OrderedDict
@@ -20,6 +19,7 @@ import pytest
 from psycopg import sql
 
 from headrace.store.migrating import upgrade
+from ports import free_port
 
 USER = "headrace"
 PASSWORD = "s3cret for tests"  # a blank has to be quoted in a URL
@@ -126,12 +126,6 @@ def in_memory() -> Path | None:
     """Return a folder that is kept in memory, where there is one with room: a database is made there in a twentieth of the time."""
     shared = Path("/dev/shm")
     return shared if shared.is_dir() and shutil.disk_usage(shared).free > 2**30 else None
-
-
-def free_port() -> int:
-    """Return a port of the loopback that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        return int(bound.getsockname()[1])
 
 
 @cache

@@ -31,6 +31,7 @@ from headrace.sources.queue import Queue
 from headrace.sources.queue_writer import QueueWriter
 from headrace.standalone.child import LIFELINE, REGISTRATION, REPLACES
 from headrace.triggers.upstream import Upstream
+from ports import free_port
 
 KEY = "a deployment key for scenarios"
 PATIENCE = 90.0
@@ -94,8 +95,7 @@ class Deployment:
 
     def __init__(self, folder: Path, **settings: float) -> None:
         self.folder = folder
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            port = server.getsockname()[1]
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self.database = folder / "home" / "headrace.db"
         self._environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")} | {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ from headrace.client.deferred import WorkerClient
 from headrace.client.people import PeopleClient
 from headrace.client.task_runs import TaskRunsClient
 from headrace.wire.deferred import ClaimRuns, StartTask
+from ports import free_port
 from postgres_kit import database_of
 from scenario_kit import KEY, Deployment, until
 from store_kit import registration
@@ -41,8 +41,7 @@ def has_asked(url: str, before: str) -> bool:
 def test_a_worker_that_waits_at_one_api_gets_the_run_that_is_started_at_the_other(tmp_path: Path) -> None:
     deployment = Deployment(tmp_path)
     deployment._environment["HEADRACE_DATABASE_URL"] = database_of(tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     other = f"http://127.0.0.1:{port}"
     with deployment, ThreadPoolExecutor(1) as pool:
         deployment._start("api-2", {"HEADRACE_PORT": port}, "api")

@@ -13,7 +13,8 @@ from sqlalchemy import Connection, text
 
 from headrace.errors import ApiRefused, HeadraceError, ResourceError, SettingsError, StorageBusy, StorageFull
 from headrace.store import engines, open_store
-from postgres_kit import PASSWORD, QUOTED, Postgres, database_of, free_port, shared
+from ports import free_port
+from postgres_kit import PASSWORD, QUOTED, Postgres, database_of, shared
 from store_kit import TurnedClock, event, holder, opened, registration
 
 ROUNDS = 150
