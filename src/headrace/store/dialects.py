@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 from sqlalchemy import (
     ARRAY,
@@ -32,6 +32,7 @@ from sqlalchemy.sql.elements import KeyedColumnElement
 from sqlalchemy.sql.expression import any_
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import Boolean
+from typing_extensions import override
 
 FEW = 8
 """Up to so many rows are inserted by statements: a COPY is one more round trip."""
@@ -46,13 +47,23 @@ Rows = Sequence[Mapping[str, Any]]
 Excluded = ReadOnlyColumnCollection[str, KeyedColumnElement[Any]]
 
 
-class among(FunctionElement[bool]):  # noqa: N801  reads like SQL
+class Condition(FunctionElement[bool]):
+    """What is true or false as it stands. Without this SQLite would be asked for `… = 1`, and would look at every row for that."""
+
+    type = Boolean()
+    inherit_cache = True
+
+    @override
+    def self_group(self, against: Any = None) -> Self:
+        return self
+
+
+class among(Condition):  # noqa: N801  reads like SQL
     """The column has one of the values of the parameter `name`, a list of any length.
 
     SQLite gets a parameter for each value. PostgreSQL gets one array, so that the statement is the same for every length.
     """
 
-    type = Boolean()
     inherit_cache = True
 
     def __init__(self, column: ColumnElement[Any], name: str) -> None:
@@ -76,10 +87,9 @@ def _in_array(element: among, compiler: SQLCompiler, **other: Any) -> str:
     return compiler.process(column == any_(bindparam(name, type_=ARRAY(column.type))), **other)
 
 
-class has_number(FunctionElement[bool]):  # noqa: N801  reads like SQL
+class has_number(Condition):  # noqa: N801  reads like SQL
     """The JSON array of numbers in a text column has this one."""
 
-    type = Boolean()
     inherit_cache = True
 
     def __init__(self, column: ColumnElement[str], number: int) -> None:
