@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final, NamedTuple
@@ -86,7 +86,11 @@ def processor_seconds(pid: int) -> float:
 def all_processor_seconds() -> float:
     """Return the processor time of this process and of all that it started and that live."""
     me = psutil.Process()
-    return sum(processor_seconds(each.pid) for each in [me, *me.children(recursive=True)])
+    total = 0.0
+    for each in [me, *me.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):  # a Python worker of Spark's may end just now; its parent counts it then
+            total += processor_seconds(each.pid)
+    return total
 
 
 def machine() -> dict[str, Any]:
