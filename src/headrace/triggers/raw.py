@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from headrace.core.limits import MAX_JSON_DEPTH, is_too_deep
 from headrace.errors import MalformedEvent
 
 _UNREAD: Final = object()
@@ -27,6 +28,8 @@ class RawEvent:
     def value(self) -> Any:
         """The JSON value, parsed once however many read it. Raises `MalformedEvent`."""
         if self._value is _UNREAD:
+            if is_too_deep(self.data):
+                raise MalformedEvent(f"Not valid JSON here: it is nested deeper than {MAX_JSON_DEPTH} levels.")
             try:
                 self._value = _decode(self.data)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

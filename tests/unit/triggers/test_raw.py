@@ -13,7 +13,7 @@ def test_the_value_is_parsed_once() -> None:
     assert (raw.lane, raw.position) == ("x", 3)
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"\xff", b'"\xff"', b"{} {}", b"nan", b"[" * 100_000])
+@pytest.mark.parametrize("data", [b"", b"{", b"\xff", b'"\xff"', b"{} {}", b"nan", b"[" * 100_000, b"[" * 201 + b"]" * 201])
 def test_what_is_not_json_is_malformed_each_time_it_is_read(data: bytes) -> None:
     raw = RawEvent(data, "x", 0)
     for _ in range(2):

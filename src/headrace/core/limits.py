@@ -1,0 +1,38 @@
+"""Limits of one raw event, event or text, the same wherever it enters."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Final
+
+MAX_JSON_DEPTH: Final = 200
+"""The deepest nesting of arrays and objects in JSON. Code that walks a value may recurse this often: Python allows about 1,000 calls."""
+
+_AS_ARRAYS: Final = bytes.maketrans(b"{}", b"[]")
+_NOT_NEEDED: Final = bytes(set(range(256)) - set(b'[]{}"'))
+_OPENED: Final = ord("[")
+
+
+def is_too_deep(json: bytes) -> bool:
+    """Return whether a JSON text is nested deeper than `MAX_JSON_DEPTH`.
+
+    The answer is exact for JSON, and without meaning for other text. A short text costs nothing; nothing recurses.
+    """
+    if len(json) <= 2 * MAX_JSON_DEPTH or json.count(b"[") + json.count(b"{") <= MAX_JSON_DEPTH:
+        return False
+    if b"\\" in json:
+        json = json.replace(b"\\\\", b"").replace(b'\\"', b"")
+    # What is left of a string without brackets is a pair of quotes. Without the pairs, every second part is inside a string as before.
+    brackets = json.translate(_AS_ARRAYS, _NOT_NEEDED).replace(b'""', b"")
+    if b'"' in brackets:
+        brackets = b"".join(brackets.split(b'"')[::2])
+    # Each pass removes the innermost level. The passes stop when they remove little, so that their cost together is linear.
+    for removed in range(1, MAX_JSON_DEPTH + 1):
+        outer = brackets.replace(b"[]", b"")
+        if not outer:
+            return False
+        gain = len(brackets) - len(outer)
+        brackets = outer
+        if gain * 8 < len(outer):
+            return removed + max(accumulate(1 if bracket == _OPENED else -1 for bracket in brackets)) > MAX_JSON_DEPTH
+    return True

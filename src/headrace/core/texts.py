@@ -1,0 +1,45 @@
+"""Texts about values and errors of users' code, safe to log, to send and to store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from traceback import format_exception
+from typing import Final
+
+MAX_TEXT_CHARS: Final = 10_000
+"""The longest text about one value or error, in characters."""
+
+
+def clean_text(text: str) -> str:
+    r"""Return a text that UTF-8 and every store can hold: a lone surrogate becomes `\udcff`, NUL becomes U+FFFD."""
+    if not text.isascii():
+        text = text.encode(errors="backslashreplace").decode()
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}") if "\0" in text else text
+
+
+def describe_value(value: object) -> str:
+    """Return the `repr` of a value, cut to `MAX_TEXT_CHARS`; where that raises, the type and why."""
+    return _described(value, repr)
+
+
+def describe_error(error: BaseException) -> str:
+    """Return the type and the message of an error; where its `str` raises, the type and why."""
+    message = _described(error, str)
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def describe_traceback(error: BaseException) -> list[str]:
+    """Return the traceback of an error as entries of lines, as `traceback.format_exception` does."""
+    try:
+        entries = format_exception(error)
+    except BaseException as failure:  # what users' classes do when they are printed must not end ours
+        return [f"{type(error).__name__} (its traceback cannot be printed: {type(failure).__name__})\n"]
+    return [clean_text(entry)[:MAX_TEXT_CHARS] for entry in entries]
+
+
+def _described(value: object, describe: Callable[[object], str]) -> str:
+    try:
+        text = describe(value)[:MAX_TEXT_CHARS]
+        return clean_text(text)
+    except BaseException as failure:  # as above; also SystemExit
+        return f"<{type(value).__name__} whose text cannot be made: {type(failure).__name__}>"
