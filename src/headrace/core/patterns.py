@@ -5,18 +5,25 @@ A pattern has the exact-value form of EventBridge, an object whose leaves are li
 matches if any of its elements does. No pattern wants everything.
 
 The index keeps each pattern under the values of one of its fields, its pivot, and looks at a pattern only when the event has one of them.
+
+Nothing here recurses into an event. To look at an event once costs what its size is. Arrays that are looked at again, for other patterns,
+are counted, and the count is limited.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from headrace.errors import ProjectError
+from headrace.core.limits import MAX_JSON_DEPTH
+from headrace.errors import MalformedEvent, ProjectError
 
 Pattern: TypeAlias = Mapping[str, Any]
 _Path: TypeAlias = tuple[str, ...]
+
+MAX_REPEATED_STEPS: Final = 1_000_000
+"""Elements of one event's arrays that may be looked at again, after the first time; about 0.1 s of the loop."""
 
 _HINT = 'Write it like {"carrier": ["UA", "DL"], "origin": {"country": ["US"]}}.'
 
@@ -75,13 +82,24 @@ class MatchIndex:
             self._drop(entry)
 
     def matches(self, value: Any) -> list[int]:
-        """Return the ids of the triggers that want `value`, each once."""
+        """Return the ids of the triggers that want `value`, each once.
+
+        Raises:
+            MalformedEvent: Its arrays are so long that matching takes more than `MAX_REPEATED_STEPS`.
+        """
         matched = list(self._everything)
+        arrays: _Arrays | None = None
         for path, buckets in self._pivots.items():
-            found = _at(value, path)
-            for entry in buckets.get(found[0], ()) if len(found) == 1 else {entry: None for key in found for entry in buckets.get(key, ())}:
-                if len(entry.fields) == 1 or _wanted(entry.tree, value):
-                    matched.extend(entry.triggers)
+            found = _plain_at(value, path)
+            if found is None:
+                arrays = arrays or _Arrays()
+                found = _at(value, path, arrays)
+            for entry in buckets.get(found[0], ()) if len(found) == 1 else _candidates(buckets, found):
+                if len(entry.fields) > 1:
+                    arrays = arrays or _Arrays()
+                    if not _wanted(entry.tree, value, arrays):
+                        continue
+                matched.extend(entry.triggers)
         return matched
 
     def _entry(self, pattern: Pattern) -> _Entry:
@@ -117,6 +135,8 @@ class MatchIndex:
 
 def _leaves(pattern: Any, path: _Path) -> Iterator[tuple[_Path, frozenset[Hashable]]]:
     where = ".".join(path) or "the pattern"
+    if len(path) >= MAX_JSON_DEPTH:
+        raise ProjectError(f"The pattern in match= is nested deeper than {MAX_JSON_DEPTH} levels.", hint=_HINT)
     if not isinstance(pattern, Mapping) or not pattern:
         raise ProjectError(f"In match=, {where} must be a list of values, or fields with lists of values.", hint=_HINT)
     for name, wanted in pattern.items():
@@ -146,34 +166,95 @@ def _key(value: Any) -> Hashable:
     return (value,) if isinstance(value, bool) else value
 
 
-def _at(value: Any, path: _Path) -> list[Hashable]:
-    """The keys of the plain values at `path`, through any arrays on the way."""
+class _Arrays:
+    """The elements of an event's arrays, with the arrays inside them spread out. Each array is spread once, however many patterns ask."""
+
+    __slots__ = ("_elements", "_keys", "_steps")
+
+    def __init__(self) -> None:
+        self._elements: dict[int, list[Any]] = {}
+        self._keys: dict[int, frozenset[Hashable]] = {}
+        self._steps = 0
+
+    def elements(self, array: list[Any]) -> list[Any]:
+        """Return the elements, none of which is an array."""
+        # The event outlives this object, so that no other array gets the id of this one.
+        elements = self._elements.get(id(array))
+        if elements is None:
+            elements = self._elements[id(array)] = _spread(array)
+            return elements
+        self._steps += len(elements)
+        if self._steps > MAX_REPEATED_STEPS:
+            raise MalformedEvent(f"Its arrays are too long to match: that takes more than {MAX_REPEATED_STEPS:,} steps.")
+        return elements
+
+    def keys(self, array: list[Any]) -> frozenset[Hashable]:
+        """Return the keys of the plain values among the elements."""
+        keys = self._keys.get(id(array))
+        if keys is None:
+            keys = self._keys[id(array)] = frozenset([_key(element) for element in self.elements(array) if type(element) is not dict])
+        return keys
+
+
+def _spread(array: list[Any]) -> list[Any]:
+    elements: list[Any] = []
+    arrays = [array]
+    while arrays:
+        inner = arrays.pop()
+        if list in set(map(type, inner)):
+            for element in inner:
+                (arrays if type(element) is list else elements).append(element)
+        else:
+            elements += inner
+    return elements
+
+
+def _candidates(buckets: Mapping[Hashable, Mapping[_Entry, None]], found: list[Hashable]) -> Iterable[_Entry]:
+    """Return the patterns under any of the keys, each once."""
+    if len(found) > len(buckets):
+        keys = set(found)
+        found = [key for key in buckets if key in keys]
+    return {entry: None for key in found for entry in buckets.get(key, ())}
+
+
+def _plain_at(value: Any, path: _Path) -> list[Hashable] | None:
+    """The key of the plain value at `path`; None: there may be an array on the way."""
     node = value
     for name in path:
         if type(node) is not dict or name not in node:
-            break
+            return [] if type(node) is dict else None
         node = node[name]
-    else:
-        if not isinstance(node, list | dict):
-            return [_key(node)]
+    return None if isinstance(node, list | dict) else [_key(node)]
+
+
+def _at(value: Any, path: _Path, arrays: _Arrays) -> list[Hashable]:
+    """The keys of the plain values at `path`, through any arrays on the way."""
     nodes = [value]
     for name in path:
-        inside = _spread(nodes)
-        nodes = [node[name] for node in inside if isinstance(node, dict) and name in node]
-    return [_key(node) for node in _spread(nodes) if not isinstance(node, dict)]
+        nodes = [node[name] for node in _opened(nodes, arrays) if isinstance(node, dict) and name in node]
+    if len(nodes) == 1 and type(nodes[0]) is list:
+        return list(arrays.keys(nodes[0]))
+    return [_key(node) for node in _opened(nodes, arrays) if not isinstance(node, dict)]
 
 
-def _spread(nodes: list[Any]) -> list[Any]:
+def _opened(nodes: list[Any], arrays: _Arrays) -> list[Any]:
     """`nodes` with every array replaced by its elements."""
-    if not any(isinstance(node, list) for node in nodes):
+    if not any(type(node) is list for node in nodes):
         return nodes
-    return [element for node in nodes for element in (_spread(node) if isinstance(node, list) else (node,))]
+    return [element for node in nodes for element in (arrays.elements(node) if type(node) is list else (node,))]
 
 
-def _wanted(tree: Mapping[str, Any] | frozenset[Hashable], value: Any) -> bool:
-    """Whether `value` matches, all fields of one object together."""
-    if isinstance(value, list):
-        return any(_wanted(tree, element) for element in value)
+def _wanted(tree: Mapping[str, Any] | frozenset[Hashable], value: Any, arrays: _Arrays) -> bool:
+    """Whether `value` matches, all fields of one object together. It recurses into the pattern, and not into the event."""
     if isinstance(tree, frozenset):
+        if type(value) is list:
+            return not tree.isdisjoint(arrays.keys(value))
         return not isinstance(value, dict) and _key(value) in tree
-    return isinstance(value, dict) and all(name in value and _wanted(node, value[name]) for name, node in tree.items())
+    for element in arrays.elements(value) if type(value) is list else (value,):
+        if isinstance(element, dict):
+            for name, node in tree.items():
+                if name not in element or not _wanted(node, element[name], arrays):
+                    break
+            else:
+                return True
+    return False

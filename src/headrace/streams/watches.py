@@ -56,11 +56,11 @@ class WatchSet:
         try:
             event = raw if isinstance(raw, RawEvent) else _encoded(raw, lane, position)
             value = event.value
+            if not isinstance(value, dict):
+                return Wanted(event, value, [], "Not a JSON object.")
+            return Wanted(event, value, self._grouped(self._index.matches(value)))
         except MalformedEvent as error:
             return Wanted(_shown(raw, lane, position), None, [], str(error))
-        if not isinstance(value, dict):
-            return Wanted(event, value, [], "Not a JSON object.")
-        return Wanted(event, value, self._grouped(self._index.matches(value)))
 
     def _grouped(self, trigger_ids: Iterable[int]) -> list[tuple[Envelope, tuple[int, ...]]]:
         matched = tuple(trigger_ids)

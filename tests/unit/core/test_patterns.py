@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.patterns import MatchIndex, leaves
-from headrace.errors import ProjectError
+from headrace.errors import MalformedEvent, ProjectError
 
 
 def wants(pattern: Any, value: Any) -> bool:
@@ -134,3 +134,53 @@ def test_the_index_finds_what_plain_matching_finds(patterns: list[Any], values: 
         index.remove(number)
     assert not index._pivots
     assert not index._entries
+
+
+def deep(depth: int, inside: Any) -> Any:
+    for _ in range(depth):
+        inside = [inside]
+    return inside
+
+
+@pytest.mark.parametrize("depth", [1, 200, 5000])
+def test_arrays_may_be_nested_as_deep_as_they_like(depth: int) -> None:
+    """Streams A2: 340 arrays, one in the other, raised RecursionError out of the poll, again and again."""
+    assert wants({"a": ["x"]}, {"a": deep(depth, "x")})
+    assert wants({"a": ["x"], "b": {"c": [1]}}, {"a": deep(depth, "x"), "b": deep(depth, {"c": deep(depth, 1)})})
+    assert not wants({"a": ["x"], "b": {"c": [1]}}, {"a": deep(depth, "x"), "b": deep(depth, {"c": deep(depth, 2)})})
+    assert wants({"a": ["x"]}, deep(depth, {"a": "x"}))
+
+
+def test_a_pattern_has_a_limited_depth() -> None:
+    pattern: Any = ["x"]
+    for _ in range(201):
+        pattern = {"a": pattern}
+    with pytest.raises(ProjectError, match="deeper than 200"):
+        leaves(pattern)
+    pattern = pattern["a"]
+    event: Any = "x"
+    for _ in range(200):
+        event = [{"a": event}]
+    assert wants(pattern, event)
+    pattern["a"] = pattern
+    with pytest.raises(ProjectError, match="deeper than 200"):
+        leaves(pattern)
+
+
+def test_long_arrays_are_looked_at_once_for_many_patterns() -> None:
+    index = MatchIndex()
+    for number in range(1000):
+        index.add({"tags": [number], "carrier": ["UA"], "notes": ["x"]}, number)
+    event = {"tags": list(range(100_000)), "notes": ["y"] * 100_000, "carrier": "UA"}
+    assert index.matches(event) == []
+    assert len(index.matches(event | {"notes": ["y"] * 100_000 + ["x"]})) == 1000
+
+
+def test_what_would_take_too_long_is_malformed() -> None:
+    index = MatchIndex()
+    for number in range(1000):
+        index.add({"legs": {"from": [number], "to": ["x"]}}, number)
+    legs = [{"from": number, "to": "y"} for number in range(10_000)]
+    with pytest.raises(MalformedEvent, match="1,000,000 steps"):
+        index.matches({"legs": legs})
+    assert index.matches({"legs": [*legs[7:8], {"from": 7, "to": "x"}]}) == [7]
