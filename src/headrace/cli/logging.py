@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.logs.files import LogFiles
+from headrace.logs.protection import protect
 from headrace.logs.structured import TargetHandler, configure, masks, process_handler
 from headrace.logs.targets import Finder
 from headrace.triggers.masking import mask_event
@@ -29,11 +30,12 @@ def set_up_logging(settings: Settings, *, quiet: bool = False, targets: Sequence
     as_json = settings.log_format == "json" or (settings.log_format == "auto" and not terminal and not quiet)
     colours = terminal and not os.environ.get("NO_COLOR")
     handlers = [process_handler(sys.stderr, as_json=as_json, colours=colours, finders=targets)]
-    if targets:
-        files = LogFiles(settings.logs, _complain)
-        handlers.append(TargetHandler(files, targets))
     masks[:] = [mask_event]
-    configure(level, handlers)
+    if targets:  # such a process runs users' code
+        files = LogFiles(settings.logs, _complain)
+        protect(level, [*handlers, TargetHandler(files, targets)])
+    else:
+        configure(level, handlers)
 
 
 def _complain(error: OSError) -> None:

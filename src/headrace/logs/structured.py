@@ -32,13 +32,24 @@ def bind_process(**fields: Any) -> None:
 
 def configure(level: int, handlers: Iterable[logging.Handler]) -> None:
     """Send structlog and `logging` from `level` on to the handlers, and to no others."""
-    structlog.configure(
-        processors=[structlog.contextvars.merge_contextvars, *_common(), structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        cache_logger_on_first_use=True,
-    )
+    structlog.configure(**structlog_options(level, structlog.stdlib.LoggerFactory()))
     logging.basicConfig(level=level, handlers=list(handlers), force=True)
+    quiet_libraries(level)
+
+
+def structlog_options(level: int, factory: structlog.stdlib.LoggerFactory) -> dict[str, Any]:
+    """Return the arguments of `structlog.configure` with which lines from `level` on go to the loggers that `factory` makes."""
+    return {
+        "processors": [structlog.contextvars.merge_contextvars, *_common(), structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        "wrapper_class": structlog.make_filtering_bound_logger(level),
+        "context_class": dict,
+        "logger_factory": factory,
+        "cache_logger_on_first_use": True,
+    }
+
+
+def quiet_libraries(level: int) -> None:
+    """Let libraries that say too much at INFO say no less than warnings."""
     for name in _NOISY:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
 
@@ -117,6 +128,11 @@ def _formatter(*last: Processor) -> logging.Formatter:
 def _with_process(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:
     del logger, name
     return {**_process, **event}
+
+
+def masked_text(text: str) -> str:
+    """Return `text` without secrets."""
+    return str(_masked(None, "", {"text": text})["text"])
 
 
 def _masked(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:

@@ -1,0 +1,113 @@
+"""Logging in a process that runs users' code: whatever a user's module configures, secrets stay masked and each log gets its lines.
+
+One process runs the code of several triggers or pipelines, so the configuration of one module must not change the logs of another.
+Handlers that a user's module adds get the lines of `logging`, without secrets, beside Headrace's own handlers.
+"""
+
+from __future__ import annotations
+
+import logging
+import logging.config
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any
+
+import structlog
+
+from headrace.logs.structured import masked_text, quiet_libraries, structlog_options
+
+
+def protect(level: int, handlers: Iterable[logging.Handler]) -> None:
+    """Send structlog and `logging` from `level` on to the handlers for the rest of the process's life.
+
+    Call it once, before a module of the user's is imported.
+    """
+    ours = frozenset(handlers)
+    root = logging.getLogger()
+    configure_structlog = structlog.configure
+    factory = _LoggerFactory(level)
+
+    def restore() -> None:
+        configure_structlog(**structlog_options(level, factory))
+        root.setLevel(level)
+        quiet_libraries(level)
+
+    root.handlers.clear()
+    restore()
+    _call_first(ours)
+    _mask_others(ours)
+    for module, names in (
+        (structlog, ("configure", "configure_once", "reset_defaults")),
+        (structlog.stdlib, ("recreate_defaults",)),
+        (logging, ("basicConfig",)),
+    ):
+        for name in names:
+            setattr(module, name, _followed_by(getattr(module, name), restore))
+    for name in ("dictConfig", "fileConfig"):
+        setattr(logging.config, name, _followed_by(_disabling_none(getattr(logging.config, name)), restore))
+
+
+class _LoggerFactory(structlog.stdlib.LoggerFactory):
+    """Make loggers that `logging` does not know by name, so that no configuration reaches them."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__()
+        self._level = level
+
+    def __call__(self, *args: Any) -> logging.Logger:
+        named = super().__call__(*args)
+        made = type(named)(named.name, self._level)
+        made.propagate = False
+        return made
+
+
+def _call_first(ours: frozenset[logging.Handler]) -> None:
+    """Let every record that a logger makes reach our handlers, which are no logger's and so cannot be removed."""
+    call_theirs = logging.Logger.callHandlers
+
+    def call_handlers(logger: logging.Logger, record: logging.LogRecord) -> None:
+        for handler in ours:
+            if record.levelno >= handler.level:
+                handler.handle(record)
+        if logger.hasHandlers():  # without one, `logging` would write to standard error by itself
+            call_theirs(logger, record)
+
+    logging.Logger.callHandlers = call_handlers  # type: ignore[method-assign, assignment]
+
+
+def _mask_others(ours: frozenset[logging.Handler]) -> None:
+    """Take secrets out of what every other handler formats."""
+    format_plain = logging.Handler.format
+
+    def format_masked(handler: logging.Handler, record: logging.LogRecord) -> str:
+        text = format_plain(handler, record)
+        return text if handler in ours else masked_text(text)
+
+    logging.Handler.format = format_masked  # type: ignore[method-assign, assignment]
+
+
+def _followed_by(configure: Callable[..., Any], restore: Callable[[], None]) -> Callable[..., Any]:
+    @wraps(configure)
+    def configure_and_restore(*args: Any, **options: Any) -> Any:
+        try:
+            return configure(*args, **options)
+        finally:
+            restore()
+
+    return configure_and_restore
+
+
+def _disabling_none(configure: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `configure` without its way of turning off every logger that it does not name."""
+
+    @wraps(configure)
+    def configure_and_enable(*args: Any, **options: Any) -> Any:
+        known = [logger for logger in logging.Logger.manager.loggerDict.values() if isinstance(logger, logging.Logger)]
+        enabled = [logger for logger in known if not logger.disabled]
+        try:
+            return configure(*args, **options)
+        finally:
+            for logger in enabled:
+                logger.disabled = False
+
+    return configure_and_enable
