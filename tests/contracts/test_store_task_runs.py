@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from threading import Event
 from typing import Any
 
 import pytest
@@ -330,15 +331,53 @@ def test_the_bell_rings_for_what_others_wait_for(store: Store) -> None:
     assert len(rung) == begun + 1, "asking is nothing to hear of"
 
 
-def test_a_run_whose_trigger_is_parked_fails_with_its_cause(store: Store) -> None:
-    _, owner = deferred(store)
+def fail(store: Store, owner: Holder, number: int = 1) -> str:
+    """Let what the run waits for fail; return the verdict."""
     (trigger,) = owner.epochs
-    for number in range(1, 50):
-        failure = TriggerFailure(epoch=owner.epochs[trigger], number=number, type="OSError", message="the service is gone")
-        if store.triggers.failure(owner.job_id, trigger, failure).verdict == "parked":
-            break
+    failure = TriggerFailure(
+        epoch=owner.epochs[trigger],
+        number=number,
+        type="OSError",
+        message="the service is gone",
+        traceback=['  File "mine.py", line 7, in run', "OSError: the service is gone"],
+    )
+    return store.triggers.failure(owner.job_id, trigger, failure).verdict
+
+
+def test_a_run_whose_trigger_is_parked_fails_with_its_exception_and_traceback(store: Store) -> None:
+    _, owner = deferred(store)
+    rung = Event()
+    forget = store.task_runs.bell.listen(rung.set)
+    number = 1
+    while fail(store, owner, number) != "parked":
         assert the_state(store) == "deferred"
+        number += 1
+    assert rung.wait(10)  # the timer of the runs sweeps at once
+    forget()
     store.task_runs.sweep()
     result = store.task_runs.result("one")
     assert result.state == "failed"
-    assert "the service is gone" in (result.error or "")
+    assert (result.error or "").splitlines() == [
+        "Its trigger failed for good: OSError: the service is gone",
+        '  File "mine.py", line 7, in run',
+        "OSError: the service is gone",
+    ]
+
+
+def test_a_run_that_times_out_says_what_its_trigger_failed_with(store: Store, clock: TurnedClock) -> None:
+    _, owner = deferred(store, timeout=60.0)
+    assert fail(store, owner) == "restart"
+    clock.turn(61)
+    store.task_runs.sweep()
+    error = store.task_runs.result("one").error or ""
+    assert error.startswith(f"{TIMED_OUT} Its trigger last failed with OSError: the service is gone\n")
+    assert 'File "mine.py", line 7' in error
+
+
+def test_the_timeout_callback_is_called_also_where_the_trigger_failed(store: Store, clock: TurnedClock) -> None:
+    start(store, waiting=waiting(timeout=60.0), callbacks=Callbacks(on_timeout="told", on_failure="never"))
+    assert fail(store, holder(store)) == "restart"
+    clock.turn(61)
+    store.task_runs.sweep()
+    (called,) = Worker(store).claim()
+    assert called.task == "told"

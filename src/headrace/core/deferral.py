@@ -125,11 +125,11 @@ def fire(run: Deferral, type: str, payload: str) -> Deferral:
     return _end(run, how, error=payload) if how == "failed" else _end(run, how, result=payload)
 
 
-def expire(run: Deferral) -> Deferral:
-    """Its time is up."""
+def expire(run: Deferral, why: str | None = None) -> Deferral:
+    """Its time is up; `why` says what its trigger last failed with, if it did."""
     _allow(run, "expire")
     if run.wait.timeout_method is None:
-        return _end(run, "failed", error=TIMED_OUT)
+        return _end(run, "failed", error=TIMED_OUT if why is None else f"{TIMED_OUT} {why}")
     return _resume(run, run.wait.timeout_method, run.wait.kwargs)
 
 

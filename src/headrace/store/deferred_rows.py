@@ -139,7 +139,7 @@ def _callback(callbacks: Callbacks | None, after: Deferral) -> str | None:
     if callbacks is None:
         return None
     if after.state == "failed":
-        return (callbacks.on_timeout if after.error == TIMED_OUT else None) or callbacks.on_failure
+        return (callbacks.on_timeout if (after.error or "").startswith(TIMED_OUT) else None) or callbacks.on_failure
     return callbacks.on_success if after.state == "succeeded" else None
 
 

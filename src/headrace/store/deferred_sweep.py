@@ -31,28 +31,35 @@ _stranded = (
 def sweep(database: Database, connection: Connection) -> bool:
     """Take those steps, within a work of the writer; whether there was one to take."""
     steps: dict[str, Deferral] = {}
-    late = select(deferred_runs.c.run_id).where(deferred_runs.c.timeout_at <= database.now()).limit(AT_ONCE)
+    late = (
+        select(deferred_runs.c.run_id, triggers.c.failure)
+        .outerjoin(triggers, triggers.c.id == deferred_runs.c.trigger_id)
+        .where(deferred_runs.c.timeout_at <= database.now())
+        .limit(AT_ONCE)
+    )
     lost = connection.execute(_lost).scalars().all()
-    expired = connection.execute(late).scalars().all()
+    expired = {row.run_id: row.failure for row in connection.execute(late)}
     stranded = {row.run_id: row.failure for row in connection.execute(_stranded)}
     held = read(connection, [*lost, *expired, *stranded])
     for run_id, one in held.items():
         # Looked at again under the lock: another api may have been quicker.
         if one.run.state == "running" and run_id in lost:
             steps[run_id] = deferral.lose(one.run)
-        elif one.run.state == "deferred" and run_id in expired:
-            steps[run_id] = deferral.expire(one.run)
         elif one.run.state == "deferred" and run_id in stranded:
-            steps[run_id] = deferral.strand(one.run, _parked(stranded[run_id]))
+            steps[run_id] = deferral.strand(one.run, _told("Its trigger failed for good:", stranded[run_id]))
+        elif one.run.state == "deferred" and run_id in expired:
+            failure = expired[run_id]
+            steps[run_id] = deferral.expire(one.run, None if failure is None else _told("Its trigger last failed with", failure))
     for run_id, after in steps.items():
         save(connection, held[run_id], after, database.now())
     return bool(steps)
 
 
-def _parked(kept: str | None) -> str:
-    """Return why a trigger will not fire, from the JSON that the store keeps of its last failure."""
+def _told(words: str, kept: str | None) -> str:
+    """Return `words` and the exception with its traceback, from the JSON that the store keeps of a trigger's last failure."""
     failure = msgspec.json.decode(kept) if kept else {}
-    return f"Its trigger failed for good: {failure.get('type', 'unknown')}: {failure.get('message', '')}"
+    error = f"{words} {failure.get('type', 'unknown')}: {failure.get('message', '')}"
+    return "\n".join([error, *failure.get("traceback", ())])
 
 
 def forget(connection: Connection) -> None:

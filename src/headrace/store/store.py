@@ -45,8 +45,8 @@ class Store:
         self.liveness = liveness
         self.jobs = Jobs(database, liveness)
         self.projects = Projects(database)
-        self.triggers = Triggers(database, self.jobs)
         self.task_runs = TaskRuns(database, self.jobs)
+        self.triggers = Triggers(database, self.jobs, self.task_runs.bell)
         self.awaited_events = AwaitedEvents(database, self.task_runs.bell)
         self.log = Log(database, self.task_runs.bell)
         self.backlog = Backlog(database)

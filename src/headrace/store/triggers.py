@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, Row, select
 
 from headrace.store import failures, kwargs, leases
+from headrace.store.bell import Bell
 from headrace.store.database import Database
 from headrace.store.jobs import Jobs, require_running, touch
 from headrace.store.keyring import Keyring
@@ -17,9 +18,10 @@ from headrace.wire.triggers import CleanupTriggers, FailureRecorded, LoadTrigger
 class Triggers:
     """The triggers of one database, and the claims on them."""
 
-    def __init__(self, database: Database, jobs: Jobs) -> None:
+    def __init__(self, database: Database, jobs: Jobs, runs_changed: Bell) -> None:
         self._database = database
         self._jobs = jobs
+        self._runs_changed = runs_changed
 
     def load(self, job_id: int, asked: LoadTriggers) -> TriggersLoaded:
         """Claim for the job up to its capacity; answer with all that it holds and what it must let go."""
@@ -37,7 +39,14 @@ class Triggers:
 
     def failure(self, job_id: int, trigger_id: int, failure: TriggerFailure) -> FailureRecorded:
         """Keep why the trigger failed; answer when the job is to start it again, or that it is parked."""
-        return self._database.write(lambda connection: _fail(connection, job_id, trigger_id, failure, self._database.now()))
+
+        def work(connection: Connection) -> FailureRecorded:
+            recorded = _fail(connection, job_id, trigger_id, failure, self._database.now())
+            if recorded.verdict == "parked":
+                self._runs_changed.mark(connection)  # a run that waits for it ends now
+            return recorded
+
+        return self._database.write(work)
 
     def cleanup(self, job_id: int, gone: CleanupTriggers) -> None:
         """Give up the job's leases on triggers that it has stopped: others may have them now."""
