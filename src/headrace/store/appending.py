@@ -25,7 +25,7 @@ from headrace.core.identity import EventKey, event_key
 from headrace.errors import Fenced
 from headrace.store.custody import Claim, record
 from headrace.store.delivering import Deliveries
-from headrace.store.dialects import BulkInsert, among
+from headrace.store.dialects import BulkInsert, among, rows_among
 from headrace.store.forgetting import forgotten
 from headrace.store.letters import Letters
 from headrace.store.log_head import HEAD
@@ -163,10 +163,10 @@ def _valid(item: EventItem) -> bool:
 
 def _allowed(connection: Connection, batches: Sequence[Prepared]) -> tuple[list[set[int] | None], dict[int, str]]:
     """Return, for each batch, the triggers whose lease it may use (None where its job has ended), and which task run waits for which."""
-    running = set(connection.execute(_running, {"ids": list({prepared.job_id for prepared in batches})}).scalars())
+    running = {row.id for row in rows_among(connection, _running, "ids", {prepared.job_id for prepared in batches})}
     named = {trigger for prepared in batches for trigger in prepared.batch.epochs if trigger in INT64}
     # Of a trigger that changed or went and that nobody has claimed since, what its last holder still has to say was true.
-    rows = connection.execute(_leases, {"ids": list(named)}).all()
+    rows = rows_among(connection, _leases, "ids", named)
     held = {(row.id, row.revoked_job_id if row.job_id is None else row.job_id, row.epoch) for row in rows}
     allowed = [
         {trigger for trigger, epoch in prepared.batch.epochs.items() if (trigger, prepared.job_id, epoch) in held}

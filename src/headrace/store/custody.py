@@ -24,7 +24,7 @@ from sqlalchemy import Connection, Row, bindparam, insert, select, update
 from headrace.errors import Fenced
 from headrace.store.backlog import chunks, count_settled, forget
 from headrace.store.database import Database
-from headrace.store.dialects import Given, Upsert, among
+from headrace.store.dialects import Given, Upsert, among, rows_among
 from headrace.store.jobs import require_running
 from headrace.store.lanes import Lane, lanes_of
 from headrace.store.spilling import place_key
@@ -125,7 +125,7 @@ def _lost(connection: Connection, claims: Sequence[Claim]) -> list[set[int]]:
     A trigger that nobody holds now, because it changed or went, is no obstacle: its answers were true.
     """
     named = {trigger for claim in claims for receipt in claim.receipts for trigger in receipt.owed}
-    rows = connection.execute(_holders, {"ids": list(named)}).all()
+    rows = rows_among(connection, _holders, "ids", named)
     return [
         {
             row.id

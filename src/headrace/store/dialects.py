@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Self
 
@@ -107,6 +107,15 @@ def _by_json_each(element: has_number, compiler: SQLCompiler, **other: Any) -> s
 def _by_containment(element: has_number, compiler: SQLCompiler, **other: Any) -> str:
     column, number = element.clauses
     return compiler.process(cast(column, JSONB).contains(func.to_jsonb(number)), **other)
+
+
+def rows_among(connection: Connection, query: Executable, name: str, values: Iterable[Any]) -> list[Row[*tuple[Any, ...]]]:
+    """Return what a query with `among(…, name)` finds for any number of values: SQLite takes only so many in one statement."""
+    given = list(values)
+    found: list[Row[*tuple[Any, ...]]] = []
+    for start in range(0, len(given), MOST_VALUES):
+        found += connection.execute(query, {name: given[start : start + MOST_VALUES]}).all()
+    return found
 
 
 def row_by_row(connection: Connection) -> None:

@@ -80,6 +80,11 @@ class Jobs:
         with self._database.reading() as connection:
             require_running(connection, job_id)
 
+    def project(self, job_id: int) -> str:
+        """Return the project of a running job. Raises `Fenced` when the job has ended."""
+        with self._database.reading() as connection:
+            return require_running(connection, job_id).project
+
     def sweep(self, connection: Connection) -> None:
         """End, within a work of the writer, every job that has been silent for too long."""
         running = connection.execute(select(jobs.c.id, jobs.c.heartbeat).where(jobs.c.state == "running"))

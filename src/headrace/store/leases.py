@@ -66,7 +66,7 @@ def revoked(connection: Connection, job_id: int) -> list[int]:
 
 def claim(connection: Connection, job_id: int, trigger_ids: Sequence[int], now: int) -> None:
     """Give the job these triggers, which nobody holds, at their next epochs."""
-    for part in _parts(trigger_ids):
+    for part in parts(trigger_ids):
         free = (triggers.c.id.in_(part), triggers.c.job_id.is_(None))
         taken = update(triggers).where(*free).values(job_id=job_id, epoch=triggers.c.epoch + 1, revoked_job_id=None, started=_starts(now))
         connection.execute(taken.values(state=_claimed_state))
@@ -75,7 +75,7 @@ def claim(connection: Connection, job_id: int, trigger_ids: Sequence[int], now: 
 
 def give_back(connection: Connection, job_id: int, trigger_ids: Sequence[int]) -> None:
     """Tell the job to let these triggers go; it holds them until it says that it has stopped them."""
-    for part in _parts(trigger_ids):
+    for part in parts(trigger_ids):
         mine = (triggers.c.id.in_(part), triggers.c.job_id == job_id)
         connection.execute(update(triggers).where(*mine).values(revoked_job_id=job_id))
     changed(connection)
@@ -83,7 +83,7 @@ def give_back(connection: Connection, job_id: int, trigger_ids: Sequence[int]) -
 
 def revoke(connection: Connection, trigger_ids: Sequence[int]) -> None:
     """Take the triggers from whoever holds them; the holder learns of it when it next asks."""
-    for part in _parts(trigger_ids):
+    for part in parts(trigger_ids):
         taken = (triggers.c.id.in_(part), triggers.c.job_id.is_not(None))
         connection.execute(update(triggers).where(*taken).values(revoked_job_id=triggers.c.job_id, job_id=None, state="waiting"))
     if trigger_ids:
@@ -95,11 +95,11 @@ def let_go(connection: Connection, job_id: int, trigger_ids: Sequence[int], epoc
     stopped = _stopped(job_id)
     rows = [
         row.id
-        for part in _parts(trigger_ids)
+        for part in parts(trigger_ids)
         for row in connection.execute(select(triggers.c.id, triggers.c.epoch).where(triggers.c.id.in_(part), stopped))
         if row.epoch <= epochs.get(row.id, row.epoch)
     ]
-    for part in _parts(rows):
+    for part in parts(rows):
         _free(connection, triggers.c.id.in_(part), job_id)
     if rows:
         changed(connection)
@@ -133,5 +133,6 @@ def _free(connection: Connection, which: ColumnElement[bool], job_id: int) -> No
     connection.execute(update(triggers).where(which, triggers.c.revoked_job_id == job_id).values(revoked_job_id=None))
 
 
-def _parts(trigger_ids: Sequence[int]) -> list[Sequence[int]]:
+def parts(trigger_ids: Sequence[int]) -> list[Sequence[int]]:
+    """Return as many of the ids at a time as one statement takes."""
     return [trigger_ids[start : start + AT_ONCE] for start in range(0, len(trigger_ids), AT_ONCE)]

@@ -18,8 +18,8 @@ from headrace.store.database import Database
 from headrace.store.dialects import driver_rows
 from headrace.store.forgetting import forgotten
 from headrace.store.log_head import log_head
-from headrace.store.redeliveries import last_redelivery, later_firings, redelivered
-from headrace.store.tables import events, firings, triggers
+from headrace.store.redeliveries import last_redelivery, later_firings, redelivered, trigger_names
+from headrace.store.tables import events, firings
 from headrace.store.times import moment
 from headrace.wire.events import BatchStored, EventBatch, LogHead, LogNews
 from headrace.wire.log import LOG_SCHEMA
@@ -71,27 +71,28 @@ class Log:
         with self._database.reading() as connection:
             return LogNews(head=log_head(connection), again=last_redelivery(connection))
 
-    def page(self, *, after: int, to: int | None = None, limit: int = 50_000) -> LogPage:
+    def page(self, *, after: int, to: int | None = None, limit: int = 50_000, project: str | None = None) -> LogPage:
         """Return events with after < seq <= to in order of `seq`: at most `limit`, and fewer where their payloads are large.
 
+        `triggers` names the triggers of `project` only (None: of every project): two projects may have triggers of the same name.
         A page is empty only when no event is left in the range.
         """
         with self._database.reading() as connection:
             head = log_head(connection)
             found = _events(connection, after, head if to is None else to, limit)
-            names = _names(connection, found.column("seq").to_pylist())
+            names = _names(connection, found.column("seq").to_pylist(), project)
         return LogPage(found.append_column(LOG_SCHEMA.field("triggers"), names).combine_chunks(), head)
 
-    def pick(self, seqs: Sequence[int]) -> pa.Table:
-        """Return the events with these ascending seqs that the log has, in order of `seq`."""
+    def pick(self, seqs: Sequence[int], project: str | None = None) -> pa.Table:
+        """Return the events with these ascending seqs that the log has, in order of `seq`; `project` as for `page`."""
         with self._database.reading() as connection:
-            parts = [_picked(connection, seqs[start : start + MOST_PARAMETERS]) for start in range(0, len(seqs), MOST_PARAMETERS)]
+            parts = [_picked(connection, seqs[start : start + MOST_PARAMETERS], project) for start in range(0, len(seqs), MOST_PARAMETERS)]
         return pa.concat_tables([LOG_SCHEMA.empty_table(), *parts]).combine_chunks()
 
-    def redeliveries(self, *, after: int, to: int) -> list[Redelivery]:
-        """Return what is to be given again, with after < id <= to."""
+    def redeliveries(self, *, after: int, to: int, project: str | None = None) -> list[Redelivery]:
+        """Return what is to be given again, with after < id <= to; firings of the triggers of `project` only (None: of all)."""
         with self._database.reading() as connection:
-            return redelivered(connection, after, to)
+            return redelivered(connection, after, to, project)
 
     def observe(self, observer: Callable[[], None]) -> Callable[[], None]:
         """Call `observer` after each commit, also of other apis: it must return at once. Returns what takes it away again."""
@@ -114,10 +115,10 @@ def _events(connection: Connection, after: int, to: int, limit: int) -> pa.Table
     return _table(driver_rows(connection, query, STEP), MOST_PAYLOAD)
 
 
-def _picked(connection: Connection, seqs: Sequence[int]) -> pa.Table:
+def _picked(connection: Connection, seqs: Sequence[int], project: str | None) -> pa.Table:
     query = select(*_COLUMNS).where(events.c.seq.in_(seqs)).order_by(events.c.seq)
     found = _table(driver_rows(connection, query, STEP), most=None)
-    names = _names(connection, found.column("seq").to_pylist())
+    names = _names(connection, found.column("seq").to_pylist(), project)
     return found.append_column(LOG_SCHEMA.field("triggers"), names)
 
 
@@ -134,8 +135,8 @@ def _table(pieces: Iterable[Sequence[tuple[Any, ...]]], most: int | None) -> pa.
     return pa.Table.from_batches(batches, schema=_EVENT_SCHEMA)
 
 
-def _names(connection: Connection, seqs: list[int]) -> pa.Array:
-    """Return, for each event, the names of the triggers that had fired on it when it was stored; what came later is redelivered."""
+def _names(connection: Connection, seqs: list[int], project: str | None) -> pa.Array:
+    """Return, for each event, the names of the project's triggers that had fired on it when it was stored; later ones are redelivered."""
     if not seqs:
         return pa.array([], type=LOG_SCHEMA.field("triggers").type)
     place = firings.c.seq.between(seqs[0], seqs[-1])
@@ -147,14 +148,14 @@ def _names(connection: Connection, seqs: list[int]) -> pa.Array:
     later = later_firings(connection, seqs[0], seqs[-1])
     if later:
         fired = [pair for pair in fired if tuple(pair) not in later]
-    known = connection.execute(select(triggers.c.id, triggers.c.name).order_by(triggers.c.id)).all()
-    return _listed(pa.array(seqs), fired, pa.array([row.id for row in known]), pa.array([row.name for row in known], type=pa.string()))
+    known = trigger_names(connection, {pair[1] for pair in fired}, project)
+    return _listed(pa.array(seqs), fired, pa.array(known.keys(), type=pa.int64()), pa.array(known.values(), type=pa.string()))
 
 
 def _listed(seqs: pa.Array, fired: Sequence[tuple[int, int]], ids: pa.Array, names: pa.Array) -> pa.Array:
-    """Return, for each seq, the names of what fired on it: `fired` is in order, and may have events that were not asked for."""
+    """Return, for each seq, the names of what fired on it. `fired` is in order, and may have events and triggers not asked for."""
     pairs = pa.table({"seq": [pair[0] for pair in fired], "trigger": [pair[1] for pair in fired]}).cast(_PAIRS)
-    pairs = pairs.filter(pc.is_in(pairs["seq"], seqs))
+    pairs = pairs.filter(pc.and_(pc.is_in(pairs["seq"], seqs), pc.is_in(pairs["trigger"], ids)))
     counted = pc.value_counts(pairs["seq"])
     counts = counted.field("counts").take(pc.index_in(seqs, counted.field("values"))).fill_null(0)
     offsets = pa.concat_arrays([pa.array([0]), pc.cumulative_sum(counts)]).cast(pa.int32())

@@ -66,7 +66,8 @@ def _declare_triggers(connection: Connection, project: str, wanted: dict[str, De
         else:
             changed.append((row.id, values))
     leases.revoke(connection, gone + [trigger_id for trigger_id, _ in changed])
-    connection.execute(update(triggers).where(triggers.c.id.in_(gone)).values(state="removed"))
+    for part in leases.parts(gone):
+        connection.execute(update(triggers).where(triggers.c.id.in_(part)).values(state="removed"))
     for trigger_id, values in changed:
         connection.execute(update(triggers).where(triggers.c.id == trigger_id).values(**FRESH, declared=now, **values))
     if new:

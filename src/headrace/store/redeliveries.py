@@ -8,13 +8,13 @@ sees what it saw.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy import Connection, Row, func, select
 
-from headrace.store.dialects import BulkInsert, among
+from headrace.store.dialects import BulkInsert, among, rows_among
 from headrace.store.pipeline_tables import pipeline_letters, redeliveries
 from headrace.store.tables import firings, triggers
 from headrace.wire.runs import Redelivery
@@ -27,7 +27,7 @@ _later = (
     .where(among(redeliveries.c.seq, "seqs"))
     .where(redeliveries.c.trigger_id.is_not(None))
 )
-_names = select(triggers.c.id, triggers.c.name)
+_names = select(triggers.c.id, triggers.c.name).where(among(triggers.c.id, "ids"))
 
 
 class Again(NamedTuple):
@@ -62,18 +62,25 @@ def later_firings(connection: Connection, first: int, last: int) -> set[tuple[in
     return {(row[0], row[1]) for row in connection.execute(select(redeliveries.c.seq, redeliveries.c.trigger_id).where(place))}
 
 
-def redelivered(connection: Connection, after: int, to: int) -> list[Redelivery]:
-    """Return the redeliveries with after < id <= to."""
+def trigger_names(connection: Connection, ids: Iterable[int], project: str | None) -> dict[int, str]:
+    """Return the names of these triggers, in the order of their ids; with a `project`, of its own only."""
+    query = _names if project is None else _names.where(triggers.c.project == project)
+    return dict(sorted((row.id, row.name) for row in rows_among(connection, query, "ids", set(ids))))
+
+
+def redelivered(connection: Connection, after: int, to: int, project: str | None) -> list[Redelivery]:
+    """Return the redeliveries with after < id <= to; with a `project`, of its own triggers only."""
     rows = connection.execute(
         select(redeliveries).where(redeliveries.c.id > after, redeliveries.c.id <= to).order_by(redeliveries.c.id)
     ).all()
     before = _before(connection, sorted({row.seq for row in rows if row.trigger_id is not None}))
-    names = {row.id: row.name for row in connection.execute(_names)} if rows else {}
+    named = {row.trigger_id for row in rows if row.trigger_id is not None} | {one for told in before.values() for one in told}
+    names = trigger_names(connection, named, project)
     letters = _letters(connection, [row.letter_id for row in rows if row.letter_id is not None])
     found: list[Redelivery] = []
     for row in rows:
-        if row.trigger_id is not None:
-            known = [names[trigger] for trigger, since in sorted(before[row.seq].items()) if since < row.id]
+        if row.trigger_id in names:
+            known = [names[trigger] for trigger, since in sorted(before[row.seq].items()) if since < row.id and trigger in names]
             found.append(Redelivery(id=row.id, seq=row.seq, trigger=names[row.trigger_id], before=known))
         elif row.letter_id in letters:
             letter = letters[row.letter_id]
@@ -87,9 +94,9 @@ def _before(connection: Connection, seqs: list[int]) -> dict[int, dict[int, int]
     """Return, for each event, its triggers and the redelivery that told of each; 0: it was told with the event."""
     told: dict[int, dict[int, int]] = defaultdict(dict)
     if seqs:
-        for seq, trigger in connection.execute(_known, {"seqs": seqs}):
+        for seq, trigger in rows_among(connection, _known, "seqs", seqs):
             told[seq][trigger] = 0
-        for number, seq, trigger in connection.execute(_later, {"seqs": seqs}):
+        for number, seq, trigger in rows_among(connection, _later, "seqs", seqs):
             told[seq][trigger] = number
     return told
 

@@ -9,10 +9,13 @@ from sqlalchemy import Connection, Row, select
 from headrace.store import failures, kwargs, leases
 from headrace.store.bell import Bell
 from headrace.store.database import Database
+from headrace.store.dialects import among, rows_among
 from headrace.store.jobs import Jobs, require_running, touch
 from headrace.store.keyring import Keyring
 from headrace.store.tables import triggers
 from headrace.wire.triggers import CleanupTriggers, FailureRecorded, LoadTriggers, RunTrigger, TriggerFailure, TriggersLoaded
+
+_mine = select(triggers).where(among(triggers.c.id, "ids")).order_by(triggers.c.id)
 
 
 class Triggers:
@@ -31,11 +34,8 @@ class Triggers:
         """Return what is needed to run those of the triggers that the job holds."""
         with self._database.reading() as connection:
             require_running(connection, job_id)
-            mine = (triggers.c.id.in_(trigger_ids), triggers.c.job_id == job_id)
-            return [
-                _workload(row, job_id, self._database.keyring, self._database.now())
-                for row in connection.execute(select(triggers).where(*mine).order_by(triggers.c.id))
-            ]
+            found = rows_among(connection, _mine.where(triggers.c.job_id == job_id), "ids", sorted(set(trigger_ids)))
+            return [_workload(row, job_id, self._database.keyring, self._database.now()) for row in found]
 
     def failure(self, job_id: int, trigger_id: int, failure: TriggerFailure) -> FailureRecorded:
         """Keep why the trigger failed; answer when the job is to start it again, or that it is parked."""

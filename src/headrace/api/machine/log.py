@@ -92,20 +92,23 @@ def _commits(store: Store, loop: asyncio.AbstractEventLoop) -> Iterator[asyncio.
 @router.post("/events/pick", response_class=Response, responses={200: PAGE})
 def pick(asked: PickEvents, store: StoreOf, caller: AnyJob) -> Response:
     """Return some events by their seqs, in order of `seq`, as an Arrow IPC stream; those that the log has."""
-    store.jobs.check(caller.job_id)
+    project = store.jobs.project(caller.job_id)
     # A range that ends before it begins has nothing, and takes nothing from what the others have.
     count = sum(max(0, last - first + 1) for first, last in asked.seqs)
     if count > MOST_PICKED:
         raise Refusal(422, "invalid", f"{count:,} events were asked for at once.", hint=f"Ask for at most {MOST_PICKED:,}.")
     seqs = {seq for first, last in asked.seqs for seq in range(first, last + 1)}
-    return BinaryAnswer(_as_arrow(store.log.pick(sorted(seqs))), media_type=ARROW_STREAM)
+    return BinaryAnswer(_as_arrow(store.log.pick(sorted(seqs), project)), media_type=ARROW_STREAM)
 
 
 @router.get("/redeliveries")
 def redeliveries(store: StoreOf, caller: AnyJob, after: Annotated[int, Query(ge=0)], to: Annotated[int, Query(ge=0)]) -> Redeliveries:
-    """Return what is to be given again, with after < id <= to: firings that came after their event, and dead letters tried again."""
-    store.jobs.check(caller.job_id)
-    return Redeliveries(redeliveries=store.log.redeliveries(after=after, to=to))
+    """Return what is to be given again, with after < id <= to: firings that came after their event, and dead letters tried again.
+
+    Firings are those of the triggers of the job's project.
+    """
+    project = store.jobs.project(caller.job_id)
+    return Redeliveries(redeliveries=store.log.redeliveries(after=after, to=to, project=project))
 
 
 @router.get("/events", response_class=Response, responses={200: PAGE})
@@ -118,10 +121,12 @@ def events(
     format: Literal["arrow", "json"] = "arrow",
     scope: str | None = None,
 ) -> Response:
-    """Return events with after < seq <= to in order of `seq`, as an Arrow IPC stream or as JSON; `scope` says for whom."""
+    """Return events with after < seq <= to in order of `seq`, as an Arrow IPC stream or as JSON; `scope` says for whom.
+
+    `triggers` names those triggers of the job's project that fired on the event.
+    """
     del scope
-    store.jobs.check(caller.job_id)
-    page = store.log.page(after=after, to=to, limit=limit)
+    page = store.log.page(after=after, to=to, limit=limit, project=store.jobs.project(caller.job_id))
     headers = {HEAD_HEADER: str(page.head)}
     if format == "json":
         return JsonAnswer(_as_json(page), headers=headers)
