@@ -89,8 +89,9 @@ class Kernel:
             self._mark_late(rows, len(self._waiting))
         old = len(self._waiting)
         follows = np.concatenate([np.ones(old, dtype=np.bool_), leads[fresh]])
-        above, missing = _above(rows, index, follows)
-        blocked = missing & np.concatenate([np.ones(old, dtype=np.bool_), ~known[fresh]])
+        known = np.concatenate([np.zeros(old, dtype=np.bool_), known[fresh]])
+        above, missing = _above(rows, index, follows, known)
+        blocked = missing & ~known
         climbed = climb(above, rows.occurred)
         due = blocked & (rows.since + self.lookback <= now)
         free = (~blocked | due)[climbed.root]
@@ -168,12 +169,16 @@ def _distinct(waiting: Columns, arrived: Columns) -> tuple[Columns, KeyIndex, Ro
     return rows, KeyIndex(rows.key), kept[len(waiting) :] - len(waiting)
 
 
-def _above(rows: Columns, index: KeyIndex, follows: Flags) -> tuple[Rows, Flags]:
-    """Return the row that each row follows (itself: none), and which follow one that is not here."""
+def _above(rows: Columns, index: KeyIndex, follows: Flags, known: Flags) -> tuple[Rows, Flags]:
+    """Return the row that each row follows (itself: none), and which follow one that is not here.
+
+    An event whose leader the log had before it (`known`) does not wait for a copy of that leader that came later.
+    """
     above = np.arange(len(rows))
     followers = np.flatnonzero(follows)
     found = index.find(rows.leader[followers])
     here = found != NOBODY
+    here &= ~(known[followers] & (rows.seq[found] > rows.seq[followers]))
     above[followers[here]] = found[here]
     missing = np.zeros(len(rows), dtype=np.bool_)
     missing[followers[~here]] = True
