@@ -5,8 +5,10 @@ SEEDS ?= 20
 KILLS ?= 10
 FUZZ ?= 200
 WORKERS ?= 4
+PYTEST := $(BIN)/pytest -q -n $(WORKERS) --dist loadgroup
+QUICK := smoke or not (acceptance or slow)
 
-.PHONY: help demo demo-year test check docs soak soak-streams soak-control soak-ordering soak-pipeline bench-ordering bench-streams bench-control fuzz-api lock clean setup-run setup-dev
+.PHONY: help demo demo-year test test-rest test-all check docs soak soak-streams soak-control soak-ordering soak-pipeline bench-ordering bench-streams bench-control fuzz-api lock clean setup-run setup-dev
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -17,8 +19,14 @@ demo: setup-run ## set up, then run the main job on January's flights
 demo-year: setup-run ## the main job on the whole year
 	@$(BIN)/headrace demo --year
 
-test: setup-dev check ## set up, then run every check and every test, WORKERS (4) at a time
-	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup
+test: setup-dev check ## set up, then run the checks and the quick tests, WORKERS (4) at a time; HEADRACE_TEST_SEED=random for another seed
+	@$(PYTEST) -m "$(QUICK)"
+
+test-rest: setup-dev ## the tests that `make test` leaves out: acceptance, chaos, clusters, browsers; then other Pythons
+	@$(PYTEST) -m "not ($(QUICK))"
+	@$(BIN)/python scripts/test_pythons.py 3.12 3.13
+
+test-all: test test-rest ## every check and every test
 
 check: setup-dev ## ruff, mypy, import contracts, locks, docs
 	@$(BIN)/ruff format --check --quiet .

@@ -1,17 +1,50 @@
-"""What holds for the whole run of the tests."""
+"""Rules for the whole test run: one seed, signals, and log rendering."""
 
 from __future__ import annotations
 
 import os
 import random
+import signal
 
+import hypothesis
+import pytest
 import structlog
 from structlog.dev import ConsoleRenderer, plain_traceback
 
-# Chosen once and inherited by all that run tests side by side: seeds are in the names of tests, and all must find the same names.
-for name in ("CHAOS_SEED", "SCENARIO_SEED"):
-    os.environ.setdefault(name, str(random.SystemRandom().randrange(1, 10**9)))
+SEED = "HEADRACE_TEST_SEED"
+"""The variable that holds the seed of all randomness in the tests: a number (default 1), or `random`."""
 
-# By default a traceback is drawn with all local variables, which takes longer than many a test.
+# Set once, before workers start: they inherit it, and all of them must collect tests of the same names.
+if os.environ.setdefault(SEED, "1") == "random":
+    os.environ[SEED] = str(random.SystemRandom().randrange(1, 10**9))
+for name in ("CHAOS_SEED", "SCENARIO_SEED"):
+    os.environ.setdefault(name, os.environ[SEED])
+
+# A shell starts background commands with SIGINT ignored, and children inherit that: Ctrl-C could not be tested.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The default rendering of a traceback prints all local variables, which takes longer than many a test.
 _processors = structlog.get_config()["processors"]
 structlog.configure(processors=[*_processors[:-1], ConsoleRenderer(colors=False, exception_formatter=plain_traceback)])
+
+hypothesis.settings.register_profile("same-each-time", database=None, print_blob=True)
+hypothesis.settings.load_profile("same-each-time")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Give Hypothesis and `random` the run's seed."""
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = os.environ[SEED]
+
+
+def pytest_report_header() -> str:
+    """Return the line that says how to repeat this run."""
+    return f"seed: {SEED}={os.environ[SEED]}"
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """Seed the global generator for each test, so that no test depends on those before it."""
+    random.seed(int(os.environ[SEED]))

@@ -60,6 +60,7 @@ def test_the_check_holds_although_each_process_is_killed_once() -> None:
     assert run.stdout.count(" at ") == 6, run.stdout
 
 
+@pytest.mark.smoke
 def test_a_folder_that_is_not_the_demos_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("three years of work")
     run = subprocess.run(demo(tmp_path, "--fresh"), capture_output=True, text=True, check=False)

@@ -62,6 +62,7 @@ async def test_the_page_shows_what_happened_and_goes_on_by_itself(scene: Scene) 
         assert look.complaints == []
 
 
+@pytest.mark.smoke
 async def test_what_waits_and_what_cannot_advance_is_shown_with_who_holds_it(scene: Scene) -> None:
     await scene.spill(3, watch="legs.delta")
     await scene.store(letters=[scene.letter(7, "not JSON")])

@@ -1,4 +1,4 @@
-"""A pipeline that is killed before, in and after the commit of its tables: `pytest -m soak`; `make soak-pipeline` does it at length."""
+"""A pipeline that is killed before, in and after the commit of its tables; `make soak-pipeline` does it at length."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from pipeline_kills import PHASES, Shape, soak
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.spark, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(500)]
 
 
 def test_tables_are_exact_after_a_kill_in_each_phase_of_a_batch(tmp_path: Path) -> None:

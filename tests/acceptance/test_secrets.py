@@ -89,6 +89,7 @@ def test_a_trigger_gets_its_secrets_and_nobody_else_sees_them(tmp_path: Path) ->
         assert TOKEN.encode() not in path.read_bytes() or "__pycache__" in path.parts, path
 
 
+@pytest.mark.smoke
 @pytest.mark.acceptance
 @pytest.mark.parametrize("arguments", [["--host", "0.0.0.0"], ["--host", "::"]])
 def test_an_api_that_can_be_reached_from_outside_without_a_key_does_not_start(tmp_path: Path, arguments: list[str]) -> None:

@@ -74,9 +74,7 @@ async def test_a_reader_that_is_killed_has_kept_what_it_advanced_and_nothing_els
 
 
 async def test_readers_killed_at_any_moment_lose_nothing_and_repeat_nothing_they_advanced(broker: Broker) -> None:
-    seed = random.randrange(1_000_000)
-    sys.stdout.write(f"seed {seed}\n")
-    chance = random.Random(seed)
+    chance = random.Random(random.getrandbits(32))
     total = 6_000
     broker.put("a", [b'{"n":%d}' % number for number in range(total)])
     done = -1

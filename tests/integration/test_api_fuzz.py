@@ -26,6 +26,8 @@ from headrace.wire.model import VERSION_HEADER
 from machine_kit import KEY, Api, serving
 from store_kit import declaration, event, registration
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "5"))
 DATABASE = os.environ.get("FUZZ_DATABASE", "sqlite")
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]

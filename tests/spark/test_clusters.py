@@ -12,7 +12,7 @@ import pytest
 from cluster_kit import QUICK_JVM, Driver, Gate, Standalone, bare_python, clean_environment, kill, spark_home
 from pipeline_kit import KEY, Api
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(500)]
 
 
 @pytest.fixture(scope="module")

@@ -58,6 +58,7 @@ def test_both_tables_are_right_however_chains_are_cut_into_batches(spark: SparkS
     assert [point for point in result.points if not point.ok] == []
 
 
+@pytest.mark.slow
 def test_without_the_order_the_knock_on_delay_is_wrong(spark: SparkSession, tmp_path: Path) -> None:
     """The pipeline needs what Headrace gives; were this green, the demo would prove nothing."""
     failed = {point.what for point in run(spark, tmp_path, backwards=True).points if not point.ok}

@@ -230,6 +230,7 @@ def test_a_pipeline_that_raises_becomes_a_dead_letter_and_others_go_on(api: Api,
     assert [row["id"] for row in table(options, "legs")] == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_one_process_at_a_time_runs_a_scope(api: Api, home: Path, spark: SparkSession) -> None:
     options = api.options(home)
     trigger = api.triggers("legs.a")["legs.a"]

@@ -1,0 +1,66 @@
+"""Run the unit, contract and integration tests on other versions of Python: python scripts/test_pythons.py 3.12 3.13
+
+Each version that this machine has gets an environment of its own, `.venv-VERSION`, from the same lock. A missing one is named and skipped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+UV = ROOT / ".venv" / "bin" / "uv"
+LOCK = ROOT / "requirements" / "dev.lock"
+SUITES = ("tests/unit", "tests/contracts", "tests/integration")
+
+
+def main(versions: list[str]) -> int:
+    """Test on each of `versions`; return 1 if a suite failed on any of them."""
+    failed = []
+    for version in versions:
+        python = interpreter(version)
+        if python is None:
+            print(f"· Python {version} is not installed: its tests are skipped.", flush=True)
+            continue
+        print(f"· Python {version}: {', '.join(SUITES)} …", flush=True)
+        tests = ["-m", "pytest", "-q", "-n", "4", "--dist", "loadgroup", "-m", "not (acceptance or slow or spark)", *SUITES]
+        if subprocess.run([environment(version, python), *tests], cwd=ROOT, check=False).returncode != 0:
+            failed.append(version)
+    if failed:
+        print(f"error: tests failed on Python {', '.join(failed)}.", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def interpreter(version: str) -> str | None:
+    """Return an installed interpreter of `version` that runs, from the path or from pyenv, or None."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = [shutil.which(f"python{version}"), *map(str, sorted(pyenv.glob(f"{version}.*/bin/python{version}")))]
+    # pyenv puts a `python3.13` into the path that fails unless that version is selected, so each is tried
+    ask = ["-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+    for python in filter(None, found):
+        told = subprocess.run([python, *ask], capture_output=True, text=True, check=False)
+        if told.stdout.strip() == version:
+            return python
+    return None
+
+
+def environment(version: str, python: str) -> Path:
+    """Make or renew the environment of `version` where the lock has changed; return its interpreter."""
+    folder = ROOT / f".venv-{version}"
+    stamp, marker = hashlib.sha256(LOCK.read_bytes()).hexdigest(), folder / ".headrace-set-up"
+    made = folder / "bin" / "python"
+    if not (marker.is_file() and marker.read_text() == stamp):
+        quiet = [str(UV), "--quiet"]
+        subprocess.run([*quiet, "venv", "--clear", "--python", python, folder], check=True)
+        subprocess.run([*quiet, "pip", "sync", "--require-hashes", "--python", made, LOCK], check=True)
+        subprocess.run([*quiet, "pip", "install", "--python", made, "--no-deps", "--no-build-isolation", "--editable", ROOT], check=True)
+        marker.write_text(stamp)
+    return made
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
