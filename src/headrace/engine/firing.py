@@ -12,6 +12,7 @@ from headrace.core.envelope import Sealed
 from headrace.engine.current import Place, Running, speaking_for, trace_of
 from headrace.engine.outbox import Outbox, Pending
 from headrace.engine.sealer import event_item
+from headrace.errors import ProjectError, StreamEnded
 from headrace.streams.backlog import Backlog
 from headrace.streams.hub import Mailbox, Origin, SharedStreamManager
 from headrace.triggers.base import BaseEventTrigger, BaseTrigger, has_acks, stream_name
@@ -27,7 +28,7 @@ class Firing:
     With `run_id` a task run waits for it: one event is what it waits for, and there will be one.
     """
 
-    __slots__ = ("_backlog", "_events", "_hub", "_index", "_mailbox", "_origin", "_outbox", "_run_id", "_trigger", "key", "running")
+    __slots__ = ("_at", "_backlog", "_events", "_hub", "_index", "_origin", "_outbox", "_run_id", "_trigger", "key", "running")
 
     def __init__(
         self,
@@ -40,13 +41,14 @@ class Firing:
         run_id: str | None = None,
     ) -> None:
         self._run_id = run_id
-        self.running = running._replace(place=self._place)
         self._trigger = trigger
         self._hub = hub
         self._outbox = outbox
         self._backlog = backlog
-        self.key: Hashable | None = trigger.shared_stream_key() if isinstance(trigger, BaseEventTrigger) else None
-        self._mailbox: Mailbox | None = None
+        self.key = _key(trigger)
+        self._at = _At(self.key)
+        # Not a method of this object: who has run would be freed by a full collection only, and what is frozen by none.
+        self.running = running._replace(place=self._at)
         self._origin: Origin | None = None
         self._index = 0
         self._events: AsyncIterator[TriggerEvent] | None = None
@@ -65,8 +67,8 @@ class Firing:
         """Join the shared stream, synchronously, to begin with what is kept for it; a trigger that polls alone begins in `run`."""
         if isinstance(self._trigger, BaseEventTrigger) and self.key is not None:
             backlog = self._backlog if self.has_acks else None
-            self._mailbox = self._hub.subscribe(trigger_id=self.trigger_id, trigger=self._trigger, key=self.key, backlog=backlog)
-            self._events = self._trigger.filter_shared_stream(self._mailbox)
+            self._at.mailbox = self._hub.subscribe(trigger_id=self.trigger_id, trigger=self._trigger, key=self.key, backlog=backlog)
+            self._events = self._trigger.filter_shared_stream(self._at.mailbox)
         else:
             self._events = self._trigger.run()
 
@@ -80,6 +82,12 @@ class Firing:
         async for event in self._events:
             self._outbox.put(self._pending(event))
             await self._outbox.room()
+
+    @property
+    def has_stream_ended(self) -> bool:
+        """Whether the shared stream ended under the trigger: whatever its filter made of that, it is no failure of its own."""
+        mailbox = self._at.mailbox
+        return mailbox is not None and isinstance(mailbox.error, StreamEnded)
 
     def fault(self, error: Exception) -> int:
         """Tell the stream that the trigger raised: what it is at comes again. Return how often that has failed; 0: it is at nothing.
@@ -95,22 +103,25 @@ class Firing:
 
     def still(self) -> Running:
         """Return who runs, at the raw event that the filter is at now, also when it is at another."""
-        place = self._place()
+        place = self._at()
         return self.running._replace(place=lambda: place)
 
-    async def leave(self, *, dropped: bool = False) -> None:
-        """Leave the stream and let the trigger release what it holds: one that a run waits for only when it is `dropped`."""
+    async def leave(self) -> None:
+        """Leave the stream."""
         if self.key is not None:
             await self._hub.unsubscribe(self.trigger_id, self.key)
+
+    async def cleanup(self, *, dropped: bool = False) -> None:
+        """Let the trigger release what it holds: one that a run waits for only when it is `dropped`."""
         if self._run_id is None or dropped:
             await self._trigger.cleanup()
 
     def _pending(self, event: TriggerEvent) -> Pending:
         """Return the item to store. An event that cannot be JSON fails by itself, never the trigger."""
         # Also where the stream has ended meanwhile: the raw event comes again, and what is made of it then is this same event.
-        mailbox = self._mailbox
+        mailbox = self._at.mailbox
         seq, origin = (None, None) if mailbox is None else (mailbox.bind(), mailbox.origin)
-        place = self._place() or Place(f"trigger:{self.running.name}" if self.key is None else stream_name(self.key))
+        place = self._at() or Place(f"trigger:{self.running.name}" if self.key is None else stream_name(self.key))
         name = event.id or self._name(origin)
         sealed = Sealed(
             id=name,
@@ -141,14 +152,6 @@ class Firing:
             )
             return Pending(letter, seq)
 
-    def _place(self) -> Place | None:
-        """Return the place of the raw event that the filter is at."""
-        at = None if self._mailbox is None else self._mailbox.at
-        if self.key is None or at is None:
-            return None
-        origin, raw = at
-        return Place(stream_name(self.key), origin.lane, origin.position, trace_of(raw))
-
     def _name(self, origin: Origin | None) -> str:
         """Return an id for an event that has none: the same again when the same raw event is delivered again, where it has a position."""
         if origin is None or origin.position is None:
@@ -157,6 +160,36 @@ class Firing:
         self._index = self._index + 1 if origin is self._origin else 0
         self._origin = origin
         return f"{self.running.name}/{origin.lane}/{origin.position}/{self._index}"
+
+
+class _At:
+    """Returns the place of the raw event that a trigger's filter is at, from any thread; None: it is at none."""
+
+    __slots__ = ("_key", "mailbox")
+
+    def __init__(self, key: Hashable | None) -> None:
+        self._key = key
+        self.mailbox: Mailbox | None = None
+
+    def __call__(self) -> Place | None:
+        at = None if self.mailbox is None else self.mailbox.at
+        if self._key is None or at is None:
+            return None
+        origin, raw = at
+        return Place(stream_name(self._key), origin.lane, origin.position, trace_of(raw))
+
+
+def _key(trigger: BaseTrigger) -> Hashable | None:
+    """Return the key of the trigger's shared stream. Raises `ProjectError` where it cannot be one."""
+    key = trigger.shared_stream_key() if isinstance(trigger, BaseEventTrigger) else None
+    try:
+        hash(key)
+    except TypeError as error:
+        raise ProjectError(
+            f"{type(trigger).__name__}.shared_stream_key returned a {type(key).__name__}, which is not hashable.",
+            hint="Return a string, or a tuple of strings.",
+        ) from error
+    return key
 
 
 async def _first(events: AsyncIterator[TriggerEvent]) -> TriggerEvent:

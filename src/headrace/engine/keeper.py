@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import copy_context
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -16,10 +16,15 @@ from headrace.engine.backoff import Backoff
 from headrace.engine.current import Running, current_trigger, speaking_for
 from headrace.engine.firing import Firing
 from headrace.engine.pulse import Marked, Pulse
-from headrace.errors import StreamEnded
 from headrace.wire.triggers import FailureRecorded
 
-_STUBBORN = 10.0  # seconds that a filter has to end once it is cancelled
+STUBBORN: Final = 10.0
+"""Seconds that a filter has to end once it is cancelled."""
+
+CLEANUP: Final = 5.0
+"""Seconds that `cleanup` may take before it is left behind."""
+
+_LEFT_BEHIND: Final[set[asyncio.Task[None]]] = set()  # the loop itself holds no task
 
 log = structlog.get_logger(__name__)
 
@@ -55,7 +60,7 @@ class Keeper:
         try:
             with self._pulse.at(self._running.trigger_id):
                 self._subscribe(self._firing)
-        except Exception as error:  # a user's trigger has a word in it
+        except Exception as error:  # a user's trigger has a word in it: its `serialize`
             self._follow(self._recover(error))
             return
         context = copy_context()
@@ -102,19 +107,19 @@ class Keeper:
             self._follow(self._leave())
             return
         # It stays registered: what is read from now on would be kept for it and never asked for.
-        ended = StreamEnded("The filter returned; it is expected to read for as long as the stream lives.")
-        self._follow(self._recover(error or ended))
+        returned = RuntimeError("The filter returned; it is expected to read for as long as the stream lives.")
+        self._follow(self._recover(error or returned))
 
     async def _replace(self, turn: asyncio.Task[None], error: Exception) -> None:
         await self._ended(turn)
         await self._recover(error)
 
     async def _recover(self, error: Exception) -> None:
-        failing = self._firing.still()
+        failing, ended = self._firing.still(), self._firing.has_stream_ended
         attempts = self._firing.fault(error)
         # It got past what it failed on before, or will not see it again: each raw event has attempts and waits of its own, and ends as a
         # dead letter. How often the trigger itself may fail is the api's to say.
-        verdict = await self._failed(failing, error, upstream=attempts > 0)
+        verdict = await self._failed(failing, error, upstream=attempts > 0 or ended)
         if verdict.verdict == "parked":
             with speaking_for(self._running):
                 log.error("trigger is parked; what is for it is kept", trigger=self._running.name, restarts=verdict.restarts)
@@ -133,12 +138,26 @@ class Keeper:
 
     async def _ended(self, task: asyncio.Task[None]) -> None:
         task.cancel()
-        _, stubborn = await asyncio.wait({task}, timeout=_STUBBORN)
+        _, stubborn = await asyncio.wait({task}, timeout=STUBBORN)
         if stubborn:
             log.error("the filter does not end although it was cancelled; it is left behind", trigger=self._running.name)
 
     async def _leave(self, *, dropped: bool = False) -> None:
-        await asyncio.Task(Marked(self._firing.leave(dropped=dropped), self._pulse, self._running), name=self._running.name)
+        """Leave the stream and call `cleanup`. One that hangs or raises is named and left behind: nobody else waits for it."""
+        await self._firing.leave()
+        context = copy_context()
+        context.run(current_trigger.set, self._running)
+        cleanup = Marked(self._firing.cleanup(dropped=dropped), self._pulse, self._running)
+        task = asyncio.Task(cleanup, name=f"cleanup of {self._running.name}", context=context)
+        done, _ = await asyncio.wait({task}, timeout=CLEANUP)
+        with speaking_for(self._running):
+            if not done:
+                task.cancel()
+                _LEFT_BEHIND.add(task)
+                task.add_done_callback(_LEFT_BEHIND.discard)
+                log.error("cleanup does not return; it is left behind", trigger=self._running.name, seconds=CLEANUP)
+            elif (error := _why(task)) is not None:
+                log.error("cleanup failed", trigger=self._running.name, exc_info=error)
 
 
 def _told(task: asyncio.Task[None]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from headrace.wire.jobs import Lease
 
@@ -25,6 +25,14 @@ class Leases:
         """Take the leases that are now held."""
         self._epochs = {lease.trigger_id: lease.epoch for lease in leases}
         self._last |= self._epochs
+
+    def forget(self, keep: Collection[int]) -> None:
+        """Forget the last epochs of triggers that are neither held nor in `keep`."""
+        self._last = {one: epoch for one, epoch in self._last.items() if one in self._epochs or one in keep}
+
+    def gone(self) -> list[int]:
+        """Return the triggers that are no longer held and not forgotten."""
+        return [one for one in self._last if one not in self._epochs]
 
     def epochs(self, trigger_ids: Iterable[int]) -> dict[int, int]:
         """Return the epoch for each trigger, for one that is no longer held its last: the api knows whether it still counts.

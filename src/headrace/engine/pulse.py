@@ -16,9 +16,21 @@ from headrace.engine.current import Running, current_trigger
 
 T = TypeVar("T")
 
+EXITS: Final = (SystemExit, KeyboardInterrupt)
+"""What ends a process where asyncio does not catch it. A trigger that raises one of these fails, and nothing else does."""
+
 SIZE: Final = 16
 EVERY: Final = 0.2
 """Seconds between two beats."""
+
+
+class TriggerExited(RuntimeError):
+    """A trigger raised `SystemExit` (as `sys.exit` and argparse do) or `KeyboardInterrupt`."""
+
+    def __init__(self, cause: BaseException) -> None:
+        code = getattr(cause, "code", None)
+        shown = code if isinstance(code, int | str) else ""
+        super().__init__(f"The trigger raised {type(cause).__name__}({shown}). It cannot end its process: raise an exception instead.")
 
 
 class Pulse:
@@ -39,10 +51,16 @@ class Pulse:
 
     @contextmanager
     def at(self, trigger_id: int) -> Iterator[None]:
-        """Say that a trigger's code runs, in synchronous code. A process that dies in it leaves its id."""
+        """Say that a trigger's code runs, in synchronous code. A process that dies in it leaves its id.
+
+        Raises:
+            TriggerExited: The code raised one of `EXITS`.
+        """
         self.numbers[1] = trigger_id
         try:
             yield
+        except EXITS as error:
+            raise TriggerExited(error) from error
         finally:
             self.numbers[1] = 0
 
@@ -79,6 +97,8 @@ class Marked(Coroutine[Any, Any, T]):
         self._numbers[1] = self._trigger_id
         try:
             return self._coroutine.send(value)
+        except EXITS as error:
+            raise TriggerExited(error) from error
         finally:
             self._numbers[1] = 0
 
@@ -87,6 +107,8 @@ class Marked(Coroutine[Any, Any, T]):
         self._numbers[1] = self._trigger_id
         try:
             return self._coroutine.throw(*error)
+        except EXITS as exit_:
+            raise TriggerExited(exit_) from exit_
         finally:
             self._numbers[1] = 0
 

@@ -6,7 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Coroutine, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import structlog
 
@@ -23,6 +23,7 @@ from headrace.engine.recorder import ApiRecorder
 from headrace.engine.redrive import Redrive
 from headrace.engine.sealer import Sealer
 from headrace.engine.stretch import Stretch
+from headrace.errors import StreamError
 from headrace.ports.control_plane import TriggererControl
 from headrace.streams.hub import SharedStreamManager
 from headrace.triggers.base import stream_name
@@ -30,6 +31,12 @@ from headrace.triggers.watch import WatchTrigger
 from headrace.wire.triggers import RunTrigger
 
 _AT_ONCE = 64  # triggers that stop side by side
+
+GONE_SECONDS: Final = 60.0
+"""For so long the last counts of a stream are reported whose last trigger has left."""
+
+MAX_GONE_STREAMS: Final = 1000
+"""Counts of so many of these streams are kept: one that comes back goes on counting, as its job's totals must not shrink."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +77,7 @@ class Runner:
         self._keepers: dict[int, Keeper] = {}
         self._loading: dict[int, asyncio.Task[None]] = {}
         self._streams: dict[Hashable, None] = {}
+        self._gone: dict[Hashable, float] = {}
         self._reopening: dict[str, asyncio.Task[None]] = {}
         self._log = structlog.get_logger(__name__)
 
@@ -87,8 +95,9 @@ class Runner:
 
     @property
     def streams(self) -> tuple[Hashable, ...]:
-        """The keys of the streams that were ever open here."""
-        return tuple(self._streams)
+        """The keys of the streams that triggers are here for, and of those whose last trigger has left a short time ago."""
+        recent = asyncio.get_running_loop().time() - GONE_SECONDS
+        return (*self._streams, *(key for key, when in self._gone.items() if when > recent))
 
     async def start(self, workloads: Iterable[RunTrigger]) -> None:
         """Start these triggers. One that cannot be loaded is reported as failed, and what is for it is kept; the others go on."""
@@ -133,6 +142,20 @@ class Runner:
             await self._leave(trigger_id)
         for key in ended & left:
             self.hub.release(key)
+        for key in ended - left:
+            self._forget_stream(key)
+
+    def _forget_stream(self, key: Hashable) -> None:
+        """Keep nothing of a stream whose last trigger has left, but what is still to be reported."""
+        if key in self._streams:
+            del self._streams[key]
+            self._gone[key] = asyncio.get_running_loop().time()
+            while len(self._gone) > MAX_GONE_STREAMS:
+                oldest = next(iter(self._gone))
+                del self._gone[oldest]
+                self.hub.forget(oldest)
+        if isinstance(key, str):
+            self._watches.pop(key, None)
 
     async def _end_streams(self, keys: Collection[Hashable], keepers: Iterable[Keeper]) -> None:
         """End streams that are handed over, before any of their triggers leaves.
@@ -156,7 +179,7 @@ class Runner:
             key = self._keys.get(trigger_id)
             if key is None:
                 continue
-            watch = self._watches[str(key)].get(trigger_id) if isinstance(key, str) else None
+            watch = self._watches[key].get(trigger_id) if isinstance(key, str) and key in self._watches else None
             if watch is not None:
                 self._redrive.start(trigger_id, watch)
             else:
@@ -199,8 +222,12 @@ class Runner:
                 self._watches[one.watch.shared_stream_key()][one.workload.trigger_id] = one.watch
                 self._watched[one.workload.trigger_id] = _running(one.workload)
         for key in watched:
-            self._streams[key] = None
+            self._open(key)
             self._watch(key)
+
+    def _open(self, key: Hashable) -> None:
+        self._gone.pop(key, None)
+        self._streams[key] = None
 
     def _begin(self, one: _Made) -> None:
         trigger_id = one.workload.trigger_id
@@ -208,7 +235,7 @@ class Runner:
             self._loading[trigger_id] = asyncio.create_task(self._load_again(one.workload, one.error), name=one.workload.name)
         elif one.firing is not None:
             if one.key is not None:
-                self._streams[one.key] = None
+                self._open(one.key)
             keeper = self._keepers[trigger_id] = Keeper(one.firing, self._subscribe, self._failed, self._pulse)
             keeper.begin(one.workload.start_after)
 
@@ -230,7 +257,8 @@ class Runner:
         key = self._keys.pop(trigger_id, None)
         if key is None:
             return
-        if isinstance(key, str) and self._watches[key].pop(trigger_id, None) is not None:
+        if trigger_id in self._watched and isinstance(key, str):
+            del self._watches[key][trigger_id]
             del self._watched[trigger_id]
             await self.hub.unsubscribe(trigger_id, key)
         elif key in self._keys.values():
@@ -253,8 +281,11 @@ class Runner:
             keeper.fail(error)
 
     def _watch(self, key: str) -> None:
-        if self._watches[key] and key not in self._reopening:
-            self.hub.watch(triggers=self._watches[key], key=key)
+        if self._watches.get(key) and key not in self._reopening:
+            try:
+                self.hub.watch(triggers=self._watches[key], key=key)
+            except StreamError as error:  # a trigger has opened a stream of this key that has no acks
+                self._ended(key, tuple(self._watches[key]), error)
 
     def _ended(self, key: str, trigger_ids: Sequence[int], error: Exception) -> None:
         self._log.error("stream ended, opening it again", stream=key, error=str(error), exc_info=error)

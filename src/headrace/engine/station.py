@@ -10,6 +10,7 @@ import structlog
 from headrace.engine.calls import Calls
 from headrace.engine.failures import Failures
 from headrace.engine.frames import Answered, Drain, Drained, Failed, Frame, Held, Over, Report, Stopped
+from headrace.engine.instructions import Instructions
 from headrace.engine.leases import Leases
 from headrace.engine.link import Link
 from headrace.engine.outbox import Outbox
@@ -20,7 +21,7 @@ from headrace.engine.uploader import Uploader
 from headrace.errors import Fenced
 from headrace.ports.control_plane import TriggererControl
 from headrace.wire.jobs import Heartbeat, Lease
-from headrace.wire.triggers import Workloads
+from headrace.wire.triggers import RunTrigger, Workloads
 
 _HANDOVER = 10.0  # seconds in which what is under way on a stream is resolved before the stream is given away
 
@@ -37,7 +38,7 @@ class Station:
         self._api = api
         self._limits = limits
         self._pulse = pulse
-        self._orders: asyncio.Queue[Held | Drain | None] = asyncio.Queue()
+        self._orders = Instructions()
         self._log = structlog.get_logger(__name__)
 
     async def run(self, report_every: float) -> None:
@@ -70,14 +71,13 @@ class Station:
         if isinstance(frame, Answered | Failed):
             self._calls.answered(frame)
         elif isinstance(frame, Held | Drain):
-            self._orders.put_nowait(frame)
+            self._orders.put(frame)
 
     async def _work(self, runner: Runner, uploader: Uploader, leases: Leases, outbox: Outbox) -> None:
         async with runner:
             while isinstance(order := await self._orders.get(), Held):
                 await self._hold(order, runner, uploader, leases)
-            if order is not None:
-                await self._drain(runner, outbox, order.seconds)
+            await self._drain(runner, outbox, order.seconds)
         # the streams are closed now: what was confirmed is advanced, and the broker gives the rest again
         await self._link.send(Report(_heartbeat(runner)))
         await self._link.send(Drained())
@@ -98,11 +98,12 @@ class Station:
         stopped = leases.epochs([*gone, *(one for one in held.cleanup if one not in gone)])
         if stop:
             await runner.stop(stop, again=start, dropped=held.dropped)
-        workloads = []
+        found: dict[int, RunTrigger] = {}
         for page in held.workloads:
-            workloads += Workloads.model_validate_json(page).workloads
+            found |= {one.trigger_id: one for one in Workloads.model_validate_json(page).workloads}
             await asyncio.sleep(0)
-        if workloads:
+        # Where instructions were taken together, one may name what the next has taken away.
+        if workloads := [found[one] for one in start if one in found]:
             await runner.start(workloads)
             self._log.info("triggers started", triggers=len(workloads))
         # With these words their last epochs end: what names one and is still to be stored would be fenced for ever, and with it whatever
@@ -111,6 +112,7 @@ class Station:
         if over:
             await self._link.send(Stopped(over))
         runner.drain(held.backlogs)
+        leases.forget(uploader.unanswered(leases.gone()))
 
     async def _drain(self, runner: Runner, outbox: Outbox, seconds: float) -> None:
         self._log.info("reading no more, finishing what is under way", queued=len(outbox))

@@ -170,6 +170,7 @@ class Tenure:
             got |= {workload.trigger_id for workload in workloads}
             pages.append(Workloads(workloads=workloads).model_dump_json().encode())
         self.epochs = {one: epoch for one, epoch in held.items() if one in got or self.epochs.get(one) == epoch}
+        self._running = {one: running for one, running in self._running.items() if one in self.epochs}
         self._log.info("triggers held", triggers=len(self.epochs), new=len(got), revoked=len(loaded.revoked))
         leased = {lease.trigger_id for lease in loaded.leases}
         dropped = [one for one in loaded.revoked if one not in leased]

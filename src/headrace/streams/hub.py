@@ -274,6 +274,11 @@ class SharedStreamManager:
             return StreamStatistics.of(stream_name(key), "ended", self._counts.get(key, Counts()))
         return survey(group, self._around.policy.clock())
 
+    def forget(self, key: Hashable) -> None:
+        """Forget what a stream did that has ended; one that lives is not forgotten."""
+        if key not in self._groups:
+            self._counts.pop(key, None)
+
     def _group(self, trigger: BaseEventTrigger, key: Hashable) -> Group:
         """The live stream of the key, or a new one, which starts when the running code next waits."""
         if key is None:

@@ -68,6 +68,11 @@ class Mailbox:
         return self._closed is not None
 
     @property
+    def error(self) -> Exception | None:
+        """What the filter gets instead of raw events; None: it is open."""
+        return self._closed
+
+    @property
     def origin(self) -> Origin | None:
         """The place of the raw event the filter is at, also after `close`; None: it is at none.
 

@@ -91,5 +91,5 @@ async def test_the_run_fails_where_there_is_nothing_to_go_on_with(events: tuple[
 @pytest.mark.parametrize(("run_id", "dropped", "cleaned"), [("run", False, 0), ("run", True, 1), (None, False, 1)])
 async def test_it_is_cleaned_up_only_when_nothing_waits_on_it(run_id: str | None, dropped: bool, cleaned: int) -> None:
     trigger = Yielding()
-    await firing(trigger, Outbox(), run_id).leave(dropped=dropped)
+    await firing(trigger, Outbox(), run_id).cleanup(dropped=dropped)
     assert trigger.cleaned == cleaned

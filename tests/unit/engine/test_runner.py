@@ -210,7 +210,7 @@ async def test_a_filter_that_returns_is_started_again_and_misses_nothing(upstrea
     api = Api()
     async with running(api, workload(1, upstream, {"return_turns": 2}), workload(2, upstream)):
         await until(lambda: len(api.fired(1)) == 40 and len(api.fired(2)) == 40 and not api.kept.get(1))
-    assert api.failed == [(1, "StreamEnded")] * 2
+    assert api.failed == [(1, "RuntimeError")] * 2
 
 
 async def test_a_trigger_that_does_not_serialize_is_reported_and_started_when_it_does(

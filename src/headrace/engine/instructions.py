@@ -1,0 +1,47 @@
+"""What the supervisor told a runner and the runner has not begun with, bounded: a newer instruction takes in the older."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headrace.engine.frames import Drain, Held
+
+
+class Instructions:
+    """A queue of one place. It belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._held: Held | None = None
+        self._drain: Drain | None = None
+        self._there = asyncio.Event()
+
+    def put(self, frame: Held | Drain) -> None:
+        """Add one instruction."""
+        if isinstance(frame, Drain):
+            self._drain = frame
+        else:
+            self._held = frame if self._held is None else merge(self._held, frame)
+        self._there.set()
+
+    async def get(self) -> Held | Drain:
+        """Wait for the next instruction: `Drain` comes before what is to be held, which does not count any more then."""
+        await self._there.wait()
+        if self._drain is not None:
+            return self._drain
+        held, self._held = self._held, None
+        self._there.clear()
+        if held is None:
+            raise RuntimeError("Two tasks wait for instructions.")
+        return held
+
+
+def merge(older: Held, newer: Held) -> Held:
+    """Return one instruction that does what both say, one after the other."""
+    return Held(
+        epochs=newer.epochs,
+        workloads=[*older.workloads, *newer.workloads],
+        # One that is held again is not to be said to have stopped: that would give up its new lease.
+        cleanup=[one for one in dict.fromkeys([*older.cleanup, *newer.cleanup]) if one not in newer.epochs],
+        backlogs={**older.backlogs, **newer.backlogs},
+        dropped=list(dict.fromkeys([*older.dropped, *newer.dropped])),
+    )

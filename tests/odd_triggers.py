@@ -1,0 +1,105 @@
+"""Triggers that misbehave in what is not their filter: a project file or a test imports them."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from headrace.triggers.base import BaseEventTrigger
+from headrace.triggers.event import Handled, TriggerEvent
+from scenario_triggers import Behaving
+
+
+class Odd(Behaving):
+    """Does what `odd` says.
+
+    `exit`, `interrupt`, `argparse`, `task exit`: in `handle`. `init`, `serialize`: it exits there. `key`: its key is a list.
+    `cleanup hangs`, `cleanup raises`, `cleanup exits`. `wrap`: it raises an exception of its own where its stream ends.
+    """
+
+    def __init__(self, *, odd: str, name: str, upstream: Mapping[str, Any], tag: str = "", how: Mapping[str, Any] | None = None) -> None:
+        super().__init__(name=name, upstream=upstream, tag=tag, how=how)
+        self._odd = odd
+        if odd == "init":
+            sys.exit(4)
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        if self._odd == "serialize":
+            sys.exit(5)
+        return "odd_triggers.Odd", {**self._kwargs, "odd": self._odd}
+
+    def shared_stream_key(self) -> Any:
+        return ["a", "list"] if self._odd == "key" else super().shared_stream_key()
+
+    async def filter_shared_stream(self, stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
+        try:
+            async for event in super().filter_shared_stream(stream):
+                yield event
+        except Exception as error:
+            if self._odd != "wrap":
+                raise
+            raise ValueError("the filter's own") from error
+
+    async def handle(self, raw: Any) -> Handled:
+        if self._odd == "exit":
+            sys.exit(3)
+        if self._odd == "interrupt":
+            raise KeyboardInterrupt
+        if self._odd == "argparse":
+            argparse.ArgumentParser().parse_args(["--nonsense"])
+        if self._odd == "task exit":
+            await asyncio.create_task(_exit())
+        return await super().handle(raw)
+
+    async def cleanup(self) -> None:
+        if self._odd == "cleanup hangs":
+            with suppress(asyncio.CancelledError):  # only the end of the loop ends it
+                await asyncio.Event().wait()
+            await asyncio.Event().wait()
+        if self._odd == "cleanup raises":
+            raise ValueError("no cleanup")
+        if self._odd == "cleanup exits":
+            sys.exit(6)
+
+
+class Alone(BaseEventTrigger):
+    """Polls alone, and waits for ever."""
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return "odd_triggers.Alone", {}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        await asyncio.Event().wait()
+        yield TriggerEvent(None)
+
+
+class FastPath(BaseEventTrigger):
+    """Opens a stream without acks, of whatever key."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__()
+        self._key = key
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return "odd_triggers.FastPath", {"key": self._key}
+
+    def shared_stream_key(self) -> str:
+        return self._key
+
+    @classmethod
+    async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncIterator[Any]:
+        del kwargs
+        await asyncio.Event().wait()
+        yield None
+
+    async def handle(self, raw: Any) -> Handled:
+        return TriggerEvent(raw)
+
+
+async def _exit() -> None:
+    await asyncio.sleep(0)
+    sys.exit(7)
