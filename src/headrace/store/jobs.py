@@ -20,7 +20,7 @@ from headrace.store.balancing import Balancer, Holdings
 from headrace.store.database import Database
 from headrace.store.silence import Silence, steady_clock
 from headrace.store.tables import jobs
-from headrace.wire.jobs import Blocked, CompleteJob, Heartbeat, HeartbeatAnswer, JobKind, RegisterJob, Wanted
+from headrace.wire.jobs import EVERY_PROJECT, Blocked, CompleteJob, Heartbeat, HeartbeatAnswer, JobKind, RegisterJob, Wanted
 
 SECOND = 1_000_000
 STACK_LINES = 100
@@ -80,10 +80,11 @@ class Jobs:
         with self._database.reading() as connection:
             require_running(connection, job_id)
 
-    def project(self, job_id: int) -> str:
-        """Return the project of a running job. Raises `Fenced` when the job has ended."""
+    def project(self, job_id: int) -> str | None:
+        """Return the project of a running job; None: it reads for every project. Raises `Fenced` when the job has ended."""
         with self._database.reading() as connection:
-            return require_running(connection, job_id).project
+            project: str = require_running(connection, job_id).project
+        return None if project == EVERY_PROJECT else project
 
     def sweep(self, connection: Connection) -> None:
         """End, within a work of the writer, every job that has been silent for too long."""

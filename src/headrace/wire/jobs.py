@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
@@ -11,6 +11,9 @@ from headrace.wire.streams import StreamReport
 
 JobKind = Literal["triggerer", "pipeline", "worker"]
 Wanted = Literal["run", "drain", "stop"]
+
+EVERY_PROJECT: Final = "*"
+"""The project of a job that reads the log for no project in particular, such as a replay without a project file."""
 
 
 class RegisterJob(Wire):

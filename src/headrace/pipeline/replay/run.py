@@ -35,7 +35,7 @@ from headrace.pipeline.session import cores_of, open_session
 from headrace.pipeline.shipping import ship
 from headrace.project import Project
 from headrace.triggers.watch import WatchTrigger
-from headrace.wire.jobs import CompleteJob, RegisterJob
+from headrace.wire.jobs import EVERY_PROJECT, CompleteJob, RegisterJob
 
 ARROW_ROWS: Final = "65536"
 ORDERED: Final = "ordered"
@@ -103,7 +103,7 @@ def run_replay(
     opened = nullcontext(spark) if spark else _session(options, folders)
     with opened as session, _telling_spark_errors(stop):
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", ARROW_ROWS)
-        with _history(session, options, found) as (history, names, first):
+        with _history(session, options, found, project) as (history, names, first):
             outcome = order_history(history, options.out / ORDERED, options.work, Tasks(session, progress, stop))
         events = RawEvents(options.out / ORDERED, names)
         reports, ran = _ask_project(session, options, project, events, outcome, progress)
@@ -144,17 +144,20 @@ def _until(stop: threading.Event, progress: Progress) -> Progress:
 
 
 @contextmanager
-def _history(spark: SparkSession, options: ReplayOptions, found: Found | None) -> Iterator[tuple[History, Names, int | None]]:
+def _history(
+    spark: SparkSession, options: ReplayOptions, found: Found | None, project: Project | None
+) -> Iterator[tuple[History, Names, int | None]]:
     if options.log is not None:
-        with _log_access(options.log, options.work) as access:
+        whose = EVERY_PROJECT if project is None else project.name
+        with _log_access(options.log, whose, options.work) as access:
             yield (*read_log(spark, access, options.fields), access.first)
     elif found is not None:
         yield (*read_files(spark, found, options.fields), None)
 
 
 @contextmanager
-def _log_access(log: LogAsked, work: Path) -> Iterator[LogAccess]:
-    """Be a job of the api for as long as the log is read; its token is where the tasks find it."""
+def _log_access(log: LogAsked, project: str, work: Path) -> Iterator[LogAccess]:
+    """Be a job of the api for as long as the log is read; its token is where the tasks find it. `project`: whose triggers are named."""
     work.mkdir(parents=True, exist_ok=True)
     token_file = work.absolute() / f"token-{uuid4().hex[:8]}"
 
@@ -167,9 +170,7 @@ def _log_access(log: LogAsked, work: Path) -> Iterator[LogAccess]:
     try:
         with PipelineClient(log.api_url, key=log.key) as client:
             client.on_token = keep
-            me = RegisterJob(
-                registration_id=uuid4().hex, kind="pipeline", hostname=socket.gethostname(), pid=os.getpid(), project="headrace-replay"
-            )
+            me = RegisterJob(registration_id=uuid4().hex, kind="pipeline", hostname=socket.gethostname(), pid=os.getpid(), project=project)
             job = client.register(me)
             with Heart(client, job.heartbeat, threading.Event()):
                 head = client.head()
