@@ -18,7 +18,8 @@ from headrace.api.server import Server
 from headrace.client.people import PeopleClient
 from headrace.client.pipeline import PipelineClient
 from headrace.client.triggerer import TriggererClient
-from headrace.store import Store, open_store
+from headrace.store import Liveness, Store, open_store
+from headrace.store.jobs import SECOND
 from headrace.wire.backlog import SettleBacklog, Settled, SpillItem
 from headrace.wire.dead_letters import ActOnDeadLetters
 from headrace.wire.events import Cursor, DeadLetterItem, EventBatch, EventItem
@@ -37,7 +38,7 @@ WATCHES = ("legs.american", "legs.delta", "legs.united", "legs.late")
 @contextmanager
 def opened(folder: Path) -> Iterator[Store]:
     """Give a new store in `folder`."""
-    store = open_store(sqlite_of(folder))
+    store = open_store(sqlite_of(folder), liveness=Liveness(600 * SECOND))  # the scene has no heartbeats of its own
     try:
         yield store
     finally:

@@ -40,7 +40,7 @@ async def test_the_page_shows_what_happened_and_goes_on_by_itself(scene: Scene) 
         page = look.page
         await page.goto(scene.url)
         await expect(page.locator("#link")).to_have_text("Live")
-        await expect(page.locator("#verdict-line")).to_have_text("2 things need you.")
+        await expect(page.locator("#verdict-line")).to_have_text("3 things need you.")
         await expect(page.locator("#verdict-list")).to_contain_text("Trigger legs.delta failed: ConnectionError: no route to the broker")
         totals = {"read": "1,234", "fired": "1", "stored": "1", "advanced": "1,230", "waiting": "3", "ordered": "1", "rows": "40"}
         for name, value in totals.items():

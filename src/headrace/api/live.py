@@ -11,15 +11,19 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import NamedTuple
 
 import structlog
 
+from headrace.api.alerts import alerts_of
 from headrace.errors import ResourceError
 from headrace.store import Store
+from headrace.store.outages import Outage
 from headrace.store.overview import Overview, overview
 from headrace.store.times import moment
+from headrace.wire.alerts import Alert
 from headrace.wire.model import rfc3339
 from headrace.wire.status import EventCount, Status
 
@@ -60,11 +64,15 @@ class Shown(NamedTuple):
 class Live:
     """The status of one store, shared by all who ask for it."""
 
-    def __init__(self, store: Store, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, store: Store, *, clock: Callable[[], float] = time.monotonic, local_alerts: Callable[[], list[Alert]] = list
+    ) -> None:
         self._store = store
+        self._local_alerts = local_alerts
         self._clock = clock
         self._speed = Speed()
         self._shown: Shown | None = None
+        self._unreadable: Outage | None = None
         self._making = asyncio.Lock()
         self._woken = asyncio.Event()
         self._closing = asyncio.Event()
@@ -111,7 +119,11 @@ class Live:
 
     async def _make(self) -> Shown:
         began = self._clock()
-        found = await asyncio.to_thread(self._read)
+        try:
+            found = await asyncio.to_thread(self._read)
+        except ResourceError as error:
+            return self._with_last_status(began, error)
+        self._unreadable = None
         speed = self._speed.sample(began, found.head)
         status = Status(
             version=VERSION,
@@ -132,7 +144,20 @@ class Live:
             task_runs=found.task_runs,
             recent=found.recent,
         )
-        return Shown(began, status, status.model_dump_json(exclude={"now"}))
+        return self._with_alerts(began, status)
+
+    def _with_last_status(self, began: float, error: ResourceError) -> Shown:
+        """Return the last status that could be read, with why there is no newer one. Raises `error` where there is none."""
+        if self._shown is None:
+            raise error
+        now = datetime.now(UTC)
+        self._unreadable = self._unreadable or Outage(now, str(error), error.hint)
+        return self._with_alerts(began, self._shown.status.model_copy(update={"now": now}))
+
+    def _with_alerts(self, began: float, status: Status) -> Shown:
+        alerts = alerts_of(status, self._store.outage or self._unreadable, self._local_alerts(), self._store.liveness.threshold / 1e6)
+        shown = status.model_copy(update={"alerts": alerts})
+        return Shown(began, shown, shown.model_dump_json(exclude={"now"}))
 
     def _read(self) -> Overview:
         with self._store.reading() as connection:

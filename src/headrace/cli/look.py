@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import platform
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Literal, TypeVar
 
 import typer
 from pydantic import BaseModel
+from rich.markup import escape
 
 import headrace
 from headrace.cli.console import out
@@ -15,29 +17,59 @@ from headrace.cli.options import ApiUrl, AsJson, Limit
 from headrace.cli.scopes import show_scopes
 from headrace.cli.tables import ago, show, show_json
 from headrace.client.people import PeopleClient
+from headrace.errors import ApiError
 from headrace.settings import read_settings
+from headrace.wire.alerts import Alert
 from headrace.wire.model import API_VERSION
 from headrace.wire.status import EventPage, RunList, Status, TriggerList, TriggerStatus
 
 M = TypeVar("M", bound=BaseModel)
 RUNNING = ("running", "silent")
+CHECK_SECONDS = 8.0
+EXIT_CODES = {"ok": 0, "error": 1, "unknown": 3}
+"""Of `headrace status --check`; 2 is wrong usage, as everywhere."""
+
+STATUS_EPILOG = """Exit codes of --check, for cron, systemd and monitoring:
+
+[bold]0[/]  nothing needs you; there may be notes
+
+[bold]1[/]  something is broken: the first lines say what
+
+[bold]2[/]  the command or a setting is wrong
+
+[bold]3[/]  the api cannot be reached or did not answer within 8 seconds
+
+Examples: [bold]headrace status --json | jq .totals[/bold]   [bold]headrace status --check --json || mail -s headrace ops[/bold]"""
+
+Check = Annotated[bool, typer.Option("--check", help="Print only what needs you; the exit code says whether anything is broken.")]
+
+
+class Checked(BaseModel):
+    """What `headrace status --check --json` prints."""
+
+    state: Literal["ok", "error", "unknown"]
+    alerts: list[Alert]
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands to `app`."""
     panel = "Looking"
-    app.command("status", rich_help_panel=panel, epilog="Example: [bold]headrace status --json | jq .totals[/bold]")(status)
+    app.command("status", rich_help_panel=panel, epilog=STATUS_EPILOG)(status)
     app.command("runs", rich_help_panel=panel)(runs)
     app.command("version", rich_help_panel=panel, epilog="Example: [bold]headrace version[/bold]")(version)
 
 
-def status(api_url: ApiUrl = None, json: AsJson = False) -> None:
-    """Show the totals and how far each scope has come."""
+def status(api_url: ApiUrl = None, check: Check = False, json: AsJson = False) -> None:
+    """Show what needs you, the totals and how far each scope has come."""
+    if check:
+        _check(api_url, json)
+        return
     with _client(api_url) as client:
         now = _read(Status, client.status())
     if json:
         show_json(now)
         return
+    show_alerts(now.alerts)
     show(["what", "#count"], [(name, count) for name, count in now.totals.model_dump().items()], empty="")
     show(
         ["job", "process", "state", "wanted", "host", "#capacity", "#held", "heartbeat"],
@@ -57,6 +89,34 @@ def status(api_url: ApiUrl = None, json: AsJson = False) -> None:
         holders = [s.scope for s in now.scopes if s.needs is not None and s.needs <= now.log.since]
         held = f", and is kept from there on for {', '.join(holders)}" if holders else ""
         out.print(f"The log goes back to event {now.log.first:,}, which came {ago(now.log.since)}{held}.", markup=False)
+
+
+def _check(api_url: str | None, json: bool) -> None:
+    """Print the alerts and exit by them."""
+    settings = read_settings(api_url=api_url)
+    try:
+        with PeopleClient(settings.url, token=for_looking(settings), timeout=CHECK_SECONDS) as client:
+            found = Checked(state="ok", alerts=_read(Status, client.status()).alerts)
+    except ApiError as error:
+        words = f"{error} {error.hint or ''}".strip()
+        found = Checked(state="unknown", alerts=[Alert(severity="error", about="api", summary=words, section="processes")])
+    if found.state == "ok" and any(alert.severity == "error" for alert in found.alerts):
+        found = found.model_copy(update={"state": "error"})
+    if json:
+        show_json(found)
+    else:
+        show_alerts(found.alerts)
+    raise typer.Exit(EXIT_CODES[found.state])
+
+
+def show_alerts(alerts: Sequence[Alert]) -> None:
+    """Print what needs somebody, the errors first, in one line each."""
+    if not alerts:
+        out.print("[bold green]All is well.[/]")
+    for alert in alerts:
+        colour, word = ("red", "error") if alert.severity == "error" else ("yellow", "note")
+        since = "" if alert.since is None else f" (since {ago(alert.since)})"
+        out.print(f"[bold {colour}]{word}:[/] {escape(alert.summary)}{since}")
 
 
 def triggers(api_url: ApiUrl = None, json: AsJson = False) -> None:

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, func, select
 from headrace.store.engines import clock_of, engines, is_postgresql, parsed
 from headrace.store.keyring import Keyring
 from headrace.store.notices import CHANNEL, ringing
+from headrace.store.outages import Outage
 from headrace.store.trouble import told
 from headrace.store.writer import A, Collector, R, T, Work, Writer
 
@@ -40,6 +41,11 @@ class Database:
         """Give a connection that sees one moment of the database and changes nothing."""
         with told(self.url), self.readers.connect() as connection:
             yield connection
+
+    @property
+    def outage(self) -> Outage | None:
+        """Why nothing can be written just now; None: it can."""
+        return self._writer.outages.current()
 
     def submit(self, work: Work[T]) -> Future[T]:
         """Queue `work` for the writer; the future has its answer once it is durable."""

@@ -207,6 +207,9 @@ def job_list(connection: Connection, now: int, liveness: Liveness, *, kind: str 
             queues=[] if row.capacity is None else json.loads(row.queues),
             held=held.get(row.id, 0),
             blocked=blocked.get(row.id),
+            project=row.project,
+            ended=None if row.ended is None else moment(row.ended),
+            reason=row.reason,
         )
         for row in found
     ]

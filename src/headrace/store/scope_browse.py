@@ -27,9 +27,10 @@ Found = Row[*tuple[Any, ...]]
 def pipeline_scopes(connection: Connection, top: int) -> list[ScopeStatus]:
     """Return the scopes of pipelines by name; `top` is the head of the log."""
     drivers = _drivers(connection)
+    running = set(connection.execute(select(jobs.c.project).where(jobs.c.state == "running", jobs.c.kind == "pipeline")).scalars())
     underway = {name: (job, batch) for job, (name, batch) in drivers.items() if batch is not None}
     return [
-        _status(connection, row, top, drivers, underway.get(row.scope))
+        _status(connection, row, top, drivers, underway.get(row.scope)).model_copy(update={"running": row.scope in running})
         for row in connection.execute(select(scopes).order_by(scopes.c.scope)).all()
     ]
 
@@ -77,6 +78,7 @@ def _status(connection: Connection, row: Found, top: int, drivers: Iterable[int]
         lag=max(0, top - row.cursor),
         updated=moment(row.updated),
         clock_until=moment(_clock_until(row, drivers)),
+        behind_since=came_after(connection, row.cursor) if row.cursor < top else None,
         needs=came_after(connection, row.kept),
         waiting_since=min((wait.since for wait in waits), default=None),
         waits=telling(waits, SHOWN),

@@ -19,6 +19,7 @@ from headrace.store.keyring import Keyring
 from headrace.store.kwargs import seal_plain
 from headrace.store.log import Log
 from headrace.store.log_head import HEAD
+from headrace.store.outages import Outage
 from headrace.store.person_tokens import PersonTokens
 from headrace.store.pipeline_letters import PipelineDeadLetters
 from headrace.store.projects import Projects
@@ -66,6 +67,11 @@ class Store:
         """Give a connection that sees one moment of the database and changes nothing."""
         with self._database.reading() as connection:
             yield connection
+
+    @property
+    def outage(self) -> Outage | None:
+        """Why nothing can be written just now; None: it can."""
+        return self._database.outage
 
     def observe(self, observer: Callable[[], None]) -> Callable[[], None]:
         """Call `observer` after each commit, also of other apis: it must return at once. Returns what takes it away again."""

@@ -22,6 +22,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from headrace.errors import StorageBusy
+from headrace.store.outages import Outages
 from headrace.store.trouble import told, undone
 
 T = TypeVar("T")
@@ -63,6 +64,7 @@ class Writer:
         self._closed = False
         self._door = Lock()
         self._observers: tuple[Callable[[], None], ...] = ()
+        self.outages = Outages()
         self._thread = Thread(target=self._loop, name="headrace-writer", daemon=True)
         self._thread.start()
 
@@ -123,10 +125,12 @@ class Writer:
         with _Attempt() as attempt:
             answers = self._commit(entries)
         if attempt.error is None:
+            self.outages.record_success()
             for entry, answer in zip(entries, answers, strict=True):
                 entry.answer.set_result(answer)
             self._tell_observers()
         elif len(entries) == 1 or isinstance(attempt.error, StorageBusy):
+            self.outages.record_failure(attempt.error)
             for entry in entries:
                 entry.answer.set_exception(attempt.error)
         else:

@@ -41,6 +41,8 @@ class ScopeStatus(Wire):
     them. `waits` names some of what waits, first of all what misses its leader; the longest wait is `waiting_since`. Times of waiting are
     by the scope's clock, which stands still from `clock_until` on, until the scope is heard of again. `read` and `seconds` are of its
     last batch that read anything. Of webhooks and task runs no more than 10,000 are counted as waiting.
+    `running` says whether a process runs the scope of a pipeline now.
+    `behind_since` is when the first event came that is behind the cursor (None: there is none, or it is not told).
     `needs` is when the oldest event came that the scope may still read: it holds the log back, however old that is.
     """
 
@@ -55,12 +57,14 @@ class ScopeStatus(Wire):
     cycles: int
     batch: int
     updated: Timestamp
+    running: bool = False
     held: int = 0
     read: int = 0
     seconds: float = 0.0
     holds: list[int] = []
     hold_seconds: float = 0.0
     clock_until: Timestamp | None = None
+    behind_since: Timestamp | None = None
     needs: Timestamp | None = None
     waiting_since: Timestamp | None = None
     waits: list[Wait] = []

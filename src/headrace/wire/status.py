@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.wire.alerts import Alert
 from headrace.wire.dead_letters import DeadLetterState
 from headrace.wire.deferred import TaskRun
 from headrace.wire.events import DeadLetterKind
@@ -23,7 +24,7 @@ class JobStatus(Wire):
     """One running or lately ended process. `state` is `running`, `silent` (no heartbeat of late), `lost`, `succeeded` or `failed`.
 
     `wanted` is what its next heartbeat is told: to run, drain or stop. `capacity` is how many triggers it takes, of the `queues` it serves,
-    and `held` how many it has. `blocked` is what blocks its triggers just now.
+    and `held` how many it has. `blocked` is what blocks its triggers just now. `ended` and `reason` say when and why it ended.
     """
 
     id: int
@@ -39,6 +40,9 @@ class JobStatus(Wire):
     queues: list[str] = []
     held: int = 0
     blocked: Blocked | None = None
+    project: str = ""
+    ended: Timestamp | None = None
+    reason: str | None = None
 
 
 class TriggerStatus(Wire):
@@ -222,10 +226,14 @@ class LogExtent(Wire):
 
 
 class Status(Wire):
-    """All that the page shows, at one moment. `dead_letters` are those that are open or redriven: `letters` counts all by state."""
+    """All that the page shows, at one moment. `dead_letters` are those that are open or redriven: `letters` counts all by state.
+
+    `alerts` names what needs a person, the worst first.
+    """
 
     version: str
     now: Timestamp
+    alerts: list[Alert] = []
     head: int
     log: LogExtent = LogExtent()
     events: EventCount

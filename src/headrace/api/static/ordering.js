@@ -8,29 +8,10 @@ const BOUNDS = [0.1, 1, 5, 15, 60, 300, 900]; // as HOLD_BUCKETS of the api
 const LABELS = ["≤ 100 ms", "≤ 1 s", "≤ 5 s", "≤ 15 s", "≤ 1 min", "≤ 5 min", "≤ 15 min", "longer"];
 const WHY = { missing: "not in the log", waiting: "waits itself", underway: "under way", dead: "given up on" };
 
-// The moment by the scope's clock, which goes on with the wall clock, but only so far from when the scope was last heard of.
-const clockOf = (scope) => Math.min(now(), scope.clock_until ? Date.parse(scope.clock_until) : Infinity);
-const waited = (scope, wait) => (clockOf(scope) - Date.parse(wait.since)) / 1000;
-const webhookOf = (scope) => scope.scope.replace(/^webhook:/, "");
-
-// What of it needs to be known at once, in words.
-export function waitingTooLong(scopes) {
-  const found = [];
-  for (const scope of scopes) {
-    const first = scope.waits.find((wait) => wait.leader === "missing" && wait.lost_at);
-    if (first && 2 * waited(scope, first) > (Date.parse(first.lost_at) - Date.parse(first.since)) / 1000) {
-      found.push(`${first.id} waits for ${first.follows} in ${scope.scope}, and counts as lost if that does not come soon.`);
-    }
-    if (scope.waits.some((wait) => wait.leader === "dead")) {
-      found.push(`The webhook ${webhookOf(scope)} holds back what follows an event that it gave up on: headrace webhooks redrive ${webhookOf(scope)} tries it again.`);
-    }
-  }
-  return found;
-}
 
 // ---- the batch that a scope is at
 
-const stopped = (scope) => scope.clock_until !== null && scope.clock_until === scope.updated;
+const stopped = (scope) => !scope.running;
 const rate = (events, seconds) => (events && seconds ? events / seconds : null);
 export const perSecond = (value) => (value === null ? "–" : number(value < 10 ? Number(value.toFixed(1)) : Math.round(value)));
 export const rateOf = (run) => rate(run.events, run.finished ? (Date.parse(run.finished) - Date.parse(run.started)) / 1000 : 0);

@@ -2,60 +2,18 @@
 // Law: data reaches the document only as text (textContent, replaceChildren with strings) or as a property, never as markup.
 // A cell is redrawn only when what it shows has changed, so that selection, focus and open details survive an update.
 import { openEvent, openLetter, openRun, logOf } from "./detail.js";
-import { drawOrdering, perSecond, rateOf, waitingTooLong } from "./ordering.js";
+import { drawOrdering, perSecond, rateOf } from "./ordering.js";
 import { byId, element, timeElement, cell, text, mono, num, plain, time, badge, long, withTitle, opens, draw, arrange, table, lasting, retell } from "./parts.js";
 import { now, setClock, number, duration, ago, local, few, plural } from "./words.js";
 
 // ---- levels: what deserves a colour, and what deserves a line in the verdict
 
-const LATELY = 900; // seconds for which a failure that is over is still told
 const LEVELS = {
   good: ["running", "succeeded", "polling"],
   warn: ["starting", "waiting", "ending", "ended", "stopped"],
   bad: ["failed", "parked", "silent", "lost"],
 };
 const levelOf = (state) => Object.keys(LEVELS).find((level) => LEVELS[level].includes(state)) ?? "";
-
-function findings(status) {
-  const found = [];
-  const [bad, warn] = ["bad", "warn"].map((level) => (words, where) => found.push({ level, words, where }));
-  const running = (kind) => status.jobs.some((job) => job.kind === kind && job.state === "running");
-  if (status.triggers.length && !running("triggerer")) bad("No triggerer is running, so nothing is read: start one with headrace triggerer.", "processes");
-  if (status.pipelines.length && !running("pipeline")) warn("No pipeline process is running, so events wait in the log: start one with headrace pipeline.", "processes");
-  for (const job of status.jobs) if (job.state === "silent") bad(`The ${job.kind} on ${job.hostname} (job ${job.id}) stopped answering ${ago(job.last_heartbeat)}.`, "processes");
-  for (const job of status.jobs) if (job.blocked) warn(blockedWords(job), "blocked");
-  for (const trigger of status.triggers) if (trigger.state === "failed") bad(`Trigger ${trigger.name} failed: ${trigger.failure ?? "no reason given"}`, "triggers");
-  for (const trigger of status.triggers) if (trigger.state === "parked") bad(`Trigger ${trigger.name} failed too often and is parked; headrace triggers resume ${trigger.name} starts it again. It failed with ${trigger.failure ?? "no reason given"}`, "triggers");
-  for (const trigger of status.triggers) if (trigger.state === "running" && trigger.failed && between(trigger.failed, now()) < LATELY) warn(`Trigger ${trigger.name} failed ${ago(trigger.failed)} and runs again: ${trigger.failure}`, "triggers");
-  const unserved = running("triggerer") ? status.triggers.filter((trigger) => trigger.unserved) : [];
-  for (const why of new Set(unserved.map((trigger) => trigger.unserved))) {
-    const names = unserved.filter((trigger) => trigger.unserved === why).map((trigger) => trigger.name);
-    bad(`Nobody runs ${names.length === 1 ? "trigger " : ""}${few(names)}: ${why}.`, "triggers");
-  }
-  for (const stream of status.streams) {
-    if (levelOf(stream.state) === "bad") bad(`Stream ${stream.stream} is ${stream.state}.`, "streams");
-    const stuck = stream.lanes.filter((lane) => lane.error);
-    if (stuck.length) bad(`Stream ${stream.stream} cannot advance ${stuck.length === 1 ? `lane ${stuck[0].lane}` : plural(stuck.length, "lane")}: ${firstLine(stuck[0].error)}`, "streams");
-    if (stream.oldest_unresolved > 60) warn(`Stream ${stream.stream} has waited ${duration(stream.oldest_unresolved)} for ${stream.held_by ?? "an answer"}.`, "streams");
-  }
-  for (const kept of status.backlogs) warn(`${plural(kept.depth, "raw event")} wait in the backlog of ${kept.trigger}.`, "backlog");
-  const judged = new Set();
-  for (const run of status.runs) {
-    if (judged.has(run.pipeline) || run.state === "running") continue;
-    judged.add(run.pipeline);
-    if (run.state === "failed") bad(`The last run of ${run.pipeline} failed: ${firstLine(run.error) ?? "no reason given"}`, "runs");
-  }
-  for (const run of status.task_runs) {
-    if (judged.has(`task ${run.task}`) || !["succeeded", "skipped", "failed"].includes(run.state)) continue;
-    judged.add(`task ${run.task}`);
-    if (run.state === "failed") warn(`The last run of the task ${run.task} failed: ${firstLine(run.error) ?? "no reason given"}`, "task-runs");
-  }
-  if (status.totals.lost) warn(`${plural(status.totals.lost, "follower")} went on without the leader: it did not come within the lookback.`, "ordering");
-  if (status.totals.cycles) warn(`${plural(status.totals.cycles, "cycle")}: events that follow one another, so that no order is right.`, "ordering");
-  for (const words of waitingTooLong(status.scopes)) warn(words, "ordering");
-  if (status.dead_letters) warn(`${plural(status.dead_letters, "dead letter")}: raw events that were given up on. Redrive or discard them with headrace dead-letters.`, "dead-letters");
-  return found.sort((one, other) => (one.level === "bad" ? 0 : 1) - (other.level === "bad" ? 0 : 1));
-}
 
 function blockedWords(job) {
   const { trigger, seconds } = job.blocked;
@@ -81,10 +39,10 @@ function drawBlocked(jobs) {
 
 const firstLine = (words) => (words ? words.trim().split("\n")[0] : null);
 function drawVerdict(status) {
-  const found = findings(status);
+  const found = status.alerts;
   const bare = !status.jobs.length && !status.triggers.length && !status.head;
-  const worst = found.some((finding) => finding.level === "bad") ? "bad" : found.length ? "warn" : bare ? "quiet" : "good";
-  const wrong = found.filter((finding) => finding.level === "bad").length;
+  const worst = found.some((alert) => alert.severity === "error") ? "bad" : found.length ? "warn" : bare ? "quiet" : "good";
+  const wrong = found.filter((alert) => alert.severity === "error").length;
   const line = {
     bad: `${plural(wrong, "thing")} ${wrong === 1 ? "needs" : "need"} you.`,
     warn: `Running, with ${plural(found.length, "thing")} to know.`,
@@ -94,12 +52,16 @@ function drawVerdict(status) {
   byId("verdict").dataset.level = worst;
   if (byId("verdict-line").textContent !== line) byId("verdict-line").textContent = line;
   const places = new Map(); // a line keeps its element by its place among those of its section: words change, and two may be alike
-  const keyOf = ({ where }) => `${where} ${places.set(where, (places.get(where) ?? 0) + 1).get(where)}`;
-  arrange(byId("verdict-list"), found, keyOf, () => document.createElement("li"), (li, finding) => {
-    const link = element("a", "", finding.words);
-    link.href = `#${finding.where}`;
-    if (li.textContent.endsWith(finding.words)) return;
-    li.replaceChildren(element("span", `badge ${finding.level}`, finding.level === "bad" ? "Broken" : "Note"), link);
+  const keyOf = ({ about }) => `${about} ${places.set(about, (places.get(about) ?? 0) + 1).get(about)}`;
+  arrange(byId("verdict-list"), found, keyOf, () => document.createElement("li"), (li, alert) => {
+    const shown = JSON.stringify([alert.severity, alert.summary, alert.section, alert.since]);
+    if (li.shownKey === shown) return;
+    li.shownKey = shown;
+    const link = element("a", "", alert.summary);
+    link.href = `#${alert.section}`;
+    const bad = alert.severity === "error";
+    const since = alert.since ? [element("span", "muted", " since ", timeElement(alert.since))] : [];
+    li.replaceChildren(element("span", `badge ${bad ? "bad" : "warn"}`, bad ? "Broken" : "Note"), element("span", "", link, ...since));
   });
   document.title = wrong ? `(${wrong}) Headrace` : "Headrace";
 }
@@ -169,7 +131,6 @@ function drawStreams(status, jobs) {
 }
 
 const mean = (seconds, times) => (times ? duration(seconds / times) : "–");
-const between = (from, to) => (to - Date.parse(from)) / 1000;
 const took = (run) => cell("n", [run.started, run.finished], () => [lasting({ from: run.started, to: run.finished }), ...(run.finished ? [] : [" so far"])]);
 const eventsOf = (run) => opens(number(run.events), () => openRun(run.run_id), "n", "", `the ${plural(run.events, "event")} of this run`);
 const runError = (run) => (run.error ? opens(firstLine(run.error), () => openRun(run.run_id), "hot", "clamp") : text("", ""));

@@ -1,0 +1,23 @@
+"""What needs a person's attention, as the page, `headrace status` and scripts are told of it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from headrace.wire.model import Timestamp, Wire
+
+Severity = Literal["error", "warning"]
+
+
+class Alert(Wire):
+    """One thing that somebody should know of; an `error` stays until somebody acts or what failed recovers.
+
+    `about` names the thing for programs, and stays the same while the summary changes: `storage`, `process:pipeline`, `trigger:NAME`.
+    `section` is the part of the page that shows more.
+    """
+
+    severity: Severity
+    about: str
+    summary: str
+    section: str
+    since: Timestamp | None = None
