@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from headrace.errors import ResourceError, SettingsError
+from headrace.run_files import API, STANDALONE, read_run_file
 
 CONFIG_FILE = "headrace.toml"
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -150,6 +151,8 @@ class Settings(BaseSettings):
 def read_settings(**flags: object) -> Settings:
     """Read the settings; a flag that is None was not given.
 
+    A command that takes an `api_url` and is given none is a client of the api that runs in `home`, where one does.
+
     Raises:
         SettingsError: A value does not parse, a name is unknown, or two settings contradict each other.
     """
@@ -158,7 +161,8 @@ def read_settings(**flags: object) -> Settings:
     if named and not Path(named).is_file():
         raise SettingsError(f"HEADRACE_CONFIG names {named}, which is not a file.", hint="Correct the variable or unset it.")
     try:
-        return Settings(**given)
+        settings = Settings(**given)
+        return _with_running_api(settings) if "api_url" in flags else settings
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
@@ -167,6 +171,16 @@ def read_settings(**flags: object) -> Settings:
         raise SettingsError(message, hint=f"It may come from {CONFIG_FILE}, a HEADRACE_… variable or a flag.") from error
     except ValueError as error:
         raise SettingsError(f"{CONFIG_FILE} is not valid TOML: {error}", hint="Correct the file.") from error
+
+
+def _with_running_api(settings: Settings) -> Settings:
+    if settings.api_url:
+        return settings
+    for name in (API, STANDALONE):  # the api may be about to be started again
+        record = read_run_file(settings.home / name)
+        if record is not None and record.alive and isinstance(record.facts.get("url"), str):
+            return settings.model_copy(update={"api_url": record.facts["url"]})
+    return settings
 
 
 def new_fernet_key() -> str:

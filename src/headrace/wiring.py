@@ -45,6 +45,7 @@ def serve_api(settings: Settings, *, migrate: bool, new_secrets: bool = False) -
     from headrace.api.app import create_app
     from headrace.api.gate import Exposure
     from headrace.api.server import BoundedHttp, Server
+    from headrace.standalone.alerts import published_api
     from headrace.store import Liveness, open_store
     from headrace.store.alarm import Alarm
     from headrace.store.keyring import Keyring
@@ -60,6 +61,7 @@ def serve_api(settings: Settings, *, migrate: bool, new_secrets: bool = False) -
         closing(open_store(settings.database, migrate=migrate, liveness=liveness, keyring=keyring, new_secrets=new_secrets)) as store,
         Alarm(store),
         Tidier(store, settings.retention),
+        published_api(settings.home, _url_of(settings, listener)) as local_alerts,
     ):
         app = create_app(
             store,
@@ -67,6 +69,7 @@ def serve_api(settings: Settings, *, migrate: bool, new_secrets: bool = False) -
             logs=settings.logs.absolute(),
             exposure=Exposure(settings.outside, frozenset(settings.hosts)),
             webhook_private=settings.webhook_private,
+            local_alerts=local_alerts,
         )
         gc.freeze()  # a full collection would go through all of the program: a tenth of a second, within somebody's claim
         config = uvicorn.Config(app, http=BoundedHttp, log_config=None, access_log=False, timeout_graceful_shutdown=5, lifespan="on")
@@ -233,6 +236,13 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ResourceError(f"Cannot make the folder {folder}: {error.strerror}.", hint="Choose another with --home.") from error
+
+
+def _url_of(settings: Settings, listener: socket.socket) -> str:
+    """Return where clients of this machine find the api, also where it took any port that was free."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104  it is compared, not bound
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{listener.getsockname()[1]}"
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from headrace.api.run_dispatcher import RunDispatcher
 from headrace.api.versions import SPOKEN, OlderVersion, VersionCheck
 from headrace.logs.passes import Passes
 from headrace.store import Store
+from headrace.wire.alerts import Alert
 from headrace.wire.model import API_VERSION
 
 
@@ -45,11 +46,13 @@ def create_app(
     logs: Path | None = None,
     exposure: Exposure | None = None,
     webhook_private: bool = False,
+    local_alerts: Callable[[], list[Alert]] = list,
 ) -> FastAPI:
     """Return the ASGI app over an open `store`, which stays the caller's to close.
 
     `key` is the deployment key, `logs` the folder of the triggers' and runs' logs, where this machine has one; `exposure` says how the
-    api can be reached: on loopback only, if it does not. Webhooks may be private addresses only with `webhook_private`.
+    api can be reached: on loopback only, if it does not. Webhooks may be private addresses only with `webhook_private`. `local_alerts`
+    returns what is known of the processes of this machine.
     """
     dispatcher = Dispatcher(store, private=webhook_private)
     runs = RunDispatcher(store)
@@ -65,7 +68,7 @@ def create_app(
     app = FastAPI(title="Headrace", version=API_VERSION, docs_url=None, redoc_url=None, openapi_url=None, lifespan=running)
     app.state.dispatcher = dispatcher
     app.state.store = store
-    app.state.live = live = Live(store)
+    app.state.live = live = Live(store, local_alerts=local_alerts)
     app.state.tokens = tokens
     problems.install(app)
     app.router.routes.extend(frequent.calls())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Literal, TypeVar
 
 import typer
@@ -17,8 +19,9 @@ from headrace.cli.options import ApiUrl, AsJson, Limit
 from headrace.cli.scopes import show_scopes
 from headrace.cli.tables import ago, show, show_json
 from headrace.client.people import PeopleClient
-from headrace.errors import ApiError
-from headrace.settings import read_settings
+from headrace.errors import ApiError, ApiUnavailable
+from headrace.settings import Settings, read_settings
+from headrace.standalone.alerts import standalone_alerts
 from headrace.wire.alerts import Alert
 from headrace.wire.model import API_VERSION
 from headrace.wire.status import EventPage, RunList, Status, TriggerList, TriggerStatus
@@ -64,7 +67,8 @@ def status(api_url: ApiUrl = None, check: Check = False, json: AsJson = False) -
     if check:
         _check(api_url, json)
         return
-    with _client(api_url) as client:
+    settings = read_settings(api_url=api_url)
+    with _told_of(settings), PeopleClient(settings.url, token=for_looking(settings)) as client:
         now = _read(Status, client.status())
     if json:
         show_json(now)
@@ -99,7 +103,8 @@ def _check(api_url: str | None, json: bool) -> None:
             found = Checked(state="ok", alerts=_read(Status, client.status()).alerts)
     except ApiError as error:
         words = f"{error} {error.hint or ''}".strip()
-        found = Checked(state="unknown", alerts=[Alert(severity="error", about="api", summary=words, section="processes")])
+        unreached = Alert(severity="error", about="api", summary=words, section="processes")
+        found = Checked(state="unknown", alerts=[unreached, *standalone_alerts(settings.home, time.time())])
     if found.state == "ok" and any(alert.severity == "error" for alert in found.alerts):
         found = found.model_copy(update={"state": "error"})
     if json:
@@ -107,6 +112,17 @@ def _check(api_url: str | None, json: bool) -> None:
     else:
         show_alerts(found.alerts)
     raise typer.Exit(EXIT_CODES[found.state])
+
+
+@contextmanager
+def _told_of(settings: Settings) -> Iterator[None]:
+    """Where the api cannot be reached, print first what is known of its home's processes."""
+    try:
+        yield
+    except ApiUnavailable:
+        if alerts := standalone_alerts(settings.home, time.time()):
+            show_alerts(alerts)
+        raise
 
 
 def show_alerts(alerts: Sequence[Alert]) -> None:

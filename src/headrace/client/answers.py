@@ -70,7 +70,8 @@ def too_late(url: str) -> ApiUnavailable:
 
 def unreachable(url: str, error: Exception) -> ApiUnavailable:
     """Return what tells that the api was not reached."""
-    return ApiUnavailable(f"The api at {url} cannot be reached: {error}.", hint="Is it running? Start it with: headrace api")
+    hint = "Is it running? Start it with: headrace standalone, or the api alone with: headrace api"
+    return ApiUnavailable(f"The api at {url} cannot be reached: {error}.", hint=hint)
 
 
 def checked(response: httpx.Response) -> httpx.Response:

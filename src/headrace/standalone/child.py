@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from collections import deque
@@ -30,6 +31,11 @@ USAGE_EXIT = 2
 _LONG_LIFE = 20.0  # seconds; a process that lived longer than this starts with a clean record
 _MOST_FAILURES = 6  # in a row, each after a short life
 _TAIL = 40  # lines of a log shown when its process is given up on
+_SHOWN = 8  # lines shown of why a process ended that is started again
+_MOST_SAID_BYTES = 64 * 1024
+_MOST_ENDS = 20
+_ERROR = "error: "
+_HINT = "hint: "
 
 
 @dataclass(frozen=True)
@@ -43,12 +49,51 @@ class ChildSpec:
     """It is done when it exits with 0, rather than expected to run for ever."""
 
 
+@dataclass(frozen=True, slots=True)
+class LastWords:
+    """What a process said last: the `lines` that tell why it ended, the `reason` in one line, and what to do."""
+
+    lines: tuple[str, ...] = ()
+    reason: str = ""
+    hint: str = ""
+
+    @classmethod
+    def of(cls, said: str) -> LastWords:
+        """Find them in the end of a log: from its last error message on, where the process wrote one as a command does."""
+        lines = [line for text in said.splitlines() if text.strip() for line in render(text).splitlines()]
+        begin = next((at for at in reversed(range(len(lines))) if lines[at].startswith(_ERROR)), None)
+        if begin is None:
+            shown = lines[-_SHOWN:]
+            return cls(tuple(shown), shown[-1].strip() if shown else "")
+        told = lines[begin : begin + _SHOWN]
+        hint = next((line.removeprefix(_HINT) for line in told if line.startswith(_HINT)), "")
+        return cls(tuple(told), told[0].removeprefix(_ERROR), hint)
+
+    @property
+    def cause(self) -> str:
+        """What two ends for the same reason have in common: numbers and times differ."""
+        return re.sub(r"\d+", "#", self.reason)
+
+
 @dataclass
 class Record:
     """What happened to one process: pure bookkeeping that decides whether and when it starts again."""
 
     failures: int = 0
     restarts: int = 0
+    ends: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_ENDS))
+    """When it ended, in seconds since the epoch."""
+    how: str = ""
+    words: LastWords = field(default_factory=LastWords)
+    same: int = 0
+    """How often in a row it ended for the same cause."""
+
+    def ended(self, how: str, words: LastWords, at: float) -> int:
+        """Note an end; return how many there were in a row for the same cause, this one included."""
+        self.ends.append(at)
+        self.same = self.same + 1 if (how, words.cause) == (self.how, self.words.cause) else 1
+        self.how, self.words = how, words
+        return self.same
 
     def backoff(self, lived: float) -> float | None:
         """Return the seconds to wait before the next start after a life of `lived` seconds; None: give up."""
@@ -68,6 +113,7 @@ class Child:
         self.record = Record()
         self.process: asyncio.subprocess.Process | None = None
         self._registration: str | None = None
+        self._begin = 0
 
     @property
     def pid(self) -> int | None:
@@ -86,6 +132,7 @@ class Child:
         self._registration = environment[REGISTRATION]
         try:
             with self.log.open("ab") as log:
+                self._begin = log.tell()
                 self.process = await asyncio.create_subprocess_exec(
                     sys.executable,
                     *self.spec.arguments,
@@ -120,8 +167,18 @@ class Child:
             except ProcessLookupError:
                 return
 
-    def last_words(self) -> str:
-        """Return the end of its log."""
+    def last_words(self) -> LastWords:
+        """Return what the process that ended last said at its end."""
+        try:
+            with self.log.open("rb") as log:
+                end = log.seek(0, os.SEEK_END)
+                log.seek(max(self._begin, end - _MOST_SAID_BYTES))
+                return LastWords.of(log.read().decode(errors="replace"))
+        except OSError as error:
+            return LastWords((), f"(its log cannot be read: {error.strerror})")
+
+    def end_of_log(self) -> str:
+        """Return the end of its log, whichever process wrote it."""
         try:
             with self.log.open(encoding="utf-8", errors="replace") as lines:
                 return "\n".join(render(line) for line in deque(lines, maxlen=_TAIL)).rstrip()

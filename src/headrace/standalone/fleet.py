@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self
@@ -12,10 +12,12 @@ from typing import Self
 import structlog
 
 from headrace.errors import HeadraceError, ProcessFailed, ResourceError
-from headrace.standalone.child import USAGE_EXIT, Child, ChildSpec
+from headrace.standalone.child import USAGE_EXIT, Child, ChildSpec, LastWords
 
 Ready = Callable[[], Awaitable[None]]
 Notice = Callable[[str], None]
+Report = Callable[[Mapping[str, Child]], None]
+"""Gets all children by name whenever one of them has started or ended."""
 
 _GRACE = 25.0  # seconds between asking a process to end and making it
 
@@ -26,9 +28,10 @@ class Fleet:
     `async with Fleet(...)` starts nothing by itself; `start` starts one child. On exit all are stopped, the last started first.
     """
 
-    def __init__(self, logs: Path, notice: Notice) -> None:
+    def __init__(self, logs: Path, notice: Notice, report: Report = lambda _: None) -> None:
         self._logs = logs
         self._notice = notice
+        self._report = report
         self._log = structlog.get_logger(__name__)
         self._children: dict[str, Child] = {}
         self._stack = AsyncExitStack()
@@ -64,6 +67,7 @@ class Fleet:
         child = Child(spec, self._logs)
         self._children[spec.name] = child
         await child.start()
+        self._report(self._children)
         task = asyncio.create_task(self._keep(child), name=f"keep {spec.name}")
         self._stack.push_async_callback(self._stop, child, task)
         if ready is not None:
@@ -95,18 +99,29 @@ class Fleet:
             child.kill_group()  # what a killed process leaves behind must not outlive it
             if code == 0 and child.spec.ends:
                 return
-            how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+            how = how_it_ended(code)
             pause = None if code == USAGE_EXIT else child.record.backoff(time.monotonic() - began)
+            times = child.record.ended(how, child.last_words(), time.time())
+            self._report(self._children)
             if pause is None:
                 self._fail(self._given_up(child, how))
                 return
-            self._notice(f"{name} {how}; starting it again" + (f" in {pause:.1f} s" if pause else ""))
+            self._tell(name, how, pause, child.record.words, times)
             await asyncio.sleep(pause)
             try:
                 await child.start()
             except HeadraceError as error:
                 self._fail(error)
                 return
+            self._report(self._children)
+
+    def _tell(self, name: str, how: str, pause: float, words: LastWords, times: int) -> None:
+        """Say why a child is started again; of one cause again and again, at the second, fourth, eighth time."""
+        again = "; starting it again" + (f" in {pause:.1f} s" if pause else "")
+        if times == 1:
+            self._notice("\n".join([f"{name} {how}{again}", *(f"    {line}" for line in words.lines)]))
+        elif times & (times - 1) == 0:
+            self._notice(f"{name} {how} for the same reason, {times} times now{again}")
 
     def _fail(self, error: HeadraceError) -> None:
         if not self._failed.done():
@@ -114,7 +129,7 @@ class Fleet:
 
     @staticmethod
     def _given_up(child: Child, how: str) -> ProcessFailed:
-        message = f"'{child.spec.name}' {how}, and starting it again does not help. The end of {child.log}:\n\n{child.last_words()}"
+        message = f"'{child.spec.name}' {how}, and starting it again does not help. The end of {child.log}:\n\n{child.end_of_log()}"
         return ProcessFailed(message)
 
     async def _stop(self, child: Child, task: asyncio.Task[None]) -> None:
@@ -123,6 +138,11 @@ class Fleet:
         await child.stop(_GRACE)
         child.kill_group()
         self._log.debug("child stopped", child=child.spec.name)
+
+
+def how_it_ended(code: int) -> str:
+    """Return in words how a process ended."""
+    return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
 async def _as_coroutine(ready: Ready) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import socket
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self
@@ -14,8 +15,10 @@ import httpx
 import structlog
 
 from headrace.errors import ResourceError
+from headrace.run_files import STANDALONE, RunFile
 from headrace.settings import Settings
-from headrace.standalone.child import LIFELINE, ChildSpec
+from headrace.standalone.alerts import standalone_facts
+from headrace.standalone.child import LIFELINE, Child, ChildSpec
 from headrace.standalone.fleet import Fleet, Notice
 
 # HOST goes with the key: without one it may only be a loopback.
@@ -29,12 +32,15 @@ class Stack:
     def __init__(self, settings: Settings, notice: Notice) -> None:
         self._settings = settings.model_copy(update={"port": settings.port or _free_port(settings.host)})
         self._notice = notice
+        self._run_file = RunFile(settings.home / STANDALONE)
         self._exits = AsyncExitStack()
         self._fleet: Fleet | None = None
         self._log = structlog.get_logger(__name__)
 
     async def __aenter__(self) -> Self:
-        self._fleet = await self._exits.enter_async_context(Fleet(self.logs, self._notice))
+        fleet = Fleet(self.logs, self._notice, self._report)
+        self._fleet = await self._exits.enter_async_context(fleet)
+        self._exits.enter_context(self._run_file)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -68,6 +74,9 @@ class Stack:
         await self.fleet.start(self._spec("api"), ready=self._api_answers)
         for spec in (self._spec("triggerer"), self._spec("pipeline"), *more):
             await self.fleet.start(spec)
+
+    def _report(self, children: Mapping[str, Child]) -> None:
+        self._run_file.write({"url": self.url} | standalone_facts(children))
 
     def worker(self) -> ChildSpec:
         """Return how to start the process that runs tasks, for a project that has some."""

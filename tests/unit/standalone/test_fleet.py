@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headrace.errors import ProcessFailed
-from headrace.standalone.child import ChildSpec
+from headrace.standalone.alerts import standalone_facts
+from headrace.standalone.child import Child, ChildSpec
 from headrace.standalone.fleet import Fleet
 
 ANNOUNCE = "import os, pathlib; pathlib.Path(os.environ['MARK'] + str(os.getpid())).touch();"
@@ -49,6 +53,50 @@ async def test_a_killed_child_starts_again_and_a_stop_ends_it(tmp_path: Path) ->
     assert not alive(first)
     assert not alive(second)
     assert notices == ["one was ended by signal 9; starting it again"]
+
+
+FAILS = (
+    ANNOUNCE
+    + """import sys
+print('{"timestamp": "2026-01-01T00:00:00Z", "level": "info", "event": "job registered"}')
+print('error: the event log ends at', len(sys.argv[0]) + os.getpid(), file=sys.stderr)
+print('hint: restore the log', file=sys.stderr)
+sys.exit(1)"""
+)
+
+
+async def test_why_a_child_is_started_again_is_told_once_and_then_counted(tmp_path: Path) -> None:
+    notices: list[str] = []
+    reports: list[dict[str, Any]] = []
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "one.log").write_text("error: of an earlier day\n")
+
+    def report(children: Mapping[str, Child]) -> None:
+        reports.append(standalone_facts(children)["children"]["one"])
+
+    async with Fleet(tmp_path / "logs", notices.append, report) as fleet:
+        await fleet.start(spec("one", FAILS, tmp_path))
+        while len(notices) < 2:  # at the first end and the second
+            await asyncio.sleep(0.01)
+    first, second = notices
+    assert first.splitlines()[0] == "one ended with exit code 1; starting it again"
+    assert re.fullmatch(r"    error: the event log ends at \d+\n    hint: restore the log", first.partition("\n")[2])
+    assert second == "one ended with exit code 1 for the same reason, 2 times now; starting it again in 1.0 s"
+    last = next(report for report in reversed(reports) if len(report["ends"]) == 2)
+    assert last["reason"].startswith("the event log ends at ")
+    assert last["hint"] == "restore the log"
+
+
+async def test_a_child_without_an_error_message_is_told_by_its_last_lines(tmp_path: Path) -> None:
+    notices: list[str] = []
+    script = ANNOUNCE + "print('\\n'.join(map(str, range(20)))); raise RuntimeError('boom')"
+    async with Fleet(tmp_path / "logs", notices.append) as fleet:
+        await fleet.start(spec("one", script, tmp_path))
+        while not notices:
+            await asyncio.sleep(0.01)
+    lines = notices[0].splitlines()
+    assert len(lines) == 9
+    assert lines[-1] == "    RuntimeError: boom"
 
 
 async def test_a_child_that_is_done_is_left_alone(tmp_path: Path) -> None:

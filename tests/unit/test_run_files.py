@@ -1,0 +1,67 @@
+"""A file says what runs only as long as the process that wrote it lives."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from headrace.run_files import SIZE_BYTES, RunFile, read_run_file
+
+HOLD = """
+import pathlib, sys
+from headrace.run_files import RunFile
+with RunFile(pathlib.Path(sys.argv[1])) as file:
+    file.write({"pid": 1})
+    print("written", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_the_file_of_a_process_is_alive_until_it_is_killed(tmp_path: Path) -> None:
+    path = tmp_path / "api.json"
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"written\n"
+        record = read_run_file(path)
+        assert record is not None
+        assert (record.facts, record.alive) == ({"pid": 1}, True)
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+    record = read_run_file(path)
+    assert record is not None
+    assert (record.facts, record.alive) == ({"pid": 1}, False)
+
+
+def test_the_file_keeps_its_size_so_that_a_full_disk_can_hold_what_is_new(tmp_path: Path) -> None:
+    path = tmp_path / "standalone.json"
+    with RunFile(path) as file:
+        file.write({"a": 1})
+        before = path.stat()
+        file.write({"reason": "x" * 10_000})
+        after = path.stat()
+        assert (before.st_size, before.st_blocks) == (after.st_size, after.st_blocks) == (SIZE_BYTES, before.st_blocks)
+        file.write({"b": 2})
+        record = read_run_file(path)
+        assert record is not None
+        assert record.facts == {"b": 2}
+
+
+def test_the_first_process_of_a_home_keeps_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "api.json"
+    with RunFile(path) as first, RunFile(path) as second:
+        first.write({"who": "first"})
+        second.write({"who": "second"})
+        record = read_run_file(path)
+        assert record is not None
+        assert (record.facts["who"], record.alive) == ("first", True)
+
+
+def test_what_is_no_such_file_says_nothing(tmp_path: Path) -> None:
+    assert read_run_file(tmp_path / "none.json") is None
+    for content in (b"", b"[]", b"{", b"\xff" * 100, b"5"):
+        (tmp_path / "odd.json").write_bytes(content)
+        assert read_run_file(tmp_path / "odd.json") is None
+    with RunFile(tmp_path / "no" / "folder.json") as file:
+        file.write({"a": 1})  # it does without
