@@ -10,7 +10,7 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import inspect
+from sqlalchemy import delete, inspect
 
 import headrace.store.deferred_tables
 import headrace.store.ordering_tables
@@ -23,8 +23,9 @@ from headrace.store import Store, open_store
 from headrace.store.browse import dead_letter_page
 from headrace.store.engines import engines, parsed
 from headrace.store.run_browse import runs_of_event
+from headrace.store.run_totals import run_totals
 from headrace.store.schema import alembic_config
-from headrace.store.tables import metadata
+from headrace.store.tables import metadata, runs
 from headrace.store.trigger_browse import trigger_list
 from headrace.wire.jobs import Heartbeat
 from headrace.wire.runs import RunReport
@@ -115,4 +116,33 @@ def test_going_back_is_refused_while_anything_waits(kind: str, tmp_path: Path) -
     store = owner.store = opened(kind, tmp_path)
     assert positions(owner) == [1], "the refusal changed nothing"
     assert books(store).clean
+    store.close()
+
+
+@pytest.mark.parametrize("kind", DATABASES)
+def test_totals_of_runs_are_the_same_whether_they_are_counted_or_kept(kind: str, tmp_path: Path) -> None:
+    def totals(store: Store) -> list[tuple[int, int, int, int]]:
+        with store.reading() as connection:
+            return [(one.runs, one.failed, one.events, one.rows) for one in run_totals(connection).values()]
+
+    store = opened(kind, tmp_path)
+    owner = holder(store, "first")
+    store.runs.report(owner.job_id, [run("a", (1, 5)).model_copy(update={"events": 5, "rows": 7}), run("b")])
+    store.runs.report(owner.job_id, [run("b").model_copy(update={"state": "failed", "attempt": 2})])
+    store.runs.report(owner.job_id, [run("c").model_copy(update={"events": 2, "pipeline": "gone"})])
+    store.tidy(lambda connection: connection.execute(delete(runs).where(runs.c.run_id.in_(["a", "c"]))).rowcount)
+    expected = [(2, 1, 5, 7), (1, 0, 2, 0)]
+    assert totals(store) == expected
+    store.close()
+    move(kind, tmp_path, "r0012")
+    readers, writer = engines(parsed(database_url(kind, tmp_path)))
+    with readers.connect() as connection:
+        kept = connection.exec_driver_sql('SELECT runs, failed, events, "rows" FROM forgotten_runs ORDER BY pipeline DESC').all()
+    readers.dispose()
+    writer.dispose()
+    assert [tuple(row) for row in kept] == [(1, 0, 5, 7), (1, 0, 2, 0)]
+    store = opened(kind, tmp_path)
+    assert sorted(totals(store)) == sorted(expected)
+    with store.reading() as connection:
+        assert compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), metadata) == []
     store.close()

@@ -18,12 +18,16 @@ from typing import NamedTuple
 import structlog
 
 from headrace.api.alerts import alerts_of
+from headrace.api.metrics import exposition
 from headrace.errors import ResourceError
 from headrace.store import Store
+from headrace.store.balancing import UnservedTriggers
 from headrace.store.outages import Outage
 from headrace.store.overview import Overview, overview
+from headrace.store.series import series
 from headrace.store.times import moment
 from headrace.wire.alerts import Alert
+from headrace.wire.fitting import fitted
 from headrace.wire.model import rfc3339
 from headrace.wire.status import EventCount, Status
 
@@ -54,11 +58,12 @@ class Speed:
 
 
 class Shown(NamedTuple):
-    """A status, when its making began (monotonic seconds), and its JSON without the clock, to tell a change by."""
+    """A status, when its making began (monotonic seconds), its JSON without the clock, to tell a change by, and its event for followers."""
 
     began: float
     status: Status
     content: str
+    frame: bytes
 
 
 class Live:
@@ -71,6 +76,7 @@ class Live:
         self._local_alerts = local_alerts
         self._clock = clock
         self._speed = Speed()
+        self._unserved = UnservedTriggers()
         self._shown: Shown | None = None
         self._unreadable: Outage | None = None
         self._making = asyncio.Lock()
@@ -80,6 +86,10 @@ class Live:
     async def status(self) -> Status:
         """Return the status as it is now."""
         return (await self._fresh(self._clock())).status
+
+    async def metrics(self) -> bytes:
+        """Return the counters as Prometheus reads them."""
+        return await asyncio.to_thread(self._exposed, await self.status())
 
     async def frames(self) -> AsyncGenerator[bytes]:
         """Yield server-sent events for ever: `status` at once and on each change, and `beat` in every `BEAT` seconds of silence."""
@@ -93,7 +103,7 @@ class Live:
                     log.warning("the status cannot be read", error=str(error), hint=error.hint)
                     return  # whoever follows comes back by himself
                 if shown.content != seen:
-                    yield f"event: status\ndata: {shown.status.model_dump_json()}\n\n".encode()
+                    yield shown.frame
                     seen, spoke = shown.content, self._clock()
                 elif self._clock() - spoke >= BEAT:
                     yield f'event: beat\ndata: {{"now":"{rfc3339(shown.status.now)}"}}\n\n'.encode()
@@ -124,6 +134,9 @@ class Live:
         except ResourceError as error:
             return self._with_last_status(began, error)
         self._unreadable = None
+        return await asyncio.to_thread(self._shown_of, began, found)
+
+    def _shown_of(self, began: float, found: Overview) -> Shown:
         speed = self._speed.sample(began, found.head)
         status = Status(
             version=VERSION,
@@ -138,6 +151,7 @@ class Live:
             streams=found.streams,
             backlogs=found.backlogs,
             totals=found.totals,
+            counts=found.counts,
             scopes=found.scopes,
             pipelines=found.pipelines,
             runs=found.runs,
@@ -156,12 +170,18 @@ class Live:
 
     def _with_alerts(self, began: float, status: Status) -> Shown:
         alerts = alerts_of(status, self._store.outage or self._unreadable, self._local_alerts(), self._store.liveness.threshold / 1e6)
-        shown = status.model_copy(update={"alerts": alerts})
-        return Shown(began, shown, shown.model_dump_json(exclude={"now"}))
+        fit = fitted(status.model_copy(update={"alerts": alerts}))
+        frame = f"event: status\ndata: {fit.model_dump_json()}\n\n".encode()
+        return Shown(began, fit, fit.model_dump_json(exclude={"now"}), frame)
 
     def _read(self) -> Overview:
         with self._store.reading() as connection:
-            return overview(connection, self._store.now(), self._store.liveness)
+            return overview(connection, self._store.now(), self._store.liveness, self._unserved)
+
+    def _exposed(self, status: Status) -> bytes:
+        with self._store.reading() as connection:
+            found = series(connection)
+        return exposition(status, found)
 
     async def _pause(self, earliest: float) -> None:
         """Wait until `earliest`, then for a commit or, since time alone changes a status too, `IDLE` seconds."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
+from types import SimpleNamespace
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -12,9 +13,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from headrace.store.series import Series
 from headrace.wire.events import HOLD_BUCKETS
 from headrace.wire.scopes import ScopeStatus
-from headrace.wire.status import PipelineStatus, Status, StreamStatus, TriggerStatus
+from headrace.wire.status import Status
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -68,31 +70,32 @@ PIPELINE = (
 )
 
 
-def exposition(status: Status) -> bytes:
-    """Return the status as Prometheus reads it."""
+def exposition(status: Status, series: Series) -> bytes:
+    """Return the status and the series as Prometheus reads them."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_StatusCollector(status))
+    registry.register(_StatusCollector(status, series))
     return generate_latest(registry)
 
 
 class _StatusCollector(Collector):
     """Gives one status to one registry."""
 
-    def __init__(self, status: Status) -> None:
+    def __init__(self, status: Status, series: Series) -> None:
         self._status = status
+        self._series = series
 
     def collect(self) -> Iterable[Metric]:
-        status = self._status
+        status, series = self._status, self._series
         yield _info(status.version)
         yield CounterMetricFamily("headrace_events_stored", "Events in the log.", value=status.events.total)
         yield _letters(status)
         yield from _jobs(status)
         yield _triggers(status)
-        yield from _family("stream", STREAM, [(item.stream, item) for item in status.streams])
-        yield from _family("trigger", TRIGGER, [(item.name, item) for item in status.triggers])
-        yield from _family("scope", SCOPE, [(item.scope, item) for item in status.scopes])
-        yield _holds(status.scopes)
-        yield from _family("pipeline", PIPELINE, [(item.name, item) for item in status.pipelines])
+        yield from _family("stream", STREAM, [*((item.stream, item) for item in series.streams), *_others(series)])
+        yield from _family("trigger", TRIGGER, [(item.name, item) for item in series.triggers])
+        yield from _family("scope", SCOPE, [(item.scope, item) for item in series.scopes])
+        yield _holds(series.scopes)
+        yield from _family("pipeline", PIPELINE, [(item.name, item) for item in series.pipelines])
 
 
 def _info(version: str) -> Metric:
@@ -110,19 +113,17 @@ def _letters(status: Status) -> Metric:
 
 def _jobs(status: Status) -> Iterator[Metric]:
     family = GaugeMetricFamily("headrace_jobs", "Processes that run.", labels=["kind"])
-    running = Counter(job.kind for job in status.jobs if job.state == "running")
     for kind in ("triggerer", "pipeline", "worker"):
-        family.add_metric([kind], running[kind])
+        family.add_metric([kind], status.counts.jobs.get(kind, 0))
     yield family
-    blocked = sum(job.blocked is not None for job in status.jobs)
+    blocked = status.counts.blocked
     yield GaugeMetricFamily("headrace_triggerers_blocked", "Triggerers in which one trigger holds all others up just now.", value=blocked)
 
 
 def _triggers(status: Status) -> Metric:
     family = GaugeMetricFamily("headrace_triggers", "Triggers that are registered.", labels=["state"])
-    found = Counter(trigger.state for trigger in status.triggers)
     for state in ("waiting", "running", "failed", "parked"):
-        family.add_metric([state], found[state])
+        family.add_metric([state], status.counts.triggers.get(state, 0))
     return family
 
 
@@ -135,13 +136,19 @@ def _holds(scopes: Iterable[ScopeStatus]) -> Metric:
     return family
 
 
-def _family(
-    label: str, shapes: Iterable[Shape], items: list[tuple[str, StreamStatus | TriggerStatus | ScopeStatus | PipelineStatus]]
-) -> Iterator[Metric]:
+def _others(series: Series) -> Iterator[tuple[str, SimpleNamespace]]:
+    """Yield the sums of the streams without a series of their own; what is known of single streams only is 0 there."""
+    if series.other_streams is not None:
+        known = dict.fromkeys((shape.field for shape in STREAM), 0.0)
+        yield series.other_streams.stream, SimpleNamespace(**(known | series.other_streams.counts))
+
+
+def _family(label: str, shapes: Iterable[Shape], items: Iterable[tuple[str, object]]) -> Iterator[Metric]:
     """Yield a metric for each shape; items of one name, which several projects may have, are summed."""
+    listed = list(items)
     for shape in shapes:
         sums: Counter[str] = Counter()
-        for name, item in items:
+        for name, item in listed:
             sums[name] += getattr(item, shape.field) or 0
         made = CounterMetricFamily if shape.grows else GaugeMetricFamily
         family = made(f"headrace_{shape.name}", shape.help, labels=[label])

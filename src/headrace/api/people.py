@@ -8,13 +8,14 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
 from headrace.api.live import VERSION, Live
-from headrace.api.metrics import CONTENT_TYPE, exposition
+from headrace.api.metrics import CONTENT_TYPE
 from headrace.api.problems import Refusal
 from headrace.errors import ResourceError
 from headrace.store import Store
 from headrace.store.browse import event_detail, event_page, events_of_run
-from headrace.store.overview import schema_revision, stream_list
+from headrace.store.overview import schema_revision
 from headrace.store.run_browse import last_runs, run_called
+from headrace.store.stream_browse import stream_list
 from headrace.store.trigger_browse import trigger_list
 from headrace.wire import status as wire
 from headrace.wire.runs import RunReport
@@ -52,7 +53,7 @@ def _add_status(router: APIRouter, live: Live) -> None:
     @router.get("/metrics", response_class=Response, responses={200: _text(CONTENT_TYPE)})
     async def metrics() -> Response:
         """Return the counters for Prometheus."""
-        return Response(exposition(await live.status()), media_type=CONTENT_TYPE, headers=NOT_KEPT)
+        return Response(await live.metrics(), media_type=CONTENT_TYPE, headers=NOT_KEPT)
 
 
 def _add_lists(router: APIRouter, store: Store) -> None:

@@ -98,6 +98,23 @@ def unserved(connection: Connection) -> dict[int, str]:
     return found
 
 
+class UnservedTriggers:
+    """Remembers which triggers no triggerer can run, for as long as neither leases nor triggerers change."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[object, ...] = ()
+        self._found: dict[int, str] = {}
+
+    def __call__(self, connection: Connection) -> dict[int, str]:
+        """Return why nobody runs them, by trigger."""
+        listed = [(row.id, row.capacity, row.queues, row.wanted) for row in connection.execute(_jobs.order_by(jobs.c.id))]
+        seen = (leases.version(connection), tuple(listed))
+        if seen != self._seen:
+            self._found = unserved(connection)
+            self._seen = seen
+        return self._found
+
+
 def _read_triggers(connection: Connection, project: str) -> list[Trigger]:
     rows = driver_rows(connection, _triggers.where(triggers.c.project == project), leases.AT_ONCE)
     return [Trigger._make(row) for part in rows for row in part]

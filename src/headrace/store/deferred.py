@@ -133,9 +133,13 @@ class TaskRuns:
         return RunsClaimed(runs=taken, gone=_gone(connection, job_id, asked.running), wanted=job.wanted)
 
     def _take(self, connection: Connection, job_id: int, project: str, asked: ClaimRuns) -> list[ClaimedRun]:
-        free = (deferred_runs.c.state == "scheduled", deferred_runs.c.project == project, deferred_runs.c.task.in_(asked.tasks))
-        oldest = select(deferred_runs.c.run_id).where(*free).order_by(deferred_runs.c.changed, deferred_runs.c.run_id)
-        wanted = connection.execute(oldest.limit(asked.capacity).with_for_update(skip_locked=True)).scalars().all()
+        oldest: list[tuple[int, str]] = []
+        for task in dict.fromkeys(asked.tasks):  # one look into the index for each: a list of tasks would be sorted as a whole
+            free = (deferred_runs.c.state == "scheduled", deferred_runs.c.project == project, deferred_runs.c.task == task)
+            order = (deferred_runs.c.changed, deferred_runs.c.run_id)
+            chosen = select(*order).where(*free).order_by(*order).limit(asked.capacity).with_for_update(skip_locked=True)
+            oldest += [(row.changed, row.run_id) for row in connection.execute(chosen)]
+        wanted = [run_id for _, run_id in sorted(oldest)[: asked.capacity]]
         taken = []
         for held in in_order(read(connection, wanted), wanted):
             run = deferral.claim(held.run, job_id)

@@ -17,7 +17,7 @@ _awaited = [triggers.c[name].label(f"trigger_{name}") for name in ("classpath", 
 
 def task_run_list(connection: Connection, *, limit: int, state: TaskRunState | None = None, task: str | None = None) -> list[TaskRun]:
     """Return task runs, those that changed last first."""
-    query = _query().order_by(deferred_runs.c.changed.desc(), deferred_runs.c.run_id).limit(limit)
+    query = _query().order_by(deferred_runs.c.changed.desc(), deferred_runs.c.run_id.desc()).limit(limit)
     if state is not None:
         query = query.where(deferred_runs.c.state == state)
     if task is not None:

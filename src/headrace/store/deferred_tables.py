@@ -29,7 +29,8 @@ deferred_runs = Table(
     Column("finished", BigInteger),
     Column("result", Text),
     Column("error", Text),
-    Index(None, "state", "project"),
+    Index(None, "state", "project", "task", "changed", "run_id"),
+    Index(None, "changed", "run_id"),
     Index(None, "trigger_id"),
     Index(None, "timeout_at"),
     Index(None, "finished"),
@@ -44,11 +45,22 @@ awaited_events = Table(
     Column("head", BigInteger, nullable=False),  # the run's: what is in the log up to here is not what it waits for
 )
 
+# The terms by which an event finds the runs that may wait for it (headrace.store.awaited_terms).
+awaited_terms = Table(
+    "awaited_terms",
+    metadata,
+    Column("term", Text, primary_key=True),
+    Column("run_id", Text, primary_key=True),
+    Index(None, "run_id"),
+    sqlite_with_rowid=False,
+)
+
 # Which events the runs that have not ended were given: none of them twice.
 run_events = Table(
     "run_events",
     metadata,
     Column("run_id", Text, primary_key=True),
     Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Index(None, "seq"),
     sqlite_with_rowid=False,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, LargeBinary, PrimaryKeyConstraint, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Index, LargeBinary, PrimaryKeyConstraint, Table, Text, text
 
 from headrace.store.tables import Number, metadata
 
@@ -61,6 +61,7 @@ ordering_events = Table(
     Index(None, "key", "scope_id", unique=True),
     Index(None, "leader_key", "scope_id"),
     Index(None, "scope_id", "due", "position"),
+    Index(None, "scope_id", "since", sqlite_where=text("state = 'waiting'"), postgresql_where=text("state = 'waiting'")),
     sqlite_with_rowid=False,
 )
 

@@ -1,38 +1,58 @@
-"""What a person is shown of everything at one moment. It reads counters, never the whole log, so that a million events cost what ten do."""
+"""What a person is shown of everything at one moment: maintained totals, and of each list its most important entries.
+
+What it costs follows what is live (triggers, running jobs, scopes), never the length of the log or of the history.
+"""
 
 from __future__ import annotations
 
 import json
-import re
-from collections import defaultdict
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from sqlalchemy import Connection, case, column, func, inspect, or_, select, table, true
+from sqlalchemy import Connection, Integer, case, cast, column, func, inspect, or_, select, table, true
 
 from headrace.errors import ResourceError
-from headrace.store.browse import Found, newest_events
+from headrace.store.balancing import UnservedTriggers
+from headrace.store.browse import newest_events
 from headrace.store.deferred_browse import task_run_list
 from headrace.store.jobs import Liveness
 from headrace.store.log_extent import log_extent
 from headrace.store.log_head import log_head
-from headrace.store.ordering_browse import sql_scopes
-from headrace.store.reports import COUNTS, SECONDS
+from headrace.store.ordering_browse import sql_scope_count, sql_scopes
 from headrace.store.run_browse import last_runs
+from headrace.store.run_totals import RunTotals, run_totals
 from headrace.store.schema import REVISION_TABLE
 from headrace.store.scope_browse import pipeline_scopes
-from headrace.store.tables import backlog, dead_letters, forgotten_runs, jobs, pipelines, runs, scopes, spills, stream_reports, triggers
+from headrace.store.stream_browse import top_streams
+from headrace.store.tables import backlog, dead_letters, jobs, pipelines, scopes, spills, stream_reports, triggers
 from headrace.store.times import moment
-from headrace.store.trigger_browse import blocks, trigger_list
+from headrace.store.trigger_browse import blocks, top_triggers
 from headrace.wire.dead_letters import DeadLetterState
 from headrace.wire.deferred import TaskRun
 from headrace.wire.runs import RunReport
 from headrace.wire.scopes import ScopeStatus
-from headrace.wire.status import BacklogStatus, EventSummary, JobStatus, LogExtent, PipelineStatus, StreamStatus, Totals, TriggerStatus
-from headrace.wire.streams import StreamReport
+from headrace.wire.status import (
+    BacklogStatus,
+    Counts,
+    EventSummary,
+    JobStatus,
+    LogExtent,
+    PipelineStatus,
+    StreamStatus,
+    Totals,
+    TriggerStatus,
+)
 
-ENDED_SHOWN = 20
 LATEST = 20
-HOLDER = re.compile(r"trigger (\d+)(\b.*)", re.DOTALL)
+MAX_ENDED_JOBS = 20
+MAX_RUNNING_JOBS = 50
+MAX_TRIGGERS = 50
+MAX_STREAMS = 20
+MAX_BACKLOGS = 20
+MAX_SCOPES = 20
+MAX_PIPELINES = 50
+
+TRIGGER_STATES = ("waiting", "running", "failed", "parked")
 
 
 class Overview(NamedTuple):
@@ -42,6 +62,7 @@ class Overview(NamedTuple):
     head: int
     log: LogExtent
     totals: Totals
+    counts: Counts
     jobs: list[JobStatus]
     triggers: list[TriggerStatus]
     streams: list[StreamStatus]
@@ -54,23 +75,51 @@ class Overview(NamedTuple):
     recent: list[EventSummary]
 
 
-def overview(connection: Connection, now: int, liveness: Liveness) -> Overview:
-    """Return what the database knows at one moment; `now` is in microseconds."""
+class TriggerSums(NamedTuple):
+    """The sums over the triggers that are there or were, and how many projects have declared of them, by state."""
+
+    fired: int
+    backlog: int
+    backlogs: int
+    states: dict[str, int]
+
+
+def overview(connection: Connection, now: int, liveness: Liveness, unserved: UnservedTriggers | None = None) -> Overview:
+    """Return what the database knows at one moment; `now` is in microseconds.
+
+    `unserved` keeps, from one call to the next, which triggers no triggerer can run.
+    """
     top = log_head(connection)
     per_pipeline = run_totals(connection)
     letters = dead_letter_counts(connection)
+    sums = trigger_sums(connection)
+    why = (unserved or UnservedTriggers())(connection)
+    streams = top_streams(connection, MAX_STREAMS)
+    scopes_shown = scope_list(connection, top, limit=MAX_SCOPES)
+    pipelines_shown = pipeline_list(connection, per_pipeline)
+    running, blocked = running_jobs(connection)
     return Overview(
         now=now,
         head=top,
         log=log_extent(connection, top),
-        totals=_totals(connection, top, per_pipeline, letters),
-        jobs=job_list(connection, now, liveness),
-        triggers=trigger_list(connection, now),
-        streams=stream_list(connection),
-        backlogs=backlog_list(connection),
+        totals=_totals(connection, top, per_pipeline, letters, sums),
+        counts=Counts(
+            jobs=running,
+            blocked=blocked,
+            triggers=sums.states,
+            unserved=len(why),
+            streams=streams.total,
+            backlogs=sums.backlogs,
+            scopes=scope_count(connection),
+            pipelines=len(pipelines_shown),
+        ),
+        jobs=job_list(connection, now, liveness, limit=MAX_RUNNING_JOBS),
+        triggers=top_triggers(connection, now, why, MAX_TRIGGERS),
+        streams=streams.shown,
+        backlogs=backlog_list(connection, limit=MAX_BACKLOGS) if sums.backlogs else [],
         letters=letters,
-        scopes=scope_list(connection, top),
-        pipelines=pipeline_list(connection, per_pipeline),
+        scopes=scopes_shown,
+        pipelines=pipelines_shown[:MAX_PIPELINES],
         runs=last_runs(connection, limit=LATEST, with_seqs=False),
         task_runs=task_run_list(connection, limit=LATEST),
         recent=newest_events(connection, limit=LATEST),
@@ -88,43 +137,23 @@ def schema_revision(connection: Connection) -> str:
     return str(connection.execute(select(column("version_num")).select_from(table(REVISION_TABLE))).scalar_one())
 
 
-class RunTotals(NamedTuple):
-    """The sums of one pipeline's runs; `last` is when the last one started, in microseconds."""
-
-    runs: int
-    failed: int
-    events: int
-    rows: int
-    last: int | None
-
-
-def run_totals(connection: Connection) -> dict[tuple[str, str], RunTotals]:
-    """Return the sums of the runs by (project, pipeline), with those of runs that are forgotten."""
-    failed = func.sum(case((runs.c.state == "failed", 1), else_=0))
-    done = case((runs.c.state == "succeeded", runs.c.events), else_=0)
-    sums = select(
-        runs.c.project,
-        runs.c.pipeline,
-        func.count(),
-        failed,
-        func.coalesce(func.sum(done), 0),
-        func.coalesce(func.sum(case((runs.c.state == "succeeded", runs.c.rows), else_=0)), 0),
-        func.max(runs.c.started),
-    ).group_by(runs.c.project, runs.c.pipeline)
-    found: dict[tuple[str, str], RunTotals] = {}
-    for row in (*connection.execute(select(forgotten_runs)), *connection.execute(sums)):
-        before = found.get((row[0], row[1]), RunTotals(0, 0, 0, 0, None))
-        counted, failures, events, rows = (known + int(more) for known, more in zip(before[:4], row[2:6], strict=True))
-        found[row[0], row[1]] = RunTotals(counted, failures, events, rows, max(before.last or 0, row[6]))
-    return found
+def trigger_sums(connection: Connection) -> TriggerSums:
+    """Return the sums over all triggers, in one pass over them."""
+    declared = triggers.c.run_id.is_(None)
+    by_state = [func.coalesce(func.sum(cast((triggers.c.state == state) & declared, Integer)), 0) for state in TRIGGER_STATES]
+    kept = func.coalesce(func.sum(cast(triggers.c.backlog > 0, Integer)), 0)
+    sums = [func.coalesce(func.sum(triggers.c[name]), 0) for name in ("fired", "backlog")]
+    fired, depth, backlogs, *counts = map(int, connection.execute(select(*sums, kept, *by_state)).one())
+    return TriggerSums(fired, depth, backlogs, dict(zip(TRIGGER_STATES, counts, strict=True)))
 
 
 def _totals(
-    connection: Connection, top: int, per_pipeline: dict[tuple[str, str], RunTotals], letters: dict[DeadLetterState, int]
+    connection: Connection,
+    top: int,
+    per_pipeline: Mapping[tuple[str, str], RunTotals],
+    letters: Mapping[DeadLetterState, int],
+    sums: TriggerSums,
 ) -> Totals:
-    fired, kept = connection.execute(
-        select(func.coalesce(func.sum(triggers.c.fired), 0), func.coalesce(func.sum(triggers.c.backlog), 0))
-    ).one()
     read, advanced = connection.execute(
         select(func.coalesce(func.sum(stream_reports.c.read), 0), func.coalesce(func.sum(stream_reports.c.advanced), 0))
     ).one()
@@ -132,14 +161,14 @@ def _totals(
     ordering = connection.execute(select(*(func.coalesce(func.sum(scopes.c[name]), 0) for name in names))).one()
     return Totals(
         read=int(read),
-        fired=int(fired),
+        fired=sums.fired,
         stored=top,
         advanced=int(advanced),
         **{name: int(value) for name, value in zip(names, ordering, strict=True)},
-        runs=sum(sums.runs for sums in per_pipeline.values()),
-        rows=sum(sums.rows for sums in per_pipeline.values()),
+        runs=sum(each.runs for each in per_pipeline.values()),
+        rows=sum(each.rows for each in per_pipeline.values()),
         dead_letters=letters["open"] + letters["redriven"],
-        backlog=int(kept),
+        backlog=sums.backlog,
     )
 
 
@@ -151,7 +180,7 @@ def dead_letter_counts(connection: Connection) -> dict[DeadLetterState, int]:
     return counts
 
 
-def backlog_list(connection: Connection) -> list[BacklogStatus]:
+def backlog_list(connection: Connection, *, limit: int | None = None) -> list[BacklogStatus]:
     """Return the triggers for which something is kept, those for which the most is first."""
     oldest = (
         select(spills.c.received)
@@ -163,7 +192,7 @@ def backlog_list(connection: Connection) -> list[BacklogStatus]:
         .scalar_subquery()
     )
     columns = (triggers.c.id, triggers.c.name, triggers.c.stream, triggers.c.backlog, oldest.label("oldest"))
-    found = connection.execute(select(*columns).where(triggers.c.backlog > 0).order_by(triggers.c.backlog.desc(), triggers.c.id))
+    deepest = select(*columns).where(triggers.c.backlog > 0).order_by(triggers.c.backlog.desc(), triggers.c.id).limit(limit)
     return [
         BacklogStatus(
             trigger_id=row.id,
@@ -172,21 +201,37 @@ def backlog_list(connection: Connection) -> list[BacklogStatus]:
             depth=row.backlog,
             oldest=None if row.oldest is None else moment(row.oldest),
         )
-        for row in found
+        for row in connection.execute(deepest)
     ]
 
 
-def job_list(connection: Connection, now: int, liveness: Liveness, *, kind: str | None = None) -> list[JobStatus]:
-    """Return all processes that run, then those that ended last, at most `ENDED_SHOWN`; of one kind, where it is given.
+def running_jobs(connection: Connection) -> tuple[dict[str, int], int]:
+    """Return how many processes run, by kind, and how many of them are blocked."""
+    found = connection.execute(
+        select(jobs.c.kind, func.count(), func.count(jobs.c.blocked)).where(jobs.c.state == "running").group_by(jobs.c.kind)
+    ).all()
+    return {row[0]: int(row[1]) for row in found}, sum(int(row[2]) for row in found)
 
-    A job that should have been heard of is `silent` already here: it is taken for lost only when another job sweeps.
+
+def job_list(connection: Connection, now: int, liveness: Liveness, *, kind: str | None = None, limit: int | None = None) -> list[JobStatus]:
+    """Return processes that run, at most `limit`, then those that ended last; of one kind, where it is given.
+
+    With a `limit`, those that are silent or blocked come first. A job that should have been heard of is `silent` already here: it is taken
+    for lost only when another job sweeps.
     """
-    running = case((jobs.c.state == "running", 0), else_=1)
     silent = now - liveness.threshold
     of_kind = true() if kind is None else jobs.c.kind == kind
-    ended = select(jobs.c.id).where(jobs.c.state != "running", of_kind).order_by(jobs.c.id.desc()).limit(ENDED_SHOWN)
-    shown = of_kind & or_(jobs.c.state == "running", jobs.c.id.in_(ended))
-    found = connection.execute(select(jobs).where(shown).order_by(running, jobs.c.id.desc())).all()
+    trouble = case((jobs.c.heartbeat < silent, 0), (jobs.c.blocked.is_not(None), 1), else_=2)
+    running = (
+        select(jobs.c.id)
+        .where(jobs.c.state == "running", of_kind)
+        .order_by(trouble, jobs.c.kind == "worker", jobs.c.id.desc())
+        .limit(limit)
+    )
+    ended = select(jobs.c.id).where(jobs.c.state != "running", of_kind).order_by(jobs.c.id.desc()).limit(MAX_ENDED_JOBS)
+    order = case((jobs.c.state == "running", 0), else_=1)
+    shown = or_(jobs.c.id.in_(running), jobs.c.id.in_(ended))
+    found = connection.execute(select(jobs).where(shown).order_by(order, jobs.c.id.desc())).all()
     mine = triggers.c.job_id.in_([row.id for row in found])
     held = {
         row[0]: int(row[1]) for row in connection.execute(select(triggers.c.job_id, func.count()).where(mine).group_by(triggers.c.job_id))
@@ -215,47 +260,19 @@ def job_list(connection: Connection, now: int, liveness: Liveness, *, kind: str 
     ]
 
 
-def stream_list(connection: Connection) -> list[StreamStatus]:
-    """Return each stream that a job runs or a trigger wants: its last report, with the counts of all the jobs that had it."""
-    wanted = select(triggers.c.stream).where(triggers.c.state != "removed", triggers.c.stream.is_not(None))
-    found = connection.execute(
-        select(stream_reports, jobs.c.state.label("job_state"))
-        .outerjoin(jobs, jobs.c.id == stream_reports.c.job_id)
-        .where(or_(stream_reports.c.stream.in_(wanted), jobs.c.state == "running"))
-        .order_by(stream_reports.c.stream, stream_reports.c.updated)
-    )
-    by_stream: dict[str, list[Found]] = defaultdict(list)
-    for row in found:
-        by_stream[row.stream].append(row)
-    names = {row.id: row.name for row in connection.execute(select(triggers.c.id, triggers.c.name))}
-    return [_stream(rows, names) for rows in by_stream.values()]
+def scope_list(connection: Connection, top: int, *, limit: int | None = None) -> list[ScopeStatus]:
+    """Return the scopes, those of pipelines first: by name, or with a `limit` those that are furthest behind; `top` is the log's head."""
+    found = pipeline_scopes(connection, top, limit=limit)
+    room = None if limit is None else limit - len(found)
+    return found if room == 0 else [*found, *sql_scopes(connection, top, limit=room)]
 
 
-def _stream(reports: list[Found], names: dict[int, str]) -> StreamStatus:
-    last = reports[-1]
-    report = _naming(StreamReport.model_validate_json(last.report), names)
-    sums = {name: sum(getattr(row, name) for row in reports) for name in COUNTS + SECONDS if name != "outstanding"}
-    over = {"state": "stopped", "outstanding": 0, "in_flight": 0, "oldest_unresolved": None, "held_by": None}
-    gone = {} if last.job_state == "running" else over
-    behind = [max(0, lane.end - (lane.advanced or 0)) for lane in report.lanes if lane.end is not None]
-    lag = sum(behind) if behind else None
-    return StreamStatus(**{**report.model_dump(), **sums, **gone, "job_id": last.job_id, "lag": lag})
+def scope_count(connection: Connection) -> int:
+    """Return how many scopes there are."""
+    return int(connection.execute(select(func.count()).select_from(scopes)).scalar_one()) + sql_scope_count(connection)
 
 
-def _naming(report: StreamReport, names: dict[int, str]) -> StreamReport:
-    """Return the report with the name of the trigger that holds the oldest event, which its job knows by number only."""
-    held = HOLDER.match(report.held_by or "")
-    if held is None or int(held[1]) not in names:
-        return report
-    return report.model_copy(update={"held_by": names[int(held[1])] + held[2]})
-
-
-def scope_list(connection: Connection, top: int) -> list[ScopeStatus]:
-    """Return the scopes by name, those of pipelines first; `top` is the head of the log."""
-    return [*pipeline_scopes(connection, top), *sql_scopes(connection, top)]
-
-
-def pipeline_list(connection: Connection, per_pipeline: dict[tuple[str, str], RunTotals]) -> list[PipelineStatus]:
+def pipeline_list(connection: Connection, per_pipeline: Mapping[tuple[str, str], RunTotals]) -> list[PipelineStatus]:
     """Return the declared pipelines by name, with the sums of their runs."""
     none = RunTotals(0, 0, 0, 0, None)
     found = connection.execute(select(pipelines).where(pipelines.c.removed.is_(False)).order_by(pipelines.c.name, pipelines.c.project))

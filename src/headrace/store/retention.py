@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sqlalchemy import ColumnElement, Connection, case, delete, func, insert, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, tuple_
 
 from headrace.store.deferred_tables import deferred_runs
 from headrace.store.forgetting import discarded_letters, logged_events
 from headrace.store.reports import COUNTS, SECONDS
-from headrace.store.tables import dead_letter_actions, forgotten_runs, jobs, runs, stream_reports
+from headrace.store.tables import dead_letter_actions, jobs, runs, stream_reports
 
 Sweep = Callable[[Connection, int, int], int]
 """Forgets what is older than a moment (microseconds), at most so many, within a work of the writer. Returns how many it forgot."""
 
 FORGOTTEN = 0
 """The job under which the reports of those are summed that are forgotten; no job has this number."""
-
-_SUMS = ("runs", "failed", "events", "rows")
 
 
 def task_runs(connection: Connection, before: int, most: int) -> int:
@@ -27,24 +25,8 @@ def task_runs(connection: Connection, before: int, most: int) -> int:
 
 
 def pipeline_runs(connection: Connection, before: int, most: int) -> int:
-    """Forget reports of pipelines' runs, and add what they did to the sums of their pipelines."""
-    old = connection.execute(select(runs.c.run_id).where(runs.c.started < before).order_by(runs.c.started).limit(most)).scalars().all()
-    done = runs.c.state == "succeeded"
-    sums = select(
-        runs.c.project,
-        runs.c.pipeline,
-        func.count(),
-        func.sum(case((runs.c.state == "failed", 1), else_=0)),
-        func.sum(case((done, runs.c.events), else_=0)),
-        func.sum(case((done, func.coalesce(runs.c.rows, 0)), else_=0)),
-        func.max(runs.c.started),
-    ).where(runs.c.run_id.in_(old))
-    for project, pipeline, *counts, last in connection.execute(sums.group_by(runs.c.project, runs.c.pipeline)).all():
-        given = dict(zip(_SUMS, map(int, counts), strict=True))
-        mine = (forgotten_runs.c.project == project, forgotten_runs.c.pipeline == pipeline)
-        more = {name: forgotten_runs.c[name] + value for name, value in given.items()}
-        if not connection.execute(update(forgotten_runs).where(*mine).values(**more, last=last)).rowcount:
-            connection.execute(insert(forgotten_runs).values(project=project, pipeline=pipeline, last=last, **given))
+    """Forget reports of pipelines' runs; their pipelines' totals keep what they did."""
+    old = select(runs.c.run_id).where(runs.c.started < before).order_by(runs.c.started).limit(most)
     return connection.execute(delete(runs).where(runs.c.run_id.in_(old))).rowcount
 
 

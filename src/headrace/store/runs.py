@@ -12,6 +12,7 @@ from headrace.core.stretches import node_of
 from headrace.store.database import Database
 from headrace.store.jobs import require_running
 from headrace.store.pipeline_letters import settle_letters
+from headrace.store.run_totals import add_to_totals, contribution
 from headrace.store.tables import runs
 from headrace.store.times import micros
 from headrace.wire.runs import RunReport
@@ -33,14 +34,20 @@ def _report(connection: Connection, job_id: int, reports: Sequence[RunReport], n
     newest: dict[str, RunReport] = {}
     for report in sorted(reports, key=lambda report: _rank(report.attempt, report.state)):
         newest[report.run_id] = report
-    rows = connection.execute(select(runs.c.run_id, runs.c.attempt, runs.c.state).where(runs.c.run_id.in_(newest)))
-    for row in rows:
-        if _rank(newest[row.run_id].attempt, newest[row.run_id].state) < _rank(row.attempt, row.state):
-            del newest[row.run_id]
+    known = [runs.c[name] for name in ("run_id", "project", "pipeline", "attempt", "state", "events", "rows", "started")]
+    replaced = []
+    for row in connection.execute(select(*known).where(runs.c.run_id.in_(newest))).mappings():
+        report = newest[row["run_id"]]
+        if _rank(report.attempt, report.state) < _rank(row["attempt"], row["state"]):
+            del newest[row["run_id"]]
+        else:
+            replaced.append(row)
     settle_letters(connection, project, list(newest.values()), now)
     if newest:
+        rows = [_row(report, project) for report in newest.values()]
         connection.execute(delete(runs).where(runs.c.run_id.in_(newest)))
-        connection.execute(insert(runs), [_row(report, project) for report in newest.values()])
+        connection.execute(insert(runs), rows)
+        add_to_totals(connection, [contribution(row) for row in rows] + [contribution(row, -1) for row in replaced])
 
 
 def _rank(attempt: int, state: str) -> tuple[int, bool]:

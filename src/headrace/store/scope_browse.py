@@ -24,14 +24,16 @@ _OF_REPORT = ("held", "read", "seconds", "holds", "hold_seconds")
 Found = Row[*tuple[Any, ...]]
 
 
-def pipeline_scopes(connection: Connection, top: int) -> list[ScopeStatus]:
-    """Return the scopes of pipelines by name; `top` is the head of the log."""
+def pipeline_scopes(connection: Connection, top: int, *, limit: int | None = None) -> list[ScopeStatus]:
+    """Return the scopes of pipelines by name, with a `limit` those that are furthest behind; `top` is the head of the log."""
     drivers = _drivers(connection)
     running = set(connection.execute(select(jobs.c.project).where(jobs.c.state == "running", jobs.c.kind == "pipeline")).scalars())
     underway = {name: (job, batch) for job, (name, batch) in drivers.items() if batch is not None}
+    chosen = select(scopes.c.scope).order_by(scopes.c.cursor, scopes.c.scope).limit(limit)
+    listed = select(scopes).where(scopes.c.scope.in_(chosen)).order_by(scopes.c.scope)
     return [
         _status(connection, row, top, drivers, underway.get(row.scope)).model_copy(update={"running": row.scope in running})
-        for row in connection.execute(select(scopes).order_by(scopes.c.scope)).all()
+        for row in connection.execute(listed).all()
     ]
 
 

@@ -282,9 +282,9 @@ runs = Table(
     Index(None, "node"),
 )
 
-# What those runs did that are forgotten: the sums that people are shown stay right.
-forgotten_runs = Table(
-    "forgotten_runs",
+# Sums of all runs of each pipeline, also of those that retention has deleted. They change with every report.
+run_totals = Table(
+    "run_totals",
     metadata,
     Column("project", Text, primary_key=True),
     Column("pipeline", Text, primary_key=True),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, select
+from sqlalchemy import ColumnElement, Connection, Row, case, select
 
 from headrace.store.balancing import unserved
 from headrace.store.tables import jobs, triggers
@@ -24,9 +25,33 @@ def trigger_list(connection: Connection, now: int) -> list[TriggerStatus]:
 
 def triggers_shown(connection: Connection, now: int, *which: ColumnElement[bool]) -> list[TriggerStatus]:
     """Return those of the triggers that are registered, by name; `now` is in microseconds."""
+    return _listed(connection, now, unserved(connection), *which)
+
+
+def top_triggers(connection: Connection, now: int, why: Mapping[int, str], limit: int) -> list[TriggerStatus]:
+    """Return at most `limit` of the triggers that projects declare, by name: those in trouble rather than those that do well.
+
+    `why` says of those that no triggerer runs why that is. `now` is in microseconds.
+    """
+    declared = (triggers.c.run_id.is_(None), triggers.c.state != "removed")
+    blocking = [block.trigger_id for block in blocks(connection).values()]
+    first = [*blocking, *list(why)[:limit]]
+    rank = case(
+        (triggers.c.state == "parked", 0),
+        (triggers.c.state == "failed", 1),
+        (triggers.c.id.in_(first), 2),
+        (triggers.c.state == "waiting", 3),
+        (triggers.c.failure.is_not(None), 4),
+        (triggers.c.backlog > 0, 5),
+        else_=6,
+    )
+    chosen = select(triggers.c.id).where(*declared).order_by(rank, triggers.c.name, triggers.c.id).limit(limit)
+    return _listed(connection, now, why, triggers.c.id.in_(chosen))
+
+
+def _listed(connection: Connection, now: int, why: Mapping[int, str], *which: ColumnElement[bool]) -> list[TriggerStatus]:
     columns = [*(triggers.c[name] for name in _AS_THEY_ARE), triggers.c.retry_at, triggers.c.started]
     listed = select(*columns).where(triggers.c.state != "removed", *which).order_by(triggers.c.name, triggers.c.id)
-    why = unserved(connection)
     blocking = {block.trigger_id: block for block in blocks(connection).values()}
     return [_shown(row, now, why.get(row.id), blocking.get(row.id)) for row in connection.execute(listed)]
 

@@ -225,10 +225,29 @@ class LogExtent(Wire):
     since: Timestamp | None = None
 
 
+class Counts(Wire):
+    """The size of each list of which a status shows a part.
+
+    `jobs` counts running processes by kind, `blocked` the triggerers among them in which one trigger holds all others up. `triggers` counts
+    by state; `unserved` are those that no triggerer runs. `backlogs` counts triggers for which raw events are kept.
+    """
+
+    jobs: dict[str, int] = {}
+    blocked: int = 0
+    triggers: dict[str, int] = {}
+    unserved: int = 0
+    streams: int = 0
+    backlogs: int = 0
+    scopes: int = 0
+    pipelines: int = 0
+
+
 class Status(Wire):
     """All that the page shows, at one moment. `dead_letters` are those that are open or redriven: `letters` counts all by state.
 
     `alerts` names what needs a person, the worst first.
+    Lists show their most important entries, what is in trouble first, and long texts are cut; `counts` has the sizes of the whole lists.
+    As JSON a status takes at most 64 KiB.
     """
 
     version: str
@@ -244,6 +263,7 @@ class Status(Wire):
     streams: list[StreamStatus]
     backlogs: list[BacklogStatus] = []
     totals: Totals
+    counts: Counts = Counts()
     scopes: list[ScopeStatus]
     pipelines: list[PipelineStatus]
     runs: list[RunReport]
