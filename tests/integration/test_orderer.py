@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,7 +13,8 @@ from headrace.client.pipeline import PipelineClient
 from headrace.core.batching import BatchPolicy, Debounce, Window
 from headrace.errors import PipelineError
 from headrace.pipeline import orderer as module
-from headrace.pipeline.bounds import Bounds
+from headrace.pipeline.bounds import Begin, Bounds
+from headrace.pipeline.driver import beginning
 from headrace.pipeline.log_reader import LogReader
 from headrace.pipeline.orderer import Ordered, Orderer
 from headrace.pipeline.ordering_file import OrderingFiles
@@ -49,12 +51,16 @@ class Scope:
         for name, (on, batch) in pipelines.items():
             project.pipeline(on=on, name=name, batch=batch)(lambda events: None)
         self.pipelines = list(project.pipelines.values())
-        self.batch, self.last = -1, Bounds(0, 0, 0, 0, 0)
+        self.begin_at(Begin(0))
+
+    def begin_at(self, begin: Begin) -> None:
+        """Begin anew, as with --reset-order."""
+        self.begin, self.batch, self.last = begin, -1, Bounds(begin.seq, begin.seq, begin.again, begin.again, 0)
         self.start()
 
     def start(self) -> None:
         """Begin as a new process does."""
-        self.orderer = Orderer(self.pipelines, LogReader(self.client, lambda: False, 50), self.files, LOOKBACK, "flights")
+        self.orderer = Orderer(self.pipelines, LogReader(self.client, lambda: False, 50), self.files, LOOKBACK, "flights", self.begin)
 
     def next(self, clock: float = 0) -> Ordered:
         """Order all that is new."""
@@ -178,6 +184,36 @@ def test_a_dead_letter_that_is_redriven_comes_once_to_its_own_pipeline(api: Api,
     assert scope.next().slices == []
     scope.client.report([RunReport.model_validate({**run, "run_id": "r2", "state": "succeeded", "letter": "L"})])
     assert api.store.pipeline_letters.page(limit=1).letters == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "first"),
+    [
+        (None, []),
+        (1, [("legs", ["1", "2", "3"]), ("others", ["1", "2"])]),
+        (2, [("legs", ["2", "3"]), ("others", ["2"])]),
+    ],
+)
+def test_a_new_scope_leaves_alone_what_was_given_again_before_it(
+    asked: int | None, first: list[Any], api: Api, client: PipelineClient, tmp_path: Path
+) -> None:
+    ids = api.triggers("legs.a", "other", "third")
+    scope = Scope(client, tmp_path, legs=("legs.*", "micro"), others=("other", "micro"), thirds=("third", "micro"))
+    api.feed([leg("1", ids["legs.a"]), leg("2", ids["legs.a"]), leg("3", ids["legs.a"])])
+    scope.next()
+    api.feed([leg("1", ids["other"]), leg("2", ids["other"])])
+    run = {"pipeline": "legs", "scope": "flights", "batch": 0, "started": "2026-01-01T00:00:00Z", "events": 1, "seqs": [(1, 1)]}
+    failed = RunReport.model_validate({**run, "run_id": "r", "state": "failed", "error": "no", "letter": "L"})
+    for number in range(2):
+        client.report([failed.model_copy(update={"run_id": f"r{number}"})])
+        if not number:
+            api.store.pipeline_letters.act("redrive", ActOnPipelineLetters(ids=["L"]))
+    scope.files = OrderingFiles(tmp_path / "anew")
+    scope.begin_at(beginning(client, asked))
+    assert told(scope.next()) == first
+    api.feed([leg("2", ids["third"])])
+    api.store.pipeline_letters.act("redrive", ActOnPipelineLetters(ids=["L"]))
+    assert told(scope.next()) == [("thirds", ["2"]), ("legs/again5", ["1"])]
 
 
 def test_an_ordering_that_is_gone_is_told(client: PipelineClient, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from uuid import uuid4
 
 from headrace.errors import PipelineError
+from headrace.pipeline.bounds import Begin
 
 DEFINITION: Final = {"ordering": "kernel", "version": 2}
 """What decides whether a checkpoint can be gone on with. Pipelines, lookback and batching may change at any time."""
@@ -17,14 +18,14 @@ _HINT: Final = "Begin anew with: headrace pipeline --reset-order --from now (or 
 
 
 class Checkpoint(NamedTuple):
-    """What stays as long as the checkpoint: the query's id, and after which event its first batch begins."""
+    """What stays as long as the checkpoint: the query's id, and where its first batch begins."""
 
     query_id: str
-    begin: int
+    begin: Begin
 
 
-def open_checkpoint(folder: Path, begin: Callable[[], int], *, reset: bool) -> Checkpoint:
-    """Make the checkpoint, asking `begin` after which event to begin, or go on with it. `reset` puts what there is aside.
+def open_checkpoint(folder: Path, begin: Callable[[], Begin], *, reset: bool) -> Checkpoint:
+    """Make the checkpoint, asking `begin` where to begin, or go on with it. `reset` puts what there is aside.
 
     Raises:
         PipelineError: It is of another version of the ordering.
@@ -35,11 +36,16 @@ def open_checkpoint(folder: Path, begin: Callable[[], int], *, reset: bool) -> C
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         _write(folder / "definition", DEFINITION)
-        _write(folder / "begin", begin())
+        _write(folder / "begin", begin()._asdict())
         _write(path, {"id": str(uuid4())})
     elif _read(folder / "definition") != DEFINITION:
         raise PipelineError(f"The checkpoint {folder} was made by another version, which orders in another way.", hint=_HINT)
-    return Checkpoint(json.loads(path.read_text())["id"], json.loads((folder / "begin").read_text()))
+    return Checkpoint(json.loads(path.read_text())["id"], _begin(json.loads((folder / "begin").read_text())))
+
+
+def _begin(kept: int | dict[str, int]) -> Begin:
+    """Return where a checkpoint begins; those of earlier versions name the event only."""
+    return Begin(kept) if isinstance(kept, int) else Begin(**kept)
 
 
 def _aside(folder: Path) -> Path:

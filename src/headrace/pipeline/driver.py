@@ -26,7 +26,7 @@ from headrace.client.secrets import blocking_source
 from headrace.errors import ApiError, ApiUnavailable, HeadraceError, PipelineError
 from headrace.logs.structured import bind_process
 from headrace.pipeline.batch import BatchRunner, Outputs, Stopping
-from headrace.pipeline.bounds import BatchBounds
+from headrace.pipeline.bounds import BatchBounds, Begin
 from headrace.pipeline.checkpoint import open_checkpoint
 from headrace.pipeline.cluster import await_executors
 from headrace.pipeline.courier import Courier
@@ -106,7 +106,7 @@ def _run(
     underway: BatchUnderway,
 ) -> None:
     spark.conf.set("spark.headrace.tables", str(options.tables))  # for pipelines that look at what earlier batches wrote
-    query_id, begin = open_checkpoint(options.checkpoint, lambda: _begin(client, options), reset=options.reset)
+    query_id, begin = open_checkpoint(options.checkpoint, lambda: beginning(client, options.begin), reset=options.reset)
     client.on_token = partial(_token_file, options)
     with Courier(client, options.scope) as courier, LogReader(client, stop.is_set, options.max_rows) as reader:
         orderer = Orderer(
@@ -115,6 +115,7 @@ def _run(
             OrderingFiles(options.checkpoint / "ordering"),
             int(options.lookback * _MICROS),
             options.scope,
+            begin,
         )
         sinks = open_sinks({pipeline.format for pipeline in project.pipelines.values()}, options.tables, query_id)
         outputs = Outputs(sinks, PayloadSchemas(options.state / "payloads"), courier, Starter(client, stop), underway)
@@ -131,20 +132,24 @@ def _run(
                 spark.streams.removeListener(listener)
 
 
-def _begin(client: PipelineClient, options: PipelineOptions) -> int:
-    """Return after which event a new scope begins."""
+def beginning(client: PipelineClient, asked: int | None) -> Begin:
+    """Return where a new scope begins that is to handle the event `asked` first, or what comes from now on (None)."""
+    known = client.news().again
     log = client.head()
-    return log.head if options.begin is None else max(options.begin, log.first) - 1  # what is forgotten cannot be read
+    if asked is None:
+        return Begin(log.head, known, known)
+    return Begin(max(asked, log.first) - 1, 0, known)  # what is forgotten cannot be read
 
 
-def start_query(spark: SparkSession, options: PipelineOptions, token: str, runner: BatchRunner, begin: int) -> StreamingQuery:
-    """Start the one query of a project: bounds of the log -> `runner`. A new checkpoint begins after the event `begin`."""
+def start_query(spark: SparkSession, options: PipelineOptions, token: str, runner: BatchRunner, begin: Begin) -> StreamingQuery:
+    """Start the one query of a project: bounds of the log -> `runner`. A new checkpoint begins at `begin`."""
     with _own_python(spark.sparkContext):
         spark.dataSource.register(LogSource)
     log = spark.readStream.format(FORMAT).options(
         api_url=options.api_url,
         token_file=str(_token_file(options, token)),
-        begin=str(begin),
+        begin=str(begin.seq),
+        again=str(begin.again),
         scope=options.scope,
         max_rows=str(options.max_rows),
         tick=str(min(int(options.lookback * _MICROS) // 4, MAX_STEP)),

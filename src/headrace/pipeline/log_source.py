@@ -39,7 +39,11 @@ _NOTHING: Final = StructType([StructField("seq", LongType())])
 
 
 class LogSource(DataSource):
-    """Options: `api_url`, `token_file`, `scope`, `max_rows` (a batch), `tick` (µs after which an idle clock goes on), `begin` (a seq)."""
+    """Bounds of the whole log.
+
+    Options: `api_url`, `token_file`, `scope`, `max_rows` (a batch), `tick` (µs after which an idle clock goes on), and where a new
+    checkpoint begins: `begin` (a seq) and `again` (a redelivery).
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -70,7 +74,7 @@ class LogBounds(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
     @override
     def initialOffset(self) -> Offset:
         """Return the offset before the first event, where the scope's clock begins."""
-        return {"seq": int(self._options.get("begin", "0")), "again": 0, "wall": _now(), "clock": 0}
+        return {"seq": int(self._options.get("begin", "0")), "again": int(self._options.get("again", "0")), "wall": _now(), "clock": 0}
 
     @override
     def prepareForTriggerAvailableNow(self) -> None:

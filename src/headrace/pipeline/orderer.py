@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core.batching import cut
-from headrace.pipeline.bounds import Bounds
+from headrace.pipeline.bounds import Begin, Bounds
 from headrace.pipeline.holdings import Holdings, histogram, waits
 from headrace.pipeline.kernel import Kernel, Step
 from headrace.pipeline.log_reader import LogReader
@@ -46,14 +46,23 @@ class Ordered:
 
 
 class Orderer:
-    """Orders the batches of one scope, one after the other. `lookback` in µs."""
+    """Orders the batches of one scope, one after the other. `lookback` in µs, `begin` is where the scope begins."""
 
-    def __init__(self, pipelines: Sequence[Pipeline], reader: LogReader, files: OrderingFiles, lookback: int, scope: str) -> None:
+    def __init__(
+        self,
+        pipelines: Sequence[Pipeline],
+        reader: LogReader,
+        files: OrderingFiles,
+        lookback: int,
+        scope: str,
+        begin: Begin = Begin(0),  # noqa: B008  a constant
+    ) -> None:
         self._pipelines = list(pipelines)
         self._reader = reader
         self._files = files
         self._lookback = lookback
         self._scope = scope
+        self._start = begin
         self._batch: int | None = None
         self._kernel = Kernel(lookback)
         self._saved = Saved()
@@ -111,7 +120,8 @@ class Orderer:
 
     def _given_again(self, bounds: Bounds, table: pa.Table) -> tuple[pa.Table, list[Redelivery]]:
         """Add what fired late on events that were released before; what fired late on others waits for them."""
-        records = self._reader.redeliveries(bounds.again_after, bounds.again_to)
+        found = self._reader.redeliveries(bounds.again_after, bounds.again_to)
+        records = [record for record in found if self._is_due(record)]
         letters = [record for record in records if record.letter is not None and record.scope == self._scope]
         late = [record for record in records if record.trigger is not None]
         pending = [*self._saved.pending, *((record.seq, record.trigger or "") for record in late)]
@@ -123,6 +133,10 @@ class Orderer:
         self._saved.pending = [(seq, trigger) for seq, trigger in pending if seq in waiting or seq > self._kernel.head]
         passed = [record for record in late if record.seq not in now and record.seq not in waiting and record.seq <= self._kernel.head]
         return pa.concat_tables([_with_triggers(table, joined), self._late(passed)]), letters
+
+    def _is_due(self, record: Redelivery) -> bool:
+        """Whether the redelivery is this scope's: what was told before the scope began counts for its own events only."""
+        return record.id > self._start.known or (record.trigger is not None and record.seq > self._start.seq)
 
     def _late(self, records: list[Redelivery]) -> pa.Table:
         """Return events that were released before, with those triggers alone that bring them to a pipeline that has not had them."""
