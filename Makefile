@@ -8,7 +8,7 @@ WORKERS ?= 4
 PYTEST := $(BIN)/pytest -q -n $(WORKERS) --dist loadgroup
 QUICK := smoke or not (acceptance or slow)
 
-.PHONY: help demo demo-year test test-rest test-all check docs soak soak-streams soak-control soak-ordering soak-pipeline bench-ordering bench-streams bench-control fuzz-api lock clean setup-run setup-dev
+.PHONY: help demo demo-year test test-rest test-all check docs soak soak-streams soak-control soak-ordering soak-pipeline soak-hostile bench-ordering bench-streams bench-control fuzz-api lock clean setup-run setup-dev
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -49,6 +49,9 @@ soak-control: setup-dev ## chaos: kills, pauses, cuts and wrong clocks for trigg
 
 soak-pipeline: setup-dev ## a pipeline on 1,000,000 events killed 20 times before, in and after its commit; SOAK="--seed 1 --events 100000"
 	@$(BIN)/python scripts/soak_pipeline.py $(SOAK)
+
+soak-hostile: setup-dev ## odd data, files, triggers and producers for 30 minutes beside innocent triggers; SOAK="--seed 1 --minutes 5"
+	@$(BIN)/python scripts/soak_hostile.py $(SOAK)
 
 soak-ordering: setup-dev ## 10,000 generated histories through every home of the ordering; ORDERING="--home sqlite --seed 7"
 	@$(BIN)/python scripts/soak_ordering.py $(ORDERING)

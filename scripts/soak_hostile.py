@@ -1,0 +1,54 @@
+"""Odd raw events, file names, triggers and producers beside innocent triggers, which lose nothing and get nothing twice or late.
+
+Prints what runs it again; what a failure left behind stays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import sys
+import time
+import traceback
+from pathlib import Path
+from tempfile import mkdtemp
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+from hostile.soak import Shape, Soak
+
+
+def main() -> int:
+    """Run what was asked for; return 0 if the innocent triggers noticed nothing."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 10**9), help="everything follows from it")
+    parser.add_argument("--minutes", type=float, default=30.0, help="how long it is hostile")
+    parser.add_argument("--producers", type=int, default=40, help="how many kinds of odd producers there are at once")
+    parser.add_argument("--rate", type=float, default=3.0, help="odd things each second")
+    parser.add_argument("--folder", type=Path, default=None, help="where it works; default: a temporary folder")
+    asked = parser.parse_args()
+    again = f"scripts/soak_hostile.py --seed {asked.seed} --minutes {asked.minutes:g} --producers {asked.producers} --rate {asked.rate:g}"
+    print(f"--- {again}", file=sys.stderr, flush=True)
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - began:6.1f}  {text}", file=sys.stderr, flush=True)
+
+    folder: Path = asked.folder or Path(mkdtemp(prefix="headrace-soak-hostile-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    shape = Shape(hostile=asked.minutes * 60, producers=asked.producers, each_second=asked.rate)
+    try:
+        told = Soak(folder, shape, asked.seed, say).run()
+    except AssertionError:
+        traceback.print_exc()
+        print(f"FAILED, kept in {folder}; again: {again}", file=sys.stderr, flush=True)
+        return 1
+    shutil.rmtree(folder, ignore_errors=True)
+    print(json.dumps(told, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
