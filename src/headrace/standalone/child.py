@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import signal
 import sys
 from collections import deque
@@ -34,6 +35,7 @@ _TAIL = 40  # lines of a log shown when its process is given up on
 _SHOWN = 8  # lines shown of why a process ended that is started again
 _MOST_SAID_BYTES = 64 * 1024
 _MOST_ENDS = 20
+_ROOM_BYTES = 64 * 1024
 _ERROR = "error: "
 _HINT = "hint: "
 
@@ -168,7 +170,12 @@ class Child:
                 return
 
     def last_words(self) -> LastWords:
-        """Return what the process that ended last said at its end."""
+        """Return what the process that ended last said at its end; of a full disk that its log is on, that it is full."""
+        if self.disk_is_full():
+            folder = self.log.parent
+            error = f"The disk is full: {folder} takes no more, not even the log that says why the process ended."
+            hint = f"Make room on the disk of {folder}."
+            return LastWords((f"{_ERROR}{error}", f"{_HINT}{hint}"), error, hint)
         try:
             with self.log.open("rb") as log:
                 end = log.seek(0, os.SEEK_END)
@@ -176,6 +183,13 @@ class Child:
                 return LastWords.of(log.read().decode(errors="replace"))
         except OSError as error:
             return LastWords((), f"(its log cannot be read: {error.strerror})")
+
+    def disk_is_full(self) -> bool:
+        """Whether the disk of its log, on which its state is too, has no room."""
+        try:
+            return shutil.disk_usage(self.log.parent).free < _ROOM_BYTES
+        except OSError:  # the folder is gone
+            return False
 
     def end_of_log(self) -> str:
         """Return the end of its log, whichever process wrote it."""

@@ -19,6 +19,7 @@ Notice = Callable[[str], None]
 Report = Callable[[Mapping[str, Child]], None]
 """Gets all children by name whenever one of them has started or ended."""
 
+_FULL_PAUSE = 10.0  # seconds between two starts of a process that ends because its disk is full
 _GRACE = 25.0  # seconds between asking a process to end and making it
 
 
@@ -101,6 +102,8 @@ class Fleet:
                 return
             how = how_it_ended(code)
             pause = None if code == USAGE_EXIT else child.record.backoff(time.monotonic() - began)
+            if pause is None and code != USAGE_EXIT and child.disk_is_full():
+                pause = _FULL_PAUSE  # it goes on when there is room: to give up would take the page away that says so
             times = child.record.ended(how, child.last_words(), time.time())
             self._report(self._children)
             if pause is None:

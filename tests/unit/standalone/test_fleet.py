@@ -8,6 +8,7 @@ import re
 import signal
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -132,3 +133,16 @@ async def test_children_lose_their_standard_input_with_the_fleet(tmp_path: Path)
         assert child.process.stdin is not None
         child.process.stdin.close()
         await task
+
+
+async def test_a_child_whose_disk_is_full_says_so_and_is_not_given_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notices: list[str] = []
+    monkeypatch.setattr("headrace.standalone.child.shutil.disk_usage", lambda _: SimpleNamespace(free=0))
+    monkeypatch.setattr("headrace.standalone.child.Record.backoff", lambda *_, **__: None)  # as after six short lives
+    monkeypatch.setattr("headrace.standalone.fleet._FULL_PAUSE", 0.01)
+    async with Fleet(tmp_path / "logs", notices.append) as fleet:
+        await fleet.start(spec("one", ANNOUNCE + "raise SystemExit(1)", tmp_path))
+        await appeared(tmp_path, "one", 3)
+        assert not fleet._failed.done()
+    assert f"error: The disk is full: {tmp_path / 'logs'} takes no more" in notices[0]
+    assert "hint: Make room on the disk" in notices[0]
