@@ -14,10 +14,11 @@ class Directory(Upstream):
     """The files of one folder whose names match `pattern`, read line by line; every line is one JSON message.
 
     Writers put complete files in by rename; names that begin with a dot or end in `.part` are left alone. A file that is done is
-    moved to the `done` folder in it. Files in the folder's own subfolders are not read.
+    moved to a folder of the day in the folder's `done`, and deleted `keep_done` days later (None: never). Files in the folder's own
+    subfolders are not read. Raises `UpstreamError`.
     """
 
-    def __init__(self, path: str | Path, pattern: str = "*.jsonl") -> None:
+    def __init__(self, path: str | Path, pattern: str = "*.jsonl", *, keep_done: int | None = None) -> None:
         if not pattern or "/" in pattern:
             raise UpstreamError(
                 f"The pattern {pattern!r} of a Directory cannot match a file name.",
@@ -25,6 +26,11 @@ class Directory(Upstream):
             )
         self._path = Path(path).expanduser()
         self._pattern = pattern
+        if keep_done is not None and keep_done < 1:
+            raise UpstreamError(
+                f"Finished files cannot be kept for {keep_done} days.", hint="Give keep_done= a number of days from 1 on, or leave it out."
+            )
+        self._keep_done = keep_done
 
     def stream_key(self) -> str:
         """Return `directory:` and the folder and pattern."""
@@ -32,11 +38,11 @@ class Directory(Upstream):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path, and the folder and pattern as text."""
-        return f"{type(self).__module__}.{type(self).__qualname__}", {"path": str(self._path), "pattern": self._pattern}
+        return f"{type(self).__module__}.{type(self).__qualname__}", self._kwargs(self._path)
 
     def producer(self) -> DirectoryProducer:
         """Return a new producer; the folder is looked at when its stream is opened."""
-        return DirectoryProducer(self._path, self._pattern)
+        return DirectoryProducer(self._path, self._pattern, self._keep_done)
 
     @property
     def event_type(self) -> str:
@@ -45,4 +51,8 @@ class Directory(Upstream):
 
     def relative_to(self, base: Path) -> Self:
         """Return the same folder as seen from `base`: absolute."""
-        return type(self)((base / self._path).resolve(), self._pattern)
+        return type(self)(**self._kwargs((base / self._path).resolve()))
+
+    def _kwargs(self, path: Path) -> dict[str, Any]:
+        kept = {} if self._keep_done is None else {"keep_done": self._keep_done}
+        return {"path": str(path), "pattern": self._pattern, **kept}

@@ -1,38 +1,68 @@
-"""One folder on the disk: who may read it, what is in it, and where its finished files go. Blocking: call it in a thread."""
+"""One folder on the disk: who may read it, its journal, and where its finished files go. Blocking: all calls from one thread."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterable
 from contextlib import suppress
-from fnmatch import fnmatchcase
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
-import msgspec
+import structlog
 
 from headrace.errors import UpstreamError
-from headrace.sources.directory_journal import Entry, Identity, Journal
-from headrace.sources.directory_lanes import Found, Lane
+from headrace.sources.directory_files import refused
+from headrace.sources.directory_journal import Entry, Journal, sync_folder
+from headrace.sources.file_names import with_suffix
+from headrace.sources.file_status import Status, is_written, status_of
 from headrace.sources.folder_lock import FolderLock
 
 OWN_FOLDER: Final = ".headrace"
 DONE_FOLDER: Final = "done"
 JOURNAL_NAME: Final = "progress.jsonl"
 LOCK_NAME: Final = "lock"
-NO_FILE: Final = Identity(0, 0, 0)
+
+log = structlog.get_logger(__name__)
+
+
+class Finished(NamedTuple):
+    """A file that was read and advanced to its end; `over` is the journal's word on it, `moves` whether its name is one of the folder's."""
+
+    lane: str
+    file: str
+    status: Status
+    over: Entry
+    moves: bool
+
+
+class Moved(NamedTuple):
+    """What became of a finished file: `done`; `changed` since it was read; `written` by a program that has it open; or `failed`, and why.
+
+    `file` is its name now, where it is not done.
+    """
+
+    lane: str
+    file: str
+    outcome: Literal["done", "changed", "written", "failed"]
+    error: str = ""
 
 
 class Folder:
-    """The folder `path`, opened for reading and for keeping progress in it; raises `UpstreamError` when it cannot be."""
+    """The folder `path`, opened for keeping progress in it; raises `UpstreamError` when it cannot be.
 
-    def __init__(self, path: Path, pattern: str) -> None:
+    `keep_done`: for how many days finished files are kept; None: for ever.
+    """
+
+    def __init__(self, path: Path, keep_done: int | None = None) -> None:
         if not path.exists():
             raise UpstreamError(f"The folder {path} does not exist.", hint="Create it, or correct the path of the Directory.")
         if not path.is_dir():
             raise UpstreamError(f"{path} is a file, not a folder.", hint="Give the folder that the file is in, and a pattern.")
         self.path = path
-        self._pattern = pattern
+        self._keep_done = keep_done
+        self._swept: date | None = None
         own = path / OWN_FOLDER
         self._lock = FolderLock(own / LOCK_NAME)
         try:
@@ -43,62 +73,115 @@ class Folder:
                     f"Another process is reading the folder {path}.",
                     hint="One process at a time may read a folder; stop the other one, or wait for it to end.",
                 )
+            self._tells_writers = not self._seems_written(own)
             self.journal = Journal(own / JOURNAL_NAME)
         except OSError as error:
             self._lock.release()
-            raise _refused(path, error) from error
+            raise refused(path, error) from error
 
-    def names_used(self) -> list[str]:
-        """Return the names in `done`: they are lanes that have been, even when the journal was lost."""
-        return [path.name for path in (self.path / DONE_FOLDER).iterdir()]
+    def finish(self, files: Iterable[Finished]) -> list[Moved]:
+        """Move the files to `done`, in a folder of the day, and record that their lanes are over.
 
-    def found(self) -> list[Found]:
-        """Return the files to read, in no order. Raises `UpstreamError` when the folder is gone."""
+        A crash before the record is repaired at the next opening: the file is moved then, or known to be gone. Raises `UpstreamError`.
+        """
+        today = datetime.now(UTC).date()
+        files = list(files)
         try:
-            with os.scandir(self.path) as entries:
-                return [Found(entry.name, identity) for entry in entries if (identity := self._identity(entry)) is not None]
+            done = self.path / DONE_FOLDER / today.isoformat()
+            done.mkdir(parents=True, exist_ok=True)
+            moved = [self._finish(one, done) for one in files]
+            if any(one.outcome == "done" for one in moved):
+                sync_folder(done)
+                over = [one.over for one, how in zip(files, moved, strict=True) if how.outcome == "done"]
+                self.journal.append(over, durable=False)
         except OSError as error:
-            raise _refused(self.path, error) from error
-
-    def end(self, lanes: list[Lane]) -> None:
-        """Record that the lanes are done, then move their files to `done`. A crash in between is repaired at the next opening."""
-        ended = [Entry(lane.name, lane.found.file, lane.read, lane.found.identity, last=lane.committed) for lane in lanes]
-        try:
-            self.journal.append(ended)
-            for lane in lanes:
-                # Somebody may have been faster, and have taken the file away.
-                with suppress(FileNotFoundError):
-                    (self.path / lane.found.file).replace(self.path / DONE_FOLDER / lane.name)
-            self.journal.append([msgspec.structs.replace(one, moved=True) for one in ended], durable=False)
-        except OSError as error:
-            raise _refused(self.path, error) from error
-
-    def forget(self, entries: Iterable[Entry]) -> None:
-        """Record that the files of these lanes are gone: whatever comes under their names is something else."""
-        self.journal.append([msgspec.structs.replace(entry, ended=NO_FILE, moved=True) for entry in entries])
+            raise refused(self.path, error) from error
+        self._sweep(today)
+        return moved
 
     def close(self) -> None:
         """Let the next process have the folder."""
         self.journal.close()
         self._lock.release()
 
-    def wants(self, name: str) -> bool:
-        """Tell whether a file of that name is to be read."""
-        return fnmatchcase(name, self._pattern) and not name.startswith(".") and not name.endswith(".part")
-
-    def _identity(self, entry: os.DirEntry[str]) -> Identity | None:
-        """Return which file it is; None when it is not one to read, or has gone since it was listed."""
-        if not self.wants(entry.name):
-            return None
+    def _finish(self, one: Finished, done: Path) -> Moved:
+        path = self.path / one.file
+        if not one.moves:
+            return Moved(one.lane, one.file, "done")
         try:
-            stat = entry.stat()
-            return Identity(stat.st_ino, stat.st_size, stat.st_mtime_ns) if entry.is_file() else None
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+            try:
+                if not _is_same(status_of(descriptor), one.status):
+                    return Moved(one.lane, one.file, "changed")
+                if self._is_written(descriptor):
+                    return Moved(one.lane, one.file, "written")
+                return self._move(one, path, done, descriptor)
+            finally:
+                os.close(descriptor)
         except FileNotFoundError:
-            return None
+            return Moved(one.lane, one.file, "changed")
+        except OSError as error:
+            return Moved(one.lane, one.file, "failed", f"It cannot be moved to {DONE_FOLDER}/: {error.strerror or error}.")
+
+    def _move(self, one: Finished, path: Path, done: Path, descriptor: int) -> Moved:
+        """Move the file, and move it back where it turns out to be another one, or to have grown, in the same moment."""
+        link = os.lstat(path)
+        target = self._free(done, one)
+        path.rename(target)
+        if not os.path.samestat(os.lstat(target), link) or status_of(descriptor).size != one.status.size or self._is_written(descriptor):
+            return Moved(one.lane, self._put_back(target, path, one), "changed")
+        return Moved(one.lane, one.file, "done")
+
+    def _put_back(self, target: Path, path: Path, one: Finished) -> str:
+        """Move a file back from `done`, under its name or, where that is taken by now, under one of its own; return that name."""
+        for back in (path, path.with_name(with_suffix(path.name, f"~{one.lane.rpartition('@')[2][-12:]}"))):
+            with suppress(FileExistsError):
+                os.link(target, back, follow_symlinks=False)
+                target.unlink()
+                log.debug("file changed while it was moved", folder=str(self.path), file=back.name)
+                return back.name
+        raise OSError(f"{target} cannot be moved back")
+
+    def _free(self, done: Path, one: Finished) -> Path:
+        """Return where in `done` the file goes: under its own name, if no other has it."""
+        target = done / one.file
+        if not os.path.lexists(target):
+            return target
+        return done / with_suffix(one.file, f"~{one.lane.rpartition('@')[2][-12:]}")
+
+    def _is_written(self, descriptor: int) -> bool:
+        return self._tells_writers and is_written(descriptor)
+
+    @staticmethod
+    def _seems_written(own: Path) -> bool:
+        """Tell whether the file system takes every file for one that is being written: then it is not asked."""
+        probe = own / "probe"
+        probe.write_bytes(b"")
+        descriptor = os.open(probe, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return is_written(descriptor)
+        finally:
+            os.close(descriptor)
+            probe.unlink()
+
+    def _sweep(self, today: date) -> None:
+        """Once a day, delete the folders of days that are over for longer than finished files are kept."""
+        if self._keep_done is None or self._swept == today:
+            return
+        self._swept = today
+        before = (today - timedelta(days=self._keep_done)).isoformat()
+        for folder in (self.path / DONE_FOLDER).iterdir():
+            if _is_day(folder.name) and folder.name < before:
+                shutil.rmtree(folder, ignore_errors=True)
+                log.info("finished files deleted", folder=str(folder))
 
 
-def _refused(path: Path, error: OSError) -> UpstreamError:
-    return UpstreamError(
-        f"The folder {path} cannot be used: {error.strerror or error}.",
-        hint="Headrace keeps its progress in the folder and moves finished files to done/: it must exist, be writable and have free space.",
-    )
+def _is_day(name: str) -> bool:
+    try:
+        return date.fromisoformat(name).isoformat() == name
+    except ValueError:
+        return False
+
+
+def _is_same(one: Status, other: Status) -> bool:
+    return (one.key, one.size, one.modified) == (other.key, other.size, other.modified)

@@ -1,53 +1,73 @@
-"""How far each file of a folder is done: a journal of JSON lines, appended and made durable, compacted when it is opened.
+"""How far each file of a folder is done: a journal of JSON lines, appended and made durable, compacted as it grows.
 
-A line that was torn by a crash is passed over: what it said was not yet promised to anybody, and its lines are read again.
-Blocking: call it in a thread.
+It knows the lanes that are under way, and forgets a lane once its file is done. A line that was torn by a crash is passed over: what it
+said was not yet promised to anybody, and its lines are read again. Blocking: call it in one thread.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+from typing import Final, NamedTuple
 
 import msgspec
 
+from headrace.errors import UpstreamError
 
-class Identity(msgspec.Struct, frozen=True, array_like=True):
-    """Which file it was, whatever its name is by now."""
+COMPACT_AT_BYTES: Final = 4 * 1024 * 1024
+COMPACT_AT_GROWTH: Final = 8
 
-    inode: int
-    size: int
-    modified_ns: int
+
+class Sum(NamedTuple):
+    """The CRC-32 of the bytes that end at offset `end`."""
+
+    end: int
+    crc: int
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The last word on one lane: everything before byte `at` is done; `ended` once all is, `moved` once the file is out of the way.
+    """The last word on one lane: everything before byte `at` of the `file` (its name as text) is done; `over`: the lane is done.
 
-    `last` is where the last line that is done starts, if one is.
+    `last` is where the last line that is done starts, if one is. `inode` and `birth` say which file it is (`inode` 0: an earlier version
+    wrote this); `head` and `check` are sums of its first bytes and of those before an offset up to `at`. `ended` (inode, size, time of
+    change) and `moved` are an earlier version's.
     """
 
     lane: str
     file: str
-    at: int
-    ended: Identity | None = None
+    at: int = 0
+    ended: tuple[int, int, int] | None = None
     moved: bool = False
     last: int | None = None
+    inode: int = 0
+    birth: int = 0
+    head: Sum | None = None
+    check: Sum | None = None
+    over: bool = False
 
 
 class Journal:
-    """The journal at `path`. `entries` holds the last entry of each lane, as it was when the journal was opened."""
+    """The journal at `path`. `entries` holds the last entry of each lane that is under way. Raises OSError when it cannot be opened."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.entries = {entry.lane: entry for entry in _read(path)}
-        self._compact()
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        self._size = os.fstat(self._descriptor).st_size
+        self.entries: dict[str, Entry] = {}
+        if path.exists():
+            self._read()
+        self._descriptor, self._size = self._compacted()
+        self._compact_at = max(COMPACT_AT_BYTES, COMPACT_AT_GROWTH * self._size)
+        self._torn = b""
 
     def append(self, entries: Iterable[Entry], *, durable: bool = True) -> None:
-        """Write the entries; on return they are on the disk. After an OSError the journal is as it was before."""
-        data = b"".join(msgspec.json.encode(entry) + b"\n" for entry in entries)
+        """Write the entries; on return they are on the disk. After an OSError the journal is as it was before.
+
+        Raises `UpstreamError` when another file, or none, is where the journal was: the folder was deleted, moved or made again.
+        """
+        entries = list(entries)
+        self._still_there()
+        data = self._torn + b"".join(msgspec.json.encode(entry) + b"\n" for entry in entries)
         try:
             written = 0
             while written < len(data):
@@ -55,34 +75,73 @@ class Journal:
             if durable:
                 os.fdatasync(self._descriptor)
         except OSError:
-            os.ftruncate(self._descriptor, self._size)
+            # Where the half of a line cannot be cut off, it is ended before the next one begins.
+            self._torn = b"\n"
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, self._size)
+                self._torn = b""
             raise
+        self._torn = b""
         self._size += len(data)
+        for entry in entries:
+            self._note(entry)
+        if self._size > self._compact_at:
+            try:
+                self._compact()
+            except OSError:
+                # What was to be written is written: the journal stays longer than it need be, and is compacted later.
+                self._compact_at = self._size + COMPACT_AT_BYTES
 
     def close(self) -> None:
         """Close the file; nothing may be appended any more."""
         os.close(self._descriptor)
 
+    def _still_there(self) -> None:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if os.path.samestat(self._path.stat(), os.fstat(self._descriptor)):
+                return
+        raise UpstreamError(f"The folder {self._path.parent.parent} was deleted, moved or made again while it was read.")
+
+    def _note(self, entry: Entry) -> None:
+        if entry.over or entry.moved:
+            self.entries.pop(entry.lane, None)
+        else:
+            self.entries[entry.lane] = entry
+
     def _compact(self) -> None:
+        descriptor, size = self._compacted()
+        os.close(self._descriptor)
+        self._descriptor, self._size = descriptor, size
+        self._compact_at = max(COMPACT_AT_BYTES, COMPACT_AT_GROWTH * size)
+
+    def _compacted(self) -> tuple[int, int]:
+        """Put a journal of only the entries that count in the place of this one; return its descriptor and size."""
         part = self._path.with_name(self._path.name + ".part")
         with part.open("wb") as out:
             out.writelines(msgspec.json.encode(entry) + b"\n" for entry in self.entries.values())
             out.flush()
             os.fsync(out.fileno())
-        part.replace(self._path)
-        folder = os.open(self._path.parent, os.O_RDONLY)
+        descriptor = os.open(part, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+            part.replace(self._path)
+            sync_folder(self._path.parent)
+            return descriptor, os.fstat(descriptor).st_size
+        except OSError:
+            os.close(descriptor)
+            raise
+
+    def _read(self) -> None:
+        decoder = msgspec.json.Decoder(Entry)
+        with self._path.open("rb") as file:
+            for line in file:
+                with suppress(msgspec.DecodeError, UnicodeDecodeError):
+                    self._note(decoder.decode(line))
 
 
-def _read(path: Path) -> Iterable[Entry]:
-    if not path.exists():
-        return
-    decoder = msgspec.json.Decoder(Entry)
-    for line in path.read_bytes().splitlines():
-        try:
-            yield decoder.decode(line)
-        except msgspec.DecodeError:
-            continue
+def sync_folder(path: Path) -> None:
+    """Make durable which names are in the folder."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

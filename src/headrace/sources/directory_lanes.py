@@ -1,11 +1,12 @@
 """The lanes of a folder, as plain data: what is to be read next, what has ended, what is gone. No files, no clock, no loop.
 
-    queued ─take─► reading ─at_end─► settling ─look─► queued again (it grew; or its last line has no line end)
-                      │                     └─look─► ended (quiet, and all of it advanced)
-                      └─fail─► stuck ─look─► queued again (it changed)
+    waiting ─take─► reading ─at_end─► settling ─look─► queued (it changed; or its last line has no line end) ─take─► reading …
+                       │                  └────look─► ended (quiet, and all of it advanced)
+                       └─fail─► waiting again after a pause
 
-Law: a lane's name never comes twice; a file that comes again under a name that was used gets a lane `name~2`, `name~3`, …
-A lane ends only when its file has kept its size for `QUIET` seconds, was read to that size, and was advanced that far.
+Law: a lane is one file, whatever its name; its own name never comes twice. A file that was put in another's place, or emptied and
+written again, is another lane. A lane ends only when its file was read to its end and advanced that far, has been as it is for `QUIET`
+seconds, and no program has it open for writing. Its cost is that of what has changed, never that of all files of the folder.
 """
 
 from __future__ import annotations
@@ -13,166 +14,287 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Final, Literal, NamedTuple
+from itertools import islice
+from typing import Final, NamedTuple
 
-from headrace.sources.directory_journal import Entry, Identity
+from headrace.sources.directory_journal import Entry
+from headrace.sources.directory_lane import LONGEST_PAUSE, QUIET, Lane
+from headrace.sources.directory_waiting import Candidate, Waiting
+from headrace.sources.file_names import text_of
+from headrace.sources.file_status import FileKey, Status
 
-QUIET: Final = 1.0
-State = Literal["queued", "reading", "settling", "stuck"]
-
-
-class Found(NamedTuple):
-    """A file as it was found in the folder."""
-
-    file: str
-    identity: Identity
+MAX_TROUBLES: Final = 10_000
+MAX_ERRORS: Final = 100
+FIRST_PAUSE: Final = 1.0
 
 
-@dataclass(slots=True, eq=False)
-class Lane:
-    """One file on its way. Offsets in bytes: `read` up to here, `owed` is the end of the last line handed out, `advanced` what is done.
+class Sight(NamedTuple):
+    """A name as a look found it: its file's status; None: there is no such file; or why that could not be found out.
 
-    `held`: a line failed, and what is done ends before it. `last` and `committed` say where the last line handed out, and the last one
-    that is done, start.
+    `renamed`: the lane of that file, whose own name no longer leads to it.
     """
 
-    name: str
-    found: Found
-    read: int
-    owed: int
-    advanced: int
-    since: float
-    state: State = "queued"
-    final: bool = False
-    held: bool = False
-    last: int | None = None
-    committed: int | None = None
+    file: str
+    status: Status | None = None
+    error: str | None = None
+    renamed: Lane | None = None
 
-    @property
-    def size(self) -> int:
-        """The size of the file, when it was last looked at."""
-        return self.found.identity.size
 
-    @property
-    def end(self) -> int | None:
-        """Where the lane's last line starts, once the file has been read to its end; until then its size, which is behind that."""
-        return self.last if self.state == "settling" else self.size
+class Trouble(NamedTuple):
+    """Why a file cannot be read, how often that was so in a row, and when it is tried again."""
 
-    def settled(self, now: float) -> bool:
-        """Tell whether the file has been read to its end, and has kept its size since then, long enough."""
-        return self.state == "settling" and now >= self.since + QUIET
+    error: str
+    failures: int
+    due: float
 
 
 @dataclass(slots=True)
 class Look:
-    """What a look at the folder came to: lanes that have `ended`, lanes whose file is `gone`, and when (at the latest) to look again."""
+    """What came of a look: lanes that may have `ended`, and lanes that are `gone`."""
 
     ended: list[Lane] = field(default_factory=list)
     gone: list[Lane] = field(default_factory=list)
-    again: float | None = None
 
 
 class Lanes:
-    """All lanes that are open, and the names of all that ever were."""
+    """All lanes that are open, the files that wait, and those that cannot be read."""
 
-    def __init__(self, entries: Iterable[Entry] = (), used: Iterable[str] = ()) -> None:
-        self._names = set(used)
-        self._resume: dict[str, Entry] = {}
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self.waiting = Waiting()
+        self.troubles: dict[str, Trouble] = {}
+        self.scans = 0
         self._open: dict[str, Lane] = {}
         self._by_file: dict[str, Lane] = {}
-        self._queue: list[tuple[int, str, str]] = []
+        self._by_key: dict[FileKey, Lane] = {}
+        self._lost: dict[str, Lane] = {}
+        self._queue: list[tuple[Candidate, str]] = []
+        self._due: list[tuple[float, str]] = []
+        self._resume: dict[int, Entry] = {}
+        self._resume_files: dict[str, Entry] = {}
         for entry in entries:
-            self._names.add(entry.lane)
-            if not entry.moved:
-                self._resume[entry.file] = entry
+            if entry.inode:
+                self._resume[entry.inode] = entry
+            else:
+                self._resume_files[entry.file] = entry
 
     def get(self, name: str) -> Lane | None:
         """Return the open lane of that name."""
         return self._open.get(name)
 
-    def take(self) -> Lane | None:
-        """Return the lane to read next (the file changed longest ago, then by name), or None; it is `reading` until told otherwise."""
-        while self._queue:
-            lane = self._open.get(heappop(self._queue)[-1])
-            if lane is not None and lane.state == "queued":
-                lane.state = "reading"
-                return lane
-        return None
+    def at(self, file: str) -> Lane | None:
+        """Return the lane that the file of that name is read as. From any thread."""
+        return self._by_file.get(file)
 
-    def at_end(self, lane: Lane, read: int, now: float) -> None:
-        """The reader has come to the end of the file; its last whole line ends at `read`."""
-        lane.read, lane.state, lane.since = read, "settling", now
+    def of(self, key: FileKey) -> Lane | None:
+        """Return the lane of that file, whatever its name. From any thread."""
+        return self._by_key.get(key)
 
-    def fail(self, lane: Lane) -> None:
-        """The file could not be read: leave it alone until it changes."""
-        lane.state = "stuck"
+    def unfinished(self, key: FileKey, file: str) -> Entry | None:
+        """Return what is known of a file from before the last stop. From any thread."""
+        found = self._resume.get(key[0])
+        if found is not None:
+            return found if found.birth == key[1] or 0 in (found.birth, key[1]) else None
+        found = self._resume_files.get(file)
+        return None if found is None or (found.ended is not None and found.ended[0] != key[0]) else found
 
-    def look(self, found: Iterable[Found], now: float) -> Look:
-        """Compare the folder with the lanes."""
-        look = Look()
-        here = sorted(found, key=lambda one: (one.identity.modified_ns, one.file))
-        for file in self._by_file.keys() - {one.file for one in here}:
-            look.gone.append(self._close(self._by_file[file]))
-        for one in here:
-            self._look_at(one, now, look)
-        return look
+    def is_known(self, file: str) -> bool:
+        """Tell whether a scan need not find this file. From any thread."""
+        return file in self._by_file or file in self.troubles
 
-    def forget_missing(self) -> list[Entry]:
-        """Forget, and return, the unfinished entries whose file the first look did not find: what comes under that name is another file."""
-        missing = [entry for entry in self._resume.values() if entry.ended is None]
-        self._resume.clear()
-        return missing
+    def is_left(self, file: str) -> bool:
+        """Tell whether an earlier version left a file of that name unfinished. From any thread."""
+        return file in self._resume_files
 
-    def _look_at(self, one: Found, now: float, look: Look) -> None:
-        lane = self._by_file.get(one.file)
-        if lane is not None and (one.identity.inode != lane.found.identity.inode or one.identity.size < lane.read):
-            look.gone.append(self._close(lane))
-            lane = None
-        if lane is None:
-            self._begin(one, now, look)
-            return
-        if one.identity != lane.found.identity:
-            lane.found, lane.since = one, now
-            if lane.state in ("settling", "stuck") and lane.size > lane.read:
-                self._enqueue(lane)
-        if lane.settled(now) and lane.size > lane.read:
-            self._enqueue(lane, final=True)
-        elif lane.settled(now) and lane.advanced >= lane.owed:
-            look.ended.append(self._close(lane))
-        elif lane.state == "settling" and now < lane.since + QUIET:
-            due = lane.since + QUIET
-            look.again = due if look.again is None else min(look.again, due)
+    @property
+    def files(self) -> list[str]:
+        """The names of the files that are being read."""
+        return list(self._by_file)
 
-    def _begin(self, one: Found, now: float, look: Look) -> None:
-        """Open a lane for a file that is new here, or known from before the last stop."""
-        entry = self._resume.pop(one.file, None)
-        if entry is not None and entry.ended == one.identity:
-            look.ended.append(_resumed(entry, one, now))
-            return
-        if entry is not None and entry.ended is None and entry.at <= one.identity.size:
-            lane = _resumed(entry, one, now)
+    def has_lost(self, scan: int) -> bool:
+        """Tell whether the file of some lane is still to be looked for under other names, after the scan of that number."""
+        return any(lane.lost is not None and lane.lost >= scan for lane in self._lost.values())
+
+    def errors(self) -> dict[str, str]:
+        """Return why files cannot be read, by their names as text, the first ones of them."""
+        return {text_of(file): trouble.error for file, trouble in islice(self.troubles.items(), MAX_ERRORS)}
+
+    def followed(self) -> set[int]:
+        """Return the inodes of files that may have got a name that does not match."""
+        return {lane.status.inode for lane in self._lost.values()} | self._resume.keys()
+
+    def take(self) -> Lane | Candidate | None:
+        """Return what to read next (what changed longest ago, then by name): a lane, which is `reading` now, or a new file."""
+        while True:
+            first, queued = self.waiting.first(), self._queue[0][0] if self._queue else None
+            if queued is not None and (first is None or queued <= first):
+                lane = self._open.get(heappop(self._queue)[1])
+                if lane is not None and lane.state == "queued":
+                    lane.state = "reading"
+                    return lane
+            elif first is not None:
+                self.waiting.pop()
+                if first.file not in self._by_file:
+                    return first
+            else:
+                return None
+
+    def put_back(self, target: Lane | Candidate) -> None:
+        """Let it be taken again: it was not read."""
+        if isinstance(target, Lane):
+            self._enqueue(target, final=target.final)
         else:
-            lane = Lane(self._new_name(one.file), one, 0, 0, 0, now)
-        self._open[lane.name] = self._by_file[one.file] = lane
-        self._enqueue(lane)
+            self.waiting.add(target)
 
-    def _enqueue(self, lane: Lane, *, final: bool = False) -> None:
-        lane.state, lane.final = "queued", final
-        heappush(self._queue, (lane.found.identity.modified_ns, lane.found.file, lane.name))
+    def open(self, lane: Lane) -> list[Entry]:
+        """Add a lane that is `reading` now; return what the journal must have before a line of it is handed out."""
+        self.troubles.pop(lane.file, None)
+        if (other := self._by_file.get(lane.file)) is not None:
+            self._lose(other)
+        self._open[lane.name] = self._by_file[lane.file] = lane
+        self._by_key.setdefault(lane.key, lane)
+        before = self._resume.pop(lane.key[0], None), self._resume_files.pop(lane.file, None)
+        over = [Entry(one.lane, one.file, over=True) for one in before if one is not None and one.lane != lane.name]
+        return [lane.entry(lane.advanced, lane.committed), *over]
 
-    def _close(self, lane: Lane) -> Lane:
-        del self._open[lane.name]
-        del self._by_file[lane.found.file]
+    def at_end(self, lane: Lane, now: float) -> None:
+        """Note that the reader has come to the end of the lane's file."""
+        self.troubles.pop(lane.file, None)
+        lane.settle(now)
+        self._push_due(lane)
+
+    def miss(self, lane: Lane) -> None:
+        """Note that the lane could not be read on: the next look at it takes it for changed."""
+        lane.state, lane.status = "settling", lane.status._replace(modified=0)
+
+    def fail(self, file: str, error: str, now: float) -> None:
+        """Note that the file cannot be read, and try it again after a pause that grows."""
+        known = self.troubles.pop(file, None)
+        if known is None and len(self.troubles) >= MAX_TROUBLES:
+            return
+        count = 1 if known is None else known.failures + 1
+        due = now + min(FIRST_PAUSE * 2 ** min(count - 1, 10), LONGEST_PAUSE)
+        self.troubles[file] = Trouble(error, count, due)
+        heappush(self._due, (due, file))
+
+    def close(self, lane: Lane) -> Lane:
+        """Let a lane go."""
+        self._open.pop(lane.name, None)
+        self._lost.pop(lane.name, None)
+        if self._by_file.get(lane.file) is lane:
+            del self._by_file[lane.file]
+            self.troubles.pop(lane.file, None)
+        if self._by_key.get(lane.key) is lane:
+            del self._by_key[lane.key]
         return lane
 
-    def _new_name(self, file: str) -> str:
-        name, number = file, 1
-        while name in self._names:
-            number += 1
-            name = f"{file}~{number}"
-        self._names.add(name)
-        return name
+    def next_due(self) -> float | None:
+        """Return when something is to be looked at, if nothing changes before."""
+        return self._due[0][0] if self._due else None
 
+    def due(self, now: float, most: int) -> list[str]:
+        """Take the names that are to be looked at now, at most so many."""
+        names: list[str] = []
+        while self._due and self._due[0][0] <= now and len(names) < most:
+            when, file = heappop(self._due)
+            lane, trouble = self._by_file.get(file), self.troubles.get(file)
+            if lane is not None and lane.due == when:
+                lane.due = None
+                names.append(file)
+            elif trouble is not None and trouble.due == when:
+                names.append(file)
+        return names
 
-def _resumed(entry: Entry, found: Found, now: float) -> Lane:
-    return Lane(entry.lane, found, entry.at, entry.at, entry.at, now, last=entry.last, committed=entry.last)
+    def nudge(self, lane: Lane, now: float) -> None:
+        """Look at the lane now: all of it is done."""
+        lane.due = now
+        self._push_due(lane)
+
+    def again(self, lane: Lane, now: float) -> None:
+        """Look at a lane again after a pause."""
+        lane.wait(now)
+        self._push_due(lane)
+
+    def see(self, sights: Iterable[Sight], now: float) -> Look:
+        """Compare what a look found with the lanes."""
+        look = Look()
+        for sight in sights:
+            lane = self._by_file.get(sight.file)
+            if sight.error is not None:
+                self.fail(sight.file, sight.error, now)
+            elif lane is not None and sight.status is not None and sight.status.key == lane.key:
+                self._look_at(lane, sight.status, now, look)
+            else:
+                if lane is not None:
+                    self._lose(lane)
+                self._found(sight, now)
+        return look
+
+    def give_up(self, scan: int) -> list[Lane]:
+        """Close, and return, the lanes whose file was not found by the scan of that number, which was begun after it was lost."""
+        missing = [lane for lane in self._lost.values() if lane.lost is not None and lane.lost < scan and lane.state == "settling"]
+        return [self.close(lane) for lane in missing]
+
+    def forget_missing(self, inodes: set[int], files: set[str]) -> list[Entry]:
+        """Forget the entries whose file the first scan has not found; return what the journal must have: what comes later is another."""
+        missing = [self._resume.pop(inode) for inode in self._resume.keys() - inodes]
+        missing += [self._resume_files.pop(file) for file in self._resume_files.keys() - files]
+        return [Entry(entry.lane, entry.file, over=True) for entry in missing]
+
+    def _found(self, sight: Sight, now: float) -> None:
+        lane = sight.renamed
+        if sight.status is None or not sight.status.regular:
+            self.troubles.pop(sight.file, None)
+        elif lane is not None and lane.name in self._open:
+            self.rename(lane, sight.file, now)
+        else:
+            trouble = self.troubles.pop(sight.file, None)
+            if trouble is not None:
+                # It is tried again; should it fail again, that is no first time.
+                self.troubles[sight.file] = trouble._replace(due=0.0)
+            self.waiting.add(Candidate(sight.status.modified, sight.file))
+
+    def rename(self, lane: Lane, file: str, now: float) -> None:
+        """Note that the lane's file has another name now."""
+        if (other := self._by_file.get(file)) is not None:
+            self._lose(other)
+        if self._by_file.get(lane.file) is lane:
+            del self._by_file[lane.file]
+        lane.file, lane.lost = file, None
+        self._lost.pop(lane.name, None)
+        self._by_file[file] = lane
+        if lane.state == "settling":
+            self.nudge(lane, now)
+
+    def _lose(self, lane: Lane) -> None:
+        """The lane's name leads to another file, or to none: what is left of its own is read while it is open."""
+        self._by_file.pop(lane.file, None)
+        self._lost[lane.name] = lane
+        lane.lost = self.scans
+        if lane.state == "settling" and lane.reader is not None:
+            self._enqueue(lane, final=True)
+
+    def _look_at(self, lane: Lane, status: Status, now: float, look: Look) -> None:
+        changed = (status.size, status.modified) != (lane.status.size, lane.status.modified)
+        if changed and lane.state != "reading":
+            lane.status, lane.since = status, now
+        if lane.state != "settling":
+            return
+        quiet = now >= lane.since + QUIET
+        if changed:
+            self._enqueue(lane)
+        elif not quiet:
+            lane.due = lane.since + QUIET
+            self._push_due(lane)
+        elif lane.status.size > lane.read:
+            self._enqueue(lane, final=True)
+        elif lane.is_done:
+            look.ended.append(lane)
+
+    def _enqueue(self, lane: Lane, *, final: bool = False) -> None:
+        """Let the lane be read on; `final`: what comes after the last line end is a line too."""
+        lane.state, lane.final = "queued", final
+        heappush(self._queue, (Candidate(lane.status.modified, lane.file), lane.name))
+
+    def _push_due(self, lane: Lane) -> None:
+        if lane.due is not None:
+            heappush(self._due, (lane.due, lane.file))

@@ -1,19 +1,34 @@
-"""Cutting one file into lines, a chunk at a time, however it grows and however long a line is. Blocking: call it in a thread."""
+"""Cutting one open file into lines, a chunk at a time, however it grows and however long a line is. Blocking: call it in a thread.
+
+A file is known by more than its name: what was read of it before is compared with what is there now, so that a file that was emptied
+and written again is not read on in its middle.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock
-from types import TracebackType
-from typing import BinaryIO, Final, NamedTuple, Self
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from headrace.sources.directory_journal import Sum
+from headrace.sources.file_status import Status, is_written, status_of
 
 CHUNK: Final = 256 * 1024
 LONGEST_LINE: Final = 1024 * 1024
 KEPT_OF_A_LONG_LINE: Final = 16 * 1024
+HEAD_BYTES: Final = 1024
+CHECK_BYTES: Final = 256
+CHECK_EVERY_BYTES: Final = 16 * 1024
 BOM: Final = b"\xef\xbb\xbf"
+
+
+class Rewritten(Exception):
+    """What was read of the file before is no longer what it has there."""
+
+
+class NotRegular(Exception):
+    """There is something of that name that is not a file with contents, such as a pipe or a device."""
 
 
 class Line(NamedTuple):
@@ -25,70 +40,114 @@ class Line(NamedTuple):
     too_long: bool = False
 
 
+class Mark(NamedTuple):
+    """Up to which byte a file was read or done, and the sums that its first bytes, and those before an offset up to `at`, must have."""
+
+    at: int = 0
+    head: Sum | None = None
+    check: Sum | None = None
+
+
 class Chunk(NamedTuple):
-    """The lines that one read completed, the offset after the last whole line (blank or not), and whether the file ended there."""
+    """The lines that one read completed, the offset after the last whole line (blank or not), and whether the file ended there.
+
+    `status` is the file's from before the read; `checks` are sums at rising offsets up to the end of what was read.
+    """
 
     lines: list[Line]
     read: int
     at_end: bool
+    status: Status
+    checks: list[Sum]
 
 
 class LineReader:
-    """Reads the lines of `path` from the byte `offset` on, which is the start of a line. A context manager.
+    """Reads the lines of the file at `path`, from its beginning or from where `resume` says. All calls from one thread.
 
-    It may be left while a thread is still reading (the task that waited for it was cancelled): that thread then closes the file.
+    Raises OSError, and `NotRegular`.
     """
 
-    def __init__(self, path: Path, offset: int) -> None:
-        self._path = path
-        self._start = offset
-        self._rest = b""
-        self._dropped = 0
-        self._file: BinaryIO | None = None
-        self._lock = Lock()
-        self._busy = self._left = False
+    def __init__(self, path: str | Path) -> None:
+        # Opening a pipe would otherwise wait for its writer.
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        self._at = self._start = self._dropped = 0
+        self._before = self._rest = b""
+        self._head: Sum | None = None
+        try:
+            self.status = status_of(self._descriptor)
+            if not self.status.regular:
+                raise NotRegular
+        except (OSError, NotRegular):
+            self.close()
+            raise
 
-    def __enter__(self) -> Self:
-        return self
+    @property
+    def key(self) -> tuple[int, int]:
+        """The identity of the file that is open."""
+        return self.status.key
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        with self._lock:
-            self._left = True
-            self._close_if_free()
+    @property
+    def head(self) -> Sum | None:
+        """The sum of the first bytes, once there are some."""
+        return self._head
 
-    def inode(self) -> int:
-        """Open the file and return its inode; raises OSError."""
-        with self._opened() as file:
-            return os.fstat(file.fileno()).st_ino
+    def resume(self, mark: Mark) -> None:
+        """Read from `mark` on, the start of a line. Raises `Rewritten` unless the file still has what it had there, and OSError."""
+        if status_of(self._descriptor).size < mark.at:
+            raise Rewritten
+        for known, length in ((mark.head, HEAD_BYTES), (mark.check, CHECK_BYTES)):
+            if known is not None and crc32(self._bytes(max(known.end - length, 0), known.end)) != known.crc:
+                raise Rewritten
+        self._at = self._start = mark.at
+        self._head = mark.head
+        self._before = self._bytes(max(mark.at - CHECK_BYTES, 0), mark.at)
+
+    def begins_line(self, at: int) -> bool:
+        """Tell whether a line starts at that offset, or the file ends there. Raises OSError."""
+        return at in (0, self.status.size) or self._bytes(at - 1, at) == b"\n"
 
     def read(self, *, final: bool = False) -> Chunk:
-        """Read on; `final` makes a line of what comes after the last line end, once the file has ended. Raises OSError."""
-        with self._opened() as file:
-            data = file.read(CHUNK)
-        at_end = len(data) < CHUNK
-        lines = self._cut(data)
-        if at_end and final and self._rest:
+        """Read on; `final` makes a line of what comes after the last line end, if the file has ended and nobody writes to it.
+
+        Raises OSError, and `Rewritten`.
+        """
+        status = self.status = status_of(self._descriptor)
+        if status.size < self._at:
+            raise Rewritten
+        begin = self._at - len(self._before)
+        data = os.pread(self._descriptor, len(self._before) + CHUNK, begin)
+        if not data.startswith(self._before):
+            raise Rewritten
+        new = data[len(self._before) :] if self._before else data
+        at_end = len(new) < CHUNK
+        self._at += len(new)
+        lines = self._cut(new)
+        if self._head is None and new and begin == 0:
+            self._head = Sum(min(len(new), HEAD_BYTES), crc32(new[:HEAD_BYTES]))
+        if at_end and final and self._rest and not is_written(self._descriptor):
             self._take(self._rest, 0, lines)
             self._rest = b""
-        return Chunk(lines, self._start, at_end)
+        checks = self._checks(data, begin, len(new))
+        self._before = data[-CHECK_BYTES:]
+        return Chunk(lines, self._start, at_end, status, checks)
 
-    @contextmanager
-    def _opened(self) -> Iterator[BinaryIO]:
-        with self._lock:
-            self._busy = True
-        try:
-            if self._file is None:
-                self._file = self._path.open("rb", buffering=0)
-                self._file.seek(self._start)
-            yield self._file
-        finally:
-            with self._lock:
-                self._busy = False
-                self._close_if_free()
+    def close(self) -> None:
+        """Close the file; does nothing when it is closed."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
-    def _close_if_free(self) -> None:
-        if self._left and not self._busy and self._file is not None:
-            self._file.close()
+    def _bytes(self, begin: int, end: int) -> bytes:
+        return os.pread(self._descriptor, end - begin, begin)
+
+    def _checks(self, data: bytes, begin: int, new: int) -> list[Sum]:
+        """Return the sums before every so many bytes of what is new, and before the end of the last whole line."""
+        first = self._at - new
+        offsets = [*range((first // CHECK_EVERY_BYTES + 1) * CHECK_EVERY_BYTES, self._at + 1, CHECK_EVERY_BYTES)]
+        if self._start > begin:
+            offsets.append(self._start)
+        whole = [offset for offset in offsets if begin == 0 or offset - CHECK_BYTES >= begin]
+        return [Sum(end, crc32(data[max(end - CHECK_BYTES - begin, 0) : end - begin])) for end in sorted(whole)]
 
     def _cut(self, data: bytes) -> list[Line]:
         lines: list[Line] = []

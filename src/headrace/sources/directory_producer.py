@@ -1,34 +1,46 @@
 """Reading a folder as a shared stream.
 
-Two tasks stand behind `open_stream`: one is told by the kernel that something changed, the other then looks at the folder,
-hands new and grown files to the reading, and moves finished ones away. Nothing polls; as the kernel does not report changes that
-another machine makes in a shared folder, a look is taken every `SAFETY` seconds all the same.
+Two threads do what may block: one looks and reads, one keeps the journal and moves finished files, so that each of them does one thing
+after the other, whatever the tasks that wait for it do meanwhile. Nothing polls: the kernel tells which names changed, and only those
+are looked at. As it does not tell everything (changes made by another machine in a shared folder, a burst that was too large for it), the
+whole folder is scanned every `SAFETY` seconds all the same, or more rarely where that takes long.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import structlog
-from watchfiles import Change, awatch
 
 from headrace.core.outcome import AdvanceItem
 from headrace.errors import MalformedEvent, StreamEnded, UpstreamError
-from headrace.sources.directory_folder import Folder
+from headrace.sources.directory_files import BATCH_FILES, PASSING, Files, Scan, Visit, refused
+from headrace.sources.directory_folder import Finished, Folder, Moved
 from headrace.sources.directory_journal import Entry
-from headrace.sources.directory_lanes import Lane, Lanes
-from headrace.sources.directory_lines import LONGEST_LINE, Chunk, LineReader
+from headrace.sources.directory_lane import Lane
+from headrace.sources.directory_lanes import Lanes, Sight
+from headrace.sources.directory_lines import LONGEST_LINE, Chunk
+from headrace.sources.directory_threads import Threads
+from headrace.sources.directory_waiting import Candidate
+from headrace.sources.directory_watch import Watch, matcher
+from headrace.sources.group_commit import GroupCommit
 from headrace.triggers.producer import SharedStreamProducer
 from headrace.triggers.raw import RawEvent
 
 SAFETY: Final = 30.0
-GATHER_MS: Final = 100
-STEP_MS: Final = 20
+SCAN_SHARE: Final = 20
+URGENT_SCAN_SHARE: Final = 3
+"""A scan begins at the earliest after so many times the time that the last one took; an urgent one is asked for."""
+LOOK_FILES: Final = 500
+FINISH_FILES: Final = 200
+FAILED_SCAN_PAUSE: Final = 2.0
+MAX_OPEN_FILES: Final = 128
+"""Files that were read to their end and are kept open for what may come."""
 
 log = structlog.get_logger(__name__)
 
@@ -55,42 +67,38 @@ class LongLine(RawEvent):
 class DirectoryProducer(SharedStreamProducer):
     """The producer of a `Directory`: yields `RawEvent`s; `advance` makes durable how far a file is done."""
 
-    def __init__(self, path: Path, pattern: str) -> None:
+    def __init__(self, path: Path, pattern: str, keep_done: int | None = None) -> None:
         self._path = path
-        self._pattern = pattern
-        self._opening: asyncio.Task[Folder] | None = None
-        self._folder: Folder | None = None
+        self._wants = matcher(pattern)
         self._lanes = Lanes()
+        self._threads = Threads(path, keep_done)
+        self._files = Files(path, self._lanes)
+        self._idle: dict[Lane, None] = {}
+        self._watch = Watch(path, lambda name: self._wants(name) or self._lanes.at(name) is not None)
         self._tasks: list[asyncio.Task[None]] = []
-        self._changed = asyncio.Event()
         self._work = asyncio.Event()
-        self._unwritten: list[Entry] = []
-        self._writing = asyncio.Lock()
+        self._scanned = 0
+        self._scan_from = self._scan_by = 0.0
+        self._journal: GroupCommit[Entry, None] = GroupCommit(self._write)
 
     async def open_stream(self) -> AsyncIterator[tuple[RawEvent, Place]]:
         """Take the folder and yield its lines for ever; raises `UpstreamError` when it cannot be read, or not by this process now."""
-        self._opening = asyncio.create_task(asyncio.to_thread(Folder, self._path, self._pattern))
-        # Shielded, so that a folder that is taken while we are cancelled is known to `aclose`, and given back.
-        folder = self._folder = await asyncio.shield(self._opening)
-        used = await asyncio.to_thread(folder.names_used)
-        self._lanes = Lanes(folder.journal.entries.values(), used)
-        # The watching is on from the first step of its task, which comes before the first look: no file falls in between.
-        self._tasks = [asyncio.create_task(self._watch()), asyncio.create_task(self._look_after(folder))]
+        folder = await self._threads.open()
+        self._lanes = Lanes(folder.journal.entries.values())
+        self._files = self._threads.files = Files(self._path, self._lanes)
+        # The watching is on from the first step of its task, which comes before the first scan: no file falls in between.
+        self._tasks = [asyncio.create_task(self._watch.run()), asyncio.create_task(self._look_after(folder))]
         for task in self._tasks:
             task.add_done_callback(lambda _: self._work.set())
         while True:
-            lane = await self._next_lane()
-            with LineReader(self._path / lane.found.file, lane.read) as reader:
-                at_end = False
-                while not at_end:
-                    lines, read, at_end = await self._chunk(lane, reader)
-                    for line in lines:
+            for lane, first in await self._next_batch():
+                chunk: Chunk | None = first
+                while chunk is not None:
+                    for line in chunk.lines:
                         lane.owed, lane.last = line.end, line.start
                         kind = LongLine if line.too_long else RawEvent
                         yield kind(line.data, lane.name, line.start), Place(lane.name, line.start, line.end)
-            if lane.state == "reading":
-                self._lanes.at_end(lane, read, asyncio.get_running_loop().time())
-            self._changed.set()
+                    chunk = await self._next_chunk(lane, chunk)
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
         """Record durably that the lane is done to the end of the last line of `batch`; what was recorded before is not recorded again.
@@ -102,14 +110,15 @@ class DirectoryProducer(SharedStreamProducer):
             return
         done = list(takewhile(lambda item: not item.outcome.failed, batch))
         if done and (furthest := max(item.broker_payload for item in done)).end > lane.advanced:
-            await self._record([Entry(lane.name, lane.found.file, furthest.end, last=furthest.start)])
+            await self._journal.submit(lane.entry(furthest.end, furthest.start))
             if furthest.end > lane.advanced:
                 lane.advanced, lane.committed = furthest.end, furthest.start
         if len(done) < len(batch):
             lane.held = True
             log.warning("line failed, to be read again", folder=str(self._path), place=batch[len(done)].broker_payload)
-        elif lane.state == "settling" and lane.advanced >= lane.owed:
-            self._changed.set()
+        elif lane.state == "settling" and lane.is_done and lane.due is None:
+            self._lanes.nudge(lane, self._now())
+            self._watch.wake()
 
     def get_advance_lane(self, broker_payload: Place) -> Hashable:
         """Return the file's lane."""
@@ -129,103 +138,242 @@ class DirectoryProducer(SharedStreamProducer):
         found = self._lanes.get(str(lane))
         return None if found is None else found.committed
 
+    def get_errors(self) -> Mapping[str, str]:
+        """Return the files that cannot be read just now, by name, and why."""
+        return self._lanes.errors()
+
     async def aclose(self) -> None:
-        """Stop watching and let the next process have the folder."""
+        """Stop watching and let the next process have the folder, once what its threads are at is done."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        opening, self._opening, self._folder = self._opening, None, None
-        if opening is not None:
-            with suppress(UpstreamError):
-                folder = await opening
-                await asyncio.to_thread(folder.close)
+        await self._threads.close()
+        await self._journal.aclose()
 
-    async def _next_lane(self) -> Lane:
+    async def _next_batch(self) -> list[tuple[Lane, Chunk]]:
+        """Wait for files to read; return them with what is to be handed out first, once the journal knows them."""
         while True:
             for task in self._tasks:
                 if task.done():
                     task.result()
                     raise StreamEnded(f"The watching of {self._path} ended.")
             self._work.clear()
-            lane = self._lanes.take()
-            if lane is not None:
-                return lane
-            await self._work.wait()
+            targets = self._targets()
+            if not targets:
+                await self._work.wait()
+                continue
+            visits = await self._threads.read(partial(self._files.visit, targets))
+            for target in targets[len(visits) :]:
+                self._lanes.put_back(target)
+            entries: list[Entry] = []
+            batch = [one for visit in visits if (one := self._admit(visit, entries)) is not None]
+            await self._record(entries)
+            if batch:
+                return batch
 
-    async def _chunk(self, lane: Lane, reader: LineReader) -> Chunk:
-        """Return the next lines of the file, read in a thread. A file that cannot be read is left alone until it changes."""
-        try:
-            if await asyncio.to_thread(reader.inode) == lane.found.identity.inode:
-                return await asyncio.to_thread(reader.read, final=lane.final)
-        except OSError as error:
-            log.warning("file cannot be read", folder=str(self._path), lane=lane.name, error=str(error))
-        self._lanes.fail(lane)
-        return Chunk([], lane.read, at_end=True)
+    def _targets(self) -> list[Lane | Candidate]:
+        targets: dict[str, Lane | Candidate] = {}
+        while len(targets) < BATCH_FILES and (target := self._lanes.take()) is not None:
+            targets.setdefault(target.file, target)
+        if self._lanes.waiting.wants_scan:
+            self._watch.scan()
+        return list(targets.values())
 
-    async def _watch(self) -> None:
-        changes = awatch(
-            self._path,
-            watch_filter=self._is_of_interest,
-            debounce=GATHER_MS,
-            step=STEP_MS,
-            rust_timeout=int(SAFETY * 1000),
-            yield_on_timeout=True,
-            recursive=False,
-        )
-        try:
-            async for _ in changes:
-                self._changed.set()
-        except OSError as error:
-            raise UpstreamError(
-                f"The folder {self._path} cannot be watched: {error}.", hint="Is the machine's limit of file watches (inotify) reached?"
-            ) from error
+    def _admit(self, visit: Visit, entries: list[Entry]) -> tuple[Lane, Chunk] | None:
+        """Make of a visit a lane that is read, and add what the journal is to have of it."""
+        lane, now = visit.lane, self._now()
+        if visit.chunk is None:
+            entries += self._missed(visit, now)
+            return None
+        if lane is None and visit.reader is not None:
+            other = self._lanes.at(visit.file)
+            if other is not None and other.key == visit.reader.key:
+                self._threads.leave([visit.reader])
+                return None
+            if visit.entry is None:
+                lane = Lane.new(visit.file, visit.reader, now)
+            else:
+                lane = Lane.resumed(visit.entry, visit.file, visit.reader, now)
+            lane.took(visit.chunk)
+            entries += self._lanes.open(lane)
+        elif lane is not None:
+            self._idle.pop(lane, None)
+            lane.took(visit.chunk)
+        return None if lane is None else (lane, visit.chunk)
 
-    def _is_of_interest(self, change: Change, path: str) -> bool:
-        del change
-        return self._folder is not None and (self._folder.wants(Path(path).name) or Path(path) == self._path)
+    def _missed(self, visit: Visit, now: float) -> list[Entry]:
+        """Deal with a file that could not be read; return what the journal is to have of it."""
+        lane, sight = visit.lane, visit.sight or Sight(visit.file)
+        if visit.rewritten and lane is not None:
+            return [self._rewritten(lane)]
+        if lane is not None:
+            self._lanes.miss(lane)
+        self._lanes.see([sight], now)
+        if sight.error is not None:
+            log.warning("file cannot be read", folder=str(self._path), file=sight.file, error=sight.error)
+        return []
+
+    def _rewritten(self, lane: Lane) -> Entry:
+        """Close a lane whose file has other contents now, and let it be read as another."""
+        log.warning("file was emptied and written again", folder=str(self._path), lane=lane.name)
+        self._drop([lane])
+        if lane.lost is None:
+            self._lanes.put_back(Candidate(lane.status.modified, lane.file))
+        return lane.over()
+
+    async def _next_chunk(self, lane: Lane, chunk: Chunk) -> Chunk | None:
+        """Return the next lines of the file; None when there are none for now."""
+        reader = lane.reader
+        if reader is None or self._lanes.get(lane.name) is not lane:
+            return None
+        if chunk.at_end:
+            self._at_end(lane)
+            return None
+        found = await self._threads.read(lambda: self._files.read(reader, final=lane.final))
+        if isinstance(found, Chunk):
+            lane.took(found)
+            return found
+        if found is None:
+            await self._record([self._rewritten(lane)])
+        else:
+            self._lanes.miss(lane)
+            self._lanes.fail(lane.file, found, self._now())
+            log.warning("file cannot be read", folder=str(self._path), lane=lane.name, error=found)
+        return None
+
+    def _at_end(self, lane: Lane) -> None:
+        self._lanes.at_end(lane, self._now())
+        self._idle[lane] = None
+        if len(self._idle) > MAX_OPEN_FILES:
+            oldest = next(iter(self._idle))
+            del self._idle[oldest]
+            if oldest.lost is None and oldest.reader is not None:
+                self._threads.leave([oldest.reader])
+                oldest.reader = None
+        self._watch.wake()
 
     async def _look_after(self, folder: Folder) -> None:
-        """Look at the folder whenever something may have changed, and act on what the look came to."""
-        loop = asyncio.get_running_loop()
-        first = True
+        """Look at what may have changed, and act on what the looks came to."""
         while True:
-            self._changed.clear()
-            found = await asyncio.to_thread(folder.found)
-            look = self._lanes.look(found, loop.time())
-            self._work.set()
-            gone = [Entry(lane.name, lane.found.file, lane.advanced, last=lane.committed) for lane in look.gone]
-            if first:
-                gone += self._lanes.forget_missing()
-                first = False
-            if gone:
-                log.warning("files are gone before they were done", folder=str(self._path), lanes=[entry.lane for entry in gone])
-                async with self._writing:
-                    await asyncio.to_thread(folder.forget, gone)
-            if look.ended:
-                async with self._writing:
-                    await asyncio.to_thread(folder.end, look.ended)
-                log.debug("files done", lanes=[lane.name for lane in look.ended])
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(look.again):
-                    await self._changed.wait()
+            self._watch.begin()
+            now = self._now()
+            if now >= (self._scan_from if self._watch.wants_scan else self._scan_by):
+                await self._scan(now)
+            names = self._watch.take(LOOK_FILES)
+            names += self._lanes.due(now, LOOK_FILES)
+            await self._look(folder, names)
+            await self._give_up()
+            scan = self._scan_from if self._watch.wants_scan else self._scan_by
+            due = self._lanes.next_due()
+            await self._watch.wait(scan if due is None else min(due, scan))
 
-    async def _record(self, entries: Iterable[Entry]) -> None:
-        """Make the entries durable, together with those of other lanes that came while the disk was busy."""
-        mine = list(entries)
-        self._unwritten += mine
-        async with self._writing:
-            if mine[-1] not in self._unwritten:
-                return
-            if self._folder is None:
-                raise StreamEnded(f"The reading of {self._path} has ended.")
-            taken, self._unwritten = self._unwritten, []
-            written = False
-            try:
-                await asyncio.to_thread(self._folder.journal.append, taken)
-                written = True
-            except OSError as error:
-                raise UpstreamError(f"The progress of {self._path} cannot be recorded: {error}.", hint="Is the disk full?") from error
-            finally:
-                if not written:
-                    self._unwritten = taken + self._unwritten
+    async def _scan(self, begun: float) -> None:
+        """Look at the whole folder, in slices. Raises `UpstreamError` when it is gone."""
+        self._watch.wants_scan = False
+        self._lanes.scans += 1
+        number = self._lanes.scans
+        self._lanes.waiting.begin_scan()
+        scan = Scan(str(self._path), self._lanes, self._wants)
+        try:
+            while await self._threads.read(scan.proceed):
+                pass
+        except OSError as error:
+            if error.errno not in PASSING:
+                raise refused(self._path, error) from error
+            log.warning("folder cannot be looked at just now", folder=str(self._path), error=str(error))
+            self._scan_from = self._scan_by = begun + FAILED_SCAN_PAUSE
+            return
+        self._lanes.waiting.end_scan(scan.selection)
+        self._work.set()
+        if number == 1:
+            missing = self._lanes.forget_missing(scan.inodes, scan.files)
+            self._warn_of([entry.lane for entry in missing])
+            await self._record(missing)
+        names = self._lanes.files + scan.sights
+        for start in range(0, len(names), LOOK_FILES):
+            await self._look(None, names[start : start + LOOK_FILES])
+        self._scanned = number
+        now = self._now()
+        self._scan_from = now + URGENT_SCAN_SHARE * (now - begun)
+        self._scan_by = now + max(SAFETY, SCAN_SHARE * (now - begun))
+
+    async def _look(self, folder: Folder | None, names: Sequence[str]) -> None:
+        """Look at these names; move those of the files that have ended, if there is a `folder` to do it."""
+        if not names:
+            return
+        sights = await self._threads.read(lambda: self._files.look(names))
+        now = self._now()
+        look = self._lanes.see(sights, now)
+        self._work.set()
+        for lane in look.ended if folder is None else ():
+            self._lanes.nudge(lane, now)
+        if look.ended and folder is not None:
+            for start in range(0, len(look.ended), FINISH_FILES):
+                await self._finish(folder, look.ended[start : start + FINISH_FILES])
+
+    async def _finish(self, folder: Folder, lanes: Sequence[Lane]) -> None:
+        """Move the files of lanes that have ended."""
+        files = [Finished(lane.name, lane.file, lane.status, lane.over(), self._wants(lane.file)) for lane in lanes]
+        moved = await self._threads.keep(lambda: folder.finish(files))
+        for lane, how in zip(lanes, moved, strict=True):
+            if self._lanes.get(lane.name) is lane:
+                self._settle(lane, how)
+
+    def _settle(self, lane: Lane, how: Moved) -> None:
+        """Act on what became of a file that was to be moved."""
+        now = self._now()
+        if how.outcome == "done":
+            self._drop([lane])
+            log.debug("file done", folder=str(self._path), lane=lane.name)
+            return
+        if how.file != lane.file:
+            self._lanes.rename(lane, how.file, now)
+        if how.outcome == "failed":
+            if lane.file not in self._lanes.troubles:
+                log.warning("file cannot be moved", folder=str(self._path), file=lane.file, error=how.error)
+            self._lanes.fail(lane.file, how.error, now)
+        elif how.outcome == "changed":
+            self._lanes.nudge(lane, now)
+        else:
+            self._lanes.again(lane, now)
+
+    async def _give_up(self) -> None:
+        """Close the lanes whose file is nowhere in the folder any more."""
+        gone = self._lanes.give_up(self._scanned)
+        if not gone:
+            if self._lanes.has_lost(self._scanned):
+                self._watch.scan()
+            return
+        self._warn_of([lane.name for lane in gone if not lane.is_done or lane.status.size > lane.read])
+        self._drop(gone)
+        await self._record([lane.over() for lane in gone])
+
+    def _warn_of(self, lanes: Sequence[str]) -> None:
+        if lanes:
+            log.warning("files are gone before they were done", folder=str(self._path), lanes=lanes)
+
+    def _drop(self, lanes: Sequence[Lane]) -> None:
+        """Let lanes go, and close their files."""
+        for lane in lanes:
+            self._lanes.close(lane)
+            self._idle.pop(lane, None)
+        self._threads.leave([lane.reader for lane in lanes if lane.reader is not None])
+
+    async def _record(self, entries: Sequence[Entry]) -> None:
+        if entries:
+            await asyncio.gather(*map(self._journal.submit, entries))
+
+    async def _write(self, entries: list[Entry]) -> list[None]:
+        folder = self._threads.folder
+        if folder is None:
+            raise StreamEnded(f"The reading of {self._path} has ended.")
+        try:
+            await self._threads.keep(lambda: folder.journal.append(entries))
+        except OSError as error:
+            raise UpstreamError(f"The progress of {self._path} cannot be recorded: {error}.", hint="Is the disk full?") from error
+        return [None] * len(entries)
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()

@@ -5,14 +5,16 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
+from weakref import WeakSet
 
 
 class FolderLock:
-    """An exclusive `flock` on one file."""
+    """An exclusive `flock` on one file. A forked child does not have it, and does not keep it alive."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._descriptor: int | None = None
+        _locks.add(self)
 
     def try_acquire(self) -> bool:
         """Take the lock, or return False when another process has it; raises OSError when the file cannot be opened."""
@@ -31,5 +33,24 @@ class FolderLock:
     def release(self) -> None:
         """Give the lock back; does nothing when it is not held."""
         if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+            descriptor, self._descriptor = self._descriptor, None
+            # Closing alone would leave the lock with a process that was forked without Python's knowledge.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
+
+    def forget(self) -> None:
+        """In a forked child: close the copy of the parent's descriptor, which leaves the lock with the parent."""
+        if self._descriptor is not None:
+            descriptor, self._descriptor = self._descriptor, None
+            os.close(descriptor)
+
+
+_locks: WeakSet[FolderLock] = WeakSet()
+
+
+def _forget_all() -> None:
+    for lock in tuple(_locks):
+        lock.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)

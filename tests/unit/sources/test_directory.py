@@ -9,12 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from folder_kit import lane_of, put, until_done
 from headrace.errors import MalformedEvent, UpstreamError
 from headrace.sources.directory import Directory
 from headrace.sources.directory_journal import Entry
 from headrace.sources.directory_lines import LONGEST_LINE
 from headrace.triggers.upstream import load_upstream
-from source_kit import PATIENCE, reading, until_there
+from source_kit import PATIENCE, reading
 
 
 @pytest.fixture
@@ -22,12 +23,6 @@ def feed(tmp_path: Path) -> Path:
     folder = tmp_path / "feed"
     folder.mkdir()
     return folder
-
-
-def put(path: Path, data: bytes) -> None:
-    part = path.with_name(path.name + ".part")
-    part.write_bytes(data)
-    part.rename(path)
 
 
 def names_in(folder: Path) -> list[str]:
@@ -97,19 +92,16 @@ async def test_a_finished_file_moves_to_done_and_its_name_may_come_again(feed: P
     async with reading(Directory(feed).producer()) as held:
         first = await held.take(2)
         await held.advance(first)
-        await until_there(feed / "done" / "a.jsonl")
+        assert [path.read_bytes() for path in await until_done(feed, "a.jsonl")] == [b'{"n":1}\n\n{"n":2}\r\n\n']
         put(feed / "a.jsonl", b'{"n":3}\n')
         second = await held.take(1)
         await held.advance(first)
         await held.advance(second)
-        await until_there(feed / "done" / "a.jsonl~2")
-        assert held.producer.get_lane_end("a.jsonl~2") is None
-    assert [(raw.value, raw.lane, raw.position) for raw, _ in first + second] == [
-        ({"n": 1}, "a.jsonl", 0),
-        ({"n": 2}, "a.jsonl", 9),
-        ({"n": 3}, "a.jsonl~2", 0),
-    ]
-    assert (feed / "done" / "a.jsonl").read_bytes() == b'{"n":1}\n\n{"n":2}\r\n\n'
+        await until_done(feed, "a.jsonl*", 2)
+        assert held.producer.get_lane_end(second[0][0].lane) is None
+    lanes = lane_of("a.jsonl", first), lane_of("a.jsonl", second)
+    assert lanes[0] != lanes[1]
+    assert [(raw.value, raw.position) for raw, _ in first + second] == [({"n": 1}, 0), ({"n": 2}, 9), ({"n": 3}, 0)]
     assert names_in(feed) == [".headrace", "done"]
 
 
@@ -119,8 +111,9 @@ async def test_a_file_stays_until_all_of_it_is_advanced(feed: Path) -> None:
     async with reading(Directory(feed).producer()) as held:
         items = await held.take(3)
         await held.advance([items[0], items[2]])
-        await until_there(feed / "done" / "b.jsonl")
-        assert (held.producer.get_committed("a.jsonl"), held.producer.get_lane_end("a.jsonl")) == (0, 2)
+        await until_done(feed, "b.jsonl")
+        lane = lane_of("a.jsonl", items)
+        assert (held.producer.get_committed(lane), held.producer.get_lane_end(lane)) == (0, 2)
         assert (feed / "a.jsonl").exists()
 
 
@@ -132,7 +125,7 @@ async def test_parts_and_hidden_files_and_other_names_are_left_alone(feed: Path)
     async with reading(Directory(feed).producer()) as held:
         items = await held.take(1)
         await held.advance(items)
-        await until_there(feed / "done" / "z.jsonl")
+        await until_done(feed, "z.jsonl")
     assert items[0][0].data == b"2"
     assert (feed / "a.jsonl.part").exists()
 
@@ -154,7 +147,7 @@ async def test_a_last_line_without_an_end_counts_once_nothing_comes_any_more(fee
     async with reading(Directory(feed).producer()) as held:
         items = await held.take(2)
         await held.advance(items)
-        await until_there(feed / "done" / "a.jsonl")
+        await until_done(feed, "a.jsonl")
     assert [raw.data for raw, _ in items] == [b"1", b"2"]
 
 
@@ -174,24 +167,26 @@ async def test_a_file_that_is_deleted_by_hand_is_let_go(feed: Path) -> None:
         items = await held.take(2)
         (feed / "a.jsonl").unlink()
         await held.advance([items[1]])
-        await until_there(feed / "done" / "b.jsonl")
+        await until_done(feed, "b.jsonl")
         await held.advance([items[0]])
         put(feed / "a.jsonl", b"3\n4\n")
-        assert [(raw.data, raw.lane) for raw, _ in await held.take(2)] == [(b"3", "a.jsonl~2"), (b"4", "a.jsonl~2")]
+        again = await held.take(2)
+        assert [raw.data for raw, _ in again] == [b"3", b"4"]
+        assert lane_of("a.jsonl", again) != lane_of("a.jsonl", items)
 
 
 async def test_a_crash_before_the_move_is_repaired(feed: Path) -> None:
     put(feed / "a.jsonl", b"1\n")
     async with reading(Directory(feed).producer()) as held:
         await held.advance(await held.take(1))
-        await until_there(feed / "done" / "a.jsonl")
+        (moved,) = await until_done(feed, "a.jsonl")
     journal = feed / ".headrace" / "progress.jsonl"
-    journal.write_bytes(b"".join(line + b"\n" for line in journal.read_bytes().splitlines() if b"moved" not in line))
-    (feed / "done" / "a.jsonl").rename(feed / "a.jsonl")
+    journal.write_bytes(b"".join(line + b"\n" for line in journal.read_bytes().splitlines() if b"over" not in line))
+    moved.rename(feed / "a.jsonl")
     put(feed / "b.jsonl", b"2\n")
     async with reading(Directory(feed).producer()) as held:
         assert [raw.data for raw, _ in await held.take(1)] == [b"2"]
-        await until_there(feed / "done" / "a.jsonl")
+        await until_done(feed, "a.jsonl")
 
 
 async def test_no_file_that_comes_while_the_stream_opens_is_missed(feed: Path) -> None:
@@ -221,7 +216,7 @@ async def test_an_advance_that_cannot_be_recorded_raises_and_may_be_tried_again(
             with pytest.raises(UpstreamError, match="cannot be recorded"):
                 await held.advance(items[:1])
         await held.advance(items[:1])
-    assert set(journal_of(feed)) == {Entry("a.jsonl", "a.jsonl", 2, last=0)}
+    assert [(entry.file, entry.at, entry.last) for entry in journal_of(feed)] == [("a.jsonl", 0, None), ("a.jsonl", 2, 0)]
 
 
 async def test_a_stream_that_is_cancelled_while_it_opens_gives_the_folder_back(feed: Path) -> None:
@@ -238,18 +233,18 @@ async def test_a_file_that_is_caught_up_shows_no_lag_before_and_after_a_restart(
     put(feed / "a.jsonl", b"1\n22\n333\n44")
     async with reading(Directory(feed).producer()) as held:
         items = await held.take(3)
-        assert (held.producer.get_committed("a.jsonl"), held.producer.get_lane_end("a.jsonl")) == (None, 5)
+        lane = lane_of("a.jsonl", items)
+        assert (held.producer.get_committed(lane), held.producer.get_lane_end(lane)) == (None, 5)
         await held.advance(items)
-        assert (held.producer.get_committed("a.jsonl"), held.producer.get_lane_end("a.jsonl")) == (5, 5)
+        assert (held.producer.get_committed(lane), held.producer.get_lane_end(lane)) == (5, 5)
     with (feed / "a.jsonl").open("ab") as file:
         file.write(b"4\n")
     async with reading(Directory(feed).producer()) as held:
         items = await held.take(1)
-        assert (items[0][0].position, held.producer.get_committed("a.jsonl"), held.producer.get_lane_end("a.jsonl")) == (9, 5, 9)
+        assert (items[0][0].position, held.producer.get_committed(lane), held.producer.get_lane_end(lane)) == (9, 5, 9)
         await held.advance(items)
-        await until_there(feed / "done" / "a.jsonl")
-        assert held.producer.get_committed("a.jsonl") is None
-    assert journal_of(feed)[-1].last == 9
+        await until_done(feed, "a.jsonl")
+        assert held.producer.get_committed(lane) is None
 
 
 async def test_a_journal_of_an_earlier_version_is_read_on(feed: Path) -> None:

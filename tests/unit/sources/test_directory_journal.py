@@ -1,22 +1,24 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from headrace.sources.directory_journal import Entry, Identity, Journal
+from headrace.errors import UpstreamError
+from headrace.sources.directory_journal import Entry, Journal, Sum
 
 
 def test_the_last_word_on_each_lane_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "progress.jsonl"
     journal = Journal(path)
     journal.append([Entry("a", "a", 10), Entry("b", "b", 5)])
-    journal.append([Entry("a", "a", 20, Identity(1, 20, 3))])
+    journal.append([Entry("a", "a", 20, inode=1, birth=2, head=Sum(3, 4))])
     journal.close()
     opened = Journal(path)
     opened.close()
-    assert opened.entries == {"a": Entry("a", "a", 20, Identity(1, 20, 3)), "b": Entry("b", "b", 5)}
+    assert opened.entries == {"a": Entry("a", "a", 20, inode=1, birth=2, head=Sum(3, 4)), "b": Entry("b", "b", 5)}
     assert len(path.read_bytes().splitlines()) == 2
 
 
@@ -60,3 +62,71 @@ def test_a_write_that_fails_half_way_leaves_the_journal_as_it_was(tmp_path: Path
     opened = Journal(path)
     opened.close()
     assert opened.entries == {"a": Entry("a", "a", 30)}
+
+
+def test_a_half_line_that_cannot_be_cut_off_spoils_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "progress.jsonl"
+    journal = Journal(path)
+    write = os.write
+    failing = [True]
+
+    def disk_full(descriptor: int, data: bytes) -> int:
+        if failing.pop():
+            failing.append(False)
+            return write(descriptor, data[:7])
+        raise OSError(28, "No space left on device")
+
+    def no_truncation(descriptor: int, size: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", disk_full)
+        patch.setattr(os, "ftruncate", no_truncation)
+        with pytest.raises(OSError, match="No space"):
+            journal.append([Entry("a", "a", 20)])
+    journal.append([Entry("b", "b", 5)])
+    journal.close()
+    opened = Journal(path)
+    opened.close()
+    assert opened.entries == {"b": Entry("b", "b", 5)}
+
+
+def test_lanes_that_are_over_are_forgotten_and_the_file_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.sources.directory_journal.COMPACT_AT_BYTES", 20_000)
+    path = tmp_path / "progress.jsonl"
+    journal = Journal(path)
+    journal.append([Entry("held", "held", 5)])
+    largest = 0
+    for number in range(3_000):
+        journal.append([Entry(f"{number}", f"{number}", 10), Entry(f"{number}", f"{number}", over=True)], durable=False)
+        largest = max(largest, path.stat().st_size)
+    journal.close()
+    assert journal.entries == {"held": Entry("held", "held", 5)}
+    assert largest < 25_000
+    opened = Journal(path)
+    opened.close()
+    assert opened.entries == journal.entries
+
+
+def test_a_journal_whose_folder_was_made_anew_takes_nothing_more(tmp_path: Path) -> None:
+    own = tmp_path / "feed" / ".headrace"
+    own.mkdir(parents=True)
+    journal = Journal(own / "progress.jsonl")
+    for again in (False, True):
+        shutil.rmtree(tmp_path / "feed")
+        if again:
+            own.mkdir(parents=True)
+            (own / "progress.jsonl").touch()
+        else:
+            own.parent.mkdir()
+        with pytest.raises(UpstreamError, match="made again"):
+            journal.append([Entry("a", "a", 1)])
+    journal.close()
+
+
+def test_finished_lanes_of_an_earlier_version_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "progress.jsonl"
+    path.write_bytes(b'{"lane":"a","file":"a","at":2,"ended":[1,2,3],"moved":true}\n{"lane":"b","file":"b","at":2,"ended":[1,2,3]}\n')
+    journal = Journal(path)
+    journal.close()
+    assert list(journal.entries) == ["b"]

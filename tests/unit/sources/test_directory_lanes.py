@@ -1,159 +1,181 @@
 from __future__ import annotations
 
-from headrace.sources.directory_journal import Entry, Identity
-from headrace.sources.directory_lanes import QUIET, Found, Lane, Lanes
+import stat
+
+from headrace.sources.directory_journal import Entry, Sum
+from headrace.sources.directory_lane import QUIET, Lane
+from headrace.sources.directory_lanes import Lanes, Sight
+from headrace.sources.directory_lines import Chunk
+from headrace.sources.directory_waiting import Candidate
+from headrace.sources.file_names import new_lane
+from headrace.sources.file_status import Status
 
 
-def found(file: str, size: int = 10, *, inode: int = 1, modified: int = 100) -> Found:
-    return Found(file, Identity(inode, size, modified))
+def status(size: int = 10, *, inode: int = 1, birth: int = 1, modified: int = 100) -> Status:
+    return Status(inode, birth, size, modified, stat.S_IFREG)
 
 
-def read_through(lanes: Lanes, now: float, *, up_to: int | None = None) -> Lane:
-    """Take the next lane, hand its lines out, and come to the end of its file."""
-    lane = lanes.take()
-    assert lane is not None
-    end = lane.size if up_to is None else up_to
-    lane.owed = end
-    lanes.at_end(lane, end, now)
+def opened(lanes: Lanes, file: str = "a", found: Status | None = None, *, read: int | None = None, now: float = 0.0) -> Lane:
+    """Open a lane, hand its lines out, and come to the end of its file."""
+    found = found or status()
+    lane = Lane(new_lane(file), file, found, now)
+    lanes.open(lane)
+    read_through(lanes, lane, found, now, read=read)
     return lane
+
+
+def read_through(lanes: Lanes, lane: Lane, found: Status, now: float, *, read: int | None = None) -> None:
+    lane.took(Chunk([], found.size if read is None else read, True, found, [Sum(found.size, 7)]))
+    lane.owed = lane.read
+    lanes.at_end(lane, now)
 
 
 def test_files_are_read_in_the_order_of_their_last_change_then_by_name() -> None:
     lanes = Lanes()
-    lanes.look([found("c", inode=3), found("b", inode=2), found("a", modified=200)], 0.0)
-    taken = [lanes.take(), lanes.take(), lanes.take()]
-    assert [lane.name for lane in taken if lane] == ["b", "c", "a"]
-    assert lanes.take() is None
+    lanes.see([Sight("c", status(inode=3)), Sight("b", status(inode=2)), Sight("a", status(modified=200))], 0.0)
+    assert [lanes.take(), lanes.take(), lanes.take(), lanes.take()] == [Candidate(100, "b"), Candidate(100, "c"), Candidate(200, "a"), None]
 
 
 def test_a_lane_ends_when_it_is_quiet_and_advanced() -> None:
     lanes = Lanes()
-    lanes.look([found("a")], 0.0)
-    lane = read_through(lanes, 1.0)
-    look = lanes.look([found("a")], 1.5)
-    assert (look.ended, look.again) == ([], 1.0 + QUIET)
-    assert lanes.look([found("a")], 1.0 + QUIET).ended == []
+    lane = opened(lanes, now=1.0)
+    assert lanes.see([Sight("a", status())], 1.5).ended == []
+    assert lanes.see([Sight("a", status())], 1.0 + QUIET).ended == []
     lane.advanced = 10
-    assert lanes.look([found("a")], 1.0 + QUIET).ended == [lane]
-    assert lanes.get("a") is None
+    assert lanes.see([Sight("a", status())], 1.0 + QUIET).ended == [lane]
+    lanes.close(lane)
+    assert (lanes.get(lane.name), lanes.at("a"), lanes.of(lane.key)) == (None, None, None)
 
 
 def test_an_empty_file_ends_too() -> None:
     lanes = Lanes()
-    lanes.look([found("a", 0)], 0.0)
-    lane = read_through(lanes, 0.0)
-    assert lanes.look([found("a", 0)], QUIET).ended == [lane]
+    lane = opened(lanes, found=status(0))
+    assert lanes.see([Sight("a", status(0))], QUIET).ended == [lane]
 
 
-def test_a_file_that_grows_is_read_on_and_its_quiet_time_starts_again() -> None:
+def test_a_file_that_changed_is_read_on_and_its_quiet_time_starts_again() -> None:
     lanes = Lanes()
-    lanes.look([found("a")], 0.0)
-    lane = read_through(lanes, 0.0)
+    lane = opened(lanes)
     lane.advanced = 10
-    assert lanes.look([found("a", 20, modified=101)], 1.5).ended == []
+    grown = status(20, modified=101)
+    assert lanes.see([Sight("a", grown)], 1.5).ended == []
     assert lanes.take() is lane
     assert not lane.final
-    lanes.at_end(lane, 20, 1.6)
-    lane.owed = lane.advanced = 20
-    assert lanes.look([found("a", 20, modified=101)], 1.6 + QUIET / 2).ended == []
-    assert lanes.look([found("a", 20, modified=101)], 1.6 + QUIET).ended == [lane]
+    read_through(lanes, lane, grown, 1.6)
+    lane.advanced = 20
+    assert lanes.see([Sight("a", grown)], 1.6 + QUIET / 2).ended == []
+    assert lanes.see([Sight("a", grown)], 1.6 + QUIET).ended == [lane]
+
+
+def test_a_file_of_the_same_size_that_changed_is_looked_into() -> None:
+    lanes = Lanes()
+    lane = opened(lanes)
+    lane.advanced = 10
+    assert lanes.see([Sight("a", status(modified=101))], 5.0).ended == []
+    assert lanes.take() is lane
 
 
 def test_what_comes_after_the_last_line_end_counts_once_the_file_is_quiet() -> None:
     lanes = Lanes()
-    lanes.look([found("a")], 0.0)
-    lane = read_through(lanes, 0.0, up_to=7)
-    lanes.look([found("a")], QUIET / 2)
+    lane = opened(lanes, read=7)
+    lanes.see([Sight("a", status())], QUIET / 2)
     assert lanes.take() is None
-    lanes.look([found("a")], QUIET)
+    lanes.see([Sight("a", status())], QUIET)
     assert lanes.take() is lane
     assert lane.final
-    assert lane.read == 7
 
 
-def test_a_name_that_comes_again_gets_a_lane_of_its_own() -> None:
-    lanes = Lanes([Entry("a", "a", 10, Identity(9, 10, 9), moved=True), Entry("a~2", "a", 4, Identity(8, 4, 8), moved=True)])
-    lanes.look([found("a")], 0.0)
-    lane = lanes.take()
-    assert lane is not None
-    assert (lane.name, lane.read) == ("a~3", 0)
-
-
-def test_a_name_that_is_taken_by_another_file_is_not_given_twice() -> None:
-    lanes = Lanes([Entry("a", "a", 10, Identity(9, 10, 9), moved=True)])
-    lanes.look([found("a~2", inode=1), found("a", inode=2)], 0.0)
-    names = {lane.name for lane in (lanes.take(), lanes.take()) if lane}
-    assert len(names) == 2
-
-
-def test_names_in_done_are_used_even_when_the_journal_was_lost() -> None:
-    lanes = Lanes(used=["a"])
-    lanes.look([found("a")], 0.0)
-    assert lanes.get("a~2") is not None
-
-
-def test_reading_goes_on_where_it_was_recorded() -> None:
-    lanes = Lanes([Entry("a~2", "a", 6)])
-    lanes.look([found("a")], 0.0)
-    lane = lanes.take()
-    assert lane is not None
-    assert (lane.name, lane.read, lane.advanced) == ("a~2", 6, 6)
-
-
-def test_a_file_shorter_than_what_was_recorded_is_another_file() -> None:
-    lanes = Lanes([Entry("a", "a", 60)])
-    lanes.look([found("a")], 0.0)
-    lane = lanes.take()
-    assert lane is not None
-    assert (lane.name, lane.read) == ("a~2", 0)
-
-
-def test_a_crash_between_the_record_and_the_move_is_repaired() -> None:
-    lanes = Lanes([Entry("a", "a", 10, found("a").identity)])
-    assert [lane.name for lane in lanes.look([found("a")], 0.0).ended] == ["a"]
-    assert lanes.take() is None
-
-
-def test_another_file_that_came_after_such_a_crash_is_read() -> None:
-    lanes = Lanes([Entry("a", "a", 10, Identity(7, 10, 7))])
-    assert lanes.look([found("a")], 0.0).ended == []
-    assert lanes.get("a~2") is not None
-
-
-def test_a_file_that_is_gone_closes_its_lane_and_the_next_of_its_name_is_another() -> None:
+def test_a_lane_is_looked_at_when_it_is_due_and_only_then() -> None:
     lanes = Lanes()
-    lanes.look([found("a")], 0.0)
-    lane = lanes.take()
-    assert lanes.look([], 1.0).gone == [lane]
-    lanes.look([found("a", inode=2)], 2.0)
-    assert lanes.get("a") is None
-    assert lanes.get("a~2") is not None
+    opened(lanes, now=1.0)
+    assert (lanes.next_due(), lanes.due(1.5, 10)) == (1.0 + QUIET, [])
+    assert lanes.due(1.0 + QUIET, 10) == ["a"]
+    assert (lanes.next_due(), lanes.due(9.0, 10)) == (None, [])
 
 
-def test_a_file_that_was_replaced_or_cut_short_is_another() -> None:
-    for other in (found("a", inode=2), found("a", 3, modified=101)):
+def test_another_file_under_the_name_of_a_lane_is_read_as_another() -> None:
+    for other in (status(inode=2), status(birth=2), status(20, birth=2)):
         lanes = Lanes()
-        lanes.look([found("a")], 0.0)
-        lane = read_through(lanes, 0.0)
-        assert lanes.look([other], 1.0).gone == [lane]
-        assert lanes.get("a~2") is not None
+        lane = opened(lanes)
+        lanes.see([Sight("a", other)], 5.0)
+        assert lanes.at("a") is None
+        assert lanes.take() == Candidate(100, "a")
+        lanes.scans += 1
+        assert lanes.give_up(1) == [lane]
+
+
+def test_a_file_that_got_another_name_keeps_its_lane() -> None:
+    lanes = Lanes()
+    first, second = opened(lanes, "a", status(inode=1)), opened(lanes, "a.1", status(inode=2))
+    lanes.see(
+        [Sight("a", status(inode=3)), Sight("a.1", status(inode=1), renamed=first), Sight("a.2", status(inode=2), renamed=second)], 1.0
+    )
+    assert (lanes.at("a.1"), lanes.at("a.2"), lanes.at("a")) == (first, second, None)
+    assert (first.file, second.file, first.lost, second.lost) == ("a.1", "a.2", None, None)
+    assert lanes.take() == Candidate(100, "a")
+    assert lanes.give_up(9) == []
+
+
+def test_a_file_that_is_gone_is_given_up_after_a_scan_that_began_later() -> None:
+    lanes = Lanes()
+    lanes.scans = 4
+    lane = opened(lanes)
+    lanes.see([Sight("a")], 1.0)
+    assert lanes.give_up(4) == []
+    assert lanes.has_lost(4)
+    assert lanes.give_up(5) == [lane]
+    assert lanes.get(lane.name) is None
+
+
+def test_a_file_is_known_again_by_inode_and_birth_whatever_its_name() -> None:
+    entry = Entry("a@1", "a", 6, inode=5, birth=50)
+    lanes = Lanes([entry])
+    assert lanes.unfinished((5, 50), "b") == entry
+    assert lanes.unfinished((5, 0), "a") == entry
+    assert lanes.unfinished((5, 51), "a") is None
+    assert lanes.unfinished((6, 50), "a") is None
+
+
+def test_an_entry_of_an_earlier_version_is_known_by_name() -> None:
+    lanes = Lanes([Entry("a~2", "a", 6), Entry("b", "b", 6, ended=(5, 6, 7))])
+    assert lanes.unfinished((1, 1), "a") == Entry("a~2", "a", 6)
+    assert lanes.unfinished((5, 9), "b") == Entry("b", "b", 6, ended=(5, 6, 7))
+    assert lanes.unfinished((6, 9), "b") is None
+
+
+def test_opening_another_file_in_the_place_of_an_unfinished_one_ends_that_one() -> None:
+    lanes = Lanes([Entry("a@1", "a", 6, inode=1, birth=50)])
+    lane = Lane("a@2", "a", status(), 0.0)
+    assert [(entry.lane, entry.over) for entry in lanes.open(lane)] == [("a@2", False), ("a@1", True)]
 
 
 def test_what_went_while_nobody_looked_is_forgotten() -> None:
-    lanes = Lanes([Entry("a", "a", 6), Entry("b", "b", 6, Identity(5, 6, 7))])
-    lanes.look([], 0.0)
-    assert lanes.forget_missing() == [Entry("a", "a", 6)]
-    lanes.look([found("a")], 1.0)
-    assert lanes.get("a~2") is not None
+    lanes = Lanes([Entry("a@1", "a", 6, inode=5, birth=1), Entry("b", "b", 6), Entry("c@1", "c", 1, inode=6, birth=1)])
+    assert lanes.forget_missing({6}, set()) == [Entry("a@1", "a", over=True), Entry("b", "b", over=True)]
+    assert lanes.unfinished((5, 1), "a") is None
+    assert lanes.unfinished((6, 1), "c") is not None
 
 
-def test_a_file_that_cannot_be_read_is_left_alone_until_it_changes() -> None:
+def test_a_file_that_cannot_be_read_is_tried_again_after_pauses_that_grow_and_is_named() -> None:
     lanes = Lanes()
-    lanes.look([found("a")], 0.0)
-    lane = lanes.take()
-    assert lane is not None
-    lanes.fail(lane)
-    lanes.look([found("a")], 10.0)
-    assert lanes.take() is None
-    lanes.look([found("a", 12, modified=101)], 11.0)
-    assert lanes.take() is lane
+    now, pauses = 0.0, []
+    for _ in range(7):
+        lanes.fail("a\udcff", "no", now)
+        due = lanes.next_due()
+        assert due is not None
+        pauses.append(due - now)
+        now = due
+        assert lanes.due(now, 10) == ["a\udcff"]
+        lanes.see([Sight("a\udcff", status())], now)
+        assert lanes.take() == Candidate(100, "a\udcff")
+    assert pauses == [1, 2, 4, 8, 16, 30, 30]
+    assert lanes.errors() == {"a\\xff": "no"}
+    opened(lanes, "a\udcff")
+    assert lanes.errors() == {}
+
+
+def test_a_sum_is_written_only_up_to_what_is_done() -> None:
+    lane = Lane("a@1", "a", status(100), 0.0)
+    lane.took(Chunk([], 90, False, status(100), [Sum(30, 1), Sum(60, 2), Sum(90, 3)]))
+    assert [lane.entry(at, None).check for at in (10, 30, 59, 60, 95)] == [None, Sum(30, 1), Sum(30, 1), Sum(60, 2), Sum(90, 3)]
+    assert lane.mark.check == Sum(90, 3)

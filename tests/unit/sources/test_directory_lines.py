@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import os
+import random
+import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -7,12 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.sources import directory_lines
-from headrace.sources.directory_lines import CHUNK, LONGEST_LINE, Line, LineReader
+from headrace.sources.directory_lines import CHUNK, LONGEST_LINE, Line, LineReader, Mark, NotRegular, Rewritten
+from headrace.sources.file_status import is_written
 
 
 def lines_of(path: Path, offset: int = 0, *, final: bool = False) -> list[Line]:
     lines: list[Line] = []
-    with LineReader(path, offset) as reader:
+    with closing(LineReader(path)) as reader:
+        reader.resume(Mark(offset))
         while True:
             chunk = reader.read(final=final)
             lines += chunk.lines
@@ -59,7 +65,7 @@ def test_of_a_line_that_is_too_long_the_beginning_is_kept_and_reading_goes_on_be
 def test_reading_goes_on_where_a_file_grew(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"one\ntw")
-    with LineReader(path, 0) as reader:
+    with closing(LineReader(path)) as reader:
         assert reader.read().lines == [Line(b"one", 0, 4)]
         with path.open("ab") as file:
             file.write(b"o\n")
@@ -80,23 +86,71 @@ def test_lines_are_the_same_however_the_file_is_cut(tmp_path_factory: pytest.Tem
         assert lines_of(path, line.start, final=True)[0].data == line.data
 
 
-def test_a_reader_that_is_left_while_a_thread_opens_the_file_leaves_nothing_open(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b"1\n")
-    reader = LineReader(path, 0)
-    with reader:
-        pass
-    assert reader.read().lines == [Line(b"1", 0, 2)]
-    assert reader._file is not None
-    assert reader._file.closed
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / "pipe", tmp_path / "folder", Path("/dev/zero")):
+        with pytest.raises(NotRegular):
+            LineReader(path)
 
 
-def test_a_reader_that_is_left_while_a_thread_reads_is_closed_by_that_thread(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b"1\n")
-    with LineReader(path, 0) as reader:
-        reading = reader._opened()
-        file = reading.__enter__()
-    assert not file.closed
-    reading.__exit__(None, None, None)
-    assert file.closed
+def rewritten(path: Path, content: bytes) -> None:
+    """Write a file again as `copytruncate` and its like do: it stays the same file."""
+    with path.open("r+b") as file:
+        file.truncate(0)
+        file.write(content)
+
+
+def test_a_file_that_was_emptied_and_has_grown_past_what_was_read_is_not_read_on(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"one\ntwo\n")
+    with closing(LineReader(path)) as reader:
+        assert len(reader.read().lines) == 2
+        for content in (b"three\nfour\nfive\n", b"one\ntwX\nthree\n", b"on\n", b""):
+            rewritten(path, content)
+            with pytest.raises(Rewritten):
+                reader.read()
+        rewritten(path, b"one\ntwo\nthree\n")
+        assert [line.data for line in reader.read().lines] == [b"three"]
+
+
+def test_a_file_is_known_again_wherever_it_was_left(tmp_path: Path) -> None:
+    """Left anywhere, a file that only grew is read on; one with other contents is found out, seeds printed."""
+    seed = random.randrange(1_000_000)
+    sys.stdout.write(f"seed {seed}\n")
+    chance = random.Random(seed)
+    path = tmp_path / "a"
+    for _ in range(40):
+        lines = [b"%d" % chance.randrange(10**12) * chance.randrange(1, 9) + b"\n" for _ in range(chance.randrange(1, 3_000))]
+        path.write_bytes(b"".join(lines))
+        with closing(LineReader(path)) as reader:
+            chunk = reader.read()
+            left = chance.choice(chunk.lines)
+            checks = [one for one in chunk.checks if one.end <= left.end]
+            mark = Mark(left.end, reader.head, checks[-1] if checks else None)
+        with path.open("ab") as file:
+            file.write(b"more\n")
+        with closing(LineReader(path)) as reader:
+            reader.resume(mark)
+            after = reader.read().lines
+        assert not after or after[0].start == left.end
+        rewritten(path, b"".join(b"%d\n" % chance.randrange(10**12) for _ in range(len(lines) * 10)))
+        with closing(LineReader(path)) as reader, pytest.raises(Rewritten):
+            reader.resume(mark)
+
+
+def test_a_last_line_counts_only_when_no_program_has_the_file_open_for_writing(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    with path.open("wb") as file:
+        file.write(b"1\n2")
+        file.flush()
+        with path.open("rb") as probe:
+            if not is_written(probe.fileno()):
+                pytest.skip("this file system does not tell who writes")
+        with closing(LineReader(path)) as reader:
+            assert [line.data for line in reader.read(final=True).lines] == [b"1"]
+            file.write(b"3")
+            file.flush()
+            assert reader.read(final=True).lines == []
+            file.close()
+            assert [line.data for line in reader.read(final=True).lines] == [b"23"]

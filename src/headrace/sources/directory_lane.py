@@ -1,0 +1,110 @@
+"""One file of a folder on its way: how far it is read, handed out and done."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from headrace.sources.directory_journal import Entry, Sum
+from headrace.sources.directory_lines import Chunk, LineReader, Mark
+from headrace.sources.file_names import new_lane, text_of
+from headrace.sources.file_status import FileKey, Status
+
+QUIET: Final = 1.0
+LONGEST_PAUSE: Final = 30.0
+State = Literal["queued", "reading", "settling"]
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """One file. Offsets in bytes: `read` up to here, `owed` is the end of the last line handed out, `advanced` what is done.
+
+    `file` is its name just now; `status` is from before the last read. `since`: when it changed last, or came to its end. `held`: a line
+    failed, and what is done ends before it. `last` and `committed` say where the last line handed out, and the last one that is done,
+    start. `lost`: since the scan of that number no name of the folder has led to it. `due`: when it is looked at next.
+    """
+
+    name: str
+    file: str
+    status: Status
+    since: float
+    read: int = 0
+    owed: int = 0
+    advanced: int = 0
+    state: State = "reading"
+    final: bool = False
+    held: bool = False
+    last: int | None = None
+    committed: int | None = None
+    lost: int | None = None
+    due: float | None = None
+    head: Sum | None = None
+    check: Sum | None = None
+    checks: deque[Sum] = field(default_factory=deque)
+    reader: LineReader | None = None
+
+    @classmethod
+    def new(cls, file: str, reader: LineReader, now: float) -> Lane:
+        """Return the lane of a file that is not known."""
+        return cls(new_lane(file), file, reader.status, now, reader=reader)
+
+    @classmethod
+    def resumed(cls, entry: Entry, file: str, reader: LineReader, now: float) -> Lane:
+        """Return the lane of a file that was begun before the last stop."""
+        lane = cls(entry.lane, file, reader.status, now, entry.at, entry.at, entry.at, reader=reader)
+        lane.last = lane.committed = entry.last
+        lane.head, lane.check = entry.head, entry.check
+        return lane
+
+    @property
+    def key(self) -> FileKey:
+        """Which file it is."""
+        return self.status.key
+
+    @property
+    def end(self) -> int | None:
+        """Where the lane's last line starts, once the file has been read to its end; until then its size, which is behind that."""
+        return self.last if self.state == "settling" else self.status.size
+
+    @property
+    def mark(self) -> Mark:
+        """Where to read on, and what the file must have there."""
+        known = next((one for one in reversed(self.checks) if one.end <= self.read), self.check)
+        return Mark(self.read, self.head, known)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all that was handed out is advanced."""
+        return self.advanced >= self.owed and not self.held
+
+    def took(self, chunk: Chunk) -> None:
+        """Note what was read."""
+        self.read, self.status = chunk.read, chunk.status
+        self.checks += chunk.checks
+        if self.reader is not None:
+            self.head = self.reader.head
+
+    def settle(self, now: float) -> None:
+        """Note that the reader has come to the end of the file."""
+        self.state = "settling"
+        if self.final:
+            self.wait(now)
+        else:
+            self.since, self.due = now, now + QUIET
+
+    def wait(self, now: float) -> None:
+        """Look again later: the longer the file has been as it is, the later."""
+        self.due = now + min(max((now - self.since) / 4, QUIET), LONGEST_PAUSE)
+
+    def entry(self, at: int, last: int | None) -> Entry:
+        """Return the journal's word that all before `at` is done."""
+        while self.checks and self.checks[0].end <= at:
+            self.check = self.checks.popleft()
+        check = None if self.check is None or self.check.end > at else self.check
+        inode, birth = self.key
+        return Entry(self.name, text_of(self.file), at, last=last, inode=inode, birth=birth, head=self.head, check=check)
+
+    def over(self) -> Entry:
+        """Return the journal's word that the lane is no more."""
+        return Entry(self.name, text_of(self.file), over=True)

@@ -1,0 +1,125 @@
+"""The kernel's word on one folder: which names in it changed, and when it cannot say."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable
+from fnmatch import translate
+from pathlib import Path
+from typing import Final
+
+import structlog
+from watchfiles import Change, awatch
+from watchfiles import _rust_notify as rust_notify
+
+from headrace.errors import UpstreamError
+
+GATHER_MS: Final = 100
+STEP_MS: Final = 20
+TIMEOUT_MS: Final = 30_000
+MAX_NAMES: Final = 50_000
+
+log = structlog.get_logger(__name__)
+
+
+def matcher(pattern: str) -> Callable[[str], bool]:
+    """Return what tells whether a file of that name is to be read."""
+    match = re.compile(translate(pattern)).match
+
+    def wants(name: str) -> bool:
+        return match(name) is not None and not name.startswith(".") and not name.endswith(".part")
+
+    return wants
+
+
+class Watch:
+    """Collects the names that changed in the folder `path`, of those that `is_of_interest`.
+
+    `wants_scan`: what changed cannot be told by name, so that the whole folder is to be looked at.
+    """
+
+    def __init__(self, path: Path, is_of_interest: Callable[[str], bool]) -> None:
+        self._path = path
+        self._is_of_interest = is_of_interest
+        self._names: dict[str, None] = {}
+        self._changed = asyncio.Event()
+        self.wants_scan = True
+
+    async def run(self) -> None:
+        """Collect for ever. Raises `UpstreamError` where the folder cannot be watched."""
+        pause = 0.0
+        while True:
+            try:
+                async for changes in self._watching():
+                    pause = 0.0
+                    self._note(changes)
+            except OSError as error:
+                raise UpstreamError(
+                    f"The folder {self._path} cannot be watched: {error}.",
+                    hint="Is the machine's limit of file watches (inotify) reached?",
+                ) from error
+            except rust_notify.WatchfilesRustInternalError:
+                # It cannot tell a name that is not UTF-8: the scan finds it. What changes meanwhile is found by the scan as well.
+                log.debug("change of a name that is not UTF-8", folder=str(self._path))
+            await asyncio.sleep(pause)
+            pause = min(pause + 0.1, 2.0)
+            self.scan()
+
+    def scan(self) -> None:
+        """Ask for a scan."""
+        self.wants_scan = True
+        self._changed.set()
+
+    def wake(self) -> None:
+        """Let the task that waits go on."""
+        self._changed.set()
+
+    def take(self, most: int) -> list[str]:
+        """Take names that changed, at most so many; further ones stay."""
+        names = list(self._names)[:most] if len(self._names) > most else list(self._names)
+        for name in names:
+            del self._names[name]
+        if self._names:
+            self._changed.set()
+        return names
+
+    async def wait(self, until: float | None) -> None:
+        """Wait until there is something to do, or the loop's time is `until`."""
+        try:
+            async with asyncio.timeout_at(until):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    def begin(self) -> None:
+        """Say that all that is known by now is going to be dealt with."""
+        self._changed.clear()
+
+    def _watching(self) -> AsyncIterator[set[tuple[Change, str]]]:
+        return awatch(
+            self._path,
+            watch_filter=self._filter,
+            debounce=GATHER_MS,
+            step=STEP_MS,
+            rust_timeout=TIMEOUT_MS,
+            yield_on_timeout=True,
+            recursive=False,
+        )
+
+    def _filter(self, change: Change, path: str) -> bool:
+        del change
+        return self._is_of_interest(path.rpartition("/")[2]) or Path(path) == self._path
+
+    def _note(self, changes: set[tuple[Change, str]]) -> None:
+        for _, path in changes:
+            name = path.rpartition("/")[2]
+            if self._is_of_interest(name):
+                self._names[name] = None
+            else:
+                self.wants_scan = True
+        if len(self._names) > MAX_NAMES:
+            self._names.clear()
+            self.wants_scan = True
+        if changes:
+            self._changed.set()

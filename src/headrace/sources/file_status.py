@@ -1,0 +1,87 @@
+"""What a file is, whatever its name: inode and birth time; and whether a program has it open for writing. Blocking: call it in a thread."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import signal
+import stat
+import struct
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+AT_FDCWD: Final = -100
+AT_EMPTY_PATH: Final = 0x1000
+STATX_ALL: Final = 0xFFF
+STATX_BIRTH: Final = 0x800
+STATX_BYTES: Final = 256
+LAYOUT: Final = struct.Struct("<I24xH2xQQ32xqI4x16xqI")
+"""Of struct statx: mask, mode, inode, size, birth time (s, ns), modification time (s, ns)."""
+
+FileKey = tuple[int, int]
+
+
+class Status(NamedTuple):
+    """A file's state; `birth` and `modified` are in nanoseconds since 1970, `birth` is 0 where the file system has none."""
+
+    inode: int
+    birth: int
+    size: int
+    modified: int
+    mode: int
+
+    @property
+    def key(self) -> FileKey:
+        """The file's identity: a deleted file's inode is given to the next file, but not its birth time."""
+        return self.inode, self.birth
+
+    @property
+    def regular(self) -> bool:
+        """Whether it is a regular file."""
+        return stat.S_ISREG(self.mode)
+
+
+def _statx() -> Any:
+    """Return the C library's statx, or None where it has none or the kernel refuses it."""
+    call = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
+    if call is not None and call(AT_FDCWD, b"/", 0, STATX_ALL, ctypes.create_string_buffer(STATX_BYTES)) == 0:
+        return call
+    return None
+
+
+_call_statx: Final = _statx()
+
+
+def status_of(file: int | str) -> Status:
+    """Return the status of an open descriptor or of the file at a path, whose links are followed. Raises OSError."""
+    if _call_statx is None:
+        found = os.fstat(file) if isinstance(file, int) else Path(file).stat()
+        return Status(found.st_ino, getattr(found, "st_birthtime_ns", 0), found.st_size, found.st_mtime_ns, found.st_mode)
+    buffer = ctypes.create_string_buffer(STATX_BYTES)
+    if isinstance(file, int):
+        failed = _call_statx(file, b"", AT_EMPTY_PATH, STATX_ALL, buffer)
+    else:
+        failed = _call_statx(AT_FDCWD, os.fsencode(file), 0, STATX_ALL, buffer)
+    if failed:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), file)
+    mask, mode, inode, size, birth, birth_ns, modified, modified_ns = LAYOUT.unpack_from(buffer)
+    born = birth * 10**9 + birth_ns if mask & STATX_BIRTH else 0
+    return Status(inode, born, size, modified * 10**9 + modified_ns, mode)
+
+
+def is_written(descriptor: int) -> bool:
+    """Tell whether a program has the file open for writing; False also where the file system or the file's owner keep that from us.
+
+    The kernel grants a read lease only while no program has the file open for writing. `descriptor` must be read-only.
+    """
+    try:
+        # Whoever opens the file in the moment of the lease makes the kernel send us a signal: one that is ignored.
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError as error:
+        return error.errno == errno.EAGAIN
+    return False
