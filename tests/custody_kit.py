@@ -60,7 +60,7 @@ def record(owner: Holder, *receipts: Receipt) -> None:
 
 
 def marks(owner: Holder, stream: str = STREAM) -> dict[str, int]:
-    return {mark.lane: mark.last for mark in owner.store.custody.marks(owner.job_id, stream).marks}
+    return {mark.lane: mark.last for mark in owner.store.custody.marks(owner.job_id, stream, None).marks}
 
 
 def books(store: Store, stream: str | None = None) -> Audit:
@@ -76,7 +76,7 @@ def counts(store: Store, trigger: str = "first") -> dict[str, int]:
     """Return what is not nothing in a trigger's books, which must balance."""
     found = balance(store, trigger)
     assert found.balanced
-    answers = found.fired + found.filtered + found.rejected + found.dead_lettered + found.failed + found.pending
+    answers = found.fired + found.filtered + found.rejected + found.dead_lettered + found.failed + found.dropped + found.pending
     assert answers == found.read
     return {name: n for name, n in found.model_dump(exclude={"trigger", "balanced"}).items() if n}
 

@@ -49,7 +49,7 @@ async def test_a_raw_event_is_spilled_recorded_drained_and_accounted_for(client:
     stretch = EventBatch(epochs=held, receipts=[receipt(None, 2, 2, answered(1, spilled=2), answered(2, fired=1))])
     assert (await client.store(stretch)).receipts == ["stored"]
     assert (await client.store(stretch)).receipts == ["duplicate"]
-    assert [(mark.lane, mark.last) for mark in (await client.marks("folder")).marks] == [("a.jsonl", 2)]
+    assert [(mark.lane, mark.last) for mark in (await client.marks("folder", ["b", "a.jsonl"])).marks] == [("a.jsonl", 2)]
     assert (await client.heartbeat(Heartbeat())).backlogs == {1: 2}
     page = await client.backlog(1, 0, 1)
     assert ([item.raw for item in page.items], page.depth) == (["ü"], 2)
@@ -81,7 +81,7 @@ async def test_a_stranger_s_backlog_and_receipts_are_fenced(client: TriggererCli
         stranger = EventBatch(epochs=held, events=[event("a", 2)], receipts=[receipt(None, 1, 1)])
         fenced = await other.store(stranger)
         assert (fenced.events, fenced.receipts) == (["fenced"], ["fenced"])
-        assert (await other.marks("folder")).marks == []
+        assert (await other.marks("folder", ["a.jsonl"])).marks == []
 
 
 async def test_a_receipt_travels_with_what_it_accounts_for(client: TriggererClient, api: Api) -> None:
@@ -107,7 +107,7 @@ async def test_a_call_of_the_first_version_records_all_of_its_receipts_or_none(c
         await other.load(100, ["default"])
         with pytest.raises(Fenced):
             api.store.custody.record(client._registered.job_id, Receipts(epochs=held, receipts=[good, bad]))
-    assert (await client.marks("folder")).marks == []
+    assert (await client.marks("folder", ["a.jsonl"])).marks == []
 
 
 async def test_receipts_sent_side_by_side_are_all_recorded(client: TriggererClient, api: Api) -> None:
@@ -115,7 +115,7 @@ async def test_receipts_sent_side_by_side_are_all_recorded(client: TriggererClie
     await asyncio.gather(
         *(client.store(EventBatch(epochs=held, receipts=[receipt(None, 9, 10, lane=f"{lane}", owed=(1,))])) for lane in range(40))
     )
-    assert len((await client.marks("folder")).marks) == 40
+    assert len((await client.marks("folder", [f"{lane}" for lane in range(50)])).marks) == 40
     with PeopleClient(api.url) as people:
         books = Audit.model_validate(await asyncio.to_thread(people.audit))
     assert (books.clean, books.streams[0].read, books.streams[0].lanes) == (True, 400, 40)

@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import select
 
 from headrace.api.description import machine
+from headrace.core.crews import crew_digest, digest_text
 from headrace.store.tables import metadata
 from headrace.wire.jobs import JobKind
 from headrace.wire.model import API_VERSION
@@ -113,6 +114,11 @@ CALLS = [
     ),
     # A job that still holds the trigger may tell under an older epoch what it read before the trigger changed.
     Call("POST /execution/streams/receipts", "/execution/streams/receipts", receipts),
+    Call(
+        "POST /execution/streams/crews",
+        "/execution/streams/crews",
+        plain({"stream": "folder", "digest": digest_text(crew_digest([1])), "joined": [1]}),
+    ),
     Call("POST /execution/triggers/events", "/execution/triggers/events", batch, other=200, foreign=200, stale=True, item=True),
     Call(
         "POST /execution/triggers/{trigger_id}/event",
@@ -250,7 +256,7 @@ def test_a_registration_is_idempotent_and_takes_the_key(scene: Scene) -> None:
     assert scene.everything() == after
 
 
-READS = {"POST /execution/events/pick"}
+READS = {"POST /execution/events/pick", "POST /execution/streams/marks"}
 """They ask for more than a URL holds, and change nothing."""
 
 

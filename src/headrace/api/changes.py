@@ -20,6 +20,7 @@ from cadwyn import (
     schema,
 )
 
+from headrace.wire.custody import Receipt
 from headrace.wire.events import BatchStored, Cursor, EventBatch
 from headrace.wire.jobs import Heartbeat, HeartbeatAnswer, RegisterJob
 from headrace.wire.model import API_VERSION, FIRST_API_VERSION
@@ -40,6 +41,17 @@ class ReceiptsTravelWithEvents(VersionChange):
     @convert_response_to_previous_version_for(BatchStored)
     def without_receipts(response: ResponseInfo) -> None:
         response.body.pop("receipts")
+
+
+class CrewsAreNamed(VersionChange):
+    """A receipt may name a crew of triggers by its digest; marks are looked up lane by lane."""
+
+    instructions_to_migrate_to_previous_version = (
+        endpoint("/execution/streams/crews", ["POST"]).didnt_exist,
+        endpoint("/execution/streams/marks", ["POST"]).didnt_exist,
+        endpoint("/execution/streams/marks", ["GET"]).existed,
+        schema(Receipt).field("crew").didnt_exist,
+    )
 
 
 class SinglesHaveCallsOfTheirOwn(VersionChange):
@@ -175,6 +187,7 @@ VERSIONS = VersionBundle(
     Version(
         API_VERSION,
         ReceiptsTravelWithEvents,
+        CrewsAreNamed,
         ScopesTellMore,
         SinglesHaveCallsOfTheirOwn,
         LeasesAreGivenBack,

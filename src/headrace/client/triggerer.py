@@ -11,7 +11,7 @@ from headrace.client.answers import TIMEOUT_SECONDS, bearer, understood
 from headrace.client.session import Requests, Session
 from headrace.errors import ApiRefused
 from headrace.wire.backlog import BacklogPage, SettleBacklog
-from headrace.wire.custody import LaneMarks
+from headrace.wire.custody import CrewDefined, CrewDefinition, LaneMarks, LookUpMarks
 from headrace.wire.events import BatchStored, EventBatch
 from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
 from headrace.wire.model import Wire
@@ -98,9 +98,13 @@ class TriggererClient:
         """Record how kept raw events were answered; they go, and an unknown number changes nothing."""
         await self._send("POST", f"/execution/triggers/{trigger_id}/backlog/settle", settled)
 
-    async def marks(self, stream: str) -> LaneMarks:
-        """Return how far the custody of each lane of a stream is recorded."""
-        return await self._ask("GET", "/execution/streams/marks", None, LaneMarks, params={"stream": stream})
+    async def define_crew(self, crew: CrewDefinition) -> CrewDefined:
+        """Define a set of triggers that receipts may name by its digest."""
+        return await self._ask("POST", "/execution/streams/crews", crew, CrewDefined)
+
+    async def marks(self, stream: str, lanes: list[str]) -> LaneMarks:
+        """Return how far the custody of these lanes of a stream is recorded; a lane that is not named has none."""
+        return await self._ask("POST", "/execution/streams/marks", LookUpMarks(stream=stream, lanes=lanes), LaneMarks)
 
     async def failure(self, trigger_id: int, failure: TriggerFailure) -> FailureRecorded:
         """Record why a trigger failed; learn whether and when it is to be started again."""

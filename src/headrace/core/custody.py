@@ -18,6 +18,10 @@ Answer: TypeAlias = Literal["fired", "filtered", "rejected", "dead_lettered"]
 _KINDS: Final[tuple[Kind, ...]] = ("fired", "rejected", "spilled", "dead_lettered", "failed")
 
 
+MAX_MARKS: Final = 20_000
+"""Lanes of one stream whose marks are remembered."""
+
+
 class Answers(NamedTuple):
     """How one trigger answered the raw events of a stretch; what it was owed and is not counted here it filtered."""
 
@@ -46,29 +50,48 @@ class Receipt(NamedTuple):
 
 
 class Custody:
-    """Makes the receipts of one stream; knows how far each lane is recorded, so that nothing is counted twice."""
+    """Makes the receipts of one stream; knows how far lanes are recorded, so that nothing is counted twice.
 
-    def __init__(self, stream: str, marks: Mapping[str, int]) -> None:
-        self._stream = stream
-        self._marks = dict(marks)
+    It remembers the marks of the `MAX_MARKS` lanes that went on last: of any other, `learn` the mark before its next receipt.
+    """
+
+    def __init__(self, stream: str) -> None:
+        self.stream = stream
+        self._marks: dict[str, int | None] = {}
+
+    def knows(self, lane: str) -> bool:
+        """Return whether the mark of the lane is known."""
+        return lane in self._marks
+
+    def learn(self, lanes: Iterable[str], marks: Mapping[str, int]) -> None:
+        """Take in the marks of lanes that are not known; one that is not in `marks` has none."""
+        for lane in lanes:
+            if lane not in self._marks:
+                self._remember(lane, marks.get(lane))
 
     def receipts(self, lane: str, entries: Iterable[Entry]) -> list[Receipt]:
-        """Return what is to be recorded for these entries of one lane, in order: one receipt for each stretch owed by the same triggers.
+        """Return what is to be recorded for these entries of a known lane, in order: one receipt for each stretch with the same owed.
 
         Entries without a position, and those that are recorded already (they were redelivered), are left out.
         """
-        after = self._marks.get(lane)
+        after = self._marks[lane]
         made: list[Receipt] = []
         for owed, stretch in groupby(self._new(after, entries), lambda entry: entry.owed):
             run = list(stretch)
             last = run[-1].position or 0
-            made.append(Receipt(self._stream, lane, after, last, len(run), owed, _summed(run)))
+            made.append(Receipt(self.stream, lane, after, last, len(run), owed, _summed(run)))
             after = last
         return made
 
     def recorded(self, receipt: Receipt) -> None:
         """Remember that this is durable."""
-        self._marks[receipt.lane] = receipt.last
+        self._marks.pop(receipt.lane, None)
+        self._remember(receipt.lane, receipt.last)
+
+    def _remember(self, lane: str, mark: int | None) -> None:
+        self._marks[lane] = mark
+        if len(self._marks) > MAX_MARKS:
+            del self._marks[next(iter(self._marks))]
 
     @staticmethod
     def _new(mark: int | None, entries: Iterable[Entry]) -> Iterable[Entry]:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from headrace.wire.backlog import SpillItem
 from headrace.wire.custody import Receipt
-from headrace.wire.events import DeadLetterItem, EventItem, ItemStatus
+from headrace.wire.events import DeadLetterItem, EventItem, ReceiptStatus
 
 Item: TypeAlias = EventItem | DeadLetterItem | SpillItem | Receipt
 
@@ -24,7 +24,7 @@ def triggers_of(item: Item) -> Sequence[int]:
     """Return the triggers that an item names: it is stored only while this job may speak for all of them."""
     if isinstance(item, EventItem):
         return item.firings
-    return item.owed if isinstance(item, Receipt) else item.triggers
+    return [*item.owed, *(answers.trigger_id for answers in item.answers)] if isinstance(item, Receipt) else item.triggers
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class Pending:
 
     item: Item
     seq: int | None = None
-    stored: asyncio.Future[ItemStatus] | None = None
+    stored: asyncio.Future[ReceiptStatus] | None = None
 
-    def settle(self, status: ItemStatus) -> None:
+    def settle(self, status: ReceiptStatus) -> None:
         """Tell who waits what became of the item."""
         if self.stored is not None and not self.stored.done():
             self.stored.set_result(status)

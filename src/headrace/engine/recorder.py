@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from headrace.core.custody import Receipt
+from headrace.engine.crews import Crews
 from headrace.engine.insist import insist
 from headrace.engine.outbox import Outbox, Pending
 from headrace.errors import ApiRefused, Fenced
 from headrace.ports.control_plane import TriggererControl
 from headrace.wire import custody as wire
-from headrace.wire.events import ItemStatus
+from headrace.wire.events import ReceiptStatus
+
+FEW_OWED = 32
+"""So many triggers a receipt names one by one; more of them are named as a crew, which is defined once."""
+
+_MOST_DEFINITIONS = 3
 
 
 class ApiRecorder:
@@ -24,10 +30,11 @@ class ApiRecorder:
     def __init__(self, api: TriggererControl, outbox: Outbox) -> None:
         self._api = api
         self._outbox = outbox
+        self._crews = Crews(api)
 
-    async def marks(self, stream: str) -> Mapping[str, int]:
-        """Return how far the custody of each lane is recorded."""
-        answer = await insist(lambda: self._api.marks(stream), "custody marks")
+    async def marks(self, stream: str, lanes: Sequence[str]) -> Mapping[str, int]:
+        """Return how far the custody of these lanes is recorded."""
+        answer = await insist(lambda: self._api.marks(stream, list(lanes)), "custody marks")
         return {mark.lane: mark.last for mark in answer.marks}
 
     async def record(self, receipt: Receipt) -> None:
@@ -37,23 +44,32 @@ class ApiRecorder:
             Fenced: Another job holds a trigger that had to answer.
             ApiRefused: The api cannot take the receipt as it is.
         """
-        recorded: asyncio.Future[ItemStatus] = asyncio.get_running_loop().create_future()
-        self._outbox.put_first(Pending(_wired(receipt), stored=recorded))
-        status = await recorded
+        status = await self._stored(await self._wired(receipt))
+        for _ in range(_MOST_DEFINITIONS):
+            if status != "unknown_crew":
+                break
+            # retention has merged it, or the database is another
+            self._crews.forget(receipt.stream)
+            status = await self._stored(await self._wired(receipt))
         if status == "fenced":
             raise Fenced(f"Another triggerer reads {receipt.stream} now: lane {receipt.lane} is not advanced here.", problem="fenced")
-        if status == "invalid":
+        if status in {"invalid", "unknown_crew"}:
             raise ApiRefused(f"The api does not take the receipt of lane {receipt.lane} of {receipt.stream}.", problem="invalid")
 
+    async def _stored(self, receipt: wire.Receipt) -> ReceiptStatus:
+        recorded: asyncio.Future[ReceiptStatus] = asyncio.get_running_loop().create_future()
+        self._outbox.put_first(Pending(receipt, stored=recorded))
+        return await recorded
 
-def _wired(receipt: Receipt) -> wire.Receipt:
-    answers = [wire.Answers.model_validate(answers._asdict()) for answers in receipt.answers]
-    return wire.Receipt(
-        stream=receipt.stream,
-        lane=receipt.lane,
-        after=receipt.after,
-        last=receipt.last,
-        read=receipt.read,
-        owed=list(receipt.owed),
-        answers=answers,
-    )
+    async def _wired(self, receipt: Receipt) -> wire.Receipt:
+        crew = await self._crews.defined(receipt.stream, receipt.owed) if len(receipt.owed) > FEW_OWED else None
+        return wire.Receipt(
+            stream=receipt.stream,
+            lane=receipt.lane,
+            after=receipt.after,
+            last=receipt.last,
+            read=receipt.read,
+            owed=list(receipt.owed) if crew is None else [],
+            crew=crew,
+            answers=[wire.Answers.model_validate(answers._asdict()) for answers in receipt.answers],
+        )

@@ -18,7 +18,7 @@ from headrace.streams.backlog import Answer, BacklogEntry
 from headrace.streams.watches import WatchSet
 from headrace.triggers.raw import RawEvent
 from headrace.triggers.watch import WatchTrigger
-from headrace.wire.events import ItemStatus
+from headrace.wire.events import ReceiptStatus
 
 _PAGE = 200
 
@@ -67,7 +67,7 @@ class Redrive:
 
     def _answer(
         self, trigger_id: int, trigger: WatchTrigger, watches: WatchSet, entry: BacklogEntry
-    ) -> tuple[Answer, asyncio.Future[ItemStatus] | None]:
+    ) -> tuple[Answer, asyncio.Future[ReceiptStatus] | None]:
         """Decide about one kept raw event; what has to be stored for it is under way when this returns."""
         key, raw = trigger.shared_stream_key(), RawEvent(entry.raw.encode(), entry.lane, entry.position or 0)
         wanted = watches.wants(raw, entry.lane, entry.position)

@@ -13,7 +13,7 @@ from headrace.engine.outbox import Item, Outbox, Pending, triggers_of
 from headrace.errors import ApiRefused, Fenced
 from headrace.wire.backlog import SpillItem
 from headrace.wire.custody import Receipt
-from headrace.wire.events import BatchStored, DeadLetterItem, EventBatch, EventItem, ItemStatus
+from headrace.wire.events import BatchStored, DeadLetterItem, EventBatch, EventItem, ReceiptStatus
 
 _MOST_ITEMS = 2000
 _MOST_BYTES = 4 * 1024 * 1024
@@ -110,7 +110,7 @@ class Uploader:
         }
         durable: list[int] = []
         for pending in part:
-            status: ItemStatus = next(answers[type(pending.item)])
+            status: ReceiptStatus = next(answers[type(pending.item)])
             if status == "invalid":
                 for refused in self._refused(pending, "the api cannot store it as it is"):
                     self._outbox.put(refused[0])

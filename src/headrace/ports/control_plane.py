@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from headrace.wire.backlog import BacklogPage, SettleBacklog
-from headrace.wire.custody import LaneMarks
+from headrace.wire.custody import CrewDefined, CrewDefinition, LaneMarks
 from headrace.wire.events import BatchStored, EventBatch
 from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
 from headrace.wire.triggers import DeclareProject, FailureRecorded, ProjectDeclared, RunTrigger, TriggerFailure, TriggersLoaded
@@ -56,8 +56,12 @@ class TriggererControl(Protocol):
         """Record how kept raw events were answered; they go. What they led to must be durable before; an unknown number changes nothing."""
         ...
 
-    async def marks(self, stream: str) -> LaneMarks:
-        """Return how far the custody of each lane of a stream is recorded; a lane that is not named has none."""
+    async def define_crew(self, crew: CrewDefinition) -> CrewDefined:
+        """Define a set of triggers that receipts may name by its digest; not defined: its base is not known (any more)."""
+        ...
+
+    async def marks(self, stream: str, lanes: list[str]) -> LaneMarks:
+        """Return how far the custody of these lanes of a stream is recorded; a lane that is not named has none."""
         ...
 
     async def failure(self, trigger_id: int, failure: TriggerFailure) -> FailureRecorded:

@@ -33,7 +33,7 @@ from headrace.store.redeliveries import fired_late
 from headrace.store.spilling import Spills
 from headrace.store.tables import events, firings, forgotten_keys, jobs, meta, triggers
 from headrace.store.times import micros
-from headrace.wire.events import BatchStored, EventBatch, EventItem, ItemStatus
+from headrace.wire.events import BatchStored, EventBatch, EventItem, ItemStatus, ReceiptStatus
 
 NO_LEADER = -1
 MOST_PARAMETERS = 10_000
@@ -116,7 +116,7 @@ def append(connection: Connection, batches: Sequence[Prepared], now: int, delive
     spills = Spills(connection, [item for prepared in batches for item in prepared.batch.spills], now)
     answers: list[BatchStored | Fenced] = []
     claims: list[Claim] = []
-    recorded: list[list[ItemStatus]] = []
+    recorded: list[list[ReceiptStatus]] = []
     for prepared, mine in zip(batches, allowed, strict=True):
         if mine is None:
             answers.append(Fenced(f"Job {prepared.job_id} has ended.", hint="Register a new job.", status=409, problem="fenced"))
@@ -144,8 +144,8 @@ def append(connection: Connection, batches: Sequence[Prepared], now: int, delive
         delivered()
     letters.write(connection)
     spills.write(connection)
-    for statuses, known in zip(recorded, record(connection, claims, now), strict=True):
-        statuses.extend(known)
+    for told, known in zip(recorded, record(connection, claims, now), strict=True):
+        told.extend(known)
     return answers
 
 

@@ -1,6 +1,6 @@
 """The audit: do the books of every stream balance, and does the upstream agree? Read at one moment, in a few grouped queries.
 
-For each trigger, of what it was owed:  read = fired + filtered + rejected + dead-lettered + failed + pending,
+For each trigger, of what it was owed:  read = fired + filtered + rejected + dead-lettered + failed + dropped + pending,
 where `pending` is counted in the backlog itself, and must be what the books say was spilled (or redriven) and is not settled.
 """
 
@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
-import msgspec
 from sqlalchemy import Connection, Row, func, select
 
-from headrace.store.custody import ANSWERS, SETTLED
-from headrace.store.tables import backlog, crew_reads, crews, custody, custody_problems, lanes, stream_reports, triggers
+from headrace.store.crews import ANSWERS, SETTLED, Owed, crews_of
+from headrace.store.dialects import driver_rows
+from headrace.store.tables import backlog, custody, custody_problems, custody_streams, lanes, stream_reports, triggers
 from headrace.store.times import moment
 from headrace.wire.custody import Audit, LaneAudit, StreamAudit, TriggerAudit
 from headrace.wire.streams import LaneReport, StreamReport
 
 MOST_PROBLEMS = 1_000
-COLUMNS = (*ANSWERS, *SETTLED, "redriven")
+COLUMNS = ("read", *ANSWERS, *SETTLED, "redriven")
+MOST_TRIGGERS = 1_000
+AT_ONCE = 10_000
+TASK_RUNS = "task runs"
 
 Found = Row[*tuple[Any, ...]]
 
@@ -44,22 +47,54 @@ def _lanes(connection: Connection, stream: str | None) -> dict[str, tuple[int, i
     query = select(lanes.c.stream, func.sum(lanes.c.read), func.count()).where(lanes.c.last.is_not(None)).group_by(lanes.c.stream)
     if stream is not None:
         query = query.where(lanes.c.stream == stream)
-    return {row[0]: (int(row[1]), int(row[2])) for row in connection.execute(query)}
+    forgotten = select(custody_streams.c.stream, custody_streams.c.read, custody_streams.c.lanes).where(custody_streams.c.lanes > 0)
+    if stream is not None:
+        forgotten = forgotten.where(custody_streams.c.stream == stream)
+    sums: dict[str, tuple[int, int]] = {row[0]: (int(row[1]), int(row[2])) for row in connection.execute(query)}
+    for name, read, count in connection.execute(forgotten):
+        before = sums.get(name, (0, 0))
+        sums[name] = (before[0] + read, before[1] + count)
+    return sums
 
 
 def _triggers(connection: Connection, stream: str | None) -> dict[str, list[TriggerAudit]]:
     owed = _owed(connection, stream)
     counts = _counts(connection, stream)
     pending = _pending(connection, stream)
-    names = {row.id: row.name for row in connection.execute(select(triggers.c.id, triggers.c.name))}
+    names = _names(connection)
     found: dict[str, list[TriggerAudit]] = defaultdict(list)
+    runs: dict[str, tuple[Counter[str], Counter[str]]] = defaultdict(lambda: (Counter(), Counter()))
     for place in owed.keys() | counts.keys() | pending.keys():
         name, trigger = place
-        found[name].append(_balance(names.get(trigger, f"trigger {trigger}"), owed[place], counts.get(place, Counter()), pending[place]))
-    return {name: sorted(books, key=lambda one: one.trigger) for name, books in found.items()}
+        if trigger in names:
+            found[name].append(_balance(names[trigger], owed[place], counts.get(place, Counter()), pending[place]))
+        else:
+            runs[name][0].update(read=owed[place], pending=pending[place])
+            runs[name][1].update(counts.get(place, {}))
+    for name, (sums, books) in runs.items():
+        found[name].append(_balance(TASK_RUNS, sums["read"], books, sums["pending"]))
+    return {name: _shown(sorted(books, key=lambda one: one.trigger)) for name, books in found.items()}
+
+
+def _names(connection: Connection) -> dict[int, str]:
+    """Return the names of declared triggers; those of task runs come and go with them, and are shown together."""
+    declared = select(triggers.c.id, triggers.c.name).where(triggers.c.run_id.is_(None))
+    return {one: name for part in driver_rows(connection, declared, AT_ONCE) for one, name in part}
+
+
+def _shown(books: list[TriggerAudit]) -> list[TriggerAudit]:
+    """Return what is shown of a stream's triggers: of too many, first those that do not balance; the last line sums up the rest."""
+    if len(books) <= MOST_TRIGGERS:
+        return books
+    books = sorted(books, key=lambda one: (one.balanced, one.trigger))
+    shown, rest = books[: MOST_TRIGGERS - 1], books[MOST_TRIGGERS - 1 :]
+    names = TriggerAudit.model_fields.keys() - {"trigger", "balanced"}
+    sums = {name: sum(getattr(one, name) for one in rest) for name in names}
+    return [*shown, TriggerAudit(trigger=f"{len(rest)} other triggers", balanced=all(one.balanced for one in rest), **sums)]
 
 
 def _balance(trigger: str, read: int, books: Counter[str], pending: int) -> TriggerAudit:
+    read += books["read"]
     first = sum(books[name] for name in ANSWERS)
     settled = sum(books[name] for name in SETTLED)
     spilled = books["spilled"] + books["redriven"]
@@ -78,36 +113,33 @@ def _balance(trigger: str, read: int, books: Counter[str], pending: int) -> Trig
         spilled=spilled,
         settled=settled,
         pending=pending,
+        dropped=books["settled_dropped"],
         balanced=first <= read and spilled - settled == pending,
     )
 
 
 def _owed(connection: Connection, stream: str | None) -> Counter[tuple[str, int]]:
-    query = (
-        select(lanes.c.stream, crews.c.triggers, func.sum(crew_reads.c.read).label("read"))
-        .join(crew_reads, crew_reads.c.lane_id == lanes.c.id)
-        .join(crews, crews.c.id == crew_reads.c.crew_id)
-        .group_by(lanes.c.stream, crews.c.id)
-    )
-    if stream is not None:
-        query = query.where(lanes.c.stream == stream)
     owed: Counter[tuple[str, int]] = Counter()
-    for row in connection.execute(query):
-        for trigger in msgspec.json.decode(row.triggers, type=list[int]):
-            owed[row.stream, trigger] += int(row.read)
+    for name, stream_id in _stream_ids(connection, stream):
+        sums = Owed()
+        for row in crews_of(connection, stream_id):
+            sums.add(row)
+        owed.update({(name, trigger): n for trigger, n in sums.totals()})
     return owed
 
 
-def _counts(connection: Connection, stream: str | None) -> dict[tuple[str, int], Counter[str]]:
-    sums = [func.sum(custody.c[name]).label(name) for name in COLUMNS]
-    query = (
-        select(lanes.c.stream, custody.c.trigger_id, *sums)
-        .join(custody, custody.c.lane_id == lanes.c.id)
-        .group_by(lanes.c.stream, custody.c.trigger_id)
-    )
+def _stream_ids(connection: Connection, stream: str | None) -> list[tuple[str, int]]:
+    query = select(custody_streams.c.stream, custody_streams.c.id)
     if stream is not None:
-        query = query.where(lanes.c.stream == stream)
-    return {(row.stream, row.trigger_id): Counter({name: int(getattr(row, name)) for name in COLUMNS}) for row in connection.execute(query)}
+        query = query.where(custody_streams.c.stream == stream)
+    return [(row.stream, row.id) for row in connection.execute(query)]
+
+
+def _counts(connection: Connection, stream: str | None) -> dict[tuple[str, int], Counter[str]]:
+    query = select(custody_streams.c.stream, custody).join(custody, custody.c.stream_id == custody_streams.c.id)
+    if stream is not None:
+        query = query.where(custody_streams.c.stream == stream)
+    return {(row.stream, row.trigger_id): Counter({name: getattr(row, name) for name in COLUMNS}) for row in connection.execute(query)}
 
 
 def _pending(connection: Connection, stream: str | None) -> Counter[tuple[str, int]]:

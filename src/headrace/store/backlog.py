@@ -17,6 +17,7 @@ from headrace.store import leases
 from headrace.store.database import Database
 from headrace.store.dialects import LITTLE_BY_LITTLE, among
 from headrace.store.jobs import require_running
+from headrace.store.lanes import stream_of
 from headrace.store.letters import Redriven, settle_redriven
 from headrace.store.tables import backlog, custody, lanes, spills, triggers
 from headrace.wire.backlog import Answer, BacklogItem, BacklogPage, SettleBacklog
@@ -123,9 +124,9 @@ def chunks(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
         yield numbers[start : start + MOST_NUMBERS]
 
 
-def count_settled(connection: Connection, answered: Sequence[tuple[int, int, Answer]]) -> None:
+def count_settled(connection: Connection, answered: Sequence[tuple[int, int, str]]) -> None:
     """Count (lane, trigger, answer) in the custody, where each of them is on the books as spilled or redriven."""
     for (lane, trigger, answer), n in Counter(answered).items():
         column = custody.c[f"settled_{answer}"]
-        place = (custody.c.lane_id == lane, custody.c.trigger_id == trigger)
+        place = (custody.c.stream_id == stream_of(lane), custody.c.trigger_id == trigger)
         connection.execute(update(custody).where(*place).values({column: column + n}))

@@ -4,42 +4,40 @@ The law, under the writer's transaction:
 - a lane's stretches meet: each begins where the one before ended. One that ends within what is recorded is a redelivery and changes
   nothing; one that leaves a gap is counted, and the gap is kept as a problem; one that overlaps cannot be split, so it is kept as a
   problem and not counted;
-- adjacent stretches become one: a lane keeps where it began, how far it has come and how many it read; each crew (the set of triggers
-  that owed an answer) how many it was owed; each trigger that did more than filter its answers;
+- adjacent stretches become one: a lane keeps where it began, how far it has come and how many it read; of each stream, each crew (the
+  set of triggers that owed an answer) keeps how many it was owed, and each trigger that did more than filter its answers;
 - what a receipt calls spilled is in the backlog, or was settled there: anything else is a problem.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from hashlib import blake2b
+from itertools import chain
 from typing import Any, NamedTuple
 
-import msgspec
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
 from headrace.errors import Fenced
 from headrace.store.backlog import chunks, count_settled, forget
+from headrace.store.crews import ANSWERS, NONE, Place, add_reads, define, digest_bytes, known_crews, streams_of, whole_crews
 from headrace.store.database import Database
 from headrace.store.dialects import Given, Upsert, among, rows_among
 from headrace.store.jobs import require_running
-from headrace.store.lanes import Lane, lanes_of
+from headrace.store.lanes import HOUR, Lane, lanes_of
 from headrace.store.spilling import place_key
-from headrace.store.tables import backlog, crew_reads, crews, custody, custody_problems, lanes, triggers
-from headrace.wire.backlog import Answer
-from headrace.wire.custody import LaneMark, LaneMarks, Receipt, Receipts
-from headrace.wire.events import ItemStatus
+from headrace.store.tables import backlog, custody, custody_problems, jobs, lanes, triggers
+from headrace.wire.custody import CrewDefined, CrewDefinition, LaneMark, LaneMarks, Receipt, Receipts
+from headrace.wire.events import ReceiptStatus
 
-ANSWERS = ("fired", "rejected", "spilled", "dead_lettered", "failed")
-SETTLED = ("settled_fired", "settled_filtered", "settled_rejected", "settled_dead_lettered")
-NONE = dict.fromkeys((*ANSWERS, *SETTLED, "redriven"), 0)
 BEFORE_ALL = b"p"  # sorts before the key of every position
 
 _holders = select(triggers.c.id, triggers.c.job_id, triggers.c.epoch).where(among(triggers.c.id, "ids"))
-_crew = select(crews.c.id, crews.c.digest).where(among(crews.c.digest, "digests"))
+_project = select(jobs.c.project).where(jobs.c.id == bindparam("job")).scalar_subquery()
+_held_by = select(triggers.c.id).where(triggers.c.stream == bindparam("stream"), triggers.c.project == _project).limit(1)
+_others = (_held_by.where(triggers.c.job_id < bindparam("job")), _held_by.where(triggers.c.job_id > bindparam("job")))
 _any_kept = select(backlog.c.number).limit(1)
 _kept = Given(
     {"stretch": "bigint", "lane_id": "bigint", "low": "bytea", "high": "bytea"},
@@ -47,9 +45,14 @@ _kept = Given(
     " WHERE b.lane_id = given.lane_id AND b.key > given.low AND b.key <= given.high AND NOT b.counted ORDER BY b.number",
 )
 _count = update(backlog).where(among(backlog.c.number, "numbers")).values(counted=True)
-_move = update(lanes).where(lanes.c.id == bindparam("lane_id")).values(after=bindparam("a"), last=bindparam("l"), read=bindparam("r"))
-_add_reads = Upsert(crew_reads, ("lane_id", "crew_id"), lambda new: {"read": crew_reads.c.read + new["read"]})
-_add_answers = Upsert(custody, ("lane_id", "trigger_id"), lambda new: {name: custody.c[name] + new[name] for name in ANSWERS})
+_move = (
+    update(lanes)
+    .where(lanes.c.id == bindparam("lane_id"))
+    .values(after=bindparam("a"), last=bindparam("l"), read=bindparam("r"), moved=bindparam("m"))
+)
+_all_marks = select(lanes.c.lane, lanes.c.last).where(lanes.c.stream == bindparam("of"), lanes.c.last.is_not(None))
+_marks = _all_marks.where(among(lanes.c.lane, "names"))
+_add_answers = Upsert(custody, ("stream_id", "trigger_id"), lambda new: {name: custody.c[name] + new[name] for name in ANSWERS})
 
 Found = Row[*tuple[Any, ...]]
 
@@ -81,11 +84,22 @@ class Custody:
         """Queue receipts; the future is done once they are durable, together with what waits beside them."""
         return self._database.submit(lambda connection: _record(connection, job_id, receipts, self._database.now()))
 
-    def marks(self, job_id: int, stream: str) -> LaneMarks:
-        """Return how far each lane of the stream is recorded."""
+    def define(self, job_id: int, crew: CrewDefinition) -> CrewDefined:
+        """Define a crew, whose digest receipts may then name; doubled changes nothing.
+
+        Raises:
+            Fenced: The job has ended, or another holds a trigger that joins.
+        """
+        return self._database.write(lambda connection: _define(connection, job_id, crew))
+
+    def marks(self, job_id: int, stream: str, names: Sequence[str] | None) -> LaneMarks:
+        """Return how far those of these lanes of the stream are recorded that are (None: all)."""
         with self._database.reading() as connection:
             require_running(connection, job_id)
-            found = connection.execute(select(lanes.c.lane, lanes.c.last).where(lanes.c.stream == stream, lanes.c.last.is_not(None)))
+            if names is None:
+                found = connection.execute(_all_marks, {"of": stream}).all()
+            else:
+                found = connection.execute(_marks, {"of": stream, "names": list(names)}).all()
             return LaneMarks.model_construct(marks=[LaneMark.model_construct(lane=row.lane, last=row.last) for row in found])
 
 
@@ -97,16 +111,16 @@ class Claim(NamedTuple):
     receipts: Sequence[Receipt]
 
 
-def record(connection: Connection, claims: Sequence[Claim], now: int) -> list[list[ItemStatus]]:
+def record(connection: Connection, claims: Sequence[Claim], now: int) -> list[list[ReceiptStatus]]:
     """Record receipts within a work of the writer; return one status for each, `fenced` for those of an old owner."""
     given = [receipt for claim in claims for receipt in claim.receipts]
     if not given:
         return [[] for _ in claims]
     lost = _lost(connection, claims)
     books = _Books(connection, given, now)
-    statuses: list[list[ItemStatus]] = []
+    statuses: list[list[ReceiptStatus]] = []
     for claim, gone in zip(claims, lost, strict=True):
-        statuses.append(["fenced" if gone.intersection(receipt.owed) else books.add(receipt) for receipt in claim.receipts])
+        statuses.append(["fenced" if gone.has(receipt) else books.add(receipt) for receipt in claim.receipts])
     books.write()
     return statuses
 
@@ -119,21 +133,48 @@ def _record(connection: Connection, job_id: int, receipts: Receipts, now: int) -
         raise Fenced(f"Job {job_id} no longer holds all of the triggers that had to answer.", status=409, problem="fenced")
 
 
-def _lost(connection: Connection, claims: Sequence[Claim]) -> list[set[int]]:
-    """Return, for each claim, the triggers that another job holds, or has held since.
+def _define(connection: Connection, job_id: int, crew: CrewDefinition) -> CrewDefined:
+    require_running(connection, job_id)
+    for row in rows_among(connection, _holders, "ids", crew.joined):
+        if row.job_id not in {None, job_id}:
+            raise Fenced(f"Job {job_id} does not hold trigger {row.id}.", status=409, problem="fenced")
+    return CrewDefined(defined=define(connection, crew))
 
-    A trigger that nobody holds now, because it changed or went, is no obstacle: its answers were true.
+
+class _Lost(NamedTuple):
+    """What tells, of one claim, which of its receipts are lost: those with a trigger, or by a crew of a stream, that another job has."""
+
+    triggers: set[int]
+    streams: set[str]
+
+    def has(self, receipt: Receipt) -> bool:
+        return not self.triggers.isdisjoint(_named(receipt)) or (receipt.crew is not None and receipt.stream in self.streams)
+
+
+def _lost(connection: Connection, claims: Sequence[Claim]) -> list[_Lost]:
+    """Return, for each claim, the triggers that another job holds, or has held since, and the streams that another job has.
+
+    A trigger that nobody holds now, because it changed or went, is no obstacle: its answers were true. All triggers of a stream go
+    together, so a receipt need not name all members of its crew: another job of the project has the stream if it holds any of them.
     """
-    named = {trigger for claim in claims for receipt in claim.receipts for trigger in receipt.owed}
+    named = {trigger for claim in claims for receipt in claim.receipts for trigger in _named(receipt)}
     rows = rows_among(connection, _holders, "ids", named)
-    return [
-        {
-            row.id
-            for row in rows
-            if row.job_id != claim.job_id and (row.job_id is not None or row.epoch > claim.epochs.get(row.id, row.epoch))
-        }
-        for claim in claims
-    ]
+    found: list[_Lost] = []
+    for claim in claims:
+        others = [row for row in rows if row.job_id != claim.job_id]
+        gone = {row.id for row in others if row.job_id is not None or row.epoch > claim.epochs.get(row.id, row.epoch)}
+        by_crew = {receipt.stream for receipt in claim.receipts if receipt.crew is not None}
+        found.append(_Lost(gone, {stream for stream in by_crew if _is_taken(connection, claim.job_id, stream)}))
+    return found
+
+
+def _named(receipt: Receipt) -> Iterable[int]:
+    return chain(receipt.owed, (answer.trigger_id for answer in receipt.answers))
+
+
+def _is_taken(connection: Connection, job_id: int, stream: str) -> bool:
+    """Whether another job of the same project holds a trigger of the stream."""
+    return any(connection.execute(query, {"job": job_id, "stream": stream}).first() is not None for query in _others)
 
 
 @dataclass(slots=True)
@@ -144,27 +185,36 @@ class _Books:
     receipts: Sequence[Receipt]
     now: int
     moved: dict[int, Lane] = field(default_factory=dict)
-    reads: Counter[tuple[int, int]] = field(default_factory=Counter)
+    reads: Counter[int] = field(default_factory=Counter)
     answers: dict[tuple[int, int], Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     problems: list[dict[str, object]] = field(default_factory=list)
-    settled: list[tuple[int, int, Answer]] = field(default_factory=list)
+    settled: list[tuple[int, int, str]] = field(default_factory=list)
     counted: list[int] = field(default_factory=list)
     forgotten: list[int] = field(default_factory=list)
     stretches: list[Stretch] = field(default_factory=list)
     _lanes: dict[tuple[str, str], Lane] = field(init=False)
-    _crews: dict[str, int] = field(init=False)
+    _streams: dict[str, int] = field(init=False)
+    _crews: dict[Place, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._lanes = lanes_of(self.connection, ((receipt.stream, receipt.lane) for receipt in self.receipts))
-        self._crews = _crews(self.connection, {_crew_text(receipt.owed) for receipt in self.receipts})
+        connection, receipts = self.connection, self.receipts
+        self._lanes = lanes_of(connection, ((receipt.stream, receipt.lane) for receipt in receipts), self.now)
+        self._streams = streams_of(connection, (receipt.stream for receipt in receipts))
+        self._crews = whole_crews(connection, {self._place(receipt): receipt.owed for receipt in receipts if receipt.crew is None})
+        self._crews |= known_crews(connection, (self._place(receipt) for receipt in receipts if receipt.crew is not None))
 
-    def add(self, receipt: Receipt) -> ItemStatus:
+    def add(self, receipt: Receipt) -> ReceiptStatus:
         lane = self._lanes[receipt.stream, receipt.lane]
         recorded = lane.last
         if recorded is not None and receipt.last <= recorded:
             return "duplicate"
+        crew = self._crews.get(self._place(receipt))
+        if crew is None:
+            return "unknown_crew"
         self.moved[lane.id] = lane
         lane.last = receipt.last
+        if self.now - lane.moved > HOUR:
+            lane.moved = self.now
         begins = receipt.after
         if recorded is None:
             lane.after = begins
@@ -176,15 +226,15 @@ class _Books:
         elif begins > recorded:
             self._problem(lane, recorded, f"nothing is recorded after {recorded} up to {begins}")
         lane.read += receipt.read
-        self.reads[lane.id, self._crews[_crew_text(receipt.owed)]] += receipt.read
-        owed = set(receipt.owed)
+        self.reads[crew] += receipt.read
+        owed = None if receipt.crew is not None else set(receipt.owed)
         for answer in receipt.answers:
             given = sum(getattr(answer, name) for name in ANSWERS)
-            if answer.trigger_id not in owed or given > receipt.read:
-                entitled = receipt.read if answer.trigger_id in owed else 0
+            entitled = receipt.read if owed is None or answer.trigger_id in owed else 0
+            if given > entitled or not entitled:
                 what = f"trigger {answer.trigger_id} answered {given} raw events up to {receipt.last}, and owed {entitled}"
                 self._problem(lane, recorded, what)
-            self.answers[lane.id, answer.trigger_id].update({name: getattr(answer, name) for name in ANSWERS})
+            self.answers[self._streams[receipt.stream], answer.trigger_id].update({name: getattr(answer, name) for name in ANSWERS})
         spilled = {answer.trigger_id: answer.spilled for answer in receipt.answers if answer.spilled}
         self.stretches.append(Stretch(lane, recorded, receipt.last, spilled))
         return "stored"
@@ -193,10 +243,12 @@ class _Books:
         connection = self.connection
         self._reconcile()
         if self.moved:
-            connection.execute(_move, [{"lane_id": one.id, "a": one.after, "l": one.last, "r": one.read} for one in self.moved.values()])
-        _add_reads(connection, [{"lane_id": lane, "crew_id": crew, "read": n} for (lane, crew), n in self.reads.items()])
+            connection.execute(
+                _move, [{"lane_id": one.id, "a": one.after, "l": one.last, "r": one.read, "m": one.moved} for one in self.moved.values()]
+            )
+        add_reads(connection, self.reads)
         kept = self.answers.items()
-        _add_answers(connection, [{**NONE, **counts, "lane_id": lane, "trigger_id": trigger} for (lane, trigger), counts in kept])
+        _add_answers(connection, [{**NONE, **counts, "stream_id": stream, "trigger_id": trigger} for (stream, trigger), counts in kept])
         count_settled(connection, self.settled)
         for part in chunks(self.counted):
             connection.execute(_count, {"numbers": part})
@@ -229,6 +281,10 @@ class _Books:
         self.settled += [(stretch.lane.id, trigger, row.answer) for row in spilled if row.answer is not None]
         self.forgotten += [row.number for row in rows if row.answer is not None]
 
+    def _place(self, receipt: Receipt) -> Place:
+        digest = digest_bytes(receipt.owed) if receipt.crew is None else bytes.fromhex(receipt.crew)
+        return self._streams[receipt.stream], digest
+
     def _problem(self, lane: Lane, recorded: int | None, problem: str) -> None:
         self.problems.append({"lane_id": lane.id, "at": self.now, "recorded": recorded, "problem": problem})
 
@@ -236,18 +292,3 @@ class _Books:
 def _bounds(number: int, stretch: Stretch) -> tuple[int, int, bytes, bytes]:
     low = BEFORE_ALL if stretch.recorded is None else place_key(stretch.recorded)
     return number, stretch.lane.id, low, place_key(stretch.last)
-
-
-def _crew_text(owed: Sequence[int]) -> str:
-    return msgspec.json.encode(sorted(set(owed))).decode()
-
-
-def _crews(connection: Connection, sets: set[str]) -> dict[str, int]:
-    """Return the crews by their triggers, making those that are new."""
-    digests = {blake2b(text.encode(), digest_size=16).digest(): text for text in sets}
-    found = {digests[row.digest]: row.id for row in connection.execute(_crew, {"digests": list(digests)})}
-    new = {digest: text for digest, text in digests.items() if text not in found}
-    if new:
-        connection.execute(insert(crews), [{"triggers": text, "digest": digest} for digest, text in new.items()])
-        found |= {digests[row.digest]: row.id for row in connection.execute(_crew, {"digests": list(new)})}
-    return found

@@ -6,12 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, bindparam, insert, select
+from sqlalchemy import Connection, ScalarSelect, bindparam, delete, exists, insert, or_, select, update
 
-from headrace.store.dialects import among
-from headrace.store.tables import lanes
+from headrace.store.dialects import among, rows_among
+from headrace.store.tables import backlog, custody_problems, custody_streams, dead_letters, jobs, lanes, stream_reports
+from headrace.wire.streams import StreamReport
 
 MOST_NAMES = 5_000
+HOUR = 3_600_000_000  # microseconds
 
 # Stream by stream: SQLite would look at every lane for a list of pairs.
 _known = select(lanes).where(lanes.c.stream == bindparam("of"), among(lanes.c.lane, "names"))
@@ -19,21 +21,22 @@ _known = select(lanes).where(lanes.c.stream == bindparam("of"), among(lanes.c.la
 
 @dataclass(slots=True)
 class Lane:
-    """One lane; `last` is how far its custody is recorded (None: nothing is), `after` where that begins."""
+    """One lane; `last` is how far its custody is recorded (None: nothing is), `after` where that begins, `moved` when it last went on."""
 
     id: int
     after: int | None
     last: int | None
     read: int
+    moved: int
 
 
-def lanes_of(connection: Connection, pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Lane]:
+def lanes_of(connection: Connection, pairs: Iterable[tuple[str, str]], now: int) -> dict[tuple[str, str], Lane]:
     """Return the lanes by (stream, lane), making those that are new."""
     wanted = list(dict.fromkeys(pairs))
     found = _look_up(connection, wanted)
     new = [pair for pair in wanted if pair not in found]
     if new:
-        connection.execute(insert(lanes), [{"stream": stream, "lane": lane, "read": 0} for stream, lane in new])
+        connection.execute(insert(lanes), [{"stream": stream, "lane": lane, "read": 0, "moved": now} for stream, lane in new])
         found |= _look_up(connection, new)
     return found
 
@@ -46,5 +49,46 @@ def _look_up(connection: Connection, pairs: Sequence[tuple[str, str]]) -> dict[t
     for stream, names in of.items():
         for start in range(0, len(names), MOST_NAMES):
             for row in connection.execute(_known, {"of": stream, "names": names[start : start + MOST_NAMES]}):
-                found[stream, row.lane] = Lane(row.id, row.after, row.last, row.read)
+                found[stream, row.lane] = Lane(row.id, row.after, row.last, row.read, row.moved)
     return found
+
+
+def stream_of(lane_id: int) -> ScalarSelect[int]:
+    """Return the id, in the books, of the stream that a lane is of."""
+    of_lane = custody_streams.c.stream == lanes.c.stream
+    return select(custody_streams.c.id).join(lanes, of_lane).where(lanes.c.id == lane_id).scalar_subquery()
+
+
+def idle_lanes(connection: Connection, before: int, most: int) -> int:
+    """Forget lanes that have not gone on since `before` (microseconds), and add them to the sums of their streams.
+
+    A lane stays while anything of it is kept in a backlog or as a dead letter, while it has a problem, and while a job reports it.
+    """
+    query = select(lanes.c.id, lanes.c.stream, lanes.c.lane, lanes.c.read, lanes.c.last).where(lanes.c.moved < before)
+    in_use = (
+        exists().where(backlog.c.lane_id == lanes.c.id),
+        exists().where(dead_letters.c.stream == lanes.c.stream, dead_letters.c.lane == lanes.c.lane),
+        exists().where(custody_problems.c.lane_id == lanes.c.id),
+    )
+    found = connection.execute(query.where(~or_(*in_use)).order_by(lanes.c.moved, lanes.c.id).limit(most)).all()
+    reported = _reported(connection, {row.stream for row in found})
+    gone = [row for row in found if (row.stream, row.lane) not in reported]
+    reads: dict[str, list[int]] = defaultdict(list)
+    for row in gone:
+        if row.last is not None:
+            reads[row.stream].append(row.read)
+    for stream, counts in reads.items():
+        sums = {"read": custody_streams.c.read + sum(counts), "lanes": custody_streams.c.lanes + len(counts)}
+        connection.execute(update(custody_streams).where(custody_streams.c.stream == stream).values(**sums))
+    connection.execute(delete(lanes).where(among(lanes.c.id, "ids")), {"ids": [row.id for row in gone]})
+    stay = [row.id for row in found if (row.stream, row.lane) in reported]
+    # what a job reports is looked at again only when it has been idle for as long once more
+    connection.execute(update(lanes).where(among(lanes.c.id, "ids")).values(moved=before + HOUR), {"ids": stay})
+    return len(found)
+
+
+def _reported(connection: Connection, streams: set[str]) -> set[tuple[str, str]]:
+    """Return the lanes that running jobs report of these streams."""
+    told = select(stream_reports.c.stream, stream_reports.c.report).join(jobs, jobs.c.id == stream_reports.c.job_id)
+    rows = rows_among(connection, told.where(jobs.c.state == "running", among(stream_reports.c.stream, "names")), "names", streams)
+    return {(row.stream, lane.lane) for row in rows for lane in StreamReport.model_validate_json(row.report).lanes}

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row, false, func, insert, or_, select, update
 from headrace.errors import ApiRefused
 from headrace.store.database import Database
 from headrace.store.dialects import has_number
-from headrace.store.lanes import Lane, lanes_of
+from headrace.store.lanes import Lane, lanes_of, stream_of
 from headrace.store.spilling import Keeping, letter_key
 from headrace.store.tables import backlog, custody, dead_letter_actions, dead_letters, triggers
 from headrace.store.times import moment
@@ -123,7 +123,7 @@ def _redrive(connection: Connection, chosen: Sequence[Found], skipped: list[Skip
             select(triggers.c.id, triggers.c.stream).where(triggers.c.id.in_(wanted), triggers.c.state != "removed")
         )
     }
-    lanes = lanes_of(connection, ((row.stream, row.lane or "") for row in chosen))
+    lanes = lanes_of(connection, ((row.stream, row.lane or "") for row in chosen), now)
     keeping = Keeping(connection, now)
     done: list[str] = []
     for row in chosen:
@@ -168,7 +168,7 @@ def _counted(connection: Connection, lane: Lane, position: int | None, trigger_i
     if position is None or lane.last is None or position > lane.last:
         return []
     given_up = custody.c.dead_lettered + custody.c.rejected + custody.c.settled_dead_lettered + custody.c.settled_rejected
-    mine = (custody.c.lane_id == lane.id, custody.c.trigger_id.in_(list(trigger_ids)), given_up > custody.c.redriven)
+    mine = (custody.c.stream_id == stream_of(lane.id), custody.c.trigger_id.in_(list(trigger_ids)), given_up > custody.c.redriven)
     found = list(connection.execute(select(custody.c.trigger_id).where(*mine)).scalars())
     connection.execute(update(custody).where(*mine).values(redriven=custody.c.redriven + 1))
     return found

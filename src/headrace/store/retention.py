@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, tuple_
 
+from headrace.store.bookkeeping import BOOKS
 from headrace.store.deferred_tables import deferred_runs
 from headrace.store.forgetting import discarded_letters, logged_events
 from headrace.store.reports import COUNTS, SECONDS
@@ -46,7 +47,7 @@ def letter_actions(connection: Connection, before: int, most: int) -> int:
     return connection.execute(delete(dead_letter_actions).where(dead_letter_actions.c.id.in_(old))).rowcount
 
 
-SWEEPS: tuple[Sweep, ...] = (task_runs, pipeline_runs, ended_jobs, letter_actions, discarded_letters, logged_events)
+SWEEPS: tuple[Sweep, ...] = (task_runs, pipeline_runs, ended_jobs, letter_actions, discarded_letters, logged_events, *BOOKS)
 """All of them: whatever is to be kept for a time only goes in here, and `Tidier` does the rest."""
 
 

@@ -106,7 +106,7 @@ class Spills:
         if not items:
             return
         valid = [item for item in items if _valid(item)]
-        self._lanes: dict[tuple[str, str], Lane] = lanes_of(connection, ((item.stream, item.lane) for item in valid))
+        self._lanes: dict[tuple[str, str], Lane] = lanes_of(connection, ((item.stream, item.lane) for item in valid), now)
         self._known: set[tuple[int, bytes, int]] = set()
         places = list({(self._lanes[item.stream, item.lane].id, _key(item)) for item in valid})
         self._known.update((row.lane_id, bytes(row.key), row.trigger_id) for row in _kept(connection, places))

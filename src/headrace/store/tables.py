@@ -85,6 +85,7 @@ triggers = Table(
     UniqueConstraint("project", "name"),
     Index(None, "job_id"),
     Index(None, "run_id"),
+    Index(None, "stream", "job_id"),
 )
 
 pipelines = Table(
@@ -208,33 +209,44 @@ lanes = Table(
     Column("after", BigInteger),
     Column("last", BigInteger),
     Column("read", BigInteger, nullable=False),
+    Column("moved", BigInteger, nullable=False, server_default="0"),  # when it last went on, to the hour: retention forgets idle lanes
     UniqueConstraint("stream", "lane"),
+    Index(None, "moved"),
 )
 
-# A set of triggers that owe an answer together. A stream has few of them, so that a lane costs one row however many triggers read it.
+# The streams that have books. `read` and `lanes` are the sums of lanes that are forgotten.
+custody_streams = Table(
+    "custody_streams",
+    metadata,
+    Column("id", Number, primary_key=True),
+    Column("stream", Text, nullable=False, unique=True),
+    Column("read", BigInteger, nullable=False, server_default="0"),
+    Column("lanes", BigInteger, nullable=False, server_default="0"),
+)
+
+# Sets of triggers that owe an answer together, and how many raw events of their stream each was owed. A crew is written as the difference
+# from its base (null: the empty set), so that a set of 100,000 costs as much as what changes in it. Retention merges old crews.
 crews = Table(
     "crews",
     metadata,
     Column("id", Number, primary_key=True),
-    Column("triggers", Text, nullable=False),
-    Column("digest", LargeBinary, nullable=False, unique=True),  # of `triggers`, which may be longer than an index of PostgreSQL takes
-)
-
-crew_reads = Table(
-    "crew_reads",
-    metadata,
-    Column("lane_id", BigInteger, primary_key=True, autoincrement=False),
-    Column("crew_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("stream_id", BigInteger, nullable=False),
+    Column("digest", LargeBinary, nullable=False),  # see headrace.core.crews
+    Column("base_id", BigInteger),
+    Column("joined", Text, nullable=False),
+    Column("departed", Text, nullable=False),
     Column("read", BigInteger, nullable=False),
-    sqlite_with_rowid=False,
+    UniqueConstraint("stream_id", "digest"),
 )
 
-# Only of those triggers that did more than filter.
+# Of each stream, the answers of those triggers that did more than filter; trigger 0 stands for all task runs that have ended. `read` is
+# what a trigger was owed as a member of merged crews, beyond what their heir says.
 custody = Table(
     "custody",
     metadata,
-    Column("lane_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("stream_id", BigInteger, primary_key=True, autoincrement=False),
     Column("trigger_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("read", BigInteger, nullable=False),
     Column("fired", BigInteger, nullable=False),
     Column("rejected", BigInteger, nullable=False),
     Column("spilled", BigInteger, nullable=False),
@@ -244,6 +256,7 @@ custody = Table(
     Column("settled_filtered", BigInteger, nullable=False),
     Column("settled_rejected", BigInteger, nullable=False),
     Column("settled_dead_lettered", BigInteger, nullable=False),
+    Column("settled_dropped", BigInteger, nullable=False),
     Column("redriven", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )

@@ -300,7 +300,7 @@ class Group:
         stream = None
         try:
             if self._recorder is not None:
-                self._pump.custody = Custody(self.name, await self._recorder.marks(self.name))
+                self._pump.custody = Custody(self.name)
             await self.room.wait()
             stream = producer.open_stream()
             stretch = 0

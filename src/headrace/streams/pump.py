@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import islice
 
 import structlog
 
@@ -16,6 +17,9 @@ from headrace.streams.policy import StreamPolicy
 from headrace.streams.recorder import Recorder
 from headrace.streams.trouble import lane_name
 from headrace.triggers.producer import SharedStreamProducer
+
+MAX_LANES = 500
+"""Lanes whose marks are looked up in one call."""
 
 log = structlog.get_logger(__name__)
 
@@ -43,6 +47,8 @@ class Pump:
         self._patience = Patience(policy.close_timeout)
         self._wake = asyncio.Event()
         self._in_flight = 0
+        self._unknown: dict[str, None] = {}
+        self._learning = asyncio.Lock()
         self.custody: Custody | None = None
 
     @property
@@ -101,10 +107,27 @@ class Pump:
     async def _record(self, batch: Batch) -> None:
         if self._recorder is None or self.custody is None:
             return
-        for receipt in self.custody.receipts(lane_name(batch.lane.key), batch.entries):
+        name = lane_name(batch.lane.key)
+        if not self.custody.knows(name):
+            await self._learn(self.custody, self._recorder, name)
+        for receipt in self.custody.receipts(name, batch.entries):
             async with self._patience.timeout(None):
                 await self._recorder.record(receipt)
             self.custody.recorded(receipt)
+
+    async def _learn(self, custody: Custody, recorder: Recorder, lane: str) -> None:
+        """Learn the mark of a lane, in one call with those of others that are about to be advanced."""
+        self._unknown[lane] = None
+        async with self._learning, self._patience.timeout(None):
+            if custody.knows(lane):
+                return
+            ready = (lane_name(one.key) for one in islice(self._ledger.ready, MAX_LANES))
+            wanted = [*self._unknown, *(name for name in ready if name not in self._unknown and not custody.knows(name))][:MAX_LANES]
+            if lane not in wanted:
+                wanted[-1] = lane
+            custody.learn(wanted, await recorder.marks(custody.stream, wanted))
+            for name in wanted:
+                self._unknown.pop(name, None)
 
     async def _once(self, producer: SharedStreamProducer, batch: Batch) -> None:
         counts, clock = self._ledger.counts, self._policy.clock

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from headrace.core.custody import Receipt
@@ -11,8 +11,8 @@ from headrace.core.custody import Receipt
 class Recorder(Protocol):
     """The ledger of custody. The calls try again by themselves while the store is away; what they raise counts as a failed advance."""
 
-    async def marks(self, stream: str) -> Mapping[str, int]:
-        """Return, for each lane of the stream, the last position recorded; asked once when a stream opens, before its first raw event."""
+    async def marks(self, stream: str, lanes: Sequence[str]) -> Mapping[str, int]:
+        """Return the last position recorded of those of these lanes that have one; called before the first receipt of a lane."""
         ...
 
     async def record(self, receipt: Receipt) -> None:

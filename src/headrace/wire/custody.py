@@ -6,6 +6,14 @@ from pydantic import Field
 
 from headrace.wire.model import Timestamp, Wire
 
+MAX_MEMBERS = 10_000
+"""Triggers that one call may add to a crew, or take from it; a larger difference takes several crews, each the base of the next."""
+
+MAX_LANES = 1_000
+"""Lanes that one call may name."""
+
+DIGEST = r"^[0-9a-f]{32}$"
+
 
 class Answers(Wire):
     """How one trigger answered the raw events of a stretch; those it was owed and did not name here it filtered."""
@@ -22,7 +30,8 @@ class Receipt(Wire):
     """A stretch of one lane that is about to be advanced.
 
     `after` is the position before the stretch (None: the lane begins here), `last` its last; `read` counts its raw events. `owed` are the
-    triggers that had to answer all of it; `answers` names those of them that did more than filter.
+    triggers that had to answer all of it, or `crew` is the digest of their crew and `owed` is empty; `answers` names those of them that did
+    more than filter. The status `unknown_crew` says that the crew is not defined (any more): nothing was recorded.
     """
 
     stream: str
@@ -31,7 +40,28 @@ class Receipt(Wire):
     last: int
     read: int = Field(gt=0)
     owed: list[int]
+    crew: str | None = Field(default=None, pattern=DIGEST)
     answers: list[Answers] = []
+
+
+class CrewDefinition(Wire):
+    """POST /execution/streams/crews: a set of triggers that owe answers of a stream together, as a difference from another.
+
+    It is the crew `base` (None: the empty set) with the triggers `joined` and without those `departed`. `digest` is the sum of its members'
+    hashes modulo 2**128 (the 16 bytes of BLAKE2b of each id as 8 bytes, big-endian), in hexadecimal.
+    """
+
+    stream: str
+    digest: str = Field(pattern=DIGEST)
+    base: str | None = Field(default=None, pattern=DIGEST)
+    joined: list[int] = Field(default=[], max_length=MAX_MEMBERS)
+    departed: list[int] = Field(default=[], max_length=MAX_MEMBERS)
+
+
+class CrewDefined(Wire):
+    """Whether the crew is defined now; if not, its base is not known (any more)."""
+
+    defined: bool
 
 
 class Receipts(Wire):
@@ -48,14 +78,24 @@ class LaneMark(Wire):
     last: int
 
 
+class LookUpMarks(Wire):
+    """POST /execution/streams/marks: how far the custody of these lanes of a stream is recorded."""
+
+    stream: str
+    lanes: list[str] = Field(max_length=MAX_LANES)
+
+
 class LaneMarks(Wire):
-    """GET /execution/streams/marks?stream=: where each lane's custody ends, so that redeliveries are not counted twice."""
+    """Where the custody of those of the lanes ends that have any, so that redeliveries are not counted twice."""
 
     marks: list[LaneMark]
 
 
 class TriggerAudit(Wire):
-    """One trigger's books of one stream: `read` must equal the sum of all answers and what is pending."""
+    """One trigger's books of one stream: `read` must equal the sum of all answers and what is pending.
+
+    `dropped` was kept in its backlog and dropped there, by a person or by retention.
+    """
 
     trigger: str
     read: int
@@ -67,6 +107,7 @@ class TriggerAudit(Wire):
     spilled: int
     settled: int
     pending: int
+    dropped: int = 0
     balanced: bool
 
 
@@ -80,7 +121,7 @@ class LaneAudit(Wire):
 
 
 class StreamAudit(Wire):
-    """The books of one stream."""
+    """The books of one stream. Where it has very many triggers, one line sums up those that balance and are not shown."""
 
     stream: str
     read: int

@@ -11,6 +11,7 @@ from headrace.wire.custody import Receipt
 from headrace.wire.model import Timestamp, Wire
 
 ItemStatus = Literal["stored", "duplicate", "fenced", "invalid"]
+ReceiptStatus = Literal[ItemStatus, "unknown_crew"]
 DeadLetterKind = Literal["malformed", "missing_field", "rejected", "failed", "unserialisable"]
 
 
@@ -66,7 +67,7 @@ class BatchStored(Wire):
     events: list[ItemStatus]
     dead_letters: list[ItemStatus]
     spills: list[ItemStatus] = []
-    receipts: list[ItemStatus] = []
+    receipts: list[ReceiptStatus] = []
 
 
 class WaitingEvent(Wire):

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from headrace.core.custody import Answers, Custody, Kind, Receipt
+from headrace.core.custody import MAX_MARKS, Answers, Custody, Kind, Receipt
 from headrace.core.obligation import Entry, Lane
 
 
@@ -10,8 +10,16 @@ def entry(position: int | None, owed: tuple[int, ...], *answers: tuple[Kind, tup
     return made
 
 
+def custody_of(**marks: int) -> Custody:
+    made = Custody("s")
+    assert not made.knows("x")
+    made.learn(["x"], marks)
+    assert made.knows("x")
+    return made
+
+
 def test_one_receipt_for_each_stretch_that_the_same_triggers_owe() -> None:
-    custody = Custody("s", {"x": 10})
+    custody = custody_of(x=10)
     entries = [
         entry(10, (1,), ("fired", (1,))),
         entry(11, (1,), ("fired", (1,))),
@@ -27,9 +35,19 @@ def test_one_receipt_for_each_stretch_that_the_same_triggers_owe() -> None:
 
 
 def test_without_positions_there_is_nothing_to_record() -> None:
-    assert Custody("s", {}).receipts("x", [entry(None, (1,))]) == []
+    assert custody_of().receipts("x", [entry(None, (1,))]) == []
 
 
 def test_a_lane_begins_anywhere() -> None:
-    [receipt] = Custody("s", {}).receipts("x", [entry(0, ())])
+    [receipt] = custody_of().receipts("x", [entry(0, ())])
     assert receipt == Receipt("s", "x", None, 0, 1, (), ())
+
+
+def test_the_marks_of_lanes_that_went_on_last_are_remembered() -> None:
+    custody = custody_of(x=10)
+    lanes = [f"lane {number}" for number in range(MAX_MARKS)]
+    custody.learn(lanes[:-1], {})
+    custody.recorded(Receipt("s", "x", 10, 12, 1, (), ()))
+    custody.learn([lanes[-1], "x"], {"x": 3})
+    assert [custody.knows(lane) for lane in ("x", lanes[0], lanes[1])] == [True, False, True]
+    assert [receipt.after for receipt in custody.receipts("x", [entry(13, ())])] == [12]

@@ -68,7 +68,7 @@ class Api:
         gone = {one.number for one in settled.settled}
         self.kept[trigger_id] = [item for item in self.kept[trigger_id] if item.number not in gone]
 
-    async def marks(self, stream: str) -> LaneMarks:
+    async def marks(self, stream: str, lanes: list[str]) -> LaneMarks:
         return LaneMarks(marks=[])
 
     async def failure(self, running: Running, error: BaseException, *, upstream: bool = False) -> FailureRecorded:

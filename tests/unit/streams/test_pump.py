@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from headrace.core.custody import Answers, Receipt
 from headrace.errors import StreamEnded
@@ -107,13 +108,15 @@ class Books:
     def __init__(self, **marks: int) -> None:
         self.at = marks
         self.receipts: list[Receipt] = []
+        self.looked_up: list[list[str]] = []
         self.gate = asyncio.Event()
         self.gate.set()
         self.troubles = 0
 
-    async def marks(self, stream: str) -> dict[str, int]:
+    async def marks(self, stream: str, lanes: Sequence[str]) -> dict[str, int]:
         assert stream == KEY
-        return self.at
+        self.looked_up.append(list(lanes))
+        return {lane: mark for lane, mark in self.at.items() if lane in lanes}
 
     async def record(self, receipt: Receipt) -> None:
         await self.gate.wait()
@@ -147,13 +150,26 @@ async def test_custody_is_recorded_before_the_broker_is_advanced() -> None:
     await hub.stop_all()
 
 
-async def test_a_recorder_without_marks_ends_the_stream() -> None:
+async def test_marks_are_looked_up_once_for_each_lane_and_many_at_a_time() -> None:
+    lanes = [f"lane {number}" for number in range(300)]
+    books, keeper, feed = Books(), Keeper(), Feed((lane, position) for position in (1, 2) for lane in lanes)
+    hub = keeper.hub = SharedStreamManager(sink=keeper, recorder=books)
+    hub.register(trigger_ids=[1], key=KEY)
+    engine = Engine(hub, keeper, 1, reads(feed)(lambda raw: True))
+    engine.start()
+    await until(lambda: len(feed.advanced) == 600)
+    assert sorted(lane for lookup in books.looked_up for lane in lookup) == sorted(lanes)
+    assert len(books.looked_up) < 60
+    await hub.stop_all()
+
+
+async def test_a_lane_whose_mark_is_not_found_out_is_not_advanced() -> None:
     class Refuses(Books):
-        async def marks(self, stream: str) -> dict[str, int]:
+        async def marks(self, stream: str, lanes: Sequence[str]) -> dict[str, int]:
             raise ConnectionError("no")
 
-    hub, feed = SharedStreamManager(recorder=Refuses()), Feed(["a"])
+    hub, feed = SharedStreamManager(recorder=Refuses(), advance_backoff=(0.001, 0.001), advance_attempts=2), Feed([("x", 1)])
     runner = Runner(hub, 1, reads(feed)())
     assert isinstance(await runner.error(), StreamEnded)
-    assert not feed.opened
+    assert not feed.advanced
     await runner.leave()

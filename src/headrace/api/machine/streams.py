@@ -1,4 +1,4 @@
-"""POST /execution/streams/receipts and GET /execution/streams/marks."""
+"""POST /execution/streams/receipts, …/crews and …/marks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fastapi import APIRouter, Response
 from headrace.api.access import DurableOf, StoreOf
 from headrace.api.auth import Triggerer
 from headrace.api.bodies import WireAnswer, WireRoute
-from headrace.wire.custody import LaneMarks, Receipts
+from headrace.wire.custody import CrewDefined, CrewDefinition, LaneMarks, LookUpMarks, Receipts
 
 router = APIRouter(prefix="/execution/streams", tags=["streams"], route_class=WireRoute)
 
@@ -19,7 +19,13 @@ async def receipts(given: Receipts, store: StoreOf, durable: DurableOf, caller: 
     return Response(status_code=204)
 
 
-@router.get("/marks", response_model=LaneMarks)
-def marks(stream: str, store: StoreOf, caller: Triggerer) -> Response:
-    """Return how far the custody of each lane of a stream is recorded."""
-    return WireAnswer(store.custody.marks(caller.job_id, stream))
+@router.post("/crews")
+def crews(given: CrewDefinition, store: StoreOf, caller: Triggerer) -> CrewDefined:
+    """Define a set of triggers that owe answers together: receipts name it by its digest."""
+    return store.custody.define(caller.job_id, given)
+
+
+@router.post("/marks", response_model=LaneMarks)
+def marks(asked: LookUpMarks, store: StoreOf, caller: Triggerer) -> Response:
+    """Return how far the custody of some lanes of a stream is recorded; a lane that is not named has none."""
+    return WireAnswer(store.custody.marks(caller.job_id, asked.stream, asked.lanes))

@@ -1,0 +1,231 @@
+"""The contract of crews: a receipt names who owed it by a digest, sets are written as differences, and what is old is summed up."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Set
+
+import pytest
+from sqlalchemy import Connection, func, select, update
+
+from custody_kit import STREAM, answered, balance, books, counts, keep, marks, receipt, record, settle, spill
+from headrace.core.crews import EMPTY, crew_digest, digest_text
+from headrace.errors import ApiRefused, Fenced
+from headrace.store import Store
+from headrace.store.bookkeeping import BOOKS, ended_waits
+from headrace.store.crews import KEPT
+from headrace.store.deferred_tables import deferred_runs
+from headrace.store.tables import crews, custody, lanes, triggers
+from headrace.wire.custody import CrewDefinition, Receipt
+from headrace.wire.deferred import AwaitedTrigger, StartRun, Waiting
+from headrace.wire.events import EventBatch
+from headrace.wire.jobs import Heartbeat
+from headrace.wire.streams import LaneReport, StreamReport
+from headrace.wire.triggers import CleanupTriggers
+from store_kit import Holder, TurnedClock, declaration, holder
+
+DAY = 86_400
+SEEDS = [1, 2, 3]
+
+
+@pytest.fixture
+def owner(store: Store) -> Holder:
+    return holder(store, "first", "second", "third")
+
+
+def define(owner: Holder, joined: set[int], departed: Set[int] = frozenset(), base: int | None = None) -> tuple[bool, int]:
+    digest = crew_digest(joined, departed, EMPTY if base is None else base)
+    crew = CrewDefinition(
+        stream=STREAM,
+        digest=digest_text(digest),
+        base=None if base is None else digest_text(base),
+        joined=sorted(joined),
+        departed=sorted(departed),
+    )
+    return owner.store.custody.define(owner.job_id, crew).defined, digest
+
+
+def by_crew(crew: int, after: int | None, last: int, read: int, *answers: int, lane: str = "a.jsonl") -> Receipt:
+    fired = [answered(trigger, fired=1) for trigger in answers]
+    return Receipt(stream=STREAM, lane=lane, after=after, last=last, read=read, owed=[], crew=digest_text(crew), answers=fired)
+
+
+def status(owner: Holder, *receipts: Receipt) -> list[str]:
+    return list(owner.store.log.append(owner.job_id, EventBatch(epochs=owner.epochs, receipts=list(receipts))).receipts)
+
+
+def sweep(store: Store, before: int | None = None) -> int:
+    """Forget what there is to forget, 50 rows at a time."""
+    gone = 0
+    for one in BOOKS:
+        while True:
+            now = store.tidy(lambda connection, one=one: one(connection, store.now() if before is None else before, 50))  # type: ignore[misc]
+            gone += now
+            if now < 50:
+                break
+    return gone
+
+
+def test_a_crew_is_defined_as_a_difference_and_named_by_receipts(store: Store, owner: Holder) -> None:
+    _, both = define(owner, {1, 2})
+    _, third = define(owner, {3}, {1}, both)
+    assert define(owner, {1, 2}) == (True, both)
+    assert status(owner, by_crew(both, None, 9, 10, 1), by_crew(third, 9, 12, 3)) == ["stored", "stored"]
+    record(owner, receipt(12, 13, 1, owed=(2, 3)))
+    assert counts(store) == {"read": 10, "fired": 1, "filtered": 9}
+    assert (counts(store, "second")["read"], counts(store, "third")["read"]) == (14, 4)
+    assert books(store).clean
+    with store.reading() as connection:  # the set that was named one by one is the one that was defined
+        assert connection.execute(select(func.count()).select_from(crews)).scalar_one() == 2
+
+
+def test_what_is_not_known_or_not_right_is_not_defined(store: Store, owner: Holder) -> None:
+    assert define(owner, {2}, base=crew_digest([7])) == (False, crew_digest([2, 7]))
+    wrong = CrewDefinition(stream=STREAM, digest=digest_text(crew_digest([1])), joined=[1, 2])
+    with pytest.raises(ApiRefused, match="digest"):
+        store.custody.define(owner.job_id, wrong)
+    assert status(owner, by_crew(crew_digest([2]), None, 1, 1)) == ["unknown_crew"]
+    assert marks(owner) == {}
+
+
+def test_receipts_by_crew_are_fenced_by_the_stream(store: Store, owner: Holder) -> None:
+    _, crew = define(owner, {1, 2, 3})
+    store.projects.declare(owner.job_id, "flights", declaration("first", "second", "third", n=1))
+    store.triggers.cleanup(owner.job_id, CleanupTriggers(trigger_ids=[1, 2, 3]))
+    assert status(owner, by_crew(crew, None, 1, 1)) == ["stored"], "nobody else has the stream: what was answered is true"
+    other = holder(store)
+    assert set(other.epochs) == {1, 2, 3}
+    assert status(owner, by_crew(crew, 1, 2, 1)) == ["fenced"]
+    assert status(other, by_crew(crew, 1, 2, 1)) == ["stored"]
+    with pytest.raises(Fenced):
+        record(owner, by_crew(crew, 2, 3, 1))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whatever_is_merged_each_trigger_was_owed_as_much(store: Store, seed: int) -> None:
+    """Sets that change at random, named at random, also late; a crew that was merged is defined again, as the recorder does."""
+    chance = random.Random(seed)
+    owner = holder(store, *(f"t{number}" for number in range(1, 13)))
+    everyone = sorted(owner.epochs)
+    expected = dict.fromkeys(everyone, 0)
+    position, last = 0, (EMPTY, frozenset[int]())
+    named: list[tuple[int, frozenset[int]]] = []
+    base: int | None
+    for _ in range(4 * KEPT):
+        members = (
+            frozenset(chance.sample(everyone, chance.randint(1, 12))) if chance.random() < 0.2 else last[1] ^ {chance.choice(everyone)}
+        )
+        base = last[0] if last[1] and chance.random() < 0.8 else None
+        before = last[1] if base is not None else frozenset()
+        defined, digest = define(owner, set(members - before), set(before - members), base)
+        if not defined:
+            defined, digest = define(owner, set(members))
+        assert defined
+        last = (digest, members)
+        named.append(last)
+        for digest, owed in {last, chance.choice(named[-20:])}:
+            read = chance.randint(1, 5)
+            stretch = by_crew(digest, position or None, position + read, read)
+            if status(owner, stretch) == ["unknown_crew"]:
+                assert define(owner, set(owed))[0]
+                assert status(owner, stretch) == ["stored"]
+            position += read
+            for trigger in owed:
+                expected[trigger] += read
+        if chance.random() < 0.05:
+            sweep(store, before=0)
+    sweep(store, before=0)
+    owed_in_all = {one.trigger: one.read for one in books(store).streams[0].triggers}
+    assert owed_in_all == {f"t{trigger - everyone[0] + 1}": n for trigger, n in expected.items()}, f"seed {seed}"
+    assert books(store).clean
+    with store.reading() as connection:
+        assert connection.execute(select(func.count()).select_from(crews)).scalar_one() <= 2 * KEPT
+
+
+def test_runs_that_come_and_go_on_a_stream_leave_sums_behind(store: Store, owner: Holder) -> None:
+    """2,000 runs that wait, and others that come and go: a set is written as a difference, and what ended is one row."""
+    _, crew = define(owner, set(range(1_000, 3_000)))
+    for number in range(400):
+        joined, departed = {3_000 + number}, {1_000 + number}
+        _, after = define(owner, joined, departed, crew)
+        assert status(owner, by_crew(after, number or None, number + 1, 1, 1_000 + number)) == ["stored"]
+        crew = after
+    with store.reading() as connection:
+        texts = connection.execute(select(func.sum(func.length(crews.c.joined) + func.length(crews.c.departed)))).scalar_one()
+    assert texts < 2_000 * 6 + 400 * 20
+    before = books(store)
+    assert [(one.trigger, one.read, one.fired) for one in before.streams[0].triggers] == [("task runs", 2_000 * 400, 400)]
+    sweep(store)
+    assert books(store) == before
+    with store.reading() as connection:
+        sizes: list[int] = [connection.execute(select(func.count()).select_from(table)).scalar_one() for table in (crews, custody)]
+    assert KEPT <= sizes[0] <= 2 * KEPT
+    assert sizes[1] == 1
+
+
+def test_an_idle_lane_is_forgotten_and_its_sum_stays(store: Store, owner: Holder, clock: TurnedClock) -> None:
+    for name in ("done", "reported", "kept", "later"):
+        record(owner, receipt(None, 9, 10, answered(1, fired=2), lane=name))
+    keep(owner, spill(20, 2, lane="kept"))
+    store.jobs.heartbeat(
+        owner.job_id, Heartbeat(streams=[StreamReport(stream=STREAM, state="polling", lanes=[LaneReport(lane="reported")])])
+    )
+    clock.turn(DAY)
+    record(owner, receipt(9, 10, 1, lane="later"))
+    before = books(store)
+    sweep(store, store.now() - DAY // 2 * 1_000_000)
+    assert marks(owner) == {"reported": 9, "kept": 9, "later": 10}
+    assert books(store) == before.model_copy(update={"at": books(store).at})
+    assert counts(store) == {"read": 41, "fired": 8, "filtered": 33}
+    assert (books(store).streams[0].lanes, books(store).streams[0].read) == (4, 41)
+    record(owner, receipt(9, 12, 3, lane="done"))
+    assert books(store).clean, "who knows where the lane was goes on there"
+
+
+def test_a_lane_is_noted_as_moved_once_an_hour(store: Store, owner: Holder, clock: TurnedClock) -> None:
+    moved = []
+    for position in range(1, 5):
+        record(owner, receipt(position - 1 if position > 1 else None, position, 1))
+        with store.reading() as connection:
+            moved.append((connection.execute(select(lanes.c.moved)).scalar_one() - clock.now) // 60_000_000)
+        clock.turn(1_200)
+    assert moved == [0, -20, -40, -60]
+    record(owner, receipt(4, 5, 1))
+    with store.reading() as connection:
+        assert connection.execute(select(lanes.c.moved)).scalar_one() == clock.now
+
+
+def test_the_trigger_of_a_run_that_has_ended_is_forgotten(store: Store, owner: Holder) -> None:
+    awaited = AwaitedTrigger(classpath="some.Trigger", kwargs={})
+    for run in ("a", "b", "c"):
+        store.task_runs.start("flights", StartRun(run_id=run, task="t", waiting=Waiting(method="m", trigger=awaited)))
+    owner.load()
+    runs = sorted(set(owner.epochs) - {1, 2, 3})
+    record(owner, receipt(None, 3, 3, answered(runs[0], fired=1), owed=(1, *runs)))
+    store.tidy(lambda connection: _end(connection, ["a", "c"]))
+    before = books(store)
+    store.triggers.cleanup(owner.job_id, CleanupTriggers(trigger_ids=[runs[0], runs[2]]))
+    assert store.tidy(lambda connection: ended_waits(connection, 0, 10)) == 1, "the last row keeps its id"
+    sweep(store)
+    assert books(store) == before
+    assert balance(store, "task runs").fired == 1
+    with store.reading() as connection:
+        assert connection.execute(select(triggers.c.id).order_by(triggers.c.id)).scalars().all() == [1, 2, 3, *runs[1:]]
+        assert connection.execute(select(custody.c.trigger_id)).scalars().all() == [0]
+
+
+def _end(connection: Connection, run_ids: list[str]) -> int:
+    connection.execute(update(deferred_runs).where(deferred_runs.c.run_id.in_(run_ids)).values(finished=1, state="succeeded"))
+    gone = triggers.c.run_id.in_(run_ids)
+    connection.execute(update(triggers).where(gone).values(state="removed", revoked_job_id=triggers.c.job_id, job_id=None))
+    return 0
+
+
+def test_settled_answers_of_a_forgotten_lane_still_count(store: Store, owner: Holder, clock: TurnedClock) -> None:
+    keep(owner, spill(1), spill(2))
+    record(owner, receipt(None, 2, 2, answered(1, spilled=2)))
+    settle(owner, "fired")
+    clock.turn(1)
+    sweep(store)
+    assert marks(owner) == {}
+    assert counts(store) == {"read": 2, "fired": 2, "spilled": 2, "settled": 2}
