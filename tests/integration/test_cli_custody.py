@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 from custody_kit import answered, keep, positions, receipt, record, spill
 from headrace.cli.main import app
 from headrace.errors import ApiRefused, UsageError
+from headrace.store.short_ids import short_id
 from headrace.wire.custody import Audit
 from headrace.wire.dead_letters import DeadLetterActions, DeadLettersActed
 from headrace.wire.runs import RunReport
@@ -129,6 +130,38 @@ def test_one_is_shown_in_full(owner: Holder) -> None:
     assert isinstance(headrace("dead-letters", "show", "none").exception, ApiRefused)
 
 
+def test_a_short_id_or_its_beginning_stands_for_the_long_one(api: Api, owner: Holder) -> None:
+    long = "directory:/home/ada/project/inbox/*.jsonl/more.jsonl/319/missing_field " + "x" * 300
+    owner.append(dead_letters=[letter(long, position=1), letter("other", position=2)])
+    listed = told(headrace("dead-letters", "list"))
+    (short,) = (line.split()[0] for line in listed.splitlines() if line.startswith(short_id(long)))
+    assert DeadLetterDetail.model_validate_json(told(headrace("dead-letters", "show", short[:6], "--json"))).id == long
+    assert told(headrace("dead-letters", "redrive", short[:4])) == "1 redriven.\n"
+    assert positions(owner) == [1]
+    assert isinstance(headrace("dead-letters", "show", "ffffffffff").exception, ApiRefused)
+    for words in (["redrive", ""], ["discard", " "], ["show", ""], ["pipelines", "redrive", ""], ["pipelines", "show", ""]):
+        result = headrace("dead-letters", *words)
+        assert isinstance(result.exception, UsageError), words
+        assert "An id is empty" in str(result.exception)
+    refused = api.http.post("/api/v1/dead-letters/redrive", json={"ids": [""]}, headers={"Authorization": f"Bearer {KEY}"})
+    assert refused.status_code == 422
+
+
+def test_the_beginning_of_several_ids_is_refused(owner: Holder) -> None:
+    begun: dict[str, str] = {}
+    pair = next((begun[short_id(id)[:4]], id) for id in map(str, range(10_000)) if begun.setdefault(short_id(id)[:4], id) != id)
+    owner.append(dead_letters=[letter(id, position=n) for n, id in enumerate(pair)])
+    result = headrace("dead-letters", "redrive", short_id(pair[0])[:4])
+    assert isinstance(result.exception, ApiRefused)
+    assert "may be one of 2 dead letters" in str(result.exception)
+    assert told(headrace("dead-letters", "redrive", short_id(pair[0]))) == "1 redriven.\n"
+
+
+def test_a_list_is_cut_nowhere_when_nobody_looks(owner: Holder) -> None:
+    owner.append(dead_letters=[letter("x", reason="why " * 100 + "end")])
+    assert any(line.split()[1] == "open" and " end " in line for line in told(headrace("dead-letters")).splitlines())
+
+
 def test_redrive_discard_and_history(api: Api, owner: Holder) -> None:
     owner.append(dead_letters=[letter("x", position=1), letter("y", 2), letter("z")])
     assert told(headrace("dead-letters", "redrive", "x")) == "1 redriven.\n"
@@ -187,8 +220,13 @@ def test_dead_letters_of_pipelines_are_listed_redriven_and_discarded(api: Api, o
     reports = [RunReport.model_validate({**run, "run_id": each, "state": "failed", "letter": each}) for each in ("a", "b", "c")]
     api.store.runs.report(owner.job_id, reports)
     listed = told(headrace("dead-letters", "pipelines", "list"))
-    assert [line.split()[:5] for line in listed.splitlines() if "sums" in line] == [["open", "sums", "3", "2", "no"]] * 3
-    assert told(headrace("dead-letters", "pipelines", "discard", "b", "unknown")) == "1 discarded.\n"
+    assert [line.split()[1:6] for line in listed.splitlines() if "sums" in line] == [["open", "sums", "3", "2", "no"]] * 3
+    shown = told(headrace("dead-letters", "pipelines", "show", short_id("b")[:5]))
+    assert "no\nat all" in shown
+    assert "1-2" in shown
+    result = headrace("dead-letters", "pipelines", "discard", short_id("b"), "unknown")
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (1, "1 discarded.")
+    assert "with the id unknown." in result.stdout
     assert told(headrace("dead-letters", "pipelines", "redrive", "--pipeline", "sums")) == "2 redriven.\n"
     assert told(headrace("dead-letters", "pipelines", "redrive", "a")) == "0 redriven.\n"
     for words in ([], ["a", "--pipeline", "sums"]):

@@ -14,7 +14,7 @@ from headrace.store.browse import dead_letter_detail, dead_letter_page
 from headrace.wire import status as wire
 from headrace.wire.custody import Audit
 from headrace.wire.dead_letters import ActOnDeadLetters, DeadLetterActions, DeadLettersActed, DeadLetterState
-from headrace.wire.pipeline_letters import ActOnPipelineLetters, PipelineLetterAction, PipelineLetters, PipelineLettersActed
+from headrace.wire.pipeline_letters import ActOnPipelineLetters, PipelineLetter, PipelineLetterAction, PipelineLetters, PipelineLettersActed
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most this many.")]
 
@@ -51,6 +51,11 @@ def _add_actions(router: APIRouter, store: Store) -> None:
     def of_pipelines(limit: Limit = 100) -> PipelineLetters:
         """Return the dead letters of pipelines, the newest first: the events of runs that failed for the last time."""
         return store.pipeline_letters.page(limit=limit)
+
+    @router.get("/api/v1/pipeline-letters/{id:path}")
+    def one_of_pipelines(id: str) -> PipelineLetter:
+        """Return one dead letter of a pipeline, with its whole error."""
+        return store.pipeline_letters.one(id)
 
     @router.post("/api/v1/pipeline-letters/{action}", dependencies=[Depends(admin)])
     def act_on_those_of_pipelines(action: PipelineLetterAction, asked: ActOnPipelineLetters) -> PipelineLettersActed:

@@ -38,7 +38,8 @@ group = typer.Typer(
 State = Annotated[
     DeadLetterState | None, typer.Option("--state", help="Only those that are open, redriven or discarded.", show_default=False)
 ]
-Ids = Annotated[list[str] | None, typer.Argument(help="The ids, as `headrace dead-letters list --json` shows them.", metavar="ID")]
+ID_HELP = "The id, the short one of the list or its beginning (at least 4 digits), or the full one."
+Ids = Annotated[list[str] | None, typer.Argument(help=ID_HELP, metavar="ID")]
 ByTrigger = Annotated[str | None, typer.Option("--trigger", help="Open ones of this trigger.", show_default=False)]
 ByStream = Annotated[str | None, typer.Option("--stream", help="Open ones of this stream.", show_default=False)]
 ByKind = Annotated[DeadLetterKind | None, typer.Option("--kind", help="Open ones of this kind.", show_default=False)]
@@ -67,17 +68,17 @@ def list_letters(api_url: ApiUrl = None, state: State = None, limit: Limit = LIS
         show_json(found)
         return
     show(
-        ["state", "kind", "~lane", "#position", "!reason", "#attempts", "received", "~id"],
-        [(d.state, d.kind, d.lane, d.position, d.reason, d.attempts, ago(d.received), d.id) for d in found.dead_letters],
+        ["id", "state", "kind", "~lane", "#position", "!reason", "#attempts", "received"],
+        [(d.short, d.state, d.kind, d.lane, d.position, d.reason, d.attempts, ago(d.received)) for d in found.dead_letters],
         empty=f"No dead letter is {state}." if state else "No dead letters: everything read so far became an event or was not wanted.",
     )
 
 
-@group.command("show", epilog="Example: [bold]headrace dead-letters show 'directory:feed/*.jsonl/a.jsonl/120/malformed'[/bold]")
-def show_letter(id: Annotated[str, typer.Argument(help="Its id.", metavar="ID")], api_url: ApiUrl = None, json: AsJson = False) -> None:
+@group.command("show", epilog="Example: [bold]headrace dead-letters show 2b61c09f[/bold]")
+def show_letter(id: Annotated[str, typer.Argument(help=ID_HELP, metavar="ID")], api_url: ApiUrl = None, json: AsJson = False) -> None:
     """Show one dead letter in full: the text that came, and the traceback of its last attempt."""
     with _client(read_settings(api_url=api_url)) as client:
-        letter = DeadLetterDetail.model_validate(client.dead_letter(id))
+        letter = DeadLetterDetail.model_validate(client.dead_letter(named(id)))
     if json:
         show_json(letter)
         return
@@ -141,13 +142,20 @@ def history(api_url: ApiUrl = None, limit: Limit = 20, json: AsJson = False) -> 
 def _asked(
     ids: list[str] | None, trigger: str | None, stream: str | None, kind: DeadLetterKind | None, every: bool, limit: int
 ) -> ActOnDeadLetters:
-    named = len(ids or [])
-    if bool(named) == (every or any(given is not None for given in (trigger, stream, kind))):
+    count = len(ids or [])
+    if bool(count) == (every or any(given is not None for given in (trigger, stream, kind))):
         raise UsageError("Name dead letters by their ids, or by a filter.", hint="Filters are --trigger, --stream and --kind, or --all.")
-    if named > MOST_AT_ONCE:
+    if count > MOST_AT_ONCE:
         raise UsageError(f"At most {MOST_AT_ONCE:,} dead letters at once.", hint="Name fewer, or use a filter and repeat.")
     by = f"{getpass.getuser()}@{socket.gethostname()}"[:200]
-    return ActOnDeadLetters(ids=ids or [], trigger=trigger, stream=stream, kind=kind, every=every, limit=limit, by=by)
+    return ActOnDeadLetters(ids=[named(id) for id in ids or ()], trigger=trigger, stream=stream, kind=kind, every=every, limit=limit, by=by)
+
+
+def named(id: str) -> str:
+    """Return an id as it was typed. Raises `UsageError` where nothing was: a shell's variable may be empty."""
+    if not id.strip():
+        raise UsageError("An id is empty.", hint="To see the ids: headrace dead-letters list")
+    return id
 
 
 def _act(action: DeadLetterActionKind, asked: ActOnDeadLetters, settings: Settings, *, json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`headrace dead-letters pipelines list|redrive|discard`: the runs of pipelines that failed for good, and what to do about them."""
+"""`headrace dead-letters pipelines list|show|redrive|discard`: the runs of pipelines that failed for good, and what to do about them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import typer
 
 from headrace.cli.console import out
 from headrace.cli.credentials import for_changing, for_looking
+from headrace.cli.dead_letters import ID_HELP, named
 from headrace.cli.options import ApiUrl, AsJson, Home, Limit, is_alone
 from headrace.cli.tables import ago, show, show_json
 from headrace.client.people import PeopleClient
 from headrace.errors import UsageError
 from headrace.settings import read_settings
-from headrace.wire.pipeline_letters import ActOnPipelineLetters, PipelineLetterAction, PipelineLetters, PipelineLettersActed
+from headrace.wire.pipeline_letters import ActOnPipelineLetters, PipelineLetter, PipelineLetterAction, PipelineLetters, PipelineLettersActed
 
 LISTED = 100
 
@@ -23,7 +24,7 @@ group = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
 )
-Ids = Annotated[list[str] | None, typer.Argument(help="The ids, as `headrace dead-letters pipelines` shows them.", metavar="ID")]
+Ids = Annotated[list[str] | None, typer.Argument(help=ID_HELP, metavar="ID")]
 ByPipeline = Annotated[str | None, typer.Option("--pipeline", help="All open ones of this pipeline.", show_default=False)]
 
 
@@ -49,10 +50,25 @@ def list_letters(api_url: ApiUrl = None, limit: Limit = LISTED, json: AsJson = F
         show_json(found)
         return
     show(
-        ["state", "pipeline", "#batch", "#events", "!error", "#attempts", "received", "~id"],
-        [(d.state, d.pipeline, d.batch, d.events, d.error.split("\n", 1)[0], d.attempts, ago(d.received), d.id) for d in found.letters],
+        ["id", "state", "pipeline", "#batch", "#events", "!error", "#attempts", "received"],
+        [(d.short, d.state, d.pipeline, d.batch, d.events, d.error.split("\n", 1)[0], d.attempts, ago(d.received)) for d in found.letters],
         empty="No dead letters of pipelines: every run succeeded in the end.",
     )
+
+
+@group.command("show", epilog="Example: [bold]headrace dead-letters pipelines show 2b61c09f[/bold]")
+def show_letter(id: Annotated[str, typer.Argument(help=ID_HELP, metavar="ID")], api_url: ApiUrl = None, json: AsJson = False) -> None:
+    """Show one of them in full: which events it holds, and the whole error of its last attempt."""
+    settings = read_settings(api_url=api_url)
+    with PeopleClient(settings.url, token=for_looking(settings)) as client:
+        letter = PipelineLetter.model_validate(client.pipeline_letter(named(id)))
+    if json:
+        show_json(letter)
+        return
+    seqs = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in letter.seqs)
+    facts = letter.model_dump(exclude={"error", "received", "acted", "seqs"}) | {"seqs": seqs, "received": ago(letter.received)}
+    show(["what", "~value"], [(name, str(value)) for name, value in facts.items()], empty="")
+    out.print(letter.error, markup=False)
 
 
 @group.command("redrive", epilog="Example: [bold]headrace dead-letters pipelines redrive --pipeline knock_on_delay[/bold]")
@@ -71,10 +87,13 @@ def _act(action: PipelineLetterAction, ids: list[str] | None, pipeline: str | No
     if bool(ids) == (pipeline is not None):
         raise UsageError("Name dead letters by their ids, or by --pipeline.", hint="To see what there is: headrace dead-letters pipelines")
     settings = read_settings(api_url=api_url, home=home)
-    asked = ActOnPipelineLetters(ids=ids or [], pipeline=pipeline)
+    asked = ActOnPipelineLetters(ids=[named(id) for id in ids or ()], pipeline=pipeline)
     with PeopleClient(settings.url, token=for_looking(settings)) as client:
         done = PipelineLettersActed.model_validate(client.act_on_pipeline_letters(action, asked, key=for_changing(settings)))
     if json:
         show_json(done)
         return
     out.print(f"{done.count:,} {'redriven' if action == 'redrive' else 'discarded'}.")
+    if done.unknown:
+        out.print(f"There is no dead letter of a pipeline with the id {', '.join(done.unknown)}.", markup=False)
+        raise typer.Exit(1)

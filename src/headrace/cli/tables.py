@@ -7,26 +7,57 @@ from datetime import UTC, datetime
 
 from pydantic import BaseModel
 from rich import box
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
 from headrace.cli.console import out, safe
 
+_PADDING = 3
+_LEAST_WRAPPED = 16
+
 Cell = str | int | float | None
 
 
 def show(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty: str) -> None:
-    """Print a table. A column's name begins with '#' for numbers, '!' for trouble (red), '~' for what may be long; '!' and '~' wrap."""
+    """Print a table. A column's name begins with '#' for numbers, '!' for trouble (red), '~' for what may be long; '!' and '~' wrap.
+
+    Elsewhere than at a terminal each row is one line, and nothing is cut or wrapped.
+    """
+    rows = list(rows)
+    if not rows:
+        out.print(empty, markup=False)
+    elif out.is_terminal:
+        _show_table(columns, rows)
+    else:
+        _show_plain(columns, rows)
+
+
+def _show_plain(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
+    names = [column.lstrip("#!~") for column in columns]
+    texts = [names, *([_cell(column, value).plain.replace("\n", " ") for column, value in zip(columns, row, strict=True)] for row in rows)]
+    widths = [max(cell_len(text) for text in column) for column in zip(*texts, strict=True)]
+    for line in texts:
+        padded = (_padded(text, width, column) for text, width, column in zip(line, widths, columns, strict=True))
+        out.print("  ".join(padded).rstrip(), markup=False, no_wrap=True, overflow="ignore", crop=False)
+
+
+def _padded(text: str, width: int, column: str) -> str:
+    space = " " * (width - cell_len(text))
+    return space + text if column.startswith("#") else text + space
+
+
+def _show_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for column in columns:
         long = column.startswith(("!", "~"))
         table.add_column(column.lstrip("#!~"), justify="right" if column.startswith("#") else "left", overflow="fold", no_wrap=not long)
     for row in rows:
         table.add_row(*(_cell(column, value) for column, value in zip(columns, row, strict=True)))
-    if table.row_count:
-        out.print(table)
-    else:
-        out.print(empty, markup=False)
+    # what does not wrap is never cut: such a table is wider than the terminal, which wraps it
+    fixed = [column for column in table.columns if column.no_wrap]
+    least = sum(max(cell_len(str(cell)) for cell in (column.header, *column.cells)) for column in fixed)
+    out.print(table, width=max(out.width, least + _PADDING * len(columns) + _LEAST_WRAPPED * (len(columns) - len(fixed))))
 
 
 def show_json(what: BaseModel) -> None:

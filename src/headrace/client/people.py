@@ -113,6 +113,10 @@ class PeopleClient:
         """Return the dead letters of pipelines, the newest first."""
         return self._get("/api/v1/pipeline-letters", limit=limit)
 
+    def pipeline_letter(self, id: str) -> Any:
+        """Return one dead letter of a pipeline with its whole error."""
+        return self._get(f"/api/v1/pipeline-letters/{quote(id, safe='')}")
+
     def act_on_pipeline_letters(self, action: PipelineLetterAction, asked: ActOnPipelineLetters, *, key: str) -> Any:
         """Redrive or discard dead letters of pipelines; return how many."""
         response = self._post(f"/api/v1/pipeline-letters/{action}", asked.model_dump_json(), key)

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Row, select, tuple_
 from headrace.core.tracing import event_trace
 from headrace.store.log_head import log_head
 from headrace.store.run_browse import run_called, runs_of_event
+from headrace.store.short_ids import full_ids, short_id
 from headrace.store.tables import dead_letters, events, firings, triggers
 from headrace.store.times import moment
 from headrace.wire.status import DeadLetterDetail, DeadLetterPage, DeadLetterSummary, EventDetail, EventPage, EventSummary
@@ -129,7 +130,8 @@ def dead_letter_page(connection: Connection, *, before: str | None, limit: int, 
 
 
 def dead_letter_detail(connection: Connection, id: str) -> DeadLetterDetail | None:
-    """Return the dead letter `id`, or None."""
+    """Return the dead letter `id`, which may be short, or None."""
+    (id,) = full_ids(connection, dead_letters.c.id, [id])
     row = connection.execute(select(*_LETTER, dead_letters.c.raw, dead_letters.c.traceback).where(dead_letters.c.id == id)).one_or_none()
     if row is None:
         return None
@@ -139,7 +141,7 @@ def dead_letter_detail(connection: Connection, id: str) -> DeadLetterDetail | No
 def _letter(row: Found, names: dict[int, str]) -> dict[str, Any]:
     known = {column.name: getattr(row, column.name) for column in _LETTER}
     fired = [names.get(trigger, f"trigger {trigger}") for trigger in json.loads(row.triggers)]
-    return {**known, "triggers": fired, "received": moment(row.received)}
+    return {**known, "triggers": fired, "received": moment(row.received), "short": short_id(row.id)}
 
 
 def _names(connection: Connection, letters: Sequence[Found]) -> dict[int, str]:

@@ -15,6 +15,7 @@ from headrace.errors import ApiRefused
 from headrace.store.database import Database
 from headrace.store.pipeline_tables import pipeline_letters
 from headrace.store.redeliveries import Again, tried_again
+from headrace.store.short_ids import full_ids, short_id
 from headrace.store.times import moment
 from headrace.wire.pipeline_letters import ActOnPipelineLetters, PipelineLetter, PipelineLetterAction, PipelineLetters, PipelineLettersActed
 from headrace.wire.runs import RunReport
@@ -34,15 +35,35 @@ class PipelineDeadLetters:
             rows = connection.execute(select(pipeline_letters).order_by(_row_of.received.desc(), _row_of.id).limit(limit))
             return PipelineLetters(letters=[_letter(row._asdict()) for row in rows])
 
+    def one(self, id: str) -> PipelineLetter:
+        """Return one dead letter. Raises `ApiRefused` where there is none of this id."""
+        with self._database.reading() as connection:
+            (full,) = full_ids(connection, _row_of.id, [id])
+            row = connection.execute(select(pipeline_letters).where(_row_of.id == full)).one_or_none()
+        if row is None:
+            raise _unknown(id)
+        return _letter(row._asdict())
+
     def act(self, action: PipelineLetterAction, asked: ActOnPipelineLetters) -> PipelineLettersActed:
         """Let pipelines take letters once more, or give them up for good. Only what is open changes; by its id, what is discarded too.
 
         Raises:
-            ApiRefused: Neither ids nor a pipeline are given, or both.
+            ApiRefused: Neither ids nor a pipeline are given, or both; or an id is the beginning of several.
         """
         if bool(asked.ids) == (asked.pipeline is not None):
             raise ApiRefused("Name dead letters by their ids, or by their pipeline.", status=422, problem="invalid")
-        return PipelineLettersActed(count=self._database.write(lambda connection: _act(connection, action, asked, self._database.now())))
+        with self._database.reading() as connection:
+            ids = full_ids(connection, _row_of.id, asked.ids)
+            known = set(connection.execute(select(_row_of.id).where(_row_of.id.in_(ids))).scalars())
+        unknown = [given for given, id in zip(asked.ids, ids, strict=True) if id not in known]
+        full = asked.model_copy(update={"ids": ids})
+        count = self._database.write(lambda connection: _act(connection, action, full, self._database.now()))
+        return PipelineLettersActed(count=count, unknown=unknown)
+
+
+def _unknown(id: str) -> ApiRefused:
+    hint = "See: headrace dead-letters pipelines"
+    return ApiRefused(f"No dead letter of a pipeline has the id {id}.", hint=hint, status=404, problem="not-found")
 
 
 def settle_letters(connection: Connection, project: str, reports: Iterable[RunReport], now: int) -> None:
@@ -84,4 +105,4 @@ def _first(seqs: str) -> int:
 
 def _letter(row: dict[str, object]) -> PipelineLetter:
     times = {name: None if row[name] is None else moment(int(str(row[name]))) for name in ("received", "acted")}
-    return PipelineLetter.model_validate({**row, **times, "seqs": msgspec.json.decode(str(row["seqs"]))})
+    return PipelineLetter.model_validate({**row, **times, "short": short_id(str(row["id"])), "seqs": msgspec.json.decode(str(row["seqs"]))})

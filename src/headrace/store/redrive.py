@@ -16,6 +16,7 @@ from headrace.errors import ApiRefused
 from headrace.store.database import Database
 from headrace.store.dialects import has_number
 from headrace.store.lanes import Lane, lanes_of, stream_of
+from headrace.store.short_ids import full_ids
 from headrace.store.spilling import Keeping, letter_key
 from headrace.store.tables import backlog, custody, dead_letter_actions, dead_letters, triggers
 from headrace.store.times import moment
@@ -66,6 +67,8 @@ class DeadLetters:
         filtered = asked.every or any(given is not None for given in (asked.trigger, asked.stream, asked.kind))
         if bool(asked.ids) == filtered:
             raise ApiRefused("Name dead letters by their ids, or by a filter, and not by both.", status=422, problem="invalid")
+        with self._database.reading() as connection:
+            asked = asked.model_copy(update={"ids": full_ids(connection, dead_letters.c.id, asked.ids)})
         return self._database.write(lambda connection: _act(connection, action, asked, self._database.now()))
 
 

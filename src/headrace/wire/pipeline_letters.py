@@ -13,9 +13,13 @@ PipelineLetterAction = Literal["redrive", "discard"]
 
 
 class PipelineLetter(Wire):
-    """The events of one run that failed for the last time. `seqs` are closed ranges; `run_id` is the last attempt's."""
+    """The events of one run that failed for the last time. `seqs` are closed ranges; `run_id` is the last attempt's.
+
+    `short` stands for the id wherever an id is asked for.
+    """
 
     id: str
+    short: str = ""
     project: str
     scope: str
     pipeline: str
@@ -45,6 +49,7 @@ class ActOnPipelineLetters(Wire):
 
 
 class PipelineLettersActed(Wire):
-    """How many were changed."""
+    """How many were changed, and which ids there are not."""
 
     count: int
+    unknown: list[str] = []

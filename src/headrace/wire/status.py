@@ -151,9 +151,10 @@ class EventDetail(EventSummary):
 
 
 class DeadLetterSummary(Wire):
-    """One dead letter: what was given up on, and why."""
+    """One dead letter: what was given up on, and why. `short` stands for its id wherever an id is asked for."""
 
     id: str
+    short: str = ""
     kind: DeadLetterKind
     reason: str
     stream: str

@@ -1,0 +1,48 @@
+"""Short ids, which people can copy and type, and the full ids that they stand for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Final
+
+from sqlalchemy import ColumnElement, Connection, select
+
+from headrace.errors import ApiRefused
+
+DIGITS: Final = 10
+_SHORT = re.compile(rf"[0-9a-f]{{4,{DIGITS}}}")
+
+
+def short_id(id: str) -> str:
+    """Return ten hexadecimal digits that stand for an id, always the same."""
+    return blake2b(id.encode(errors="surrogatepass"), digest_size=DIGITS // 2).hexdigest()
+
+
+def full_ids(connection: Connection, column: ColumnElement[str], given: Sequence[str]) -> list[str]:
+    """Return the ids that the given ones name: themselves, or that whose short id begins so. An unknown one is returned as it is.
+
+    Raises:
+        ApiRefused: One is empty, or the beginning of several short ids.
+    """
+    if any(not id.strip() for id in given):
+        raise ApiRefused("An id is empty.", hint="Name dead letters by their ids.", status=422, problem="invalid")
+    known = set(connection.execute(select(column).where(column.in_(given))).scalars())
+    wanted = {id for id in given if id not in known and _SHORT.fullmatch(id)}
+    found: dict[str, list[str]] = {short: [] for short in wanted}
+    if wanted:
+        for id in connection.execute(select(column)).scalars():
+            short = short_id(id)
+            for begin in {short[:length] for length in range(4, DIGITS + 1)} & wanted:
+                found[begin].append(id)
+    return [_one(id, found.get(id, [])) for id in given]
+
+
+def _one(given: str, found: Sequence[str]) -> str:
+    if len(found) > 1:
+        some = ", ".join(short_id(id) for id in found[:3])
+        raise ApiRefused(
+            f"The id {given} may be one of {len(found)} dead letters: {some}.", hint="Give more of it.", status=409, problem="invalid"
+        )
+    return found[0] if found else given
