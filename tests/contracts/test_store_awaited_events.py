@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from headrace.core.deferral import TIMED_OUT
-from headrace.store import Store
+from headrace.store import Store, deferred, earlier_events
 from headrace.store.awaited_events import AwaitedEvents
+from headrace.store.awaited_terms import waits_for
 from headrace.store.deferred_browse import task_run
+from headrace.store.deferred_tables import awaited_terms
+from headrace.store.earlier_events import STRETCH
 from headrace.store.log_feed import LOOKBACK
 from headrace.store.ordering_browse import sql_scopes
 from headrace.store.tables import triggers
@@ -214,3 +218,76 @@ def test_a_run_that_waits_again_and_again_gets_each_event_once_and_in_order(stor
     assert running is not None
     store.task_runs.finish(runs.job, "one", FinishRun(epoch=running.epoch, state="succeeded", result="null"))
     assert store.awaited_events.take() is None
+
+
+@pytest.mark.parametrize("others", [1, 600, STRETCH + 600])
+def test_what_came_before_the_run_could_wait_is_found_among_any_number_of_others(store: Store, feed: Feed, runs: Runs, others: int) -> None:
+    legs = feed.ids["legs.a"]
+    runs.start("idle", on="nothing")  # the scope reads on for another's sake
+    runs.start()
+    (run,) = runs.claim()
+    for start in range(0, others, 2_000):
+        feed.store_events(*(event(f"o{n}", legs, subject="other") for n in range(start, min(others, start + 2_000))))
+    feed.store_events(event("mine", legs, subject="N1", follows="late"), event("late", legs, subject="N1"))
+    dispatch(store)
+    assert runs.defer(run, subject="N1") == "scheduled"
+    assert runs.got() == [("one", "late")], "the leader comes first"
+
+
+def test_what_is_open_when_it_is_looked_for_and_handled_before_the_run_waits_is_not_missed(
+    store: Store, feed: Feed, runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    legs = feed.ids["legs.a"]
+    runs.start("idle", on="legs.*", id="other")
+    runs.start("second", on="legs.*", id="mine")  # lets the event be claimed
+    runs.start()
+    (run,) = runs.claim()
+    feed.store_events(event("mine", legs))
+    taken = store.awaited_events.take()
+    assert taken is not None
+    assert len(taken.claims) == 1
+    looked_back = earlier_events.look_back
+
+    def then_handed(*given: Any) -> Any:
+        found = looked_back(*given)
+        store.awaited_events.hand(taken.claims)
+        return found
+
+    monkeypatch.setattr(deferred, "look_back", then_handed)
+    assert runs.defer(run, id="mine") == "scheduled"
+    assert sorted(runs.got()) == [("one", "mine"), ("second", "mine")]
+
+
+AWAITED = [{"id": "1"}, {"subject": "S"}, {"on": "legs.a"}, {"type": "leg", "on": "*"}, {"on": "legs.*"}, {"on": "l?gs.[ab]"}]
+
+
+@pytest.mark.parametrize("awaited", AWAITED)
+def test_a_run_is_found_by_whatever_it_waits_for(store: Store, feed: Feed, runs: Runs, awaited: dict[str, str]) -> None:
+    runs.start(**awaited)
+    for unlike in ({"id": "x", "type": "other"}, {"id": "y", "subject": "T", "type": "other"}):
+        feed.store_events(event(unlike.pop("id"), feed.ids["others"], **unlike))
+    dispatch(store)
+    assert runs.got() == []
+    feed.store_events(event("1", feed.ids["legs.a"], subject="S"))
+    dispatch(store)
+    assert runs.got() == [("one", "1")]
+    with store.reading() as connection:
+        assert connection.execute(select(func.count()).select_from(awaited_terms)).scalar_one() == 0
+
+
+def test_waiting_runs_that_an_event_is_not_for_are_not_read(store: Store, feed: Feed, runs: Runs) -> None:
+    for n in range(25):
+        runs.start(f"by-id-{n}", on="*", id=f"never{n}")
+        runs.start(f"by-subject-{n}", on="*", subject=f"never{n}")
+        runs.start(f"by-name-{n}", on=f"never{n}")
+        runs.start(f"by-glob-{n}", on="never.*")
+    runs.start(on="legs.*", id="mine")
+    legs = feed.ids["legs.a"]
+    feed.store_events(event("a", legs, subject="N1"), event("mine", legs), event("b", legs))
+    rows = [SimpleNamespace(seq=n, id=id, subject=None, type="leg") for n, id in enumerate(("a", "mine", "b"), 1)]
+    with store.reading() as connection:
+        found = waits_for(connection, rows, {(n, "flights"): ["legs.a"] for n in (1, 2, 3)})
+    assert [wait.run_id for wait in found] == ["one"]
+    taken = store.awaited_events.take()
+    assert taken is not None
+    assert [claim.event.id for claim in taken.claims] == ["mine"], "what nobody waits for is not even claimed"

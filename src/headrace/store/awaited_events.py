@@ -6,70 +6,32 @@ made, so that an answer that is quicker than the run's `defer` is not missed: wh
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Iterable, Sequence
 from secrets import randbits
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Row, exists, insert, select, update
+from sqlalchemy import Connection, exists, insert, select, update
 
 from headrace.core import deferral
 from headrace.core.deferral import Deferral
 from headrace.core.handling import Claim, HandlingPolicy
+from headrace.store.awaited_terms import Wait, Waits, add_wait, waits_for
 from headrace.store.bell import Bell
 from headrace.store.cloud_event import cloud_event
 from headrace.store.database import Database
 from headrace.store.deferred_rows import Held, read, save
 from headrace.store.deferred_tables import awaited_events, run_events
-from headrace.store.log_feed import LOOKBACK, feed
+from headrace.store.earlier_events import SCOPE, Looked, earlier_event, trigger_names
+from headrace.store.log_feed import LOOKBACK, fed, page_after
 from headrace.store.ordering import SqlOrdering
 from headrace.store.ordering_scopes import forget_rows, scope_named
 from headrace.store.ordering_tables import ordering_events, ordering_scopes
-from headrace.store.tables import events, firings, triggers
+from headrace.store.ordering_turn import Feed
+from headrace.store.tables import events
 from headrace.wire.deferred import AwaitedEvent
 
-SCOPE: Final = "task-runs"
 CLAIM: Final = 500
 _LEASE: Final = 30_000_000
-_CANDIDATES: Final = 500
-
-
-class Wait:
-    """A run that waits: for what, and after which event of the log."""
-
-    def __init__(self, run_id: str, project: str, asked: AwaitedEvent, head: int) -> None:
-        self.run_id = run_id
-        self.project = project
-        self.head = head
-        self.on = asked.on
-        self.fields = asked.model_dump(exclude={"on"}, exclude_none=True)
-
-    def wants(self, event: Any, names: Iterable[str]) -> bool:
-        """Whether it is the event, on which the triggers of its project of these names fired."""
-        if event.seq <= self.head or any(getattr(event, name) != value for name, value in self.fields.items()):
-            return False
-        return any(fnmatchcase(name, glob) for name in names for glob in self.on)
-
-
-class Waits:
-    """The runs that wait, found by a field that they ask for: an event looks at few of them, however many there are."""
-
-    def __init__(self, waits: Iterable[Wait]) -> None:
-        self._by_field: dict[tuple[str, str] | None, dict[str, Wait]] = {}
-        for wait in waits:
-            self._by_field.setdefault(next(iter(wait.fields.items()), None), {})[wait.run_id] = wait
-
-    def take(self, event: Any, fired: Mapping[tuple[int, str], Sequence[str]], had: Container[tuple[str, int]]) -> list[Wait]:
-        """Return those that wait for the event and have not had it; they then wait no longer."""
-        found: list[Wait] = []
-        for key in (None, ("id", event.id), ("subject", event.subject), ("type", event.type)):
-            waits = self._by_field.get(key, {})
-            wanting = [wait for wait in waits.values() if wait.wants(event, fired.get((event.seq, wait.project), ()))]
-            new = [wait for wait in wanting if (wait.run_id, event.seq) not in had]
-            for wait in new:
-                del waits[wait.run_id]
-            found += new
-        return found
 
 
 class Taken(NamedTuple):
@@ -92,7 +54,7 @@ class AwaitedEvents:
         home = self._scope()
         if home is None:
             return None
-        read_on = feed(self._database, home, lambda _: False)
+        read_on = self._read_on(home)
         now = self._database.now()
         due = home.next_due()
         if due is None or due > now:
@@ -109,9 +71,9 @@ class AwaitedEvents:
         def work(connection: Connection) -> int:
             mine = _still_claimed(connection, home.scope_id, claims)
             rows = {row.seq: row for row in connection.execute(select(events).where(events.c.seq.in_([claim.seq for claim in mine])))}
-            fired, had = _names(connection, rows), _had(connection, rows)
-            waits = Waits(_waits(connection))
-            told = [(wait.run_id, rows[claim.seq], claim.mark) for claim in mine for wait in waits.take(rows[claim.seq], fired, had)]
+            fired, had = trigger_names(connection, rows), _had(connection, rows)
+            waits = Waits(waits_for(connection, rows.values(), fired), fired)
+            told = [(wait.run_id, rows[claim.seq], claim.mark) for claim in mine for wait in waits.take(rows[claim.seq], had)]
             count = sum(_fire(self._database, connection, run_id, row, mark) for run_id, row, mark in told)
             if count:
                 self._bell.mark(connection)
@@ -120,6 +82,22 @@ class AwaitedEvents:
         count = self._database.write(work)
         home.settle(claims, self._database.now())
         return count
+
+    def _read_on(self, home: SqlOrdering) -> bool:
+        """Let the scope read a page of the log; whether there was one. What no run waits for counts as soon as its leader does."""
+        with self._database.reading() as connection:
+            rows = page_after(connection, home.scope_id)
+            fired = trigger_names(connection, [row.seq for row in rows])
+        if not rows:
+            return False
+
+        def page(connection: Connection) -> Feed:
+            # Asked in the transaction that moves the scope on: a run that begins to wait before it is asked for is among them.
+            waits = Waits(waits_for(connection, rows, fired), fired)
+            return fed(rows, lambda row: not waits.have(row))
+
+        home.take_from(page, self._database.now())
+        return True
 
     def _scope(self) -> SqlOrdering | None:
         """Return the scope, if a run waits."""
@@ -133,45 +111,26 @@ class AwaitedEvents:
         return self._home
 
 
-def await_event(connection: Connection, held: Held, after: Deferral, asked: AwaitedEvent) -> Deferral:
-    """Let a run, which is now as in `after`, wait for an event. Return how it is then: it goes on at once with one that came already."""
-    scope = _begin(connection, held.head)
-    found = _came_already(connection, scope, Wait(held.run_id, held.project, asked, held.head))
+def await_event(connection: Connection, held: Held, after: Deferral, asked: AwaitedEvent, looked: Looked | None = None) -> Deferral:
+    """Let a run, which is now as in `after`, wait for an event. Return how it is then: it goes on at once with one that came already.
+
+    `looked` is what was found for it in the log so far.
+    """
+    _begin(connection, held.head)
+    found = earlier_event(connection, Wait(held.run_id, held.project, asked, held.head), looked or Looked(held.head, []))
     if found is not None:
         return _fired(connection, held.run_id, after, found, None)
-    values = {"run_id": held.run_id, "project": held.project, "event": asked.model_dump_json(exclude_none=True), "head": held.head}
-    connection.execute(insert(awaited_events).values(**values))
+    add_wait(connection, held.run_id, held.project, asked, held.head)
     return after
 
 
-def _begin(connection: Connection, head: int) -> int:
-    """Return the scope. It has not read on while no run waited: if it is not where the run begins yet, it begins anew there."""
+def _begin(connection: Connection, head: int) -> None:
+    """Let there be the scope. It has not read on while no run waited: if it is not where the run begins yet, it begins anew there."""
     scope = scope_named(connection, SCOPE, LOOKBACK, head=head)
     nobody = ~exists(select(awaited_events.c.run_id))
     behind = update(ordering_scopes).where(ordering_scopes.c.id == scope, ordering_scopes.c.head < head, nobody)
     if connection.execute(behind.values(head=head, version=randbits(40))).rowcount:
         forget_rows(connection, scope)
-    return scope
-
-
-def _came_already(connection: Connection, scope: int, wait: Wait) -> Row[Any] | None:
-    """Return the first of the events that the scope is past and that the run waits for: one that follows none of the others."""
-    read_to = select(ordering_scopes.c.head).where(ordering_scopes.c.id == scope).scalar_subquery()
-    open_ = exists().where(ordering_events.c.scope_id == scope, ordering_events.c.seq == events.c.seq)
-    had = exists().where(run_events.c.run_id == wait.run_id, run_events.c.seq == events.c.seq)
-    asked = [events.c[name] == value for name, value in wait.fields.items()]
-    query = select(events).where(events.c.seq > wait.head, events.c.seq <= read_to, ~open_, ~had, *asked)
-    rows = connection.execute(query.order_by(events.c.seq).limit(_CANDIDATES)).all()
-    fired = _names(connection, {row.seq: row for row in rows})
-    fit = {row.key: row for row in rows if wait.wants(row, fired.get((row.seq, wait.project), ()))}
-    if not fit:
-        return None
-    first = next(iter(fit.values()))
-    above = {first.key}
-    while first.leader_key in fit and first.leader_key not in above:
-        first = fit[first.leader_key]
-        above.add(first.key)
-    return first
 
 
 def _fire(database: Database, connection: Connection, run_id: str, row: Any, mark: str | None) -> bool:
@@ -185,20 +144,6 @@ def _fire(database: Database, connection: Connection, run_id: str, row: Any, mar
 def _fired(connection: Connection, run_id: str, run: Deferral, row: Any, mark: str | None) -> Deferral:
     connection.execute(insert(run_events).values(run_id=run_id, seq=row.seq))
     return deferral.fire(run, row.type, cloud_event(row, mark).decode())
-
-
-def _waits(connection: Connection) -> Iterator[Wait]:
-    for row in connection.execute(select(awaited_events).order_by(awaited_events.c.run_id)):
-        yield Wait(row.run_id, row.project, AwaitedEvent.model_validate_json(row.event), row.head)
-
-
-def _names(connection: Connection, seqs: Iterable[int]) -> dict[tuple[int, str], list[str]]:
-    """Return the names of the triggers that fired on each event, by its seq and their project."""
-    query = select(firings.c.seq, triggers.c.project, triggers.c.name).join(triggers, triggers.c.id == firings.c.trigger_id)
-    named: dict[tuple[int, str], list[str]] = {}
-    for row in connection.execute(query.where(firings.c.seq.in_(list(seqs)))):
-        named.setdefault((row.seq, row.project), []).append(row.name)
-    return named
 
 
 def _had(connection: Connection, seqs: Iterable[int]) -> set[tuple[str, int]]:

@@ -22,6 +22,7 @@ from headrace.store.database import Database
 from headrace.store.deferred_rows import Held, await_trigger, create, in_order, read, save, wait_of
 from headrace.store.deferred_sweep import forget, next_deadline, sweep
 from headrace.store.deferred_tables import deferred_runs
+from headrace.store.earlier_events import look_back
 from headrace.store.jobs import Jobs, require_running, touch
 from headrace.wire.deferred import ClaimedRun, ClaimRuns, DeferRun, FinishRun, RunsClaimed, StartRun, TaskRunIs, TaskRunResult
 
@@ -50,6 +51,7 @@ class TaskRuns:
 
     def defer(self, job_id: int, run_id: str, asked: DeferRun) -> TaskRunIs:
         """Let a run give its place up until its trigger fires."""
+        looked = None if asked.waiting.event is None else look_back(self._database, run_id, asked.waiting.event)
 
         def work(connection: Connection) -> TaskRunIs:
             held = self._mine(connection, job_id, run_id, asked.epoch)
@@ -57,7 +59,7 @@ class TaskRuns:
                 return TaskRunIs(run_id=run_id, state=held.run.state)
             after = deferral.defer(held.run, wait_of(asked.waiting, self._database.now()))
             if asked.waiting.event is not None:
-                return self._save(connection, held, await_event(connection, held, after, asked.waiting.event))
+                return self._save(connection, held, await_event(connection, held, after, asked.waiting.event, looked))
             if asked.waiting.trigger is None:  # the wire sees to it that there is one or the other
                 raise AssertionError(asked)
             trigger_id = await_trigger(self._database, connection, held.project, run_id, after.step, asked.waiting.trigger)

@@ -15,8 +15,9 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from headrace.core.deferral import TIMED_OUT, Deferral, State, Wait, begin, splice
 from headrace.store import kwargs, leases
+from headrace.store.awaited_terms import remove_wait
 from headrace.store.database import Database
-from headrace.store.deferred_tables import awaited_events, deferred_runs, run_events
+from headrace.store.deferred_tables import deferred_runs, run_events
 from headrace.store.log_head import log_head
 from headrace.store.tables import triggers
 from headrace.wire.deferred import AwaitedTrigger, Callbacks, StartRun, Waiting
@@ -89,7 +90,7 @@ def await_trigger(database: Database, connection: Connection, project: str, run_
 
 def release(connection: Connection, held: Held) -> None:
     """Let a run wait no longer: take the trigger that nothing waits on any more from whoever runs it."""
-    connection.execute(delete(awaited_events).where(awaited_events.c.run_id == held.run_id))
+    remove_wait(connection, held.run_id)
     before = (triggers.c.run_id == held.run_id, triggers.c.id != held.trigger_id)
     connection.execute(delete(triggers).where(*before))
     if held.trigger_id is not None:

@@ -49,6 +49,7 @@ awaited_events = Table(
 awaited_terms = Table(
     "awaited_terms",
     metadata,
+    Column("kind", Text, primary_key=True),  # id | subject | name | type | glob
     Column("term", Text, primary_key=True),
     Column("run_id", Text, primary_key=True),
     Index(None, "run_id"),

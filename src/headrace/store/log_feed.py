@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Row, select
+from sqlalchemy import Connection, Row, select
 
 from headrace.core.handling import Caused
 from headrace.store.database import Database
@@ -18,17 +18,28 @@ LOOKBACK: Final = 900_000_000
 """How long, in µs by the database's clock, such a scope waits for a leader."""
 PAGE: Final = 2_000
 
-_FED = [events.c[name] for name in ("seq", "key", "leader_key", "leader_seq", "source", "id", "type", "follows", "occurred")]
+_COLUMNS = ("seq", "key", "leader_key", "leader_seq", "source", "id", "type", "subject", "follows", "occurred")
+_FED = [events.c[name] for name in _COLUMNS]
 
 
 def feed(database: Database, home: SqlOrdering, passes: Callable[[Row[Any]], bool]) -> bool:
     """Let the scope read a page of the log; whether there was one. What `passes` nobody handles: it counts as soon as its leader does."""
     with database.reading() as connection:
-        head = connection.execute(select(ordering_scopes.c.head).where(ordering_scopes.c.id == home.scope_id)).scalar_one()
-        rows = connection.execute(select(*_FED).where(events.c.seq > head).order_by(events.c.seq).limit(PAGE)).all()
+        rows = page_after(connection, home.scope_id)
     if rows:
-        home.take(Feed([_fed(row, passes=passes(row)) for row in rows], rows[-1].seq), database.now())
+        home.take(fed(rows, passes), database.now())
     return bool(rows)
+
+
+def page_after(connection: Connection, scope_id: int) -> Sequence[Row[Any]]:
+    """Return the next events of the log that a scope has not read."""
+    head = connection.execute(select(ordering_scopes.c.head).where(ordering_scopes.c.id == scope_id)).scalar_one()
+    return connection.execute(select(*_FED).where(events.c.seq > head).order_by(events.c.seq).limit(PAGE)).all()
+
+
+def fed(rows: Sequence[Row[Any]], passes: Callable[[Row[Any]], bool]) -> Feed:
+    """Return a page as a scope takes it."""
+    return Feed([_fed(row, passes=passes(row)) for row in rows], rows[-1].seq)
 
 
 def _fed(row: Row[Any], *, passes: bool) -> Fed:

@@ -54,6 +54,10 @@ class SqlOrdering(OrderingHome):
         """Take events without asking what becomes of them; those of a log with their seqs."""
         self._turn(now, lambda turn: turn.offer(feed))
 
+    def take_from(self, page: Callable[[Connection], Feed], now: int) -> None:
+        """Take the events that `page` gives within the transaction."""
+        self._turn(now, lambda turn: turn.offer(page(turn.connection)))
+
     @override
     def expire(self, now: int) -> int:
         return self._turn(now, lambda turn: turn.expire())

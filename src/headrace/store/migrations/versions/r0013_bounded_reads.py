@@ -30,14 +30,15 @@ def upgrade() -> None:
     _add_to_totals(+1)
     op.create_table(
         "awaited_terms",
+        sa.Column("kind", sa.Text(), nullable=False),
         sa.Column("term", sa.Text(), nullable=False),
         sa.Column("run_id", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("term", "run_id", name="pk_awaited_terms"),
+        sa.PrimaryKeyConstraint("kind", "term", "run_id", name="pk_awaited_terms"),
         sqlite_with_rowid=False,
     )
     op.create_index("ix_awaited_terms_run_id", "awaited_terms", ["run_id"])
     # Whatever the runs that are there wait for: each event of their project is looked at.
-    op.execute("INSERT INTO awaited_terms (term, run_id) SELECT 'g:' || project || '/*', run_id FROM awaited_events")
+    op.execute("INSERT INTO awaited_terms (kind, term, run_id) SELECT 'glob', project || '/*', run_id FROM awaited_events")
     op.create_index("ix_run_events_seq", "run_events", ["seq"])
     op.create_index("ix_deferred_runs_changed_run_id", "deferred_runs", ["changed", "run_id"])
     op.drop_index("ix_deferred_runs_state_project", "deferred_runs")

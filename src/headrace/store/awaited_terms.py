@@ -1,0 +1,137 @@
+"""Find the runs that may wait for an event by an index on what they wait for: cost follows matches, not waiting runs.
+
+Each wait has one kind of term, the most selective that it names: `id`, `subject`, `name` (a trigger's, in full), `type` or `glob` (a
+pattern of triggers' names). A term is necessary and not sufficient: whoever finds a wait by it compares the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from sqlalchemy import Connection, delete, insert, select
+
+from headrace.store.deferred_tables import awaited_events, awaited_terms
+from headrace.store.dialects import among
+from headrace.store.ordering_statements import slices
+from headrace.wire.deferred import AwaitedEvent
+
+Fired = Mapping[tuple[int, str], Sequence[str]]
+"""The names of the triggers that fired on each event, by its seq and their project."""
+
+_FIELDS: Final = ("id", "subject", "type")
+_T = awaited_terms.c
+_kinds = select(_T.kind).distinct()
+_globs = select(_T.term).where(_T.kind == "glob").distinct()
+
+
+class Wait:
+    """A run that waits: for what, and after which event of the log."""
+
+    def __init__(self, run_id: str, project: str, asked: AwaitedEvent, head: int) -> None:
+        self.run_id = run_id
+        self.project = project
+        self.head = head
+        self.terms = terms_of(project, asked)
+        self.on = asked.on
+        self.fields = asked.model_dump(exclude={"on"}, exclude_none=True)
+
+    def wants(self, event: Any, names: Iterable[str]) -> bool:
+        """Whether it is the event, on which the triggers of its project of these names fired."""
+        if event.seq <= self.head or any(getattr(event, name) != value for name, value in self.fields.items()):
+            return False
+        return any(fnmatchcase(name, glob) for name in names for glob in self.on)
+
+
+class Waits:
+    """Some of the runs that wait, found by their terms: an event looks at few of them, however many there are."""
+
+    def __init__(self, waits: Iterable[Wait], fired: Fired) -> None:
+        self._fired = fired
+        self._names: dict[int, set[str]] = {}
+        for (seq, project), names in fired.items():
+            self._names.setdefault(seq, set()).update(f"{project}/{name}" for name in names)
+        self._by_term: dict[tuple[str, str], dict[str, Wait]] = {}
+        for wait in waits:
+            kind, terms = wait.terms
+            for term in terms:
+                self._by_term.setdefault((kind, term), {})[wait.run_id] = wait
+        self._globs = [term for kind, term in self._by_term if kind == "glob"]
+
+    def take(self, event: Any, had: Container[tuple[str, int]]) -> list[Wait]:
+        """Return those that wait for the event and have not had it, by their ids; they then wait no longer."""
+        found = sorted((wait for wait in self._wanting(event) if (wait.run_id, event.seq) not in had), key=lambda wait: wait.run_id)
+        for wait in found:
+            kind, terms = wait.terms
+            for term in terms:
+                del self._by_term[kind, term][wait.run_id]
+        return found
+
+    def have(self, event: Any) -> bool:
+        """Whether one of them waits for the event."""
+        return next(iter(self._wanting(event)), None) is not None
+
+    def _wanting(self, event: Any) -> Iterable[Wait]:
+        names = self._names.get(event.seq, ())
+        keys = [(kind, getattr(event, kind)) for kind in _FIELDS]
+        keys += [("name", name) for name in names]
+        keys += [("glob", glob) for glob in self._globs if any(fnmatchcase(name, glob) for name in names)]
+        several = {run_id: wait for key in keys for run_id, wait in self._by_term.get(key, {}).items()}
+        return (wait for wait in several.values() if wait.wants(event, self._fired.get((event.seq, wait.project), ())))
+
+
+def terms_of(project: str, asked: AwaitedEvent) -> tuple[str, list[str]]:
+    """Return the kind of a wait's terms, and the terms."""
+    for kind in ("id", "subject"):
+        value = getattr(asked, kind)
+        if value is not None:
+            return kind, [value]
+    named = [f"{project}/{pattern}" for pattern in dict.fromkeys(asked.on)]
+    if not any(mark in pattern for pattern in asked.on for mark in "*?["):
+        return "name", named
+    return ("type", [asked.type]) if asked.type is not None else ("glob", named)
+
+
+def add_wait(connection: Connection, run_id: str, project: str, asked: AwaitedEvent, head: int) -> None:
+    """Write down what a run waits for."""
+    event = asked.model_dump_json(exclude_none=True)
+    connection.execute(insert(awaited_events).values(run_id=run_id, project=project, event=event, head=head))
+    kind, terms = terms_of(project, asked)
+    connection.execute(insert(awaited_terms), [{"kind": kind, "term": term, "run_id": run_id} for term in terms])
+
+
+def remove_wait(connection: Connection, run_id: str) -> None:
+    """Let a run wait for no event."""
+    connection.execute(delete(awaited_events).where(awaited_events.c.run_id == run_id))
+    connection.execute(delete(awaited_terms).where(_T.run_id == run_id))
+
+
+def waits_for(connection: Connection, rows: Iterable[Any], fired: Fired) -> list[Wait]:
+    """Return the runs that may wait for one of these events, by their ids."""
+    kinds = set(connection.execute(_kinds).scalars())
+    if not kinds:
+        return []
+    listed = list(rows)
+    terms: dict[str, Iterable[str]] = {kind: {getattr(row, kind) for row in listed} - {None} for kind in _FIELDS if kind in kinds}
+    names = {f"{project}/{name}" for (_, project), several in fired.items() for name in several}
+    if "name" in kinds:
+        terms["name"] = names
+    if "glob" in kinds:
+        globs = connection.execute(_globs).scalars().all()
+        terms["glob"] = [glob for glob in globs if any(fnmatchcase(name, glob) for name in names)]
+    found: set[str] = set()
+    for kind, wanted in terms.items():
+        mine = select(_T.run_id).where(_T.kind == kind, among(_T.term, "terms"))
+        for some in slices(wanted):
+            found.update(connection.execute(mine, {"terms": list(some)}).scalars())
+    return _read(connection, found)
+
+
+def _read(connection: Connection, run_ids: Iterable[str]) -> list[Wait]:
+    query = select(awaited_events).where(among(awaited_events.c.run_id, "ids"))
+    waits = []
+    for some in slices(sorted(run_ids)):
+        rows = connection.execute(query, {"ids": list(some)})
+        waits += [Wait(row.run_id, row.project, AwaitedEvent.model_validate_json(row.event), row.head) for row in rows]
+    return sorted(waits, key=lambda wait: wait.run_id)
