@@ -291,3 +291,22 @@ def test_waiting_runs_that_an_event_is_not_for_are_not_read(store: Store, feed: 
     taken = store.awaited_events.take()
     assert taken is not None
     assert [claim.event.id for claim in taken.claims] == ["mine"], "what nobody waits for is not even claimed"
+
+
+def test_what_nobody_waits_for_is_passed_over_and_leads_all_the_same(store: Store, feed: Feed, runs: Runs, clock: TurnedClock) -> None:
+    legs, others = feed.ids["legs.a"], feed.ids["others"]
+    runs.start(on="legs.*", subject="mine")
+    feed.store_events(*(event(f"{n}", others, follows=f"{n - 1}" if n else None) for n in range(50)))
+    dispatch(store)
+    with store.reading() as connection:
+        (shown,) = sql_scopes(connection, 50)
+    assert (shown.cursor, shown.lag, shown.ordered) == (50, 0, 0), "it was not even ordered"
+    feed.store_events(
+        event("orphan", others, follows="late"), event("a", legs, follows="49"), event("b", legs, subject="mine", follows="orphan")
+    )
+    dispatch(store)
+    assert runs.got() == [], "it waits for one that waits itself"
+    feed.store_events(event("late", others))
+    dispatch(store)
+    assert runs.got() == [("one", "b")]
+    assert store.awaited_events.take() is None

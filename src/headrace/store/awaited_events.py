@@ -27,6 +27,7 @@ from headrace.store.ordering import SqlOrdering
 from headrace.store.ordering_scopes import forget_rows, scope_named
 from headrace.store.ordering_tables import ordering_events, ordering_scopes
 from headrace.store.ordering_turn import Feed
+from headrace.store.passing_over import is_behind, pass_over
 from headrace.store.tables import events
 from headrace.wire.deferred import AwaitedEvent
 
@@ -84,12 +85,16 @@ class AwaitedEvents:
         return count
 
     def _read_on(self, home: SqlOrdering) -> bool:
-        """Let the scope read a page of the log; whether there was one. What no run waits for counts as soon as its leader does."""
+        """Let the scope read on in the log; whether there was more. What no run waits for counts as soon as its leader does."""
+        with self._database.reading() as connection:
+            if not is_behind(connection, home.scope_id):  # a transaction for nothing would wake the other apis
+                return False
+        moved = self._database.write(lambda connection: pass_over(connection, home.scope_id, self._database.now()))
         with self._database.reading() as connection:
             rows = page_after(connection, home.scope_id)
             fired = trigger_names(connection, [row.seq for row in rows])
         if not rows:
-            return False
+            return moved
 
         def page(connection: Connection) -> Feed:
             # Asked in the transaction that moves the scope on: a run that begins to wait before it is asked for is among them.
