@@ -25,6 +25,7 @@ from headrace.wire.events import BatchStored, Cursor, EventBatch
 from headrace.wire.jobs import Heartbeat, HeartbeatAnswer, RegisterJob
 from headrace.wire.model import API_VERSION, FIRST_API_VERSION
 from headrace.wire.runs import RunReport
+from headrace.wire.streams import StreamReport
 from headrace.wire.triggers import CleanupTriggers, DeclaredTrigger, LoadTriggers, RunTrigger, TriggerFailure, Workloads
 
 FAILURE = "/execution/triggers/{trigger_id}/failure"
@@ -141,12 +142,13 @@ class FailuresHaveATypeAsAllElseHas(VersionChange):
 
 
 class JobsSayMore(VersionChange):
-    """A job may say which program it runs, where its logs are served and what blocks it, and may be a worker of task runs."""
+    """A job may say which program it runs, where its logs are served, what blocks it and what it left behind, and may be a worker."""
 
     instructions_to_migrate_to_previous_version = (
         schema(RegisterJob).field("log_url").didnt_exist,
         schema(RegisterJob).field("version").didnt_exist,
         schema(Heartbeat).field("blocked").didnt_exist,
+        schema(StreamReport).field("left_behind").didnt_exist,
         schema(RegisterJob).field("kind").had(type=Literal["triggerer", "pipeline"]),
     )
 

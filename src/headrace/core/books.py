@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Final
+from typing import Any, Final
 
 from headrace.core.custody import Answer, Kind
 from headrace.core.obligation import Batch, Counts, Entry, Kept, Lane, Reader
@@ -39,6 +39,20 @@ class Books:
     lanes: dict[Hashable, Lane] = field(default_factory=dict)
     settling: dict[Reader, None] = field(default_factory=dict)
     _unresolved: dict[Entry, None] = field(default_factory=dict)
+
+    def _enter(self, raw: Any, payload: Any, lane: Hashable, position: int | None, now: float) -> Entry:
+        """Put a raw event at the end of its lane; who owes what is for the caller to say."""
+        books = self.lanes.get(lane)
+        if books is None:
+            books = self.lanes[lane] = Lane(lane)
+        self.now = now
+        counts = self.counts
+        entry = Entry(raw, payload, books, position, now, counts.read)
+        books.entries.append(entry)
+        books.read = position
+        self.outstanding += 1
+        counts.read += 1
+        return entry
 
     def oldest_unresolved(self) -> Entry | None:
         """Return the oldest entry that someone owes an answer to."""

@@ -31,7 +31,7 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from headrace.core.books import Books
-from headrace.core.obligation import Binding, Claim, Entry, Kept, Lane, Published, Reader, Spill
+from headrace.core.obligation import Binding, Claim, Entry, Kept, Published, Reader, Spill
 from headrace.core.roster import Roster
 
 
@@ -81,16 +81,7 @@ class Ledger(Books):
 
         The declared triggers that are in none of them do not want it; they count as acked.
         """
-        books = self.lanes.get(lane)
-        if books is None:
-            books = self.lanes[lane] = Lane(lane)
-        counts, roster = self.counts, self.roster
-        self.now = now
-        entry = Entry(raw, payload, books, position, now, counts.read)
-        books.entries.append(entry)
-        books.read = position
-        self.outstanding += 1
-        counts.read += 1
+        entry, roster = self._enter(raw, payload, lane, position, now), self.roster
         if self.keeps_custody:
             entry.owed, entry.answers = roster.owed, []
         first_seq = self.next_seq
@@ -111,6 +102,20 @@ class Ledger(Books):
         self._unresolved[entry] = None
         woken = self._deliver(entry) if roster.reading else ()
         return first_seq, woken, self._spill(entry, tuple(roster.away)) if roster.away else None
+
+    def publish_rejected(self, raw: Any, payload: Any, *, lane: Hashable, now: float, position: int | None = None) -> int | None:
+        """Put a raw event on the books for which all that there are owe one dead letter; None: there is nobody."""
+        entry = self._enter(raw, payload, lane, position, now)
+        seq, who = self.next_seq, self.roster.owed
+        if not who:
+            self._resolve(entry)
+            return None
+        entry.owed, entry.answers = (who, []) if self.keeps_custody else ((), None)
+        entry.derived, entry.pending = True, len(who)
+        self._unresolved[entry] = None
+        self._claims[seq] = Claim(entry, who, "dead_lettered")
+        self.next_seq = seq + 1
+        return seq
 
     def begin(self, reader: Reader) -> Entry | None:
         """Let the reader go on to its next entry, which ends the one it is at; None: nothing waits, and it is idle.
@@ -246,10 +251,6 @@ class Ledger(Books):
             self.full.discard(reader)
             reader.live = reader.idle = False
         return [self._spill(entry, tuple(owing[entry])) for entry in sorted(owing, key=attrgetter("order"))]
-
-    def look_back(self, reader: Reader) -> None:
-        """Let a live reader read its backlog again before it goes on."""
-        reader.live = reader.idle = False
 
     def catch_up(self, reader: Reader) -> None:
         """Let a reader that is away collect what is published from now on."""

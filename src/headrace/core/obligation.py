@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from headrace.core.custody import Answer, Kind
 from headrace.core.outcome import AdvanceItem
+from headrace.core.texts import lane_name
 
 
 class Entry:
@@ -70,12 +71,16 @@ class Kept(Entry):
 
 
 class Lane:
-    """One open lane: its entries in the order of publication, and how far it has been read and advanced. `error`: of its last advance."""
+    """One open lane: its entries in the order of publication, and how far it has been read and advanced. `error`: of its last advance.
 
-    __slots__ = ("advanced", "busy", "entries", "error", "in_flight", "key", "read")
+    `key` is the producer's, `name` its text.
+    """
+
+    __slots__ = ("advanced", "busy", "entries", "error", "in_flight", "key", "name", "read")
 
     def __init__(self, key: Hashable) -> None:
         self.key = key
+        self.name = lane_name(key)
         self.entries: deque[Entry] = deque()
         self.busy = False
         self.in_flight = 0
@@ -162,6 +167,10 @@ class Reader:
         self.unsettled: dict[int, None] = {}
         self.answers: list[tuple[int, Answer]] = []
         self.moved: Kept | None = None
+
+    def look_back(self) -> None:
+        """Let a live reader read its backlog again before it goes on."""
+        self.live = self.idle = False
 
     def due(self, timeout: float) -> float | None:
         """Return when the reader is overdue; None: it owes nothing that anyone waits for.

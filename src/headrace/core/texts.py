@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import blake2b
 from traceback import format_exception
 from typing import Final
 
 MAX_TEXT_CHARS: Final = 10_000
 """The longest text about one value or error, in characters."""
+MAX_NAME_CHARS: Final = 500
+"""The longest name of a lane or stream, in characters."""
 
 
 def clean_text(text: str) -> str:
@@ -15,6 +18,24 @@ def clean_text(text: str) -> str:
     if not text.isascii():
         text = text.encode(errors="backslashreplace").decode()
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}") if "\0" in text else text
+
+
+def clean_name(text: str) -> str:
+    """Return a name that every store can hold, at most `MAX_NAME_CHARS` long; two that had to be changed stay two, by a digest."""
+    if len(text) <= MAX_NAME_CHARS and text.isascii() and "\0" not in text:
+        return text
+    clean = clean_text(text)
+    if clean == text and len(text) <= MAX_NAME_CHARS:
+        return text
+    digest = blake2b(text.encode(errors="surrogatepass"), digest_size=8).hexdigest()
+    return f"{clean[: MAX_NAME_CHARS - len(digest) - 1]}#{digest}"
+
+
+def lane_name(lane: object) -> str:
+    """Return the name of a producer's lane; the one lane of a producer that has no lanes is `default`."""
+    if lane is None:
+        return "default"
+    return clean_name(lane if isinstance(lane, str) else str(lane))
 
 
 def describe_value(value: object) -> str:

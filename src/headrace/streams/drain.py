@@ -10,7 +10,7 @@ from headrace.core.ledger import Ledger
 from headrace.core.obligation import Entry, Reader
 from headrace.streams.backlog import Backlog, BacklogEntry
 from headrace.streams.rawtext import from_text
-from headrace.streams.trouble import lane_name, text_of
+from headrace.streams.trouble import text_of
 
 PAGE: Final = 500
 """Kept raw events fetched at once."""
@@ -63,7 +63,7 @@ class Drain:
     def _was_at(self, entry: BacklogEntry) -> bool:
         """Whether this is what the reader was at when it was spilled, and went on with."""
         moved = self._reader.moved
-        if moved is None or moved.position != entry.position or lane_name(moved.lane.key) != entry.lane or text_of(moved) != entry.raw:
+        if moved is None or moved.position != entry.position or moved.lane.name != entry.lane or text_of(moved) != entry.raw:
             return False
         self._ledger.found(self._reader, entry.number)
         return True

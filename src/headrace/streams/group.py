@@ -8,7 +8,7 @@ only the pump goes on, until what is resolved has been advanced; then the produc
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, NamedTuple
 
 import structlog
@@ -16,13 +16,17 @@ import structlog
 from headrace.core.custody import Custody
 from headrace.core.ledger import Ledger
 from headrace.core.obligation import Counts, Reader
-from headrace.errors import AckTimeout, StreamEnded, StreamError, SubscriberOverflow
+from headrace.core.texts import describe_error
+from headrace.errors import AckTimeout, StreamEnded, StreamError
 from headrace.streams.backlog import Backlog
+from headrace.streams.closing import close
 from headrace.streams.drain import Drain
 from headrace.streams.fanout import FanOut
+from headrace.streams.grace import POLL_SHARE, Grace, LeftBehind, ends_in
 from headrace.streams.mailbox import Mailbox, Ties
 from headrace.streams.matched import StreamSink, WatchSink
 from headrace.streams.policy import StreamPolicy
+from headrace.streams.poll import Poll, presentable
 from headrace.streams.pump import Pump
 from headrace.streams.recorder import Recorder
 from headrace.streams.registered import Registered
@@ -35,9 +39,6 @@ from headrace.triggers.producer import SharedStreamProducer
 
 log = structlog.get_logger(__name__)
 
-POLL_STRETCH = 128
-"""After so many raw events without a pause the poll lets others run."""
-
 LONGEST_SLEEP = 86_400.0
 """Seconds; where there is no ack timeout there is nothing to wake up for."""
 
@@ -48,6 +49,7 @@ class Around(NamedTuple):
     policy: StreamPolicy
     sink: WatchSink | None
     recorder: Recorder | None
+    left_behind: LeftBehind
 
 
 class Group:
@@ -64,7 +66,7 @@ class Group:
         first_seq: int,
         on_end: Callable[[Group], None],
     ) -> None:
-        policy, sink, recorder = around
+        policy, sink, recorder = around.policy, around.sink, around.recorder
         self.key = key
         self.name = stream_name(key)
         self.acks = acks
@@ -80,7 +82,18 @@ class Group:
         self._policy = policy
         self._sink = sink
         self._on_end = on_end
-        self._pump = Pump(self.ledger, policy, recorder=self._recorder, give_up=self._give_up, made_room=self._made_room)
+        self._grace = Grace(policy.close_timeout)
+        self._left_behind = around.left_behind
+        self._pump = Pump(
+            self.name,
+            self.ledger,
+            policy,
+            grace=self._grace,
+            left_behind=self._left_behind,
+            recorder=self._recorder,
+            give_up=self._give_up,
+            made_room=self._made_room,
+        )
         self._fan_out = FanOut(
             self.name,
             self.ledger,
@@ -91,13 +104,23 @@ class Group:
             ready=self._pump.wake,
         )
         self._backlogs: dict[int, Backlog] = {}
-        self._settler = Settler(self.ledger, policy, lambda reader: self._backlogs.get(reader.trigger_id))
+        self._settler = Settler(self.ledger, policy, self._grace, lambda reader: self._backlogs.get(reader.trigger_id))
         self._ties = Ties(self.ledger, policy.clock, self._changed, self._refuse, acks)
         self.room = Room(self.ledger, policy)
-        self._ended = False
-        self._polling: asyncio.Task[None] | None = None
+        self._poll = Poll(
+            self._fan_out,
+            self.ledger,
+            self.room,
+            policy,
+            grace=self._grace,
+            registered=self._registered,
+            fail=self._fail,
+            ended=lambda: self._ended,
+            acks=acks,
+        )
+        self._ended = self._is_left = False
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._timing: asyncio.Task[None] | None = None
-        self._polled = False
         self._running = asyncio.create_task(self._run(), name=f"headrace stream {self.name}")
 
     @property
@@ -121,6 +144,11 @@ class Group:
     def in_flight(self) -> int:
         """How many lanes are being advanced."""
         return self._pump.in_flight
+
+    @property
+    def left_behind(self) -> int:
+        """How many tasks in the upstream's code run on although they were cancelled."""
+        return self._left_behind.count(self.name)
 
     def is_empty(self) -> bool:
         """Whether nobody is left: subscribed, registered or declared."""
@@ -194,7 +222,7 @@ class Group:
         """Let a subscriber look into its backlog before it goes on."""
         mailbox = self.mailboxes.get(trigger_id)
         if mailbox is not None and mailbox.reader.registered:
-            self.ledger.look_back(mailbox.reader)
+            mailbox.reader.look_back()
             mailbox.wake()
 
     def confirmed(self) -> None:
@@ -218,6 +246,8 @@ class Group:
         if self._ended:
             return
         self._ended = True
+        self._grace.begin()
+        self._over.set_result(None)
         self.room.made()
         self._on_end(self)
         for mailbox in self.mailboxes.values():
@@ -226,13 +256,17 @@ class Group:
             mailbox.close(why)
         if error is not None and self._sink is not None and self.watches:
             self._sink.ended(self.name, self.watches.trigger_ids, error)
-        if self._polling is not None and not self._polled:
-            self._polling.cancel()
 
     async def stop(self) -> None:
-        """End the stream; return when what is resolved has been advanced and the producer is closed."""
+        """End the stream; return when what is resolved has been advanced and the producer is closed, or when its time is up."""
         self.end(None)
-        await asyncio.wait({self._running})
+        await self.stopped()
+
+    async def stopped(self) -> None:
+        """Wait until the ended stream has stopped, as long as it may take, and a moment more."""
+        if not await ends_in(self._running, self._grace.left() + self._grace.seconds / 10) and not self._is_left:
+            self._is_left = True
+            self._left_behind.add(self._running, self.name, "the stream")
 
     def _must_be_new(self, trigger_id: int) -> None:
         if trigger_id in self.mailboxes or trigger_id in self.watches:
@@ -252,28 +286,54 @@ class Group:
                 await self._live()
         finally:
             self.end(StreamEnded(f"The shared stream {self.name} was cancelled."))
-            await self._closed("producer", self.producer.aclose if self.producer is not None else None)
+            if self.producer is not None:
+                await close(self.producer, self.name, self._grace, self._left_behind)
 
     async def _live(self) -> None:
         try:
             self.producer = self._make_producer()
-        except Exception as error:
-            log.exception("Shared stream does not start", stream=self.name)
-            self.end(error)
+        except BaseException as error:  # a class of the user's may raise anything, also SystemExit
+            log.error("Shared stream does not start", stream=self.name, error=describe_error(error), exc_info=presentable(error))
+            self.end(presentable(error))
             return
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._timing = tasks.create_task(self._guarded(self._time()), name="headrace timer")
                 tasks.create_task(self._guarded(self._pump.run(self.producer)), name="headrace pump")
                 tasks.create_task(self._guarded(self._settler.run()), name="headrace settler")
-                self._polling = tasks.create_task(self._poll(self.producer), name="headrace poll")
-                self._polling.add_done_callback(self._finish)
+                tasks.create_task(self._guarded(self._read(self.producer)), name="headrace reader").add_done_callback(self._finish)
         except ExceptionGroup:
             log.exception("Shared stream died of a fault in its own tasks", stream=self.name)
 
-    def _finish(self, polling: asyncio.Task[None]) -> None:
-        """Let the other tasks return, now that `polling` is done."""
-        del polling
+    async def _read(self, producer: SharedStreamProducer) -> None:
+        """See one poll through; one that does not end although it is cancelled is left behind."""
+        if self._recorder is not None:
+            self._pump.custody = Custody(self.name)
+        poll = asyncio.create_task(self._poll.run(self.name, producer), name="headrace poll")
+        try:
+            await asyncio.wait({poll, self._over}, return_when=asyncio.FIRST_COMPLETED)
+            # The second time for those that swallow a cancellation, as `wait_for` does when what it waits for is there at the same moment.
+            for share in (POLL_SHARE / 2, POLL_SHARE):
+                if not poll.done() and self._poll.is_reading:
+                    poll.cancel()
+                if await ends_in(poll, self._grace.left(share)):
+                    break
+        finally:
+            self._polled(poll)
+
+    def _polled(self, poll: asyncio.Task[None]) -> None:
+        """See how a poll ended, or leave it behind."""
+        if not poll.done():
+            poll.cancel()
+            self._left_behind.add(poll, self.name, "poll")
+        elif not poll.cancelled() and isinstance(error := poll.exception(), Exception):
+            if not self._ended:
+                log.error("Shared stream ended", stream=self.name, error=describe_error(error), exc_info=error)
+            self.end(error)
+
+    def _finish(self, reader: asyncio.Task[None]) -> None:
+        """Let the other tasks return, now that nothing more is read."""
+        del reader
         self._pump.finish()
         self._settler.finish()
         if self._timing is not None:
@@ -286,56 +346,6 @@ class Group:
         except Exception as error:
             self.end(error)
             raise
-
-    async def _closed(self, what: str, close: Callable[[], Awaitable[None]] | None) -> None:
-        if close is None:
-            return
-        try:
-            async with asyncio.timeout(self._policy.close_timeout):
-                await close()
-        except Exception:
-            log.exception("Does not close", what=what, stream=self.name)
-
-    async def _poll(self, producer: SharedStreamProducer) -> None:
-        stream = None
-        try:
-            if self._recorder is not None:
-                self._pump.custody = Custody(self.name)
-            await self.room.wait()
-            stream = producer.open_stream()
-            stretch = 0
-            ledger, publish, room = self.ledger, self._fan_out.publish, self.room
-            async for raw, payload in stream:
-                if self._ended:
-                    break
-                if ledger.full:
-                    await self._overflow()
-                publish(producer, raw, payload)
-                stretch += 1
-                if (ledger.full or ledger.outstanding >= room.most) and not room.is_there():
-                    await room.wait()
-                elif stretch % POLL_STRETCH == 0:
-                    await asyncio.sleep(0)
-            else:
-                raise StreamEnded
-        except Exception as error:
-            self._polled = True
-            log.exception("Shared stream ended", stream=self.name)
-            self.end(error)
-        finally:
-            self._polled = True
-            await self._closed("upstream", getattr(stream, "aclose", None))
-
-    async def _overflow(self) -> None:
-        """Give those whose queue is full a chance to read; spill what the others have, or fail them."""
-        await asyncio.sleep(0)
-        full = tuple(self.ledger.full)
-        if self._policy.overflow == "fail":
-            for reader in full:
-                limit = self._policy.max_subscriber_queue
-                self._fail(reader, SubscriberOverflow(f"Trigger {reader.trigger_id} fell {limit} raw events behind {self.name}."))
-        elif self._policy.overflow == "spill" and self._registered is not None:
-            self._registered.spill([reader for reader in full if reader.registered], stop=False)
 
     async def _time(self) -> None:
         """Fail those who do not answer in time; sleeps to the oldest deadline, or to the first that can come when nobody owes anything."""

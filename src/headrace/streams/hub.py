@@ -16,6 +16,7 @@ from headrace.core.obligation import Counts
 from headrace.errors import StreamError, UsageError
 from headrace.streams.backlog import Answer, Backlog, BacklogEntry
 from headrace.streams.fastpath import FastPath
+from headrace.streams.grace import LeftBehind
 from headrace.streams.group import Around, Group
 from headrace.streams.mailbox import Mailbox
 from headrace.streams.matched import Malformed, Matched, Origin, Poisoned, Refused, Spilled, StreamSink, WatchSink
@@ -96,7 +97,7 @@ class SharedStreamManager:
             close_timeout=close_timeout,
             max_advances=max_advances,
         )
-        self._around = Around(policy, sink, recorder)
+        self._around = Around(policy, sink, recorder, LeftBehind())
         self._clock = clock
         self._groups: dict[Hashable, Group] = {}
         self._running: dict[int, Group] = {}
@@ -260,8 +261,7 @@ class SharedStreamManager:
         """
         for group in tuple(self._groups.values()):
             group.end(None)
-        if self._running:
-            await asyncio.wait({group.task for group in self._running.values()})
+        await asyncio.gather(*(group.stopped() for group in tuple(self._running.values())))
 
     def keys(self) -> tuple[Hashable, ...]:
         """Return the keys of the live streams."""
@@ -271,7 +271,8 @@ class SharedStreamManager:
         """Return what the stream has done; all zero for a key never seen."""
         group = self._groups.get(key)
         if group is None:
-            return StreamStatistics.of(stream_name(key), "ended", self._counts.get(key, Counts()))
+            name = stream_name(key)
+            return StreamStatistics.of(name, "ended", self._counts.get(key, Counts()), left_behind=self._around.left_behind.count(name))
         return survey(group, self._around.policy.clock())
 
     def forget(self, key: Hashable) -> None:

@@ -13,7 +13,6 @@ from headrace.core.obligation import Entry, Reader
 from headrace.errors import StreamError
 from headrace.streams.drain import Drain
 from headrace.streams.matched import Origin
-from headrace.streams.trouble import lane_name
 from headrace.triggers.reject import current_stream
 
 log = structlog.get_logger(__name__)
@@ -79,14 +78,14 @@ class Mailbox:
         One object for each time that a raw event comes to the filter, so that it can be told whether it is still the same time.
         """
         if self._origin is None and self._at is not None:
-            self._origin = Origin(lane_name(self._at.lane.key), self._at.position)
+            self._origin = Origin(self._at.lane.name, self._at.position)
         return self._origin
 
     @property
     def at(self) -> tuple[Origin, Any] | None:
         """The place of the raw event the filter is at, and that itself, also after `close`; None: it is at none. Any thread may ask."""
         entry = self._at
-        return None if entry is None else (Origin(lane_name(entry.lane.key), entry.position), entry.raw)
+        return None if entry is None else (Origin(entry.lane.name, entry.position), entry.raw)
 
     def __aiter__(self) -> Mailbox:
         self._enter()

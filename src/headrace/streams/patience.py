@@ -7,11 +7,13 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from headrace.streams.grace import ADVANCE_SHARE, Grace
+
 
 class Patience:
-    """Timeouts and pauses that get short when the stream ends: `grace` is in seconds."""
+    """Timeouts and pauses that get short when the stream ends: what its grace leaves for advancing."""
 
-    def __init__(self, grace: float) -> None:
+    def __init__(self, grace: Grace) -> None:
         self._grace = grace
         self._ended = asyncio.Event()
         self._running: set[asyncio.Timeout] = set()
@@ -26,16 +28,18 @@ class Patience:
         """Give what runs the grace and no more."""
         if not self._ended.is_set():
             self._ended.set()
-            limit = asyncio.get_running_loop().time() + self._grace
+            limit = asyncio.get_running_loop().time() + self._grace.left(ADVANCE_SHARE)
             for timeout in self._running:
-                when = timeout.when()
-                timeout.reschedule(limit if when is None else min(when, limit))
+                if not timeout.expired():  # what swallows its cancellation is still running, and its time is up already
+                    when = timeout.when()
+                    timeout.reschedule(limit if when is None else min(when, limit))
 
     @asynccontextmanager
     async def timeout(self, seconds: float | None) -> AsyncIterator[None]:
         """Raise `TimeoutError` in what takes longer than `seconds` (None: for ever), or than the grace once the end has come."""
         if self.ended:
-            seconds = self._grace if seconds is None else min(seconds, self._grace)
+            left = self._grace.left(ADVANCE_SHARE)
+            seconds = left if seconds is None else min(seconds, left)
         async with asyncio.timeout(seconds) as timeout:
             self._running.add(timeout)
             try:

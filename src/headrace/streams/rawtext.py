@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
+from headrace.core.limits import is_too_deep
+from headrace.core.texts import describe_error, describe_value
 from headrace.errors import MalformedEvent
 from headrace.triggers.raw import RawEvent
 
@@ -20,13 +22,13 @@ _decode = msgspec.json.Decoder().decode
 
 def to_text(raw: Any) -> str:
     """Return the text that gives `raw` back; what is not UTF-8 in it, or NUL, becomes U+FFFD. Raises `MalformedEvent`: it is not JSON."""
-    if isinstance(raw, RawEvent):
-        return readable(raw.data)
     try:
+        if isinstance(raw, RawEvent):
+            return readable(raw.data)
         text = _encode(raw)
-        same = _decode(text) == raw
-    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-        raise MalformedEvent(f"{type(raw).__name__} cannot be kept in a backlog: {error}") from error
+        same = not is_too_deep(text) and bool(_decode(text) == raw)
+    except BaseException as error:  # a class of the user's may raise anything when it is encoded or compared, also SystemExit
+        raise MalformedEvent(f"{type(raw).__name__} cannot be kept in a backlog: {describe_error(error)}") from error
     if not same:
         raise MalformedEvent(f"{type(raw).__name__} cannot be kept in a backlog: it is not made of JSON values.")
     return _VALUE + text.decode()
@@ -44,7 +46,7 @@ def shown(raw: Any) -> str:
     try:
         return to_text(raw)
     except MalformedEvent:
-        return repr(raw)
+        return describe_value(raw)
 
 
 def readable(data: bytes) -> str:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from traceback import format_exception
 
 import structlog
 
 from headrace.core.ledger import Ledger
 from headrace.core.obligation import Entry, Reader, Spill
+from headrace.core.texts import describe_error, describe_traceback
 from headrace.errors import MalformedEvent, StreamError
 from headrace.streams.matched import Malformed, Poisoned, Refused, Spilled, StreamSink
 from headrace.streams.rawtext import to_text
-from headrace.streams.trouble import Trouble, lane_name, text_of
+from headrace.streams.trouble import Trouble, text_of
+from headrace.streams.watches import printed
 from headrace.triggers.masking import mask
-from headrace.triggers.raw import RawEvent
 
 log = structlog.get_logger(__name__)
 
@@ -59,11 +59,11 @@ class Registered:
         """Give the sink what is to be kept in backlogs. What cannot be text becomes a dead letter."""
         seq, entry, readers = spill
         who = tuple([reader.trigger_id for reader in readers])
-        lane = lane_name(entry.lane.key)
+        lane = entry.lane.name
         try:
             text = to_text(entry.raw)
         except MalformedEvent as error:
-            raw = RawEvent(repr(entry.raw).encode(errors="replace"), lane, entry.position or 0)
+            raw = printed(entry.raw, lane, entry.position)
             self._ledger.mark_rejected(seq)
             self._sink.malformed(Malformed(seq, self._stream, lane, entry.position, raw, str(error), who))
         else:
@@ -75,7 +75,7 @@ class Registered:
         seq = self._ledger.dead_letter(reader, "rejected")
         if entry is None or seq is None:
             return False
-        lane = lane_name(entry.lane.key)
+        lane = entry.lane.name
         self._sink.refused(Refused(seq, self._stream, lane, entry.position, text_of(entry), reader.trigger_id, reason))
         return True
 
@@ -104,19 +104,19 @@ class Registered:
         seq = self._ledger.dead_letter(reader, "dead_lettered")
         if seq is None:
             return
-        reason = mask(f"{type(error).__name__}: {error}")
+        reason = mask(describe_error(error))
         log.error("Raw event given up on", stream=self._stream, trigger_id=reader.trigger_id, attempts=attempts, reason=reason)
         self._sink.poisoned(
             Poisoned(
                 seq,
                 self._stream,
-                lane_name(entry.lane.key),
+                entry.lane.name,
                 entry.position,
                 text_of(entry),
                 reader.trigger_id,
                 attempts + getattr(entry, "attempts", 0),
                 trouble.times,
-                tuple(mask(line) for line in format_exception(error)),
+                tuple(mask(line) for line in describe_traceback(error)),
                 reason,
             )
         )

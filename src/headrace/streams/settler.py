@@ -10,6 +10,7 @@ import structlog
 from headrace.core.ledger import Ledger
 from headrace.core.obligation import Reader
 from headrace.streams.backlog import Backlog
+from headrace.streams.grace import Grace, is_cancelled
 from headrace.streams.patience import Patience
 from headrace.streams.policy import StreamPolicy
 
@@ -19,11 +20,11 @@ log = structlog.get_logger(__name__)
 class Settler:
     """Tells each backlog what is answered. One that keeps refusing is left alone; what it was not told comes again after a restart."""
 
-    def __init__(self, ledger: Ledger, policy: StreamPolicy, backlog_of: Callable[[Reader], Backlog | None]) -> None:
+    def __init__(self, ledger: Ledger, policy: StreamPolicy, grace: Grace, backlog_of: Callable[[Reader], Backlog | None]) -> None:
         self._ledger = ledger
         self._policy = policy
         self._backlog_of = backlog_of
-        self._patience = Patience(policy.close_timeout)
+        self._patience = Patience(grace)
         self._wake = asyncio.Event()
         self._busy: set[Reader] = set()
 
@@ -58,7 +59,9 @@ class Settler:
             try:
                 async with self._patience.timeout(None):
                     await backlog.settle(answers)
-            except Exception:
+            except (Exception, asyncio.CancelledError):
+                if is_cancelled():
+                    raise
                 log.exception("Backlog is not settled", trigger_id=reader.trigger_id, answers=len(answers))
             else:
                 self._ledger.settled(reader, [number for number, _ in answers])

@@ -8,7 +8,6 @@ from typing import Final
 from headrace.core.obligation import Entry, Lane
 from headrace.streams.group import Group
 from headrace.streams.statistics import LaneStatistics, StreamStatistics
-from headrace.streams.trouble import lane_name
 
 MOST_LANES: Final = 100
 STORE: Final = "the store"
@@ -29,6 +28,7 @@ def survey(group: Group, now: float) -> StreamStatistics:
         lanes=tuple(nlargest(MOST_LANES, (_lane(group, lane) for lane in ledger.lanes.values()), key=_behind)),
         oldest_unresolved=None if oldest is None else max(0.0, now - oldest.published),
         held_by=None if oldest is None else _holder(group, oldest),
+        left_behind=group.left_behind,
     )
 
 
@@ -38,7 +38,7 @@ def _lane(group: Group, lane: Lane) -> LaneStatistics:
     committed = None if producer is None else producer.get_committed(lane.key)
     # Before this process has advanced a lane, it is as far as the upstream itself has it.
     advanced = committed if lane.advanced is None else lane.advanced
-    return LaneStatistics(lane_name(lane.key), lane.read, advanced, end, committed, lane.outstanding, lane.error)
+    return LaneStatistics(lane.name, lane.read, advanced, end, committed, lane.outstanding, lane.error)
 
 
 def _behind(lane: LaneStatistics) -> tuple[int, int]:

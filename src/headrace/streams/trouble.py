@@ -26,7 +26,7 @@ class Trouble:
 
     def count(self, entry: Entry) -> int:
         """Count one more failure on `entry`, and return how often it failed on it."""
-        at = (lane_name(entry.lane.key), entry.position, text_of(entry))
+        at = (entry.lane.name, entry.position, text_of(entry))
         if at != self._at:
             self._at, self._count, self._times = at, 0, ()
         self._count += 1
@@ -37,10 +37,3 @@ class Trouble:
 def text_of(entry: Entry) -> str:
     """Return the raw event as text."""
     return entry.payload if isinstance(entry, Kept) and isinstance(entry.payload, str) else shown(entry.raw)
-
-
-def lane_name(lane: object) -> str:
-    """Return the text of a lane; the one lane of a producer that has no lanes is `default`."""
-    if isinstance(lane, str):
-        return lane
-    return "default" if lane is None else str(lane)

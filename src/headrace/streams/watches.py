@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
 
 from headrace.core.envelope import Envelope
 from headrace.core.patterns import MatchIndex
+from headrace.core.texts import describe_error, describe_value
 from headrace.errors import MalformedEvent
 from headrace.triggers.raw import RawEvent
 from headrace.triggers.watch import WatchTrigger
@@ -52,7 +54,7 @@ class WatchSet:
             self._kinds = set(self._envelopes.values())
 
     def wants(self, raw: Any, lane: str, position: int | None) -> Wanted:
-        """Return who wants `raw`: a `RawEvent`, or a mapping, which is encoded."""
+        """Return who wants `raw`: a `RawEvent`, or a mapping, which is encoded. Nothing is raised, whatever `raw` is."""
         try:
             event = raw if isinstance(raw, RawEvent) else _encoded(raw, lane, position)
             value = event.value
@@ -60,7 +62,10 @@ class WatchSet:
                 return Wanted(event, value, [], "Not a JSON object.")
             return Wanted(event, value, self._grouped(self._index.matches(value)))
         except MalformedEvent as error:
-            return Wanted(_shown(raw, lane, position), None, [], str(error))
+            reason = str(error)
+        except BaseException as error:  # a class of the user's may raise anything, also SystemExit; it is this raw event's trouble
+            reason = f"It cannot be read: {describe_error(error)}"
+        return Wanted(printed(raw, lane, position), None, [], reason)
 
     def _grouped(self, trigger_ids: Iterable[int]) -> list[tuple[Envelope, tuple[int, ...]]]:
         matched = tuple(trigger_ids)
@@ -72,14 +77,20 @@ class WatchSet:
         return [(envelope, tuple(ids)) for envelope, ids in groups.items()]
 
 
+def printed(raw: Any, lane: str, position: int | None) -> RawEvent:
+    """Return a raw event as a dead letter can show it: as it is, or as it prints."""
+    if type(raw) is RawEvent and type(raw.data) is bytes:
+        return raw
+    data = None
+    with suppress(Exception):
+        data = raw.data if isinstance(raw, RawEvent) else None
+    return RawEvent(data if type(data) is bytes else describe_value(raw).encode(), lane, position or 0)
+
+
 def _encoded(raw: Any, lane: str, position: int | None) -> RawEvent:
     if not isinstance(raw, Mapping):
         raise MalformedEvent(f"A watch reads a RawEvent or a mapping, not {type(raw).__name__}.")
     try:
         return RawEvent(msgspec.json.encode(dict(raw)), lane, position or 0)
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-        raise MalformedEvent(f"The mapping is not JSON: {error}.") from error
-
-
-def _shown(raw: Any, lane: str, position: int | None) -> RawEvent:
-    return raw if isinstance(raw, RawEvent) else RawEvent(repr(raw).encode(errors="replace"), lane, position or 0)
+        raise MalformedEvent(f"The mapping is not JSON: {describe_error(error)}.") from error

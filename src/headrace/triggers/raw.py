@@ -28,6 +28,8 @@ class RawEvent:
     def value(self) -> Any:
         """The JSON value, parsed once however many read it. Raises `MalformedEvent`."""
         if self._value is _UNREAD:
+            if type(self.data) is not bytes:
+                raise MalformedEvent(f"Not valid JSON: its data is {type(self.data).__name__}, not bytes.")
             if is_too_deep(self.data):
                 raise MalformedEvent(f"Not valid JSON here: it is nested deeper than {MAX_JSON_DEPTH} levels.")
             try:

@@ -451,7 +451,7 @@ class Interleaving:
 
     def look_back(self) -> None:
         if (reader := self.here()) is not None:
-            self.books.look_back(reader)
+            reader.look_back()
             if self.model.mode[reader] == "live":
                 self.model.mode[reader] = "collecting"
 

@@ -2,7 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.core.texts import MAX_TEXT_CHARS, clean_text, describe_error, describe_traceback, describe_value
+from headrace.core.texts import (
+    MAX_NAME_CHARS,
+    MAX_TEXT_CHARS,
+    clean_name,
+    clean_text,
+    describe_error,
+    describe_traceback,
+    describe_value,
+    lane_name,
+)
 
 
 @pytest.mark.parametrize(("text", "clean"), [("plain", "plain"), ("ü\0", "ü\ufffd"), ("a\udcffb", "a\\udcffb"), ("\ud800", "\\ud800")])
@@ -32,3 +41,23 @@ def test_texts_are_cut_and_clean() -> None:
         assert "\0" not in text
     assert describe_error(ValueError()) == "ValueError"
     assert describe_value(7) == "7"
+
+
+def test_names_stay_different() -> None:
+    names = [
+        "a",
+        "a\udcff",
+        "a\\udcff",
+        "a\0",
+        "a\ufffd",
+        "x" * MAX_NAME_CHARS,
+        "x" * (MAX_NAME_CHARS + 1),
+        "x" * (MAX_NAME_CHARS + 2),
+        "ü",
+    ]
+    clean = [clean_name(name) for name in names]
+    assert len(set(clean)) == len(names)
+    assert all(len(name) <= MAX_NAME_CHARS and "\0" not in name and name.encode() for name in clean)
+    assert [clean_name(name) for name in clean] == clean
+    assert clean[0] == "a"
+    assert [lane_name(lane) for lane in (None, "", "x", 7, ("a", 1))] == ["default", "", "x", "7", "('a', 1)"]

@@ -251,14 +251,6 @@ async def test_an_upstream_that_ignores_its_cancellation_ends_all_the_same(hub: 
     assert runner.events == []
 
 
-async def test_a_lane_that_cannot_be_told_ends_the_stream(hub: SharedStreamManager) -> None:
-    feed = Feed([([], "a")])
-    runner = Runner(hub, 1, reads(feed)())
-    error = await runner.error()
-    assert isinstance(error, StreamEnded)
-    assert isinstance(error.__cause__, TypeError)
-
-
 async def test_statistics_of_a_key_never_seen(hub: SharedStreamManager) -> None:
     statistics = hub.statistics(("a", "tuple"))
     assert (statistics.stream, statistics.state, statistics.read) == ("('a', 'tuple')", "ended", 0)

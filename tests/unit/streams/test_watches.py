@@ -9,7 +9,7 @@ import pytest
 
 from headrace.core.outcome import AdvanceOutcome
 from headrace.errors import StreamError
-from headrace.streams.hub import SharedStreamManager
+from headrace.streams.hub import Matched, SharedStreamManager
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.raw import RawEvent
 from headrace.triggers.watch import WatchTrigger
@@ -158,15 +158,22 @@ async def test_the_sink_hears_that_a_stream_ended() -> None:
     await until(lambda: feed.closed)
 
 
-async def test_a_sink_that_raises_ends_the_stream() -> None:
+async def test_what_the_sink_cannot_take_is_a_dead_letter_and_the_stream_goes_on() -> None:
     class Breaks(Sink):
-        def matched(self, matched: Any) -> None:
-            raise ZeroDivisionError
+        def matched(self, matched: Matched) -> None:
+            if matched.value == {}:
+                raise ZeroDivisionError
+            super().matched(matched)
 
-    sink, feed = Breaks(), Feed([{}])
-    hub_with(sink).watch(triggers={1: watch(feed)}, key=KEY)
-    await until(lambda: sink.ends)
-    assert isinstance(sink.ends[0][2], ZeroDivisionError)
+    sink, feed = Breaks(), Feed([{}, {"n": 1}])
+    hub = hub_with(sink)
+    hub.watch(triggers={1: watch(feed)}, key=KEY)
+    await until(lambda: sink.events)
+    assert [(dead.reason, dead.trigger_ids) for dead in sink.dead] == [("ZeroDivisionError", (1,))]
+    hub.confirm_persisted([sink.dead[0].seq, sink.events[0].seq])
+    await until(lambda: len(feed.advanced) == 2)
+    assert feed.outcomes == [AdvanceOutcome(0, 0, 1), AdvanceOutcome(1, 0)]
+    await hub.stop_all()
 
 
 async def test_what_cannot_be_watched() -> None:
