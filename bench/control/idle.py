@@ -7,7 +7,7 @@ import gc
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from time import perf_counter, process_time
@@ -155,10 +155,14 @@ async def _running(pulse: Pulse, workloads: list[RunTrigger]) -> AsyncIterator[R
     leases = Leases()
     leases.replace(Lease(trigger_id=workload.trigger_id, epoch=1) for workload in workloads)
     # Nothing is asked of the api by those who have nothing to do.
-    async with Runner(cast(TriggererControl, None), leases, Outbox(), _failed, Limits(), pulse) as runner:
+    async with Runner(cast(TriggererControl, None), leases, Outbox(), _failed, _stream_failed, Limits(), pulse) as runner:
         await runner.start(workloads)
         workloads.clear()
         yield runner
+
+
+async def _stream_failed(stream: str, watches: Sequence[Running], error: BaseException) -> float:
+    raise AssertionError(f"{stream} failed with {len(watches)} watches: {error}")
 
 
 async def _failed(running: Running, error: BaseException, *, upstream: bool = False) -> FailureRecorded:

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any, cast
+
 import pytest
+from sqlalchemy import func, select
 
 from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store
 from headrace.store.fleet import trigger_detail
 from headrace.store.overview import job_list
+from headrace.store.tables import triggers
 from headrace.wire.fleet import TriggerDetail
 from headrace.wire.jobs import Blocked, CompleteJob, Heartbeat
 from headrace.wire.triggers import (
+    MAX_FAILED,
     CleanupTriggers,
     DeclaredTrigger,
     DeclareProject,
     FailureRecorded,
     LoadTriggers,
     RunTrigger,
+    StreamFailure,
     TriggerFailure,
 )
-from store_kit import Holder, TurnedClock, event, holder
+from store_kit import Holder, TurnedClock, declaration, event, holder
 
 
 @pytest.fixture
@@ -54,6 +61,12 @@ def fail(owner: Holder, trigger_id: int = 1, *, number: int = 0, upstream: bool 
 def park(owner: Holder, trigger_id: int = 1) -> None:
     verdicts = [fail(owner, trigger_id).verdict for _ in range(3)]
     assert verdicts == ["restart", "restart", "parked"]
+
+
+def fail_stream(owner: Holder, *trigger_ids: int, report: str = "report-1") -> float:
+    epochs = {one: owner.epochs[one] for one in trigger_ids}
+    failed = StreamFailure(report=report, epochs=epochs, type="OSError", message="away", traceback=["line 1", "line 2"])
+    return owner.store.triggers.stream_failure(owner.job_id, failed).retry_in
 
 
 def workload(owner: Holder, trigger_id: int = 1) -> RunTrigger:
@@ -255,3 +268,46 @@ def test_what_is_not_there_cannot_be_resumed(owner: Holder) -> None:
 
 def _all() -> LoadTriggers:
     return LoadTriggers(capacity=100)
+
+
+def test_a_stream_fails_once_for_all_its_watches(store: Store, owner: Holder, clock: TurnedClock) -> None:
+    first = fail_stream(owner, 1, 2)
+    assert 0 < first <= 1
+    assert [workload(owner, one).start_after for one in (1, 2)] == [first, first]
+    assert [workload(owner, one).restarts for one in (1, 2)] == [1, 1]
+    shown = [failure_of(store, f"t{one}") for one in (1, 2)]
+    assert [one["traceback"] for one in shown] == [["line 1", "line 2"], ["The traceback is kept with trigger t1, of the same stream."]]
+    assert [(one["type"], one["message"], one["upstream"]) for one in shown] == [("OSError", "away", True)] * 2
+    clock.turn(0.25)
+    assert fail_stream(owner, 1, 2) == pytest.approx(first - 0.25)  # a replay
+    clock.turn(1)
+    for number in range(2, 30):
+        again = fail_stream(owner, 1, 2, report=f"report-{number}")
+        assert workload(owner).parked is False
+        clock.turn(again)
+    assert workload(owner).restarts == 1  # half of what it may
+
+
+def test_a_stream_s_failure_counts_for_those_that_the_job_holds(store: Store, owner: Holder) -> None:
+    stale = Holder(store, owner.job_id, {1: owner.epochs[1], 2: owner.epochs[2] - 1, 9: 1})
+    assert fail_stream(stale, 1, 2, 9) > 0
+    assert [workload(owner, one).restarts for one in (1, 2)] == [1, 0]
+    other = holder(store, hostname="other")
+    assert fail_stream(Holder(store, other.job_id, owner.epochs), 1, 2) == 0
+
+
+def test_a_thousand_watches_fail_with_one_call(store: Store) -> None:
+    owner = holder(store)
+    store.projects.declare(owner.job_id, "flights", declaration(*(f"w{n}" for n in range(MAX_FAILED))))
+    owner.load(MAX_FAILED)
+    assert fail_stream(owner, *owner.epochs) > 0
+    with store.reading() as connection:
+        kept = connection.execute(select(func.count(), func.sum(func.length(triggers.c.failure))).where(triggers.c.state == "failed")).one()
+    assert kept[0] == MAX_FAILED
+    assert kept[1] < MAX_FAILED * 400
+
+
+def failure_of(store: Store, name: str) -> dict[str, Any]:
+    with store.reading() as connection:
+        text = connection.execute(select(triggers.c.failure).where(triggers.c.name == name)).scalar_one()
+    return cast("dict[str, Any]", json.loads(text))

@@ -112,6 +112,13 @@ CALLS = [
         lambda epoch: {"epoch": epoch, "settled": [{"number": 1, "answer": "fired"}]},
         stale=True,
     ),
+    Call(
+        "POST /execution/triggers/failures",
+        "/execution/triggers/failures",
+        lambda epoch: {"report": "report-1", "epochs": {1: epoch}, "type": "OSError", "message": "away"},
+        other=200,
+        foreign=200,
+    ),
     # A job that still holds the trigger may tell under an older epoch what it read before the trigger changed.
     Call("POST /execution/streams/receipts", "/execution/streams/receipts", receipts),
     Call(

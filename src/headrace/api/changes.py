@@ -55,6 +55,12 @@ class CrewsAreNamed(VersionChange):
     )
 
 
+class StreamsFailOnce(VersionChange):
+    """The failure of a stream is told once for all its watches."""
+
+    instructions_to_migrate_to_previous_version = (endpoint("/execution/triggers/failures", ["POST"]).didnt_exist,)
+
+
 class SinglesHaveCallsOfTheirOwn(VersionChange):
     """One event, or one raw event for a backlog, may be sent without a batch."""
 
@@ -190,6 +196,7 @@ VERSIONS = VersionBundle(
         API_VERSION,
         ReceiptsTravelWithEvents,
         CrewsAreNamed,
+        StreamsFailOnce,
         ScopesTellMore,
         SinglesHaveCallsOfTheirOwn,
         LeasesAreGivenBack,

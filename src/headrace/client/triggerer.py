@@ -23,6 +23,8 @@ from headrace.wire.triggers import (
     LoadTriggers,
     ProjectDeclared,
     RunTrigger,
+    StreamFailure,
+    StreamFailureRecorded,
     TriggerFailure,
     TriggersLoaded,
     Workloads,
@@ -109,6 +111,10 @@ class TriggererClient:
     async def failure(self, trigger_id: int, failure: TriggerFailure) -> FailureRecorded:
         """Record why a trigger failed; learn whether and when it is to be started again."""
         return await self._ask("POST", f"/execution/triggers/{trigger_id}/failure", failure, FailureRecorded)
+
+    async def stream_failure(self, failed: StreamFailure) -> StreamFailureRecorded:
+        """Record why the watches of a stream failed with it; learn when to open it again."""
+        return await self._ask("POST", "/execution/triggers/failures", failed, StreamFailureRecorded)
 
     async def cleanup(self, trigger_ids: list[int], epochs: dict[int, int] | None = None) -> None:
         """Give up the leases on triggers that this job no longer runs, but none that is newer than its epoch here."""

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Sequence
+from functools import partial
+from uuid import uuid4
 
 import structlog
 
+from headrace.core.texts import describe_error, describe_traceback
 from headrace.engine.current import Running, speaking_for
 from headrace.engine.insist import insist
 from headrace.engine.leases import Leases
 from headrace.errors import ApiError
 from headrace.ports.control_plane import TriggererControl
 from headrace.triggers.masking import mask
-from headrace.wire.triggers import FailureRecorded, TriggerFailure
+from headrace.wire.triggers import MAX_FAILED, FailureRecorded, StreamFailure, TriggerFailure
 
 _REFUSED = 5.0  # seconds to wait before a start that the api would not speak about: its lease is about to go
 _LINES = 100  # of a traceback
+_MOST_LOGS = 100  # logs of triggers that a failure of their stream is written to
 
 
 class Failures:
@@ -48,6 +53,29 @@ class Failures:
         except ApiError as trouble:  # if it is that this job is over, the heartbeat learns it too and ends the job
             self._log.warning("failure not recorded", trigger=trigger_id, error=str(trouble))
             return FailureRecorded(verdict="restart", retry_in=_REFUSED, restarts=0)
+
+    async def stream(self, stream: str, watches: Sequence[Running], error: BaseException) -> float:
+        """Tell once that a stream failed with all its watches; return in how many seconds to open it again."""
+        shown = describe_error(error)
+        for one in watches[:_MOST_LOGS]:
+            with speaking_for(one):
+                self._log.error("trigger failed", trigger=one.name, error=shown)
+        if len(watches) > _MOST_LOGS:
+            self._log.error("more triggers failed with their stream", stream=stream, triggers=len(watches) - _MOST_LOGS, error=shown)
+        kind = type(error).__name__
+        message = mask(shown.removeprefix(f"{kind}: "))
+        lines = [mask(line) for line in "".join(describe_traceback(error)).splitlines()[-_LINES:]]
+        report, waits = uuid4().hex, [0.0]
+        for start in range(0, len(watches), MAX_FAILED):
+            epochs = self._leases.epochs(one.trigger_id for one in watches[start : start + MAX_FAILED])
+            failed = StreamFailure(report=report, epochs=epochs, type=kind, message=message, traceback=lines)
+            try:
+                answer = await insist(partial(self._api.stream_failure, failed), "stream failure")
+            except ApiError as trouble:
+                self._log.warning("failure not recorded", stream=stream, error=str(trouble))
+                return _REFUSED
+            waits.append(answer.retry_in)
+        return max(waits)
 
     def _number(self, trigger_id: int, epoch: int) -> int:
         last_epoch, last = self._numbers.get(trigger_id, (epoch, 0))

@@ -6,7 +6,7 @@ There may be 20,000 of these, most of them idle: one that works is one task and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextvars import copy_context
 from typing import Any, Final, Protocol
 
@@ -34,6 +34,14 @@ class Failed(Protocol):
 
     async def __call__(self, running: Running, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
         """Return the verdict; `upstream`: it is not the trigger's own fault."""
+        ...
+
+
+class StreamFailed(Protocol):
+    """Is told that a stream failed, and with it its declared watches; says when to open it again."""
+
+    async def __call__(self, stream: str, watches: Sequence[Running], error: BaseException) -> float:
+        """Return in how many seconds."""
         ...
 
 

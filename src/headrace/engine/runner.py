@@ -14,7 +14,7 @@ from headrace.engine.backlog import ApiBacklog
 from headrace.engine.collecting import made_to_stay
 from headrace.engine.current import Running
 from headrace.engine.firing import Firing
-from headrace.engine.keeper import Failed, Keeper
+from headrace.engine.keeper import Failed, Keeper, StreamFailed
 from headrace.engine.leases import Leases
 from headrace.engine.load_trigger import load_trigger
 from headrace.engine.outbox import Outbox
@@ -55,12 +55,20 @@ class Runner:
     """
 
     def __init__(
-        self, api: TriggererControl, leases: Leases, outbox: Outbox, failed: Failed, limits: Limits, pulse: Pulse | None = None
+        self,
+        api: TriggererControl,
+        leases: Leases,
+        outbox: Outbox,
+        failed: Failed,
+        stream_failed: StreamFailed,
+        limits: Limits,
+        pulse: Pulse | None = None,
     ) -> None:
         self._api = api
         self._leases = leases
         self._outbox = outbox
         self._failed = failed
+        self._stream_failed = stream_failed
         self._pulse = pulse or Pulse()
         sink = Sealer(outbox, self._mark_rejected, self._ended, self._filter_failed)
         self.hub = SharedStreamManager(
@@ -293,8 +301,7 @@ class Runner:
 
     async def _reopen(self, key: str, trigger_ids: Sequence[int], error: Exception) -> None:
         failed = [self._watched[trigger_id] for trigger_id in trigger_ids if trigger_id in self._watched]
-        verdicts = await asyncio.gather(*(self._failed(one, error, upstream=True) for one in failed))
-        await asyncio.sleep(max((verdict.retry_in for verdict in verdicts), default=0.0))
+        await asyncio.sleep(await self._stream_failed(key, failed, error))
         del self._reopening[key]
         self._watch(key)
 

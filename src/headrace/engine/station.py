@@ -45,7 +45,7 @@ class Station:
         """Work; return when everything has stopped."""
         leases, outbox = Leases(), Outbox()
         failures = Failures(self._api, leases)
-        runner = Runner(self._api, leases, outbox, failures, self._limits, self._pulse)
+        runner = Runner(self._api, leases, outbox, failures, failures.stream, self._limits, self._pulse)
         uploader = Uploader(self._api, outbox, runner.hub, leases.epochs)
         tasks = [
             asyncio.create_task(self._listen(), name="supervisor's words"),

@@ -8,7 +8,16 @@ from headrace.wire.backlog import BacklogPage, SettleBacklog
 from headrace.wire.custody import CrewDefined, CrewDefinition, LaneMarks
 from headrace.wire.events import BatchStored, EventBatch
 from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
-from headrace.wire.triggers import DeclareProject, FailureRecorded, ProjectDeclared, RunTrigger, TriggerFailure, TriggersLoaded
+from headrace.wire.triggers import (
+    DeclareProject,
+    FailureRecorded,
+    ProjectDeclared,
+    RunTrigger,
+    StreamFailure,
+    StreamFailureRecorded,
+    TriggerFailure,
+    TriggersLoaded,
+)
 
 
 class TriggererControl(Protocol):
@@ -66,6 +75,10 @@ class TriggererControl(Protocol):
 
     async def failure(self, trigger_id: int, failure: TriggerFailure) -> FailureRecorded:
         """Record why a trigger failed; learn whether and when it is to be started again."""
+        ...
+
+    async def stream_failure(self, failed: StreamFailure) -> StreamFailureRecorded:
+        """Record why the watches of a stream failed with it; learn when to open it again."""
         ...
 
     async def cleanup(self, trigger_ids: list[int], epochs: dict[int, int] | None = None) -> None:

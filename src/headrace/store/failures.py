@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import defaultdict
+from typing import Any, cast
 
 import msgspec
 from sqlalchemy import Connection, Row, select, update
@@ -10,13 +11,25 @@ from sqlalchemy import Connection, Row, select, update
 from headrace.core.restarts import MAX_RESTARTS, MOST, Verdict, after_failure
 from headrace.errors import ApiRefused
 from headrace.store import leases
+from headrace.store.dialects import among, rows_among
 from headrace.store.tables import triggers
 from headrace.store.times import moment
 from headrace.wire.model import rfc3339
-from headrace.wire.triggers import FailureRecorded, TriggerFailure
+from headrace.wire.triggers import FailureRecorded, StreamFailure, StreamFailureRecorded, TriggerFailure
 
 SECOND = 1_000_000
 SPREAD = 1_000
+_watches = select(
+    triggers.c.id,
+    triggers.c.name,
+    triggers.c.epoch,
+    triggers.c.restarts,
+    triggers.c.max_restarts,
+    triggers.c.started,
+    triggers.c.retry_at,
+    triggers.c.failure,
+).where(among(triggers.c.id, "ids"))
+
 FRESH = {"state": "waiting", "failure": None, "restarts": 0, "retry_at": None}
 """A trigger that may start at once, as if it had never failed."""
 
@@ -36,6 +49,36 @@ def record(connection: Connection, job_id: int, trigger_id: int, failure: Trigge
     if verdict.retry_in is None:
         leases.changed(connection)  # where nothing of its stream is left to run, its job is to give it back
     return _recorded(verdict.restarts, verdict.retry_in is None, verdict.retry_in or 0.0)
+
+
+def record_stream(connection: Connection, job_id: int, failed: StreamFailure, now: int) -> StreamFailureRecorded:
+    """Keep why watches failed with their stream; return when the stream is to be opened again, which is the same for all of them."""
+    rows = [
+        row
+        for row in rows_among(connection, _watches.where(triggers.c.job_id == job_id), "ids", failed.epochs)
+        if row.epoch == failed.epochs[row.id]
+    ]
+    first = rows[0].id if rows else 0
+    waits: list[float] = []
+    same: dict[tuple[int, float, bool], list[int]] = defaultdict(list)
+    for row in rows:
+        if _report(row) == failed.report:
+            waits.append(start_after(row.retry_at, now))
+            continue
+        limit = MAX_RESTARTS if row.max_restarts is None else row.max_restarts
+        lived = 0.0 if row.started is None else (now - row.started) / SECOND
+        verdict = after_failure(row.restarts, lived, limit, first % SPREAD / SPREAD, upstream=True)
+        same[verdict.restarts, verdict.retry_in or 0.0, row.id == first].append(row.id)
+    for (restarts, retry_in, whole), ids in same.items():
+        waits.append(retry_in)
+        kept = failed.model_dump(exclude={"epochs"}) | {"at": rfc3339(moment(now)), "upstream": True}
+        if not whole:  # the traceback is kept once: all of a stream have the same
+            kept["traceback"] = [f"The traceback is kept with trigger {rows[0].name}, of the same stream."]
+        values = {"failure": msgspec.json.encode(kept).decode(), "failures": triggers.c.failures + 1, "restarts": restarts}
+        for part in leases.parts(ids):
+            mine = update(triggers).where(triggers.c.id.in_(part))
+            connection.execute(mine.values(**values, **_next(Verdict(restarts, retry_in), now)))
+    return StreamFailureRecorded(retry_in=max(waits, default=0.0))
 
 
 def resume(connection: Connection, trigger_id: int) -> None:
@@ -63,6 +106,13 @@ def _next(verdict: Verdict, now: int) -> dict[str, Any]:
         return {"state": "parked", "retry_at": None}
     again = now + round(verdict.retry_in * SECOND)
     return {"state": "failed", "retry_at": again, "started": again}
+
+
+def _report(row: Row[Any]) -> str | None:
+    """Return the report of a stream's failure that a trigger has kept last."""
+    if row.failure is None or '"report"' not in row.failure:
+        return None
+    return cast("str | None", msgspec.json.decode(row.failure).get("report"))
 
 
 def _is_replay(row: Row[Any], failure: TriggerFailure) -> bool:

@@ -13,7 +13,16 @@ from headrace.store.dialects import among, rows_among
 from headrace.store.jobs import Jobs, require_running, touch
 from headrace.store.keyring import Keyring
 from headrace.store.tables import triggers
-from headrace.wire.triggers import CleanupTriggers, FailureRecorded, LoadTriggers, RunTrigger, TriggerFailure, TriggersLoaded
+from headrace.wire.triggers import (
+    CleanupTriggers,
+    FailureRecorded,
+    LoadTriggers,
+    RunTrigger,
+    StreamFailure,
+    StreamFailureRecorded,
+    TriggerFailure,
+    TriggersLoaded,
+)
 
 _mine = select(triggers).where(among(triggers.c.id, "ids")).order_by(triggers.c.id)
 
@@ -47,6 +56,10 @@ class Triggers:
             return recorded
 
         return self._database.write(work)
+
+    def stream_failure(self, job_id: int, failed: StreamFailure) -> StreamFailureRecorded:
+        """Keep why watches failed with their stream; answer when to open it again."""
+        return self._database.write(lambda connection: _fail_stream(connection, job_id, failed, self._database.now()))
 
     def cleanup(self, job_id: int, gone: CleanupTriggers) -> None:
         """Give up the job's leases on triggers that it has stopped: others may have them now."""
@@ -87,6 +100,11 @@ def _workload(row: Row[tuple[object, ...]], job_id: int, keyring: Keyring, now: 
 def _fail(connection: Connection, job_id: int, trigger_id: int, failure: TriggerFailure, now: int) -> FailureRecorded:
     require_running(connection, job_id)
     return failures.record(connection, job_id, trigger_id, failure, now)
+
+
+def _fail_stream(connection: Connection, job_id: int, failed: StreamFailure, now: int) -> StreamFailureRecorded:
+    require_running(connection, job_id)
+    return failures.record_stream(connection, job_id, failed, now)
 
 
 def _clean_up(connection: Connection, job_id: int, gone: CleanupTriggers) -> None:

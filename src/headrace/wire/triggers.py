@@ -12,6 +12,9 @@ from headrace.wire.model import Wire
 CLASSPATH = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$"
 """A module and the name of a class in it; the api never imports one."""
 
+MAX_FAILED = 1_000
+"""Watches that one call may tell of."""
+
 
 class DeclaredTrigger(Wire):
     """One trigger of a project, as the api keeps it. `stream` is the text of its stream key; None: it polls alone.
@@ -129,6 +132,26 @@ class TriggerFailure(Wire):
     type: str
     message: str
     traceback: list[str] = []
+
+
+class StreamFailure(Wire):
+    """POST /execution/triggers/failures: a stream failed, and with it its declared watches.
+
+    `report` names this failure of the stream: the same again is a replay. `epochs` are the watches with their epochs; of more than a call
+    takes, several calls tell with the same `report`. A watch that the job does not hold at its epoch is left out.
+    """
+
+    report: str = Field(min_length=8, max_length=64)
+    epochs: dict[int, int] = Field(min_length=1, max_length=MAX_FAILED)
+    type: str
+    message: str
+    traceback: list[str] = []
+
+
+class StreamFailureRecorded(Wire):
+    """The answer: in how many seconds to open the stream again. No watch is ever parked for its stream's failures."""
+
+    retry_in: float
 
 
 class FailureRecorded(Wire):

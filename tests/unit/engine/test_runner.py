@@ -79,6 +79,10 @@ class Api:
             verdict="parked" if trigger_id in self.parked else "restart", retry_in=self.waits.get(trigger_id, 0.001), restarts=1
         )
 
+    async def stream_failure(self, stream: str, watches: Sequence[Running], error: BaseException) -> float:
+        verdicts = [await self.failure(one, error, upstream=True) for one in watches]
+        return max(verdict.retry_in for verdict in verdicts)
+
     def fired(self, trigger_id: int) -> list[int]:
         """Return the numbers of the messages that the trigger fired on."""
         return sorted(msgspec.json.decode(event.payload)["n"] for event in self.events.values() if trigger_id in event.firings)
@@ -103,7 +107,7 @@ async def running(api: Api, *workloads: RunTrigger, ack_timeout: float = 30) -> 
     leases, outbox = Leases(), Outbox()
     leases.replace(Lease(trigger_id=workload.trigger_id, epoch=1) for workload in workloads)
     limits = Limits(ack_timeout=ack_timeout)
-    async with asyncio.timeout(60), Runner(cast(TriggererControl, api), leases, outbox, api.failure, limits) as runner:
+    async with asyncio.timeout(60), Runner(cast(TriggererControl, api), leases, outbox, api.failure, api.stream_failure, limits) as runner:
         uploading = asyncio.create_task(Uploader(api, outbox, runner.hub, leases.epochs).run())
         await runner.start(workloads)
         yield runner

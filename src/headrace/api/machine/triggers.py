@@ -1,4 +1,4 @@
-"""POST /execution/triggers/load, …/workloads, …/{id}/failure, …/cleanup."""
+"""POST /execution/triggers/load, …/workloads, …/failures, …/{id}/failure, …/cleanup."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from fastapi import APIRouter
 from headrace.api.access import StoreOf
 from headrace.api.auth import Triggerer
 from headrace.api.bodies import WireRoute
-from headrace.wire.triggers import CleanupTriggers, FailureRecorded, FetchWorkloads, LoadTriggers, TriggerFailure, TriggersLoaded, Workloads
+from headrace.wire.triggers import (
+    CleanupTriggers,
+    FailureRecorded,
+    FetchWorkloads,
+    LoadTriggers,
+    StreamFailure,
+    StreamFailureRecorded,
+    TriggerFailure,
+    TriggersLoaded,
+    Workloads,
+)
 
 router = APIRouter(prefix="/execution/triggers", tags=["triggers"], route_class=WireRoute)
 
@@ -28,6 +38,12 @@ def workloads(asked: FetchWorkloads, store: StoreOf, caller: Triggerer) -> Workl
 def cleanup(gone: CleanupTriggers, store: StoreOf, caller: Triggerer) -> None:
     """Give up leases on triggers that the job has stopped, so that others may have them."""
     store.triggers.cleanup(caller.job_id, gone)
+
+
+@router.post("/failures")
+def stream_failure(failed: StreamFailure, store: StoreOf, caller: Triggerer) -> StreamFailureRecorded:
+    """Keep why the watches of a stream failed with it; learn when to open it again."""
+    return store.triggers.stream_failure(caller.job_id, failed)
 
 
 @router.post("/{trigger_id}/failure")
