@@ -22,6 +22,7 @@ SLICE_SECONDS: Final = 0.02
 SCAN_STEP: Final = 256
 BATCH_FILES: Final = 64
 BATCH_BYTES: Final = 1024 * 1024
+NOT_A_FILE: Final = "It is not a file."
 PASSING: Final = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR, errno.EAGAIN}
 """What may be otherwise a moment later."""
 
@@ -146,7 +147,7 @@ class Files:
         except FileNotFoundError:
             return Visit(file, sight=self._sight(file))
         except NotRegular:
-            return Visit(file, sight=Sight(file, error="It is not a file."))
+            return Visit(file, sight=Sight(file, error=NOT_A_FILE))
         except OSError as error:
             return Visit(file, sight=Sight(file, error=_words(error)))
         self._readers.add(reader)
@@ -206,6 +207,10 @@ class Files:
     def _sight(self, file: str) -> Sight:
         try:
             status = status_of(self._in(file))
+            if stat.S_ISDIR(status.mode):
+                return Sight(file)
+            if not status.regular:
+                return Sight(file, error=NOT_A_FILE)
             return Sight(file, status, renamed=self._renamed(file, status))
         except (FileNotFoundError, NotADirectoryError):
             return Sight(file, error="It is a link to nothing.") if Path(self._in(file)).is_symlink() else Sight(file)

@@ -82,20 +82,18 @@ class Folder:
     def finish(self, files: Iterable[Finished]) -> list[Moved]:
         """Move the files to `done`, in a folder of the day, and record that their lanes are over.
 
-        A crash before the record is repaired at the next opening: the file is moved then, or known to be gone. Raises `UpstreamError`.
+        A crash before the record is repaired at the next opening: the file is moved then, or known to be gone. Raises `UpstreamError` where
+        the folder is another one by now.
         """
         today = datetime.now(UTC).date()
         files = list(files)
+        done = self.path / DONE_FOLDER / today.isoformat()
         try:
-            done = self.path / DONE_FOLDER / today.isoformat()
             done.mkdir(parents=True, exist_ok=True)
-            moved = [self._finish(one, done) for one in files]
-            if any(one.outcome == "done" for one in moved):
-                sync_folder(done)
-                over = [one.over for one, how in zip(files, moved, strict=True) if how.outcome == "done"]
-                self.journal.append(over, durable=False)
         except OSError as error:
-            raise refused(self.path, error) from error
+            return [_failed(one, error) for one in files]
+        moved = [self._finish(one, done) for one in files]
+        self._record([one.over for one, how in zip(files, moved, strict=True) if how.outcome == "done"], done)
         self._sweep(today)
         return moved
 
@@ -103,6 +101,16 @@ class Folder:
         """Let the next process have the folder."""
         self.journal.close()
         self._lock.release()
+
+    def _record(self, over: list[Entry], done: Path) -> None:
+        if not over:
+            return
+        try:
+            sync_folder(done)
+            self.journal.append(over, durable=False)
+        except OSError as error:
+            # The next opening sees that the files are gone.
+            log.warning("finished files not recorded", folder=str(self.path), error=str(error))
 
     def _finish(self, one: Finished, done: Path) -> Moved:
         path = self.path / one.file
@@ -121,7 +129,7 @@ class Folder:
         except FileNotFoundError:
             return Moved(one.lane, one.file, "changed")
         except OSError as error:
-            return Moved(one.lane, one.file, "failed", f"It cannot be moved to {DONE_FOLDER}/: {error.strerror or error}.")
+            return _failed(one, error)
 
     def _move(self, one: Finished, path: Path, done: Path, descriptor: int) -> Moved:
         """Move the file, and move it back where it turns out to be another one, or to have grown, in the same moment."""
@@ -174,6 +182,10 @@ class Folder:
             if _is_day(folder.name) and folder.name < before:
                 shutil.rmtree(folder, ignore_errors=True)
                 log.info("finished files deleted", folder=str(folder))
+
+
+def _failed(one: Finished, error: OSError) -> Moved:
+    return Moved(one.lane, one.file, "failed", f"It cannot be moved to {DONE_FOLDER}/: {error.strerror or error}.")
 
 
 def _is_day(name: str) -> bool:

@@ -29,7 +29,7 @@ FIRST_PAUSE: Final = 1.0
 
 
 class Sight(NamedTuple):
-    """A name as a look found it: its file's status; None: there is no such file; or why that could not be found out.
+    """A name as a look found it: its file's status; None: there is no file of that name; or why that could not be found out.
 
     `renamed`: the lane of that file, whose own name no longer leads to it.
     """
@@ -242,7 +242,7 @@ class Lanes:
 
     def _found(self, sight: Sight, now: float) -> None:
         lane = sight.renamed
-        if sight.status is None or not sight.status.regular:
+        if sight.status is None:
             self.troubles.pop(sight.file, None)
         elif lane is not None and lane.name in self._open:
             self.rename(lane, sight.file, now)

@@ -210,6 +210,7 @@ class DirectoryProducer(SharedStreamProducer):
         if lane is not None:
             self._lanes.miss(lane)
         self._lanes.see([sight], now)
+        self._watch.wake()
         if sight.error is not None:
             log.warning("file cannot be read", folder=str(self._path), file=sight.file, error=sight.error)
         return []
@@ -239,6 +240,7 @@ class DirectoryProducer(SharedStreamProducer):
         else:
             self._lanes.miss(lane)
             self._lanes.fail(lane.file, found, self._now())
+            self._watch.wake()
             log.warning("file cannot be read", folder=str(self._path), lane=lane.name, error=found)
         return None
 

@@ -11,9 +11,9 @@ from typing import Final
 
 import structlog
 from watchfiles import Change, awatch
-from watchfiles import _rust_notify as rust_notify
 
 from headrace.errors import UpstreamError
+from headrace.triggers.folders import cannot_name
 
 GATHER_MS: Final = 100
 STEP_MS: Final = 20
@@ -59,8 +59,10 @@ class Watch:
                     f"The folder {self._path} cannot be watched: {error}.",
                     hint="Is the machine's limit of file watches (inotify) reached?",
                 ) from error
-            except rust_notify.WatchfilesRustInternalError:
-                # It cannot tell a name that is not UTF-8: the scan finds it. What changes meanwhile is found by the scan as well.
+            except ExceptionGroup as errors:
+                if not cannot_name(errors):
+                    raise
+                # The scan finds that name, and what changes until the watching has begun again.
                 log.debug("change of a name that is not UTF-8", folder=str(self._path))
             await asyncio.sleep(pause)
             pause = min(pause + 0.1, 2.0)

@@ -10,14 +10,23 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from watchfiles import awatch
+from watchfiles._rust_notify import WatchfilesRustInternalError
 
 from headrace.errors import UpstreamError
 
 SAFETY_MS: Final = 30_000  # what the kernel may not tell (a full queue, a folder that was put in another's place) is seen after this
 STEP_MS: Final = 20
 GATHER_MS: Final = 50
+UNNAMED_PAUSE: Final = 0.1  # seconds; after the change of a name that the watching cannot tell
 
 _watchers: WeakKeyDictionary[asyncio.AbstractEventLoop, Folders] = WeakKeyDictionary()
+
+
+def cannot_name(error: BaseException) -> bool:
+    """Tell whether the watching ended because a name that changed is not UTF-8: then anything may have changed, and it may begin again."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(cannot_name, error.exceptions))
+    return isinstance(error, WatchfilesRustInternalError) and "decode" in str(error)
 
 
 def folders() -> Folders:
@@ -83,6 +92,11 @@ class Folders:
                 await self._follow(there)
             except FileNotFoundError:
                 continue  # one went away just now
+            except ExceptionGroup as errors:
+                if not cannot_name(errors):
+                    raise
+                await asyncio.sleep(UNNAMED_PAUSE)
+                self._wake(there)
             except OSError as error:
                 raise UpstreamError(
                     f"Folders cannot be watched: {error}.", hint="Is the machine's limit of file watches (inotify) reached? Or use poll=."

@@ -32,7 +32,8 @@ def test_what_was_left_out_is_found_by_further_scans_in_order() -> None:
     taken: list[Candidate] = []
     while True:
         waiting.begin_scan()
-        waiting.end_scan(selected([one for one in there if one not in set(taken)], 500))
+        gone = set(taken)
+        waiting.end_scan(selected([one for one in there if one not in gone], 500))
         while (one := waiting.pop()) is not None:
             taken.append(one)
             if waiting.wants_scan:

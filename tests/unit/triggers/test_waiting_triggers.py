@@ -78,6 +78,17 @@ async def test_a_file_in_folders_that_are_not_there_yet(tmp_path: Path) -> None:
     assert len(await waiting) == 1
 
 
+async def test_a_name_that_is_no_text_disturbs_nobody_who_waits_in_that_folder(tmp_path: Path) -> None:
+    path = tmp_path / "answer.json"
+    waiting = asyncio.create_task(fired(FileTrigger(path)))
+    await watched()
+    for number in range(3):
+        (tmp_path / os.fsdecode(b"%d\xff" % number)).touch()
+        await asyncio.sleep(0.1)
+    put(path)
+    assert len(await waiting) == 1
+
+
 async def test_many_wait_in_many_folders_for_one_thread(tmp_path: Path) -> None:
     paths = [tmp_path / str(n % 60) / f"{n}.json" for n in range(120)]
     for path in paths:
