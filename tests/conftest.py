@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import random
 import signal
+from collections.abc import Iterator
 
 import hypothesis
 import pytest
 import structlog
 from structlog.dev import ConsoleRenderer, plain_traceback
+
+from headrace.triggers.paths import PROJECT_FOLDER
 
 SEED = "HEADRACE_TEST_SEED"
 """The variable that holds the seed of all randomness in the tests: a number (default 1), or `random`."""
@@ -48,3 +51,10 @@ def pytest_report_header() -> str:
 def _seeded() -> None:
     """Seed the global generator for each test, so that no test depends on those before it."""
     random.seed(int(os.environ[SEED]))
+
+
+@pytest.fixture(autouse=True)
+def _no_project_folder() -> Iterator[None]:
+    """Let no project that a test has loaded say where the relative paths of the next test start."""
+    yield
+    PROJECT_FOLDER.set(None)

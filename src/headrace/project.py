@@ -19,7 +19,8 @@ from headrace.core.batching import BatchPolicy, Debounce, Window, named
 from headrace.errors import HeadraceError, ProjectError
 from headrace.tasks.task import StartTrigger, Task
 from headrace.triggers.base import BaseEventTrigger, stream_name
-from headrace.triggers.upstream import Upstream
+from headrace.triggers.paths import PROJECT_FOLDER
+from headrace.triggers.upstream import FOLDER_STREAM, Upstream
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject
 
@@ -221,8 +222,10 @@ class Project:
                         f"The task {task.name!r} names {callback!r}, but no task has such a name.",
                         hint=f"The tasks are: {', '.join(self._tasks)}.",
                     )
+        triggers = [_declared(name, trigger, self._policies[name]) for name, trigger in self._triggers.items()]
+        _check_folders(triggers)
         return DeclareProject(
-            triggers=[_declared(name, trigger, self._policies[name]) for name, trigger in self._triggers.items()],
+            triggers=triggers,
             pipelines=[
                 DeclaredPipeline(name=pipeline.name, on=list(pipeline.on), table=pipeline.table, batch=named(pipeline.batch))
                 for pipeline in self._pipelines.values()
@@ -238,6 +241,7 @@ def load_project(path: Path) -> Project:
     path = Path(path).resolve()
     if not path.is_file():
         raise ProjectError(f"There is no project file {path}.", hint="Give its path with --project, or make one with: headrace init")
+    PROJECT_FOLDER.set(path.parent)
     module = _imported(path)
     found = {id(value): value for value in vars(module).values() if isinstance(value, Project)}
     if len(found) != 1:
@@ -296,6 +300,21 @@ def _declared(name: str, trigger: BaseEventTrigger, policy: dict[str, Any]) -> D
             f"The trigger {name!r} cannot be written down: {type(error).__name__}: {error}",
             hint="serialize() returns the class path and keyword arguments of plain JSON.",
         ) from error
+
+
+def _check_folders(triggers: Sequence[DeclaredTrigger]) -> None:
+    """Refuse two patterns on one folder: a folder has one reader, and each of its files is in one stream."""
+    first: dict[str, tuple[str, str]] = {}
+    for trigger in triggers:
+        if trigger.stream is None or not trigger.stream.startswith(FOLDER_STREAM):
+            continue
+        folder, _, pattern = trigger.stream.removeprefix(FOLDER_STREAM).rpartition("/")
+        other, known = first.setdefault(folder, (trigger.name, pattern))
+        if pattern != known:
+            raise ProjectError(
+                f"The folder {folder} is read with two patterns: {known!r} by {other!r}, {pattern!r} by {trigger.name!r}.",
+                hint="Give both the same pattern and choose with match=, or put the files into two folders.",
+            )
 
 
 def _checked(name: object, what: str) -> str:

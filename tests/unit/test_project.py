@@ -198,3 +198,69 @@ def test_a_trigger_without_a_stream() -> None:
     made = Project("alone")
     made.trigger("mine", Alone())
     assert made.declaration().triggers[0].stream is None
+
+
+FOLDERS = """
+from headrace import BaseEventTrigger, Directory, FileTrigger, Project, Queue, SKIP
+
+UPSTREAM = {upstream}
+
+class Mine(BaseEventTrigger):
+    def serialize(self):
+        return f"{{__name__}}.Mine", {{}}
+
+    def shared_stream_key(self):
+        return UPSTREAM.stream_key()
+
+    @classmethod
+    def create_shared_stream_producer(cls, kwargs):
+        return UPSTREAM.producer()
+
+    async def handle(self, raw):
+        return SKIP
+
+project = Project("p")
+project.watch("declared", {watched})
+project.trigger("mine", Mine())
+waits = FileTrigger("answer.json")
+"""
+
+
+@pytest.mark.parametrize("upstream", ['Directory("inbox")', 'Directory("./x/../inbox")', 'Queue("orders.queue")'])
+def test_a_relative_path_is_the_same_in_a_watch_and_in_a_trigger_wherever_it_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, upstream: str
+) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to("home")
+    (tmp_path / "home" / "relative_project.py").write_text(FOLDERS.format(upstream=upstream, watched=upstream))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    streams = set()
+    for folder in ("home", "link", "elsewhere/../home"):
+        declaration = load_project(tmp_path / folder / "relative_project.py").declaration()
+        streams |= {trigger.stream for trigger in declaration.triggers}
+    (stream,) = streams
+    assert stream is not None
+    assert str(tmp_path / "home") in stream
+
+
+def test_a_file_trigger_waits_in_the_folder_of_the_project(tmp_path: Path) -> None:
+    path = tmp_path / "waiting_project.py"
+    path.write_text(FOLDERS.format(upstream='Directory("inbox")', watched='Directory("inbox")'))
+    load_project(path)
+    assert sys.modules["headrace_project_waiting_project"].waits.path == tmp_path / "answer.json"
+
+
+@pytest.mark.parametrize("watched", ['Directory("inbox", "*.json")', 'Directory("./inbox/", "a*.jsonl")'])
+def test_two_patterns_on_one_folder_are_refused(tmp_path: Path, watched: str) -> None:
+    path = tmp_path / "two_patterns.py"
+    path.write_text(FOLDERS.format(upstream='Directory("inbox")', watched=watched))
+    with pytest.raises(ProjectError, match=r"inbox is read with two patterns: .* by 'declared', .* by 'mine'") as caught:
+        load_project(path)
+    assert caught.value.hint
+
+
+def test_one_pattern_on_two_folders_is_fine(tmp_path: Path) -> None:
+    path = tmp_path / "two_folders.py"
+    path.write_text(FOLDERS.format(upstream='Directory("inbox")', watched='Directory("outbox", "*.json")'))
+    assert len({trigger.stream for trigger in load_project(path).declaration().triggers}) == 2

@@ -7,7 +7,8 @@ from typing import Any, Self
 
 from headrace.errors import UpstreamError
 from headrace.sources.directory_producer import DirectoryProducer
-from headrace.triggers.upstream import Upstream
+from headrace.triggers.paths import PROJECT_FOLDER
+from headrace.triggers.upstream import FOLDER_STREAM, Upstream
 
 
 class Directory(Upstream):
@@ -33,8 +34,8 @@ class Directory(Upstream):
         self._keep_done = keep_done
 
     def stream_key(self) -> str:
-        """Return `directory:` and the folder and pattern."""
-        return f"directory:{self._path / self._pattern}"
+        """Return `directory:` and the folder and pattern; a relative path starts in the project's folder."""
+        return f"{FOLDER_STREAM}{PROJECT_FOLDER.resolve(self._path) / self._pattern}"
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path, and the folder and pattern as text."""
@@ -42,7 +43,7 @@ class Directory(Upstream):
 
     def producer(self) -> DirectoryProducer:
         """Return a new producer; the folder is looked at when its stream is opened."""
-        return DirectoryProducer(self._path, self._pattern, self._keep_done)
+        return DirectoryProducer(PROJECT_FOLDER.resolve(self._path), self._pattern, self._keep_done)
 
     @property
     def event_type(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 from headrace.sources.message import LaneNames, Layout
 from headrace.sources.queue_file import LANE_BITS, LAST_IN_LANE, QueueFile, lane_name, plain
 from headrace.sources.queue_producer import QueueProducer
+from headrace.triggers.paths import PROJECT_FOLDER
 from headrace.triggers.upstream import Upstream
 
 
@@ -36,8 +37,8 @@ class Queue(Upstream):
         self._lanes = lanes
 
     def stream_key(self) -> str:
-        """Return `queue:` and the file."""
-        return f"queue:{self._path}"
+        """Return `queue:` and the file; a relative path starts in the project's folder."""
+        return f"queue:{PROJECT_FOLDER.resolve(self._path)}"
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path, and the file and lanes as plain JSON."""
@@ -46,7 +47,7 @@ class Queue(Upstream):
 
     def producer(self) -> QueueProducer:
         """Return a new producer; the queue is taken over when its stream is opened."""
-        return QueueProducer(self._path, self._lanes)
+        return QueueProducer(PROJECT_FOLDER.resolve(self._path), self._lanes)
 
     @property
     def event_type(self) -> str:

@@ -12,7 +12,7 @@ from headrace.core.obligation import Counts
 class LaneStatistics:
     """One open lane: the last position read and advanced, where it ends and what the upstream has as done (None: unknown).
 
-    `outstanding`: raw events that are not advanced. `error`: why the last advance failed, until one succeeds.
+    `outstanding`: raw events that are not advanced. `error`: why the last advance failed, until one succeeds, or why it cannot be read.
     """
 
     lane: str

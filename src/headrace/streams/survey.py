@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from heapq import nlargest
+from itertools import islice
 from typing import Final
 
 from headrace.core.obligation import Entry, Lane
@@ -10,6 +11,8 @@ from headrace.streams.group import Group
 from headrace.streams.statistics import LaneStatistics, StreamStatistics
 
 MOST_LANES: Final = 100
+MOST_UNREADABLE: Final = 20
+MOST_CHARACTERS: Final = 500
 STORE: Final = "the store"
 """Who holds what has been answered but is not yet durable."""
 
@@ -18,6 +21,7 @@ def survey(group: Group, now: float) -> StreamStatistics:
     """Return the statistics of a live stream at `now`."""
     ledger = group.ledger
     oldest = ledger.oldest_unresolved()
+    unreadable = _unreadable(group)
     return StreamStatistics.of(
         group.name,
         group.state,
@@ -25,11 +29,27 @@ def survey(group: Group, now: float) -> StreamStatistics:
         outstanding=ledger.outstanding,
         in_flight=group.in_flight,
         lanes_open=len(ledger.lanes),
-        lanes=tuple(nlargest(MOST_LANES, (_lane(group, lane) for lane in ledger.lanes.values()), key=_behind)),
+        lanes=(*unreadable, *nlargest(MOST_LANES - len(unreadable), (_lane(group, lane) for lane in ledger.lanes.values()), key=_behind)),
         oldest_unresolved=None if oldest is None else max(0.0, now - oldest.published),
         held_by=None if oldest is None else _holder(group, oldest),
         left_behind=group.left_behind,
     )
+
+
+def _unreadable(group: Group) -> list[LaneStatistics]:
+    """Return what the upstream cannot read, as lanes that nothing was read of."""
+    if group.producer is None:
+        return []
+    try:
+        errors = {_text(name): _text(error) for name, error in islice(group.producer.get_errors().items(), MOST_UNREADABLE)}
+    except Exception as error:
+        errors = {"get_errors": f"It raised {type(error).__name__}."}
+    return [LaneStatistics(name, None, None, None, None, 0, error) for name, error in errors.items()]
+
+
+def _text(found: object) -> str:
+    """Return text that can be sent, whatever a producer gave."""
+    return str(found).encode("utf-8", "backslashreplace").decode()[:MOST_CHARACTERS]
 
 
 def _lane(group: Group, lane: Lane) -> LaneStatistics:

@@ -12,11 +12,13 @@ from headrace.errors import ProjectError
 from headrace.triggers.base import BaseTrigger
 from headrace.triggers.event import TriggerEvent
 from headrace.triggers.folders import folders
+from headrace.triggers.paths import PROJECT_FOLDER
 from headrace.wire.model import rfc3339
 
 
 class FileTrigger(BaseTrigger):
     """Fires once the file is there: `{"path", "size", "modified"}`. A file comes by rename, so that it is whole when it is there.
+    A relative path starts in the project's folder.
 
     The kernel tells of it. On a file system whose changes it does not tell (NFS), say `poll`: the seconds between two looks.
     """
@@ -25,7 +27,7 @@ class FileTrigger(BaseTrigger):
         super().__init__()
         if poll is not None and poll <= 0:
             raise ProjectError(f"A FileTrigger cannot look every {poll:g} seconds.", hint="Give poll= in seconds, more than 0.")
-        self.path = Path(path).absolute()
+        self.path = PROJECT_FOLDER.absolute(Path(path))
         self.poll = poll
 
     def serialize(self) -> tuple[str, dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Hashable, Sequence
+from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
 from typing import Any
 
 from headrace.core.outcome import AdvanceItem
@@ -46,6 +46,10 @@ class SharedStreamProducer(ABC):
         """Return the position of the last raw event up to which the upstream itself has the lane as done; None: unknown, or none yet."""
         del lane
         return None
+
+    def get_errors(self) -> Mapping[str, str]:
+        """Return why parts of the upstream cannot be read just now, by their names; the rest is read all the same."""
+        return {}
 
     async def aclose(self) -> None:
         """Close the connection; called once, when the poll has ended and the last advance has returned."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from headrace.errors import ProjectError
 from headrace.triggers.modules import MODULES
 from headrace.triggers.producer import SharedStreamProducer
+
+FOLDER_STREAM: Final = "directory:"
+"""What the keys of streams of files in a folder begin with: then comes the folder, then a pattern for names."""
 
 
 class Upstream(ABC):

@@ -23,7 +23,8 @@ class StreamReport(Wire):
     `spilled` counts raw events that went into a backlog; `advances` and `advance_errors` the calls of advance that succeeded and that
     failed or hung, `advance_seconds` the time of those that succeeded; `ack_seconds` is the sum over the resolved raw events, `resolved`,
     of the time from publishing to the last answer; `in_flight` is how many lanes are being advanced now. `error` of a lane is why its
-    last advance failed, until one succeeds. `left_behind`: tasks in the upstream's code that run on although they were cancelled.
+    last advance failed, until one succeeds, or why it cannot be read. `left_behind`: tasks in the upstream's code that run on although
+    they were cancelled.
     """
 
     stream: str

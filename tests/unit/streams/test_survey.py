@@ -60,3 +60,18 @@ async def test_thousands_of_short_lanes_leave_nothing_behind() -> None:
     statistics = hub.statistics(KEY)
     assert (statistics.lanes_open, statistics.outstanding, statistics.oldest_unresolved) == (0, 0, None)
     await runner.leave()
+
+
+async def test_what_the_upstream_cannot_read_is_named_first() -> None:
+    class Odd(Feed):
+        def get_errors(self) -> dict[str, str]:
+            return {f"{number}.jsonl": "It is not a file." for number in range(500)}
+
+    hub = SharedStreamManager()
+    feed = Odd([(f"{number}", 1) for number in range(200)])
+    quick = Runner(hub, 1, reads(feed)(), confirm=False)
+    await until(lambda: len(quick.events) == 200)
+    lanes = hub.statistics(KEY).lanes
+    assert (len(lanes), lanes[0].lane, lanes[0].error, lanes[0].read) == (100, "0.jsonl", "It is not a file.", None)
+    assert sum(lane.error is not None for lane in lanes) == 20
+    await quick.leave()
