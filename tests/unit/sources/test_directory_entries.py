@@ -182,7 +182,7 @@ async def test_a_file_that_cannot_be_moved_is_named_and_moved_once_it_can(feed: 
         (feed / "done").symlink_to("/proc/self")
         await held.advance(items)
         async with asyncio.timeout(PATIENCE):
-            while not held.producer.get_errors():  # type: ignore[attr-defined]
+            while not held.producer.get_errors():
                 await asyncio.sleep(0.01)
         put(feed / "b.jsonl", b"2\n")
         assert [raw.data for raw, _ in await held.take(1)] == [b"2"]
