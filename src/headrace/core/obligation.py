@@ -73,10 +73,10 @@ class Kept(Entry):
 class Lane:
     """One open lane: its entries in the order of publication, and how far it has been read and advanced. `error`: of its last advance.
 
-    `key` is the producer's, `name` its text.
+    `key` is the producer's, `name` its text. `end` and `committed` are what the producer said last, `trouble` why it could not.
     """
 
-    __slots__ = ("advanced", "busy", "entries", "error", "in_flight", "key", "name", "read")
+    __slots__ = ("advanced", "busy", "committed", "end", "entries", "error", "in_flight", "key", "name", "read", "trouble")
 
     def __init__(self, key: Hashable) -> None:
         self.key = key
@@ -87,6 +87,9 @@ class Lane:
         self.read: int | None = None
         self.advanced: int | None = None
         self.error: str | None = None
+        self.end: int | None = None
+        self.committed: int | None = None
+        self.trouble: str | None = None
 
     @property
     def outstanding(self) -> int:

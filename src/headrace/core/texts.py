@@ -20,15 +20,15 @@ def clean_text(text: str) -> str:
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}") if "\0" in text else text
 
 
-def clean_name(text: str) -> str:
-    """Return a name that every store can hold, at most `MAX_NAME_CHARS` long; two that had to be changed stay two, by a digest."""
-    if len(text) <= MAX_NAME_CHARS and text.isascii() and "\0" not in text:
+def clean_name(text: str, most: int = MAX_NAME_CHARS) -> str:
+    """Return a name that every store can hold, at most `most` characters; two that had to be changed stay two, by a digest."""
+    if len(text) <= most and text.isascii() and "\0" not in text:
         return text
     clean = clean_text(text)
-    if clean == text and len(text) <= MAX_NAME_CHARS:
+    if clean == text and len(text) <= most:
         return text
     digest = blake2b(text.encode(errors="surrogatepass"), digest_size=8).hexdigest()
-    return f"{clean[: MAX_NAME_CHARS - len(digest) - 1]}#{digest}"
+    return f"{clean[: most - len(digest) - 1]}#{digest}"
 
 
 def lane_name(lane: object) -> str:

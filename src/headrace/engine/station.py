@@ -15,12 +15,12 @@ from headrace.engine.leases import Leases
 from headrace.engine.link import Link
 from headrace.engine.outbox import Outbox
 from headrace.engine.pulse import Pulse
-from headrace.engine.reports import stream_report
+from headrace.engine.reports import heartbeat
 from headrace.engine.runner import Limits, Runner
 from headrace.engine.uploader import Uploader
 from headrace.errors import Fenced
 from headrace.ports.control_plane import TriggererControl
-from headrace.wire.jobs import Heartbeat, Lease
+from headrace.wire.jobs import Lease
 from headrace.wire.triggers import RunTrigger, Workloads
 
 _HANDOVER = 10.0  # seconds in which what is under way on a stream is resolved before the stream is given away
@@ -79,7 +79,7 @@ class Station:
                 await self._hold(order, runner, uploader, leases)
             await self._drain(runner, outbox, order.seconds)
         # the streams are closed now: what was confirmed is advanced, and the broker gives the rest again
-        await self._link.send(Report(_heartbeat(runner)))
+        await self._link.send(Report(await heartbeat(runner.hub, runner.streams)))
         await self._link.send(Drained())
 
     async def _hold(self, held: Held, runner: Runner, uploader: Uploader, leases: Leases) -> None:
@@ -139,10 +139,5 @@ class Station:
 
     async def _report(self, runner: Runner, every: float) -> None:
         while True:
-            await self._link.send(Report(_heartbeat(runner)))
+            await self._link.send(Report(await heartbeat(runner.hub, runner.streams)))
             await asyncio.sleep(every)
-
-
-def _heartbeat(runner: Runner) -> bytes:
-    streams = [stream_report(runner.hub.statistics(key)) for key in runner.streams]
-    return Heartbeat(streams=streams).model_dump_json().encode()

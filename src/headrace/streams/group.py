@@ -82,6 +82,7 @@ class Group:
         self._policy = policy
         self._sink = sink
         self._on_end = on_end
+        self.room = Room(self.ledger, policy)
         self._grace = Grace(policy.close_timeout)
         self._left_behind = around.left_behind
         self._pump = Pump(
@@ -92,7 +93,7 @@ class Group:
             left_behind=self._left_behind,
             recorder=self._recorder,
             give_up=self._give_up,
-            made_room=self._made_room,
+            made_room=self.room.made,
         )
         self._fan_out = FanOut(
             self.name,
@@ -106,7 +107,6 @@ class Group:
         self._backlogs: dict[int, Backlog] = {}
         self._settler = Settler(self.ledger, policy, self._grace, lambda reader: self._backlogs.get(reader.trigger_id))
         self._ties = Ties(self.ledger, policy.clock, self._changed, self._refuse, acks)
-        self.room = Room(self.ledger, policy)
         self._poll = Poll(
             self._fan_out,
             self.ledger,
@@ -118,6 +118,8 @@ class Group:
             ended=lambda: self._ended,
             acks=acks,
         )
+        self.surveyed = 0
+        """Where the next survey begins to ask for lanes."""
         self._ended = self._is_left = False
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._timing: asyncio.Task[None] | None = None
@@ -394,7 +396,4 @@ class Group:
 
     def _changed(self) -> None:
         self.confirmed()
-        self.room.made()
-
-    def _made_room(self) -> None:
         self.room.made()

@@ -23,7 +23,7 @@ from headrace.streams.matched import Malformed, Matched, Origin, Poisoned, Refus
 from headrace.streams.policy import Overflow, StreamPolicy
 from headrace.streams.recorder import Recorder
 from headrace.streams.statistics import StreamStatistics
-from headrace.streams.survey import survey
+from headrace.streams.survey import MOST_LANES, survey
 from headrace.streams.trouble import Trouble
 from headrace.streams.watches import WatchSet
 from headrace.triggers.base import BaseEventTrigger, has_acks, stream_name
@@ -267,13 +267,14 @@ class SharedStreamManager:
         """Return the keys of the live streams."""
         return tuple(self._groups)
 
-    def statistics(self, key: Hashable) -> StreamStatistics:
-        """Return what the stream has done; all zero for a key never seen."""
+    def statistics(self, key: Hashable, *, most_lanes: int = MOST_LANES) -> StreamStatistics:
+        """Return what the stream has done, and so many of its lanes; all zero for a key never seen."""
         group = self._groups.get(key)
-        if group is None:
-            name = stream_name(key)
-            return StreamStatistics.of(name, "ended", self._counts.get(key, Counts()), left_behind=self._around.left_behind.count(name))
-        return survey(group, self._around.policy.clock())
+        if group is not None:
+            return survey(group, self._clock(), most_lanes)
+        name = stream_name(key)
+        left_behind = self._around.left_behind.count(name)
+        return StreamStatistics.of(name, "ended", self._counts.get(key, Counts()), left_behind=left_behind)
 
     def forget(self, key: Hashable) -> None:
         """Forget what a stream did that has ended; one that lives is not forgotten."""

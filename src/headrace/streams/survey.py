@@ -1,27 +1,42 @@
-"""Looks at a live stream and says what it has done and what it waits for."""
+"""Looks at a live stream and says what it has done and what it waits for.
+
+There may be 10,000 open lanes, and what a producer says of them is users' code: each survey asks it of a slice of the lanes, for a limited
+time, and goes on from there the next time. For the others it has what was said last.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from heapq import nlargest
-from itertools import islice
+from itertools import chain, islice
+from time import perf_counter
 from typing import Final
 
 from headrace.core.obligation import Entry, Lane
+from headrace.core.texts import MAX_TEXT_CHARS, clean_text, describe_error, describe_value, lane_name
 from headrace.streams.group import Group
 from headrace.streams.statistics import LaneStatistics, StreamStatistics
+from headrace.triggers.producer import SharedStreamProducer
 
 MOST_LANES: Final = 100
-MOST_UNREADABLE: Final = 20
-MOST_CHARACTERS: Final = 500
+SLICE: Final = 500
+"""Lanes that a producer is asked about in one survey."""
+MAX_SECONDS: Final = 0.02
+"""For which it is asked in one survey."""
+MAX_UNREADABLE: Final = 20
+"""What the upstream cannot read, of which so much is reported."""
 STORE: Final = "the store"
 """Who holds what has been answered but is not yet durable."""
 
 
-def survey(group: Group, now: float) -> StreamStatistics:
-    """Return the statistics of a live stream at `now`."""
+def survey(group: Group, now: float, most_lanes: int = MOST_LANES) -> StreamStatistics:
+    """Return the statistics of a live stream at `now`, with so many of its lanes: those furthest behind."""
     ledger = group.ledger
+    if group.producer is not None:
+        _look(group, group.producer)
     oldest = ledger.oldest_unresolved()
-    unreadable = _unreadable(group)
+    unreadable = [] if group.producer is None else _unreadable(group.producer)
+    worst = nlargest(max(0, most_lanes - len(unreadable)), ledger.lanes.values(), key=_behind)
     return StreamStatistics.of(
         group.name,
         group.state,
@@ -29,42 +44,61 @@ def survey(group: Group, now: float) -> StreamStatistics:
         outstanding=ledger.outstanding,
         in_flight=group.in_flight,
         lanes_open=len(ledger.lanes),
-        lanes=(*unreadable, *nlargest(MOST_LANES - len(unreadable), (_lane(group, lane) for lane in ledger.lanes.values()), key=_behind)),
+        lanes=(*unreadable, *map(_statistics, worst)),
         oldest_unresolved=None if oldest is None else max(0.0, now - oldest.published),
         held_by=None if oldest is None else _holder(group, oldest),
         left_behind=group.left_behind,
     )
 
 
-def _unreadable(group: Group) -> list[LaneStatistics]:
+def _unreadable(producer: SharedStreamProducer) -> list[LaneStatistics]:
     """Return what the upstream cannot read, as lanes that nothing was read of."""
-    if group.producer is None:
-        return []
     try:
-        errors = {_text(name): _text(error) for name, error in islice(group.producer.get_errors().items(), MOST_UNREADABLE)}
-    except Exception as error:
-        errors = {"get_errors": f"It raised {type(error).__name__}."}
-    return [LaneStatistics(name, None, None, None, None, 0, error) for name, error in errors.items()]
+        errors = {lane_name(name): clean_text(str(error)) for name, error in islice(producer.get_errors().items(), MAX_UNREADABLE)}
+    except BaseException as error:  # a producer may raise anything, also SystemExit
+        errors = {"get_errors": describe_error(error)}
+    return [LaneStatistics(name, None, None, None, None, 0, error[:MAX_TEXT_CHARS]) for name, error in errors.items()]
 
 
-def _text(found: object) -> str:
-    """Return text that can be sent, whatever a producer gave."""
-    return str(found).encode("utf-8", "backslashreplace").decode()[:MOST_CHARACTERS]
+def _look(group: Group, producer: SharedStreamProducer) -> None:
+    """Ask the producer where the lanes of the next slice end and are committed."""
+    lanes, until = group.ledger.lanes, perf_counter() + MAX_SECONDS
+    start = group.surveyed % max(1, len(lanes))
+    seen = 0
+    for lane in tuple(islice(chain(islice(lanes.values(), start, None), islice(lanes.values(), start)), SLICE)):
+        lane.trouble = None
+        lane.end = _asked(lane, "get_lane_end", producer.get_lane_end)
+        lane.committed = _asked(lane, "get_committed", producer.get_committed)
+        seen += 1
+        if perf_counter() > until:
+            break
+    group.surveyed = start + seen
 
 
-def _lane(group: Group, lane: Lane) -> LaneStatistics:
-    producer = group.producer
-    end = None if producer is None else producer.get_lane_end(lane.key)
-    committed = None if producer is None else producer.get_committed(lane.key)
+def _asked(lane: Lane, name: str, method: Callable[[Hashable], int | None]) -> int | None:
+    """Return the position that a producer gives for a lane; what it raises, and what is no position, is the lane's trouble."""
+    try:
+        position = method(lane.key)
+    except BaseException as error:  # a producer may raise anything, also SystemExit
+        lane.trouble = f"{name}: {describe_error(error)}"
+        return None
+    if position is None or (type(position) is int and position.bit_length() < 64):
+        return position
+    lane.trouble = f"{name} returned {describe_value(position)[:100]}: it must be an integer of 64 bits, or None."
+    return None
+
+
+def _statistics(lane: Lane) -> LaneStatistics:
     # Before this process has advanced a lane, it is as far as the upstream itself has it.
-    advanced = committed if lane.advanced is None else lane.advanced
-    return LaneStatistics(lane.name, lane.read, advanced, end, committed, lane.outstanding, lane.error)
+    advanced = lane.committed if lane.advanced is None else lane.advanced
+    return LaneStatistics(lane.name, lane.read, advanced, lane.end, lane.committed, lane.outstanding, lane.error or lane.trouble)
 
 
-def _behind(lane: LaneStatistics) -> tuple[int, int]:
+def _behind(lane: Lane) -> tuple[int, int]:
     """How far the lane is behind: to its end where that is known, else to what has been read of it."""
     end = lane.end if lane.end is not None else lane.read
-    return (end or 0) - (lane.advanced or 0), lane.outstanding
+    advanced = lane.committed if lane.advanced is None else lane.advanced
+    return (end or 0) - (advanced or 0), lane.outstanding
 
 
 def _holder(group: Group, entry: Entry) -> str:

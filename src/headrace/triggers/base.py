@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Hashable
 from typing import Any
 
+from headrace.core.texts import MAX_TEXT_CHARS, clean_name
 from headrace.triggers.event import SKIP, Handled, Reject, TriggerEvent
 from headrace.triggers.producer import SharedStreamProducer
 from headrace.triggers.reject import reject_shared_stream_event
@@ -98,5 +99,5 @@ def has_acks(trigger: type[BaseEventTrigger]) -> bool:
 
 
 def stream_name(key: Hashable) -> str:
-    """Return the text of a stream key, the same in every process."""
-    return key if isinstance(key, str) else repr(key)
+    """Return the text of a stream key, the same in every process; every store can hold it."""
+    return clean_name(key if isinstance(key, str) else repr(key), MAX_TEXT_CHARS)

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from headrace.engine.reports import heartbeat
 from headrace.streams.hub import SharedStreamManager
 from stream_kit import KEY, Feed, Runner, reads, until
 
@@ -59,6 +66,57 @@ async def test_thousands_of_short_lanes_leave_nothing_behind() -> None:
     await until(lambda: len(feed.advanced) == 3000)
     statistics = hub.statistics(KEY)
     assert (statistics.lanes_open, statistics.outstanding, statistics.oldest_unresolved) == (0, 0, None)
+    await runner.leave()
+
+
+ODD = [1.5, "12-0", True, 2**63, b"1", ValueError("\udcff"), SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError(), RecursionError()]
+
+
+@pytest.mark.parametrize("method", ["get_lane_end", "get_committed", "get_errors"])
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: type(odd).__name__)
+async def test_what_a_producer_says_wrong_of_a_lane_is_the_error_of_that_lane(method: str, odd: Any) -> None:
+    """Streams B2, A3: what it raised, or what was no integer, ended the runner in its heartbeat."""
+
+    def answer(lane: object = "odd\udcff") -> Any:
+        if lane != "odd\udcff":
+            return 40
+        if isinstance(odd, BaseException):
+            raise odd
+        return odd
+
+    hub, feed = SharedStreamManager(), Feed([("x", 1), ("odd\udcff", 2)])
+    setattr(feed, method, answer)
+    runner = Runner(hub, 1, reads(feed)(), confirm=False)
+    await until(lambda: len(runner.events) == 2)
+    beat = json.loads(await heartbeat(hub, [KEY, "never\udcff seen"]))
+    lanes = {lane["lane"]: lane for lane in beat["streams"][0]["lanes"]}
+    assert lanes.pop("x")["error"] is None
+    errors = [(lane["lane"], lane["error"]) for lane in lanes.values() if lane["error"] is not None]
+    assert any(method in (*names,) or method in names[1] for names in errors)
+    assert beat["streams"][1]["state"] == "ended"
+    await runner.leave()
+
+
+async def test_ten_thousand_lanes_are_surveyed_in_slices() -> None:
+    class Counts(Feed):
+        asked = 0
+
+        def get_lane_end(self, lane: object) -> int | None:
+            self.asked += 1
+            return 10_000_000 if lane == 9_999 else None
+
+    hub, feed = SharedStreamManager(max_outstanding=20_000), Counts((lane, lane) for lane in range(10_000))
+    runner = Runner(hub, 1, reads(feed)(), confirm=False)
+    await until(lambda: len(runner.events) == 10_000)
+    statistics = hub.statistics(KEY)
+    assert (statistics.lanes_open, len(statistics.lanes)) == (10_000, 100)
+    assert 0 < feed.asked <= 500
+    for _ in range(10_000):
+        if hub.statistics(KEY).lanes[0].end is not None:
+            break
+    assert feed.asked <= 10_000, "each was asked once before any was asked again"
+    assert hub.statistics(KEY).lanes[0].lane == "9999"
+    assert len(json.loads(await heartbeat(hub, [KEY, *range(999)]))["streams"][0]["lanes"]) == 2
     await runner.leave()
 
 
