@@ -1,6 +1,7 @@
 """What each trigger of a project would have fired on a history, whether it is switched on or not.
 
-Declared watches are asked together, through their index; a trigger written in Python reads the whole history as its stream, alone.
+Declared watches are asked together, through their index; a trigger written in Python reads the whole history as its stream, alone. An
+event of the log is put before the triggers of its own stream only.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import Any, Final
 from headrace.errors import MissingField
 from headrace.pipeline.replay.raw_events import LANE, RawEvents, Replayed
 from headrace.streams.watches import WatchSet
-from headrace.triggers.base import BaseEventTrigger
+from headrace.triggers.base import BaseEventTrigger, stream_name
 from headrace.triggers.raw import RawEvent
 from headrace.triggers.reject import current_stream
 from headrace.triggers.watch import WatchTrigger
 
 EXAMPLES: Final = 3
+_SOURCE: Final = "headrace:"
+"""What the source of an event begins with where the project gives none: its stream follows."""
 TELL: Final = 50_000
 """Events after which it is told how far a backtest is."""
 
@@ -64,19 +67,40 @@ class TriggerReport:
 
 
 def backtest(triggers: Mapping[str, BaseEventTrigger], events: RawEvents, told: Callable[[str, int], None]) -> list[TriggerReport]:
-    """Ask every trigger about every event, in order. `told` hears which pass it is and how many events it has seen."""
+    """Ask every trigger about every event of its stream, in order. `told` hears which pass it is and how many events it has seen."""
+    streams = Streams(triggers)
     watches = {name: trigger for name, trigger in triggers.items() if isinstance(trigger, WatchTrigger)}
     reports = {name: TriggerReport(name) for name in triggers}
     if watches:
-        _ask_watches(watches, reports, _telling(events, "watches", told))
+        _ask_watches(watches, reports, streams, _telling(events, "watches", told))
     for name, trigger in triggers.items():
         if name in watches:
             continue
         if trigger.shared_stream_key() is None:
             reports[name].note = "It polls alone, so a history cannot be given to it."
             continue
-        asyncio.run(_ask(trigger, reports[name], _telling(events, name, told)))
+        mine = (event for event in _telling(events, name, told) if streams.may_see(name, event))
+        asyncio.run(_ask(trigger, reports[name], mine))
     return list(reports.values())
+
+
+class Streams:
+    """Which triggers of a project read the stream that an event of the log came from."""
+
+    def __init__(self, triggers: Mapping[str, BaseEventTrigger]) -> None:
+        keys = {name: trigger.shared_stream_key() for name, trigger in triggers.items()}
+        self._stream_of = {name: stream_name(key) for name, key in keys.items() if key is not None}
+        self._known = set(self._stream_of.values())
+
+    def may_see(self, trigger: str, event: Replayed) -> bool:
+        """Whether the event came from the trigger's stream, or from one that cannot be told: the log keeps none of other histories."""
+        came_from = self._of(event)
+        return not came_from or self._stream_of.get(trigger) in came_from
+
+    def _of(self, event: Replayed) -> set[str]:
+        fired = {self._stream_of[name] for name in event.triggers if name in self._stream_of}
+        source = (event.source or "").removeprefix(_SOURCE)
+        return fired | {source} if source in self._known else fired
 
 
 def _telling(events: Iterable[Replayed], name: str, told: Callable[[str, int], None]) -> Iterable[Replayed]:
@@ -88,12 +112,17 @@ def _telling(events: Iterable[Replayed], name: str, told: Callable[[str, int], N
     told(name, count)
 
 
-def _ask_watches(watches: Mapping[str, WatchTrigger], reports: Mapping[str, TriggerReport], events: Iterable[Replayed]) -> None:
+def _ask_watches(
+    watches: Mapping[str, WatchTrigger], reports: Mapping[str, TriggerReport], streams: Streams, events: Iterable[Replayed]
+) -> None:
     names = list(watches)
     asked = WatchSet(dict(enumerate(watches.values())))
     for event in events:
         wanted = asked.wants(event.raw, LANE, event.position)
-        for envelope, numbers in wanted.groups:
+        for envelope, asking in wanted.groups:
+            numbers = [number for number in asking if streams.may_see(names[number], event)]
+            if not numbers:
+                continue
             if event.source is not None and isinstance(envelope.source, str) and envelope.source != event.source:
                 continue
             try:

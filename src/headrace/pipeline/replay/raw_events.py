@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -21,13 +21,14 @@ _BATCH = 20_000
 
 
 class Replayed(NamedTuple):
-    """One event of an ordered history; `source` only where it came from the log."""
+    """One event of an ordered history; `source`, and the `triggers` that fired on it, only where it came from the log."""
 
     position: int
     id: str
     occurred: datetime | None
     source: str | None
     raw: RawEvent
+    triggers: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,10 @@ def replayed(batch: pa.RecordBatch, names: Names) -> Iterator[Replayed]:
     told = names.occurred is not None and _root(names.occurred) in batch.schema.names
     occurred = batch.column(_root(names.occurred or "")).to_pylist() if told else nothing
     sources = batch.column("source").to_pylist() if names.raw is not None and "source" in batch.schema.names else nothing
-    for position, id, when, source, data in zip(positions, ids, occurred, sources, _data(batch, names), strict=True):
-        yield Replayed(position, str(id), when if isinstance(when, datetime) else None, source, RawEvent(data, LANE, position))
+    fired = batch.column("triggers").to_pylist() if names.raw is not None and "triggers" in batch.schema.names else nothing
+    for position, id, when, source, by, data in zip(positions, ids, occurred, sources, fired, _data(batch, names), strict=True):
+        moment = when if isinstance(when, datetime) else None
+        yield Replayed(position, str(id), moment, source, RawEvent(data, LANE, position), by or ())
 
 
 def _root(place: str) -> str:
