@@ -11,11 +11,12 @@ from fnmatch import fnmatchcase
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args, overload
 
 import msgspec
 
 from headrace.core.batching import BatchPolicy, Debounce, Window, named
+from headrace.core.ddl import check_ddl
 from headrace.errors import HeadraceError, ProjectError
 from headrace.tasks.task import StartTrigger, Task
 from headrace.triggers.base import BaseEventTrigger, stream_name
@@ -138,6 +139,8 @@ class Project:
         together, `Window` so many. A run that fails so often as `attempts` becomes a dead letter. `format` says what the table is: a folder
         of Parquet files, or a Delta table (needs `headrace[delta]`).
         """
+        if callable(on):
+            raise ProjectError("A pipeline needs to know its triggers.", hint='Write @project.pipeline(on="orders.*", table="spent").')
 
         def declare(function: _Function) -> _Function:
             named = _checked(name if name is not None else getattr(function, "__name__", ""), "A pipeline")
@@ -148,7 +151,7 @@ class Project:
                 _patterns(on, named),
                 function,
                 _table(table, named),
-                payload,
+                _payload(payload, named),
                 _batch(batch, named),
                 _attempts(attempts, named),
                 self._format(format, table, named),
@@ -165,6 +168,10 @@ class Project:
                 raise ProjectError(f"The pipelines {other.name!r} and {name!r} write the table {table!r} in two formats.")
         return format
 
+    @overload
+    def task(self, name: Callable[..., Any], /) -> Task: ...
+
+    @overload
     def task(
         self,
         name: str | None = None,
@@ -175,11 +182,25 @@ class Project:
         on_success: Task | str | None = None,
         on_failure: Task | str | None = None,
         on_timeout: Task | str | None = None,
-    ) -> Callable[[Callable[..., Any]], Task]:
-        """Declare the decorated function a task, which a worker runs; the arguments are those of `Task`.
+    ) -> Callable[[Callable[..., Any]], Task]: ...
+
+    def task(
+        self,
+        name: str | Callable[..., Any] | None = None,
+        *,
+        spark: bool = False,
+        start_deferred: StartTrigger | None = None,
+        start_timeout: float | timedelta | None = None,
+        on_success: Task | str | None = None,
+        on_failure: Task | str | None = None,
+        on_timeout: Task | str | None = None,
+    ) -> Task | Callable[[Callable[..., Any]], Task]:
+        """Declare the decorated function a task, which a worker runs; the arguments are those of `Task`. `@project.task` needs none.
 
         `on_success`, `on_failure` and `on_timeout` are tasks that are started with the `outcome` of each of its runs.
         """
+        if callable(name):
+            return self.task()(name)
 
         def declare(function: Callable[..., Any]) -> Task:
             named = _checked(name if name is not None else getattr(function, "__name__", ""), "A task")
@@ -328,6 +349,21 @@ def _patterns(on: object, pipeline: str) -> tuple[str, ...]:
     if not patterns or not all(isinstance(pattern, str) and pattern for pattern in patterns):
         raise ProjectError(f"The pipeline {pipeline!r} has on={on!r}.", hint="Name the triggers: on='legs.*' or on=['legs.united'].")
     return patterns
+
+
+def _payload(payload: object, pipeline: str) -> str | None:
+    if payload is None:
+        return None
+    if not isinstance(payload, str):
+        raise ProjectError(
+            f"The pipeline {pipeline!r} has payload={payload!r}.", hint="Give a schema: payload='customer string, amount double'."
+        )
+    try:
+        check_ddl(payload)
+    except ValueError as error:
+        hint = "Give it as in SQL: payload='customer string, amount double, items array<struct<name: string>>'."
+        raise ProjectError(f"The pipeline {pipeline!r} has payload={payload!r}: {error}", hint=hint) from error
+    return payload
 
 
 def _table(table: object, pipeline: str) -> str | None:

@@ -7,6 +7,7 @@ import secrets
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -18,6 +19,9 @@ from headrace.errors import ResourceError, SettingsError
 from headrace.run_files import API, STANDALONE, read_run_file
 
 CONFIG_FILE = "headrace.toml"
+_VARIABLES = ("config", "lifeline", "registration", "replaces", "runner_files")
+_OWN_PREFIXES = ("HEADRACE_CONNECTION_", "HEADRACE_VARIABLE_", "HEADRACE_TEST_")
+_ALIKE = 0.75  # of 1: how alike an unknown name and a valid one are for the valid one to be meant
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -75,6 +79,13 @@ class Settings(BaseSettings):
         if self.outside and not self.key:
             raise ValueError(f"host {self.host} can be reached from outside, so a deployment key is needed: set HEADRACE_KEY")
         return self
+
+    @field_validator("home", "project", "log_store", mode="before")
+    @classmethod
+    def _a_path(cls, given: object) -> object:
+        if isinstance(given, Path) or given is None or (isinstance(given, str) and given.strip()):
+            return given
+        raise ValueError(f"{given!r} is not a path, such as '.headrace'")
 
     @field_validator("api_url")
     @classmethod
@@ -160,17 +171,38 @@ def read_settings(**flags: object) -> Settings:
     named = os.environ.get("HEADRACE_CONFIG")
     if named and not Path(named).is_file():
         raise SettingsError(f"HEADRACE_CONFIG names {named}, which is not a file.", hint="Correct the variable or unset it.")
+    _check_environment()
     try:
         settings = Settings(**given)
         return _with_running_api(settings) if "api_url" in flags else settings
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            raise _unknown(f"'{name}'", name, "The setting", lambda valid: f"'{valid}'") from error
         what = first["msg"].removeprefix("Value error, ")
         message = f"Setting '{name}' cannot be used: {what}." if name else f"The settings cannot be used: {what}."
         raise SettingsError(message, hint=f"It may come from {CONFIG_FILE}, a HEADRACE_… variable or a flag.") from error
     except ValueError as error:
         raise SettingsError(f"{CONFIG_FILE} is not valid TOML: {error}", hint="Correct the file.") from error
+
+
+def _check_environment() -> None:
+    """Refuse a variable that is nearly one of ours: it would be ignored. Others beside them are somebody else's, such as a cluster's."""
+    valid = [*Settings.model_fields, *_VARIABLES]
+    for variable in os.environ:
+        name = variable.removeprefix("HEADRACE_").lower()
+        if not variable.upper().startswith("HEADRACE_") or variable.startswith(_OWN_PREFIXES) or name in valid:
+            continue
+        if get_close_matches(name, valid, cutoff=_ALIKE):
+            raise _unknown(variable, name, "The variable", lambda found: f"HEADRACE_{found.upper()}")
+
+
+def _unknown(shown: str, name: str, what: str, spelled: Callable[[str], str]) -> SettingsError:
+    """Return what says that there is no setting `name`, which is the nearest, and which there are."""
+    near = get_close_matches(name, Settings.model_fields, n=1, cutoff=_ALIKE)
+    meant = f" Do you mean {spelled(near[0])}?" if near else ""
+    return SettingsError(f"{what} {shown} is unknown.{meant}", hint=f"There are: {', '.join(sorted(Settings.model_fields))}.")
 
 
 def _with_running_api(settings: Settings) -> Settings:

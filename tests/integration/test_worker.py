@@ -234,7 +234,7 @@ def test_what_a_project_cannot_declare_is_refused() -> None:
     with pytest.raises(ProjectError, match="two methods 'goes_on'"):
         waits.method(goes_on)
     with pytest.raises(ProjectError, match="is no task"):
-        other.task("bad", on_success=7)(lambda run: None)  # type: ignore[arg-type]
+        other.task("bad", on_success=7)(lambda run: None)  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="started from within a pipeline"):
         add.start(a=1)
     assert add(Run("id", "add", "flights", 1, Path()), a=1) == {"sum": 2, "attempt": 1}

@@ -264,3 +264,34 @@ def test_one_pattern_on_two_folders_is_fine(tmp_path: Path) -> None:
     path = tmp_path / "two_folders.py"
     path.write_text(FOLDERS.format(upstream='Directory("inbox")', watched='Directory("outbox", "*.json")'))
     assert len({trigger.stream for trigger in load_project(path).declaration().triggers}) == 2
+
+
+def test_a_task_needs_no_parentheses() -> None:
+    project = Project("p")
+
+    @project.task
+    def submit(run: Any) -> int:
+        return 1
+
+    @submit.method
+    def collect(run: Any, event: Any) -> int:
+        return 2
+
+    assert list(project.tasks) == ["submit"]
+    assert submit.body("collect") is collect
+
+
+def test_a_pipeline_without_parentheses_is_told_what_it_needs() -> None:
+    project = Project("p")
+    with pytest.raises(ProjectError, match="needs to know its triggers") as refused:
+        project.pipeline(lambda events: events)  # type: ignore[arg-type]
+    assert '@project.pipeline(on="orders.*"' in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("payload", "words"), [("strng foo, bar", "there is no type 'foo'"), ("n lng", "Do you mean 'long'"), (5, "payload=5")]
+)
+def test_a_schema_that_cannot_be_read_is_refused_when_the_project_loads(payload: Any, words: str) -> None:
+    with pytest.raises(ProjectError) as refused:
+        Project("p").pipeline(on="*", payload=payload, name="sums")(lambda events: events)
+    assert words in str(refused.value)

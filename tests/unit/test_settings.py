@@ -45,7 +45,7 @@ def test_defaults_are_loopback_and_the_data_folder_of_xdg(tmp_path: Path, monkey
     ("toml", "message"),
     [
         ("port = 'many'", "Setting 'port' cannot be used"),
-        ("prot = 1", "Setting 'prot' cannot be used"),
+        ("prot = 1", "The setting 'prot' is unknown. Do you mean 'port'"),
         ("port = ", "not valid TOML"),
         ("host = '0.0.0.0'", "deployment key is needed"),
         ("lookback = 0", "Setting 'lookback' cannot be used"),
@@ -107,3 +107,36 @@ def test_an_address_of_an_api_that_cannot_be_one(given: str) -> None:
 
 def test_an_address_of_an_api_may_have_a_path() -> None:
     assert read_settings(api_url="https://here.example/headrace/").url == "https://here.example/headrace"
+
+
+def test_a_setting_that_is_not_there_is_told_with_the_nearest_and_all_that_are(tmp_path: Path) -> None:
+    (tmp_path / "headrace.toml").write_text("lookbak = 5\n")
+    with pytest.raises(SettingsError, match=r"The setting 'lookbak' is unknown. Do you mean 'lookback'\?") as refused:
+        read_settings()
+    assert "database_url" in (refused.value.hint or "")
+    (tmp_path / "headrace.toml").write_text("nothing_like_it = 5\n")
+    with pytest.raises(SettingsError, match=r"The setting 'nothing_like_it' is unknown.$"):
+        read_settings()
+
+
+@pytest.mark.parametrize("name", ["HEADRACE_LOKBACK", "HEADRACE_API_ULR", "HEADRACE_DATABASE_URI", "HEADRACE_LOGLEVEL", "HEADRACE_TOKENS"])
+def test_a_variable_that_is_nearly_one_of_ours_is_not_ignored(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "3")
+    with pytest.raises(SettingsError, match=rf"The variable {name} is unknown. Do you mean HEADRACE_") as refused:
+        read_settings()
+    assert "lookback" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    "name", ["HEADRACE_SERVICE_HOST", "HEADRACE_PORT_8642_TCP", "HEADRACE_CONNECTION_X", "HEADRACE_VARIABLE_HOMES", "HEADRACE_TEST_SEED"]
+)
+def test_variables_of_others_and_of_secrets_are_left_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "3")
+    read_settings()
+
+
+@pytest.mark.parametrize("line", ["home = 5", "home = ''", "home = true", "home = ['a']", "project = 5", "log_store = 1.5"])
+def test_what_is_no_path_is_refused(line: str, tmp_path: Path) -> None:
+    (tmp_path / "headrace.toml").write_text(line + "\n")
+    with pytest.raises(SettingsError, match=r"Setting '\w+' cannot be used: .* is not a path"):
+        read_settings()

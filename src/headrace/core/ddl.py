@@ -1,0 +1,165 @@
+"""The schema of a payload as a user writes it, in Spark's DDL, checked without Spark: a slip of the pen is found before events come.
+
+What this refuses, Spark cannot read, or it names a field twice. `a int, b array<string>` and `struct<a: int>` are both taken; a schema
+in JSON is left to Spark.
+"""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from typing import Final, NamedTuple
+
+# fmt: off
+SIMPLE: Final = frozenset({
+    "boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long", "float", "real", "double", "date", "time",
+    "timestamp", "timestamp_ntz", "timestamp_ltz", "string", "binary", "void", "variant", "interval", "geometry", "geography",
+})
+_MORE: Final = frozenset({
+    "year", "month", "day", "hour", "minute", "second", "to", "with", "without", "local", "time", "zone",
+})
+# fmt: on
+NESTED: Final = frozenset({"array", "map", "struct"})
+_SIZED: Final = {"decimal": 2, "dec": 2, "numeric": 2, "char": 1, "character": 1, "varchar": 1, "time": 1, "geometry": 1, "geography": 1}
+_ALL: Final = sorted({*SIMPLE, *NESTED, *_SIZED})
+_TOKEN: Final = re.compile(
+    r"\s*(?:(?P<word>\w+)|(?P<quoted>`(?:[^`]|``)+`)|(?P<text>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|(?P<sign>[<>(),:]))"
+)
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+
+
+def check_ddl(schema: str) -> None:
+    """Raise `ValueError`, which says what is wrong, where Spark could not read `schema` as the type of a payload."""
+    if not schema.lstrip().startswith(("{", '"')):
+        _Parser(_tokens(schema)).whole()
+
+
+def _tokens(schema: str) -> list[_Token]:
+    found, at = [], 0
+    while schema[at:].strip():
+        match = _TOKEN.match(schema, at)
+        if match is None or match.lastgroup is None:
+            raise ValueError(f"{schema[at:].strip()[:20]!r} is not understood.")
+        found.append(_Token(match.lastgroup, match[match.lastgroup]))
+        at = match.end()
+    return found
+
+
+class _Parser:
+    """Goes through the tokens once. `_at` is the next."""
+
+    def __init__(self, tokens: list[_Token]) -> None:
+        self._tokens = tokens
+        self._at = 0
+
+    def whole(self) -> None:
+        """Read fields, or one struct, up to the end."""
+        if not self._tokens:
+            raise ValueError("it has no fields.")
+        if self._tokens[0].text.lower() == "struct" and self._sign(1) == "<":
+            self._type()
+        else:
+            self._fields(end="")
+        if self._at < len(self._tokens):
+            raise ValueError(f"{self._tokens[self._at].text!r} is not expected behind a whole schema.")
+
+    def _fields(self, end: str) -> None:
+        names: set[str] = set()
+        while True:
+            self._field(names)
+            if self._sign() == ",":
+                self._at += 1
+                continue
+            if self._sign() == end or (not end and self._at == len(self._tokens)):
+                return
+            self._expected("a comma")
+
+    def _field(self, names: set[str]) -> None:
+        if self._at == len(self._tokens) or self._tokens[self._at].kind not in ("word", "quoted"):
+            self._expected("the name of a field")
+        name = self._tokens[self._at].text
+        if name in names:
+            raise ValueError(f"the field {name!r} is there twice.")
+        names.add(name)
+        self._at += 1
+        if self._sign() == ":":
+            self._at += 1
+        if self._at == len(self._tokens) or self._sign() in (",", ">"):
+            raise ValueError(f"the field {name!r} has no type.")
+        self._type()
+        self._notes()
+
+    def _notes(self) -> None:
+        """Read what may stand behind a type: COLLATE name, NOT NULL and COMMENT 'text'."""
+        if self._word() == "collate" and self._word(1) is not None:
+            self._at += 2
+        if self._word() == "not" and self._word(1) == "null":
+            self._at += 2
+        if self._word() == "comment" and self._at + 1 < len(self._tokens) and self._tokens[self._at + 1].kind == "text":
+            self._at += 2
+            while self._text("text", 0) is not None:  # 'it''s' is two texts, put together
+                self._at += 1
+
+    def _type(self) -> None:
+        word = self._word()
+        if word is None:
+            self._expected("a type")
+        self._at += 1
+        if word in NESTED:
+            self._nested(str(word))
+        elif word in _SIZED:
+            self._size(_SIZED[str(word)])
+        elif word in ("interval", "timestamp"):
+            while self._word() in _MORE:
+                self._at += 1
+        elif word not in SIMPLE:
+            near = get_close_matches(str(word), _ALL, n=1)
+            raise ValueError(f"there is no type {word!r}." + (f" Do you mean {near[0]!r}?" if near else f" There are: {', '.join(_ALL)}."))
+
+    def _nested(self, word: str) -> None:
+        self._take("<", f"'<' behind {word!r}")
+        if word == "struct" and self._sign() != ">":
+            self._fields(end=">")
+        elif word != "struct":
+            self._type()
+            if word == "map":
+                self._take(",", "a comma and the type of the values")
+                self._type()
+        self._take(">", f"the '>' that ends {word!r}")
+
+    def _size(self, most: int) -> None:
+        if self._sign() != "(":
+            return
+        self._at += 1
+        for number in range(most):
+            if number and self._sign() != ",":
+                break
+            self._at += bool(number)
+            if not (self._word() or "").isdecimal():
+                self._expected("a number")
+            self._at += 1
+        self._take(")", "')'")
+
+    def _take(self, sign: str, what: str) -> None:
+        if self._sign() != sign:
+            self._expected(what)
+        self._at += 1
+
+    def _sign(self, ahead: int = 0) -> str | None:
+        return self._text("sign", ahead)
+
+    def _word(self, ahead: int = 0) -> str | None:
+        found = self._text("word", ahead)
+        return None if found is None else found.lower()
+
+    def _text(self, kind: str, ahead: int) -> str | None:
+        at = self._at + ahead
+        return self._tokens[at].text if at < len(self._tokens) and self._tokens[at].kind == kind else None
+
+    def _expected(self, what: str) -> None:
+        there = "the schema ends" if self._at >= len(self._tokens) else f"there is {self._tokens[self._at].text!r}"
+        raise ValueError(f"{there} where {what} is expected.")
