@@ -252,8 +252,6 @@ BEHAVIOURS: Final = (*ERRORS, *ANSWERS, *DEEDS, "spoil the raw event")
 """What an odd trigger can be told to do at a raw event."""
 
 CONSTRUCTION: Final = (
-    "construct: raise",
-    "construct: exit",
     "filter: raise",
     "filter: return",
     "filter: exit",
@@ -274,10 +272,6 @@ class Odd(BaseEventTrigger):
         self._kwargs = {"path": path, "name": name, "life": life, "running": running}
         self._name = name
         self._life = life if running and Path(running).exists() else ""
-        if self._life == "construct: raise":
-            raise ValueError("a\ud800b")
-        if self._life == "construct: exit":
-            sys.exit(3)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return "hostile_triggers.Odd", self._kwargs
