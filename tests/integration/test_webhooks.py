@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from headrace.api import webhook_sending
 from headrace.api.webhook_sending import signature
+from headrace.store.cloud_event import cloud_event
 from machine_kit import Api, serving
 from store_kit import DATABASES, Holder, event, holder
 
@@ -137,6 +139,25 @@ def test_what_fails_holds_back_what_follows_it_and_nothing_else_until_it_is_redr
     receiver.refused.clear()
     assert api.ask("POST", "/api/v1/webhooks/mine/redrive").json() == {"count": 1}
     assert receiver.ids(7)[-2:] == ["bad", "held"]
+
+
+def test_an_event_that_cannot_be_sent_fails_alone(scene: tuple[Api, Receiver, Holder], monkeypatch: pytest.MonkeyPatch) -> None:
+    api, receiver, owner = scene
+    whole = cloud_event
+
+    def odd(row: Any, mark: str | None) -> bytes:
+        if row.id == "odd":
+            raise OverflowError("no such year")
+        return whole(row, mark)
+
+    monkeypatch.setattr(webhook_sending, "cloud_event", odd)
+    add(api, receiver, max_attempts=1)
+    owner.append(*(event(f"{n}") for n in range(20)), event("odd"), *(event(f"{n}") for n in range(20, 40)))
+    assert sorted(receiver.ids(40), key=int) == [f"{n}" for n in range(40)]
+    told = attempts(api, 41)
+    assert [(one["outcome"], one["error"]) for one in told if one["outcome"] != "delivered"] == [
+        ("dead", "it cannot be sent: OverflowError: no such year")
+    ]
 
 
 def test_a_paused_webhook_goes_on_where_it_stopped_and_a_removed_one_leaves_nothing(scene: tuple[Api, Receiver, Holder]) -> None:

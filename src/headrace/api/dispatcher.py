@@ -13,11 +13,8 @@ from contextlib import asynccontextmanager, suppress
 from time import monotonic_ns
 from typing import Any, Final
 
-import structlog
-
-from headrace.api.webhook_sending import Sender
+from headrace.api.webhook_sending import Answer, Sender
 from headrace.core.handling import Claim, trees, waits_for
-from headrace.errors import ResourceError
 from headrace.store import Store
 from headrace.store.webhooks import Attempt, Hook
 
@@ -26,7 +23,11 @@ AT_ONCE: Final = 8
 LOOK_AGAIN: Final = 1.0
 """Seconds after which the list of webhooks is read again while there is something to do, and what became due by time alone is found."""
 
-log = structlog.get_logger(__name__)
+WORK: Final = "the list of webhooks"
+
+
+def _work_of(hook: Hook) -> str:
+    return f"webhook {hook.name}"
 
 
 class Dispatcher:
@@ -85,13 +86,15 @@ class Dispatcher:
         """Have one task for each webhook that is active, as it is now."""
         try:
             active = {hook.id: hook for hook in await asyncio.to_thread(self._store.webhooks.active)}
-        except ResourceError as error:
-            log.warning("the webhooks cannot be read", error=str(error), hint=error.hint)
+        except Exception as error:
+            await asyncio.sleep(self._store.background.record_failure(WORK, error))
             return
+        self._store.background.record_success(WORK)
         for id, (hook, task) in list(tasks.items()):
             if active.get(id) != hook or task.done():
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
+                self._store.background.record_success(_work_of(hook))
                 del tasks[id], self._woken[id]
         for id, hook in active.items():
             if id not in tasks:
@@ -103,9 +106,10 @@ class Dispatcher:
             woken.clear()
             try:
                 busy = await self._round(hook, sender)
-            except ResourceError as error:
-                log.warning("a webhook waits for the database", webhook=hook.name, error=str(error), hint=error.hint)
-                busy = False
+            except Exception as error:
+                await asyncio.sleep(self._store.background.record_failure(_work_of(hook), error))
+                continue
+            self._store.background.record_success(_work_of(hook))
             if not busy:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_AGAIN):
@@ -168,7 +172,10 @@ class Dispatcher:
 
     async def _send(self, hook: Hook, sender: Sender, claim: Claim, body: Any) -> tuple[Attempt, int | None]:
         now, began = self._store.now(), monotonic_ns()
-        answer = await sender.send(hook.url, hook.secret, body, claim.mark, now, hook.timeout)
+        try:
+            answer = await sender.send(hook.url, hook.secret, body, claim.mark, now, hook.timeout)
+        except Exception as error:
+            answer = Answer(None, f"it cannot be sent: {type(error).__name__}: {error}")
         took = (monotonic_ns() - began) // 1000
         if answer.taken:
             return Attempt(claim.seq, claim.attempts, "delivered", answer.status, None, took), None

@@ -169,7 +169,12 @@ class Live:
         return self._with_alerts(began, self._shown.status.model_copy(update={"now": now}))
 
     def _with_alerts(self, began: float, status: Status) -> Shown:
-        alerts = alerts_of(status, self._store.outage or self._unreadable, self._local_alerts(), self._store.liveness.threshold / 1e6)
+        alerts = alerts_of(
+            status,
+            self._store.outage or self._unreadable,
+            [*self._store.background.alerts(), *self._local_alerts()],
+            self._store.liveness.threshold / 1e6,
+        )
         fit = fitted(status.model_copy(update={"alerts": alerts}))
         frame = f"event: status\ndata: {fit.model_dump_json()}\n\n".encode()
         return Shown(began, fit, fit.model_dump_json(exclude={"now"}), frame)

@@ -10,15 +10,12 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-import structlog
-
-from headrace.errors import ResourceError
 from headrace.store import Store
 
 LOOK_AGAIN: Final = 1.0
 """Seconds after which what became due by time alone is found, while a run waits."""
 
-log = structlog.get_logger(__name__)
+WORK: Final = "events for task runs"
 
 
 class RunDispatcher:
@@ -55,9 +52,10 @@ class RunDispatcher:
             self._committed.clear()
             try:
                 waited_for, busy = await asyncio.to_thread(self._round)
-            except ResourceError as error:
-                log.warning("task runs that wait for events wait for the database", error=str(error), hint=error.hint)
-                waited_for, busy = True, False
+            except Exception as error:
+                await asyncio.sleep(self._store.background.record_failure(WORK, error))
+                continue
+            self._store.background.record_success(WORK)
             if not waited_for:
                 await self._rung.wait()
             elif not busy:

@@ -6,13 +6,11 @@ from threading import Condition, Thread
 from types import TracebackType
 from typing import Self
 
-import structlog
-
-from headrace.errors import ResourceError
 from headrace.store.store import Store
 
 MOST_SLEEP = 15.0  # seconds; another api may have begun a wait, and a worker's job may have ended
 SECOND = 1_000_000
+WORK = "timeouts of task runs"
 
 
 class Alarm:
@@ -24,7 +22,6 @@ class Alarm:
         self._told = False
         self._over = False
         self._thread = Thread(target=self._run, name="headrace-alarm", daemon=True)
-        self._log = structlog.get_logger(__name__)
 
     def __enter__(self) -> Self:
         self._forget = self._store.task_runs.bell.listen(self._tell)
@@ -54,9 +51,9 @@ class Alarm:
         """Sweep; return for how many seconds there is nothing to do."""
         try:
             first = self._store.task_runs.sweep()
-        except ResourceError as trouble:
-            self._log.warning("task runs cannot be looked after just now", error=str(trouble))
-            return 1.0
+        except Exception as error:
+            return self._store.background.record_failure(WORK, error)
+        self._store.background.record_success(WORK)
         if first is None:
             return MOST_SLEEP
         return min(MOST_SLEEP, max(0.0, (first - self._store.now()) / SECOND))

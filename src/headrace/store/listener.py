@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Thread
 
 import psycopg
+import structlog
 from sqlalchemy import Engine
 
 from headrace.store.notices import CHANNEL, heard
 from headrace.store.postgresql import parameters
 
+log = structlog.get_logger(__name__)
+
 AGAIN = 1.0
 """Seconds between two attempts to reach a database that is away."""
+
+
+def readable(descriptors: Sequence[int], timeout: float | None = None) -> list[int]:
+    """Return those of the descriptors that can be read, at the latest after `timeout` seconds.
+
+    Unlike those of select(), they may be above 1,023.
+    """
+    waiting = select.poll()
+    for descriptor in descriptors:
+        waiting.register(descriptor, select.POLLIN | select.POLLHUP | select.POLLERR)
+    return [descriptor for descriptor, _ in waiting.poll(None if timeout is None else timeout * 1000)]
 
 
 class Listener:
@@ -40,7 +54,10 @@ class Listener:
             try:
                 open_for_news = self._listen()
             except psycopg.Error:  # the database is away: nothing is committed there meanwhile
-                open_for_news = not select.select([self._woken], [], [], AGAIN)[0]
+                open_for_news = not readable([self._woken], AGAIN)
+            except Exception as error:  # whatever it was, commits of others must be heard of
+                log.error("listener failed", retry_seconds=AGAIN, exc_info=error)
+                open_for_news = not readable([self._woken], AGAIN)
 
     def _listen(self) -> bool:
         """Listen until closed (False) or until the connection breaks (an error)."""
@@ -49,7 +66,7 @@ class Listener:
             connection.execute(f"LISTEN {CHANNEL}")
             self._tell(True)  # of what was committed while nobody listened
             while True:
-                ready = select.select([connection.fileno(), self._woken], [], [])[0]
+                ready = readable([connection.fileno(), self._woken])
                 if self._woken in ready:
                     return False
                 others, rang = heard((notice.payload for notice in connection.notifies(timeout=0)), self._me)

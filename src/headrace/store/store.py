@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from sqlalchemy import Connection, insert, select, update
 
 from headrace.store.awaited_events import AwaitedEvents
+from headrace.store.background import BackgroundWork
 from headrace.store.backlog import Backlog
 from headrace.store.custody import Custody
 from headrace.store.database import Database
@@ -60,6 +61,7 @@ class Store:
         self.person_tokens = PersonTokens(database)
         self.webhooks = Webhooks(database)
         self.rotation = Rotation(database)
+        self.background = BackgroundWork()
         self.instance = self._instance()
 
     @contextmanager

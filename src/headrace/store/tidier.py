@@ -9,7 +9,6 @@ from typing import Self
 
 import structlog
 
-from headrace.errors import ResourceError
 from headrace.store.retention import SWEEPS, Sweep
 from headrace.store.store import Store
 
@@ -50,6 +49,21 @@ class Tidier:
         before = self._store.now() - round(self._days * DAY)
         return sum(self._sweep(sweep, before) for sweep in self._sweeps)
 
+    def tidy_all(self) -> float:
+        """Forget what is old enough, each kind by itself; return how many seconds to wait before the next round."""
+        before, gone, pause = self._store.now() - round(self._days * DAY), 0, self._every
+        for sweep in self._sweeps:
+            work = f"retention of {sweep.__name__.replace('_', ' ')}"
+            try:
+                gone += self._sweep(sweep, before)
+            except Exception as error:
+                pause = min(pause, self._store.background.record_failure(work, error))
+            else:
+                self._store.background.record_success(work)
+        if gone:
+            self._log.info("old rows deleted", rows=gone, retention_days=self._days)
+        return pause
+
     def _sweep(self, sweep: Sweep, before: int) -> int:
         gone = 0
         while not self._over.is_set():
@@ -62,11 +76,4 @@ class Tidier:
 
     def _run(self) -> None:
         while not self._over.is_set():
-            try:
-                gone = self.tidy()
-            except ResourceError as trouble:
-                self._log.warning("what is old cannot be forgotten just now", error=str(trouble))
-            else:
-                if gone:
-                    self._log.info("forgot what was kept for long enough", rows=gone, days=self._days)
-            self._over.wait(self._every)
+            self._over.wait(self.tidy_all())

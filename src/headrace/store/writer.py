@@ -18,6 +18,7 @@ from threading import Lock, Thread
 from types import TracebackType
 from typing import Any, TypeVar
 
+import structlog
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
@@ -30,6 +31,8 @@ A = TypeVar("A")
 R = TypeVar("R")
 Work = Callable[[Connection], T]
 Collector = Callable[[Connection, Sequence[A]], Sequence[R]]
+
+log = structlog.get_logger(__name__)
 
 MOST_TOGETHER = 256
 MOST_TRIES = 4
@@ -139,7 +142,10 @@ class Writer:
 
     def _tell_observers(self) -> None:
         for observer in self._observers:
-            observer()
+            with _Attempt() as attempt:
+                observer()
+            if attempt.error is not None:  # what was committed is committed, and who waits for the next transaction is not to blame
+                log.error("commit observer failed", exc_info=attempt.error)
 
     def _commit(self, entries: list[_Entry]) -> list[Any]:
         tries = 1

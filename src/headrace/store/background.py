@@ -1,0 +1,67 @@
+"""The background work of one api that fails just now: it is tried again, and people are told."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import structlog
+
+from headrace.errors import ResourceError
+from headrace.wire.alerts import Alert
+
+MIN_PAUSE_SECONDS: Final = 1.0
+MAX_PAUSE_SECONDS: Final = 60.0
+MAX_ERROR_CHARS: Final = 300
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trouble:
+    since: datetime
+    failures: int
+    reason: str
+
+
+class BackgroundWork:
+    """Which works fail, by name. Any thread may tell and ask."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._troubles: dict[str, _Trouble] = {}
+
+    def record_failure(self, work: str, error: Exception) -> float:
+        """Note and log a failure; return for how many seconds to wait before `work` is tried again, longer with each in a row."""
+        with self._lock:
+            before = self._troubles.get(work)
+            since = datetime.now(UTC) if before is None else before.since
+            failures = 1 if before is None else before.failures + 1
+            self._troubles[work] = _Trouble(since, failures, f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS])
+        pause: float = min(MAX_PAUSE_SECONDS, MIN_PAUSE_SECONDS * 2 ** min(failures - 1, 10))
+        if isinstance(error, ResourceError):  # the database is away: there is nothing to see in a traceback
+            log.warning("background work failed", work=work, error=str(error), retry_seconds=MIN_PAUSE_SECONDS)
+            return MIN_PAUSE_SECONDS
+        log.error("background work failed", work=work, failures=failures, retry_seconds=pause, exc_info=error)
+        return pause
+
+    def record_success(self, work: str) -> None:
+        """Note that a work succeeded, or is needed no more."""
+        with self._lock:
+            self._troubles.pop(work, None)
+
+    def alerts(self) -> list[Alert]:
+        """Return what fails just now, by name."""
+        with self._lock:
+            troubles = sorted(self._troubles.items())
+        return [
+            Alert(severity="error", about=f"work:{work}", summary=_summary(work, trouble), section="processes", since=trouble.since)
+            for work, trouble in troubles
+        ]
+
+
+def _summary(work: str, trouble: _Trouble) -> str:
+    often = "once" if trouble.failures == 1 else f"{trouble.failures:,} times in a row"
+    return f"The api's work on {work} failed {often} and is tried again: {trouble.reason}"
