@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from headrace.core.handling import HandlingPolicy
     from headrace.core.outcome import AdvanceItem, AdvanceOutcome
     from headrace.errors import EventAlreadySeen, EventArrivedEarly
-    from headrace.ordering.causal import CausalEvent, CausalOrdering, claimed_event
+    from headrace.ordering.causal import CausalOrdering, claimed_event
+    from headrace.ordering.event import CausalEvent
     from headrace.project import Project, load_project
     from headrace.sources.directory import Directory
     from headrace.sources.memory import Memory
@@ -90,7 +91,7 @@ _HOMES = {
     "AdvanceOutcome": "core.outcome",
     "BaseEventTrigger": "triggers.base",
     "BaseTrigger": "triggers.base",
-    "CausalEvent": "ordering.causal",
+    "CausalEvent": "ordering.event",
     "CausalOrdering": "ordering.causal",
     "Connection": "core.connection",
     "DateTimeTrigger": "triggers.moment",

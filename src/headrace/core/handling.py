@@ -29,7 +29,8 @@ _PASSED: Final = frozenset({"skipped", "handled"})
 class Caused(NamedTuple):
     """An event as a home takes it: who it is, whom it follows, when it occurred (µs), and its body, which a home keeps and never reads.
 
-    `key` stands for (source, id), `leader_key` for its leader, if it follows another. Make one with `of`.
+    `key` stands for (source, id), `leader_key` for its leader, if it follows another. `received` (µs) is when it came, if that was before
+    it is offered: how old it is and how long it waits count from then. Make one with `of`.
     """
 
     source: str
@@ -39,17 +40,17 @@ class Caused(NamedTuple):
     body: str | None
     key: bytes
     leader_key: bytes | None
+    received: int | None = None
 
     @classmethod
-    def of(cls, source: str, id: str, follows: str | None, occurred: int, body: str | None = None) -> Self:
+    def of(cls, source: str, id: str, follows: str | None, occurred: int, body: str | None = None, received: int | None = None) -> Self:
         """Return an event with its keys."""
         leader = None if follows is None or follows == id else event_key(source, follows)
-        return cls(source, id, follows, occurred, body, event_key(source, id), leader)
+        return cls(source, id, follows, occurred, body, event_key(source, id), leader, received)
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """An event to handle now. `token` says whose it is; `attempts` counts this one."""
+class Claim(NamedTuple):
+    """An event to handle now. `token` says whose it is; `attempts` counts this one. Its `seq` is 0 where no home has written it down."""
 
     seq: int
     event: Caused
@@ -121,6 +122,7 @@ class Offering:
         self._states: dict[bytes, State] = dict(known)
         self._keys: dict[int, tuple[bytes, bytes | None, bool]] = {}
         self.offered: list[Offered] = []
+        self.received: dict[int, int] = {}
         self.passed: list[bytes] = []
 
     def add(self, seq: int, event: Caused, *, passes: bool = False) -> bool:
@@ -132,12 +134,16 @@ class Offering:
         self._states[key] = "waiting"
         self._keys[seq] = (key, leader, passes)
         self.offered.append((seq, key, leader, leader_seq, event.occurred, event.id))
+        if event.received is not None:
+            self.received[seq] = event.received
         return True
 
     def decide(self, now: int) -> list[Placed]:
         """Offer what is new; return what is released, in order of position, without what passed."""
         first = self._order.position + 1
-        return [place for place in map(self._gated, placed(self._order.offer(self.offered, now), first)) if place is not None]
+        return [
+            place for place in map(self._gated, placed(self._order.offer(self.offered, now, self.received), first)) if place is not None
+        ]
 
     def _gated(self, place: Placed) -> Placed | None:
         if place.seq not in self._keys:

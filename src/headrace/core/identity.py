@@ -17,7 +17,4 @@ def event_key(source: str, id: str) -> EventKey:
     The source's length is hashed too, so that ("a", "bc") and ("ab", "c") differ.
     """
     head = source.encode()
-    digest = blake2b(b"%d:" % len(head), digest_size=KEY_BYTES)
-    digest.update(head)
-    digest.update(id.encode())
-    return EventKey(digest.digest())
+    return EventKey(blake2b(b"%d:%b%b" % (len(head), head, id.encode()), digest_size=KEY_BYTES).digest())

@@ -13,8 +13,9 @@ came before it. What is kept is what waits, and the keys of leaders given up as 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping
+from heapq import heapify, heappop, heappush
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from headrace.core.ordering_blob import OrderingBlob, Waiting
@@ -28,6 +29,11 @@ CYCLE: Final = "cycle"
 
 GIVEN_UP_LIMIT: Final = 100_000
 """So many lost leaders are remembered; beyond it the older half is forgotten, and such a leader comes without its `late` mark."""
+
+GIVEN_UP_MICROS: Final = 30 * 86_400_000_000
+"""So long, in µs, a lost leader is remembered; one that comes later has no `late` mark."""
+
+_NOW: Final[Mapping[int, int]] = MappingProxyType({})
 
 
 class Released:
@@ -51,10 +57,11 @@ class Released:
 
 
 class CausalOrder:
-    """The ordering of one scope. `now` and `lookback` are µs on the scope's clock, which never goes back.
+    """The ordering of one scope. `now` and `lookback` are µs on the scope's clock, which only `turn_back` sets back.
 
     `position` is how many events were released so far, `head` the last seq offered; `lost`, `late` and `cycles` are counts. With `by_age`,
     `occurred` is on that clock too: an event that is older than the lookback when it comes does not wait for a leader that is not here.
+    `gave` has the leaders that the last offer or expiry gave up, and when; `forgot` those given up earlier that it forgot.
     """
 
     def __init__(self, lookback: int, *, by_age: bool = False) -> None:
@@ -67,17 +74,20 @@ class CausalOrder:
         self.cycles = 0
         self._waiting: dict[bytes, Waiting] = {}
         self._followers: dict[bytes, list[bytes]] = {}  # leader -> those that wait for it
-        self._roots: dict[bytes, int] = {}  # waiting events whose leader does not wait -> since; the oldest first
+        self._roots: dict[bytes, int] = {}  # waiting events whose leader does not wait -> since
+        self._by_age: list[tuple[int, int, bytes]] = []  # a heap of (since, seq, key) with each root, and some that were roots
         self._shortcut: dict[bytes, bytes] = {}  # waiting event -> some key above it, to find the top of a tree quickly
-        self._given_up: dict[bytes, None] = {}  # leaders given up as lost, the oldest first
+        self._given_up: dict[bytes, int] = {}  # leaders given up as lost -> when, the oldest first; 0: nobody knows
+        self.gave: dict[bytes, int] = {}
+        self.forgot: list[bytes] = []
         self._met: set[bytes] = set()  # what was offered or released since the last offer began: a copy of it changes nothing
 
     def __len__(self) -> int:
         """How many events wait."""
         return len(self._waiting)
 
-    def offer(self, events: Iterable[Offered], now: int) -> Released:
-        """Take events in order of seq, and return what is ready.
+    def offer(self, events: Iterable[Offered], now: int, received: Mapping[int, int] = _NOW) -> Released:
+        """Take events in order of seq, and return what is ready. `received` has the time of arrival, by seq, of those that came before now.
 
         A copy changes nothing: its seq was taken before, or its key waits, waited when this batch came, or is in the batch already.
         """
@@ -85,19 +95,17 @@ class CausalOrder:
         waiting, followers, given_up = self._waiting, self._followers, self._given_up
         add_seq, add_mark, add_waited = out.seqs.append, out.marks.append, out.waited.append
         head = self.head
+        self.gave, self.forgot = {}, []
         met = self._met = set()
         for seq, key, leader, leader_seq, occurred, id in events:
             if seq <= head or key in met or key in waiting:
                 continue
             head = seq
             met.add(key)
-            late = key in given_up
-            if late:
-                del given_up[key]
-                self.late += 1
+            late = key in given_up and self._comes_late(key, now)
             if leader is not None and leader != key and (leader_seq < 0 or leader in waiting):
-                if not self.by_age or leader in waiting or occurred + self.lookback > now:
-                    self._wait(Waiting(seq, key, leader, occurred, id, now, late), now, out)
+                if not self.by_age or leader in waiting or received.get(seq, occurred) + self.lookback > now:
+                    self._wait(Waiting(seq, key, leader, occurred, id, min(now, received.get(seq, now)), late), now, out)
                     continue
                 self._too_old(seq, key, leader, now, out)
                 continue
@@ -114,12 +122,13 @@ class CausalOrder:
         """Give up on the leaders that did not come within the lookback: release the roots that wait for them, and their trees."""
         out = Released()
         due: list[Waiting] = []
-        for key, since in self._roots.items():
-            if since + self.lookback > now:
-                break
-            due.append(self._waiting[key])
+        self.gave, self.forgot = {}, []
+        while (oldest := self._oldest()) is not None and oldest[0] + self.lookback <= now:
+            heappop(self._by_age)
+            due.append(self._waiting[oldest[2]])
+            del self._roots[oldest[2]]
         if due:
-            self._give_up(due)
+            self._give_up(due, now)
             for root in sorted(due, key=_place):
                 self._release(root, LOST, now, out)
                 self._release_followers([root.key], now, out)
@@ -136,6 +145,14 @@ class CausalOrder:
             self.position += len(out)
         return out
 
+    def turn_back(self, now: int) -> None:
+        """Set the scope's clock back: what happened after `now`, by a clock that was wrong, happened now."""
+        self._waiting = {key: entry if entry.since <= now else entry._replace(since=now) for key, entry in self._waiting.items()}
+        self._roots = {key: min(since, now) for key, since in self._roots.items()}
+        self._by_age = [(since, self._waiting[key].seq, key) for key, since in self._roots.items()]
+        heapify(self._by_age)
+        self._given_up = {key: min(at, now) for key, at in self._given_up.items()}
+
     def entry(self, key: bytes) -> Waiting | None:
         """Return an event that waits."""
         return self._waiting.get(key)
@@ -146,11 +163,11 @@ class CausalOrder:
 
     def next_expiry(self) -> int | None:
         """Return when `expire` has something to release, unless its leader comes before."""
-        since = next(iter(self._roots.values()), None)
-        return None if since is None else since + self.lookback
+        oldest = self._oldest()
+        return None if oldest is None else oldest[0] + self.lookback
 
     def waiting(self) -> Iterator[Waiting]:
-        """Give what waits, the longest first."""
+        """Give what waits, in order of arrival."""
         return iter(self._waiting.values())
 
     def snapshot(self) -> bytes:
@@ -164,22 +181,44 @@ class CausalOrder:
         return cls.rebuilt(OrderingBlob.unpack(snapshot), lookback, by_age=by_age)
 
     @classmethod
-    def rebuilt(cls, blob: OrderingBlob, lookback: int, *, by_age: bool = False) -> CausalOrder:
-        """Return the ordering with this state."""
+    def rebuilt(
+        cls, blob: OrderingBlob, lookback: int, *, by_age: bool = False, given_up: Mapping[bytes, int] | None = None
+    ) -> CausalOrder:
+        """Return the ordering with this state; `given_up` says when leaders were given up, which `blob` does not."""
         order = cls(lookback, by_age=by_age)
         order.position, order.head, order.lost, order.late, order.cycles = blob.totals
-        order._given_up = dict.fromkeys(blob.given_up)
+        order._given_up = dict.fromkeys(blob.given_up, 0) if given_up is None else dict(given_up)
         waiting = order._waiting = {entry.key: entry for entry in blob.waiting}
         for entry in blob.waiting:
             order._followers.setdefault(entry.leader, []).append(entry.key)
             if entry.leader not in waiting:
                 order._roots[entry.key] = entry.since
+        order._by_age = [(since, waiting[key].seq, key) for key, since in order._roots.items()]
+        heapify(order._by_age)
         return order
+
+    def _oldest(self) -> tuple[int, int, bytes] | None:
+        """Return (since, seq, key) of the root that waits longest."""
+        heap = self._by_age
+        while heap:
+            since, seq, key = heap[0]
+            if self._roots.get(key) == since and self._waiting[key].seq == seq:
+                return heap[0]
+            heappop(heap)
+        return None
+
+    def _comes_late(self, key: bytes, now: int) -> bool:
+        """Take a leader that was given up off that list; whether that was so short ago that it counts as late."""
+        at = self._given_up.pop(key)
+        self.gave.pop(key, None)
+        late = not at or at + GIVEN_UP_MICROS > now
+        self.late += late
+        return late
 
     def _too_old(self, seq: int, key: bytes, leader: bytes, now: int, out: Released) -> None:
         """Release one event that came too late to wait for a leader that is not here."""
-        self._given_up[leader] = None
-        self._forget_oldest()
+        self._remember(leader, now)
+        self._forget_oldest(now)
         self.lost += 1
         out.add(seq, LOST, 0)
         self._release_followers([key], now, out)
@@ -196,6 +235,10 @@ class CausalOrder:
                 return
         if leader not in self._waiting:
             self._roots[key] = entry.since
+            heappush(self._by_age, (entry.since, entry.seq, key))
+            if len(self._by_age) > 2 * len(self._roots) + 1_000:  # most of it is no root any more
+                self._by_age = [one for one in self._by_age if self._roots.get(one[2]) == one[0]]
+                heapify(self._by_age)
         self._waiting[key] = entry
         self._followers.setdefault(leader, []).append(key)
 
@@ -244,21 +287,36 @@ class CausalOrder:
                 self._release(entry, None, now, out)
                 released.append(entry.key)
 
-    def _give_up(self, roots: list[Waiting]) -> None:
+    def _give_up(self, roots: list[Waiting], now: int) -> None:
         """Remember the leaders of `roots` as lost, and that these roots no longer wait for them."""
         gone = {root.key for root in roots}
         for leader in {root.leader: None for root in roots}:
-            self._given_up[leader] = None
+            self._remember(leader, now)
             left = [key for key in self._followers[leader] if key not in gone]
             if left:
                 self._followers[leader] = left
             else:
                 del self._followers[leader]
-        self._forget_oldest()
+        self._forget_oldest(now)
 
-    def _forget_oldest(self) -> None:
-        if len(self._given_up) > GIVEN_UP_LIMIT:
-            self._given_up = dict.fromkeys(islice(self._given_up, len(self._given_up) - GIVEN_UP_LIMIT // 2, None))
+    def _remember(self, leader: bytes, now: int) -> None:
+        """Remember that a leader was given up; the first time counts."""
+        if leader not in self._given_up:
+            self._given_up[leader] = self.gave[leader] = now
+
+    def _forget_oldest(self, now: int) -> None:
+        """Forget leaders that were given up long ago, and the older half of them when there are too many."""
+        given_up = self._given_up
+        over = len(given_up) - GIVEN_UP_LIMIT // 2 if len(given_up) > GIVEN_UP_LIMIT else 0
+        gone: list[bytes] = []
+        for key, at in given_up.items():
+            if len(gone) >= over and not 0 < at <= now - GIVEN_UP_MICROS:
+                break
+            gone.append(key)
+        for key in gone:
+            del given_up[key]
+            self.gave.pop(key, None)
+        self.forgot += gone
 
 
 def _place(entry: Waiting) -> tuple[int, str, int]:

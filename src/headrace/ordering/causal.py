@@ -1,52 +1,38 @@
 """`CausalOrdering`: causes before effects for any asyncio program, in memory or over a database of its own.
 
 The law: an event is handled in a scope once, after its leader; whoever handles a leader goes on with what waited for it, one after the
-other and never by recursion, however deep the chain. Nothing is settled before it was handled.
+other and never by recursion, however deep the chain. Nothing is settled before it was handled, and each event is settled by itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+from functools import partial
 from time import time_ns
+from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-import msgspec
-
 from headrace.core.handling import Caused, Claim, Counts, HandlingPolicy, State, Wait, waits_for
-from headrace.core.ordering import LOST
 from headrace.errors import EventAlreadySeen, EventArrivedEarly
+from headrace.ordering.event import CausalEvent, causal_event, caused, micros
 from headrace.ordering.memory import MemoryHome
-from headrace.ports.ordering import OrderingHome
+from headrace.ports.ordering import OrderingHome, QueuedHome
 
 T = TypeVar("T")
 LOOKBACK: Final = timedelta(minutes=15)
-STRETCH: Final = 500
-"""So many events are claimed, handled and settled together when a leader is followed by many."""
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CausalEvent:
-    """An event with the id of the one that it follows, if there is one; `payload` is anything that JSON holds.
-
-    Ids are told apart by `source`, and a leader has the same source. `mark` says `lost`, `late` or `cycle` of an event that is handed on.
-    """
-
-    id: str
-    occurred: datetime
-    follows: str | None = None
-    payload: Any = None
-    source: str = ""
-    mark: str | None = None
-
+RETENTION: Final = timedelta(days=7)
+"""So long it is remembered what was handled."""
+MOST_RETURNED: Final = 500
+"""So many lost followers are returned at once."""
+CLAIMED_EVENTS: Final = 20
+"""So many events are claimed together: other processes can handle the rest meanwhile."""
+MOST_IN_HAND: Final = 200
 
 Handler = Callable[[CausalEvent], Awaitable[object]]
 
@@ -57,8 +43,10 @@ _in_hand: ContextVar[frozenset[tuple[str, bytes]]] = ContextVar("headrace_in_han
 class CausalOrdering:
     """The causal order of one scope: any number of tasks may use it and, over a database, of processes.
 
-    `store` is a home, or the URL of a database that holds nothing else (its tables are made on first use); none: memory. `clock` gives
-    µs since the epoch. Use it as a context manager, or close it when done.
+    `store` is a home, or the URL of a database that holds nothing else (its tables are made on first use); none: memory. With `by_age`, an
+    event that is older than `lookback` when it comes does not wait. What was handled is forgotten after `retention`, but not before
+    `lookback`. `clock` gives µs since the epoch; without it, the clock of the database counts, or this machine's. Use it as a context
+    manager, or close it when done.
     """
 
     def __init__(
@@ -67,15 +55,19 @@ class CausalOrdering:
         store: OrderingHome | str | None = None,
         *,
         lookback: timedelta = LOOKBACK,
+        by_age: bool = True,
+        retention: timedelta = RETENTION,
         policy: HandlingPolicy | None = None,
         clock: Callable[[], int] | None = None,
         chance: random.Random | None = None,
     ) -> None:
         self.scope = scope
-        self._home = _home(scope, store, lookback // _MICROSECOND, policy)
-        self._clock = clock or _wall_clock
+        self._home = _home(scope, store, micros(lookback), policy, by_age=by_age, retention=micros(retention))
+        self._queue = self._home if isinstance(self._home, QueuedHome) else None
+        self._clock = clock or (_wall_clock if self._queue is None else self._queue.clock)
         self._chance = chance or random.Random()  # noqa: S311  it only spreads retries
-        self._threads = not isinstance(self._home, MemoryHome)
+        self._memory = isinstance(self._home, MemoryHome)
+        self._threads = ThreadPoolExecutor(4, "headrace-ordering")  # for a home that has no thread of its own
 
     async def __aenter__(self) -> Self:
         return self
@@ -85,10 +77,10 @@ class CausalOrdering:
 
     async def close(self) -> None:
         """Let go of the home."""
-        await self._call(self._home.close)
+        await asyncio.to_thread(self._home.close)
+        self._threads.shutdown()
 
-    @asynccontextmanager
-    async def preceding_event_confirmed(self, handler: Handler, event: CausalEvent) -> AsyncGenerator[None]:
+    def preceding_event_confirmed(self, handler: Handler, event: CausalEvent) -> Confirmed:
         """Handle `event` in the body if its leader was handled; afterwards, call `handler` with each event that waited for it, in order.
 
         An error of the body is raised and the event may come again; an error of `handler` is kept with its event, which is tried again by
@@ -98,69 +90,91 @@ class CausalOrdering:
             EventArrivedEarly: Its leader was not handled yet: it waits, durably where the home is, and its turn comes by itself.
             EventAlreadySeen: It was handled, is given up, or somebody handles it now.
         """
-        taken = _caused(event)
-        if (self.scope, taken.key) in _in_hand.get():
-            yield
-            return
-        claim = await self._begin(event, taken)
-        try:
-            with _holding(self.scope, [claim]):
-                yield
-        except BaseException as error:
-            await self._failed(claim, error)
-            raise
-        await self.settle([claim])
-        await self._follow(handler, taken.key)
+        return Confirmed(self, handler, event)
 
     async def event_has_been_seen(self, event: CausalEvent | str, *, source: str = "") -> bool:
         """Whether the event was handled in this scope."""
         return await self._state(event, source) == "handled"
+
+    async def record_event_as_seen(self, event: CausalEvent) -> None:
+        """Count an event as handled that was handled elsewhere, whatever it waits for; not one that somebody handles now.
+
+        What follows it is then ready, and found by `handle_ready` and `get_lost_followers`.
+        """
+        taken = caused(event)
+        found = await self._claiming(self._home.enter, taken, self._clock())
+        if isinstance(found, Claim):
+            await self._claiming(self._home.finish, found, self._clock(), 0)
+        elif found not in {"handled", "claimed"}:
+            await self._call(self._home.forget, taken.key, self._clock())
 
     async def record_follower(self, event: CausalEvent) -> None:
         """Let an event wait for its leader, or be ready if it need not; one that came before changes nothing."""
         await self.offer([event])
 
     async def forget_follower(self, event: CausalEvent) -> None:
-        """Count an event as handled that is not in anybody's hands; what follows it is ready then."""
-        key = _caused(event).key
-        await self._call(self._home.forget, key, self._clock())
+        """Count an event as handled that came, and that nobody handles now; what follows it is ready then. One that never came stays so."""
+        await self._call(self._home.forget, caused(event).key, self._clock())
 
     async def get_followers(self, leader: CausalEvent) -> list[CausalEvent]:
-        """Return the events that wait for `leader`, in order of (occurred, id)."""
-        return [_event(one) for one in await self._call(self._home.followers, _caused(leader).key)]
+        """Return the events that follow `leader` and that nobody has begun to handle, in order of (occurred, id)."""
+        return [causal_event(one) for one in await self._call(self._home.followers, caused(leader).key)]
 
     async def get_lost_followers(self) -> list[CausalEvent]:
-        """Give up on leaders that did not come in time, and return what followed them and is to be handled now: they are claimed.
+        """Give up on leaders that did not come in time; return what is to be handled now: what followed those, and what is to be retried.
 
-        Confirm each with `preceding_event_confirmed`, or let `handle_ready` do all of it.
+        Handle each with `preceding_event_confirmed`, which raises `EventAlreadySeen` for one that somebody else handles by then; or let
+        `handle_ready` do all of it. An event is returned each time until it is handled.
         """
         await self.expire()
-        claims = await self.claim(STRETCH)
-        await self._call(self._home.give_back, [claim for claim in claims if claim.mark != LOST], self._clock())
-        return [claimed_event(claim) for claim in claims if claim.mark == LOST]
+        return [causal_event(one, mark) for one, mark in await self._call(self._home.ready, MOST_RETURNED, self._clock())]
 
     async def offer(self, events: Iterable[CausalEvent]) -> list[State]:
         """Take many events at once; return what each is now."""
-        return await self._call(self._home.offer, [_caused(event) for event in events], self._clock())
+        return await self._call(self._home.offer, [caused(event) for event in events], self._clock())
 
     async def expire(self) -> int:
         """Give up on leaders that did not come within the lookback; return how many events were released for that."""
         return await self._call(self._home.expire, self._clock())
 
     async def claim(self, most: int) -> list[Claim]:
-        """Claim up to `most` events to be handled one after the other in this order; `claimed_event` gives what to handle."""
+        """Claim up to `most` events to be handled one after the other in this order; `claimed_event` gives what to handle.
+
+        They are ours for `HandlingPolicy.lease`: `renew` them before that is over, and `confirm`, `give_back` or `fail` each.
+        """
         return await self._call(self._home.claim, most, self._clock())
+
+    async def renew(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Let the leases of claims begin anew; return those that still are ours. The others must not be handled."""
+        return await self._call(self._home.renew, claims, self._clock())
+
+    async def confirm(self, claim: Claim) -> bool:
+        """Count a claim as handled; False if it was not ours any more."""
+        return bool(await self.settle([claim]))
 
     async def settle(self, claims: Sequence[Claim]) -> int:
         """Count claims as handled; return how many still were ours."""
         return await self._call(self._home.settle, claims, self._clock())
 
-    async def handle_ready(self, handler: Handler, most: int = STRETCH) -> int:
-        """Handle what is ready, lost and due to be tried again, and what waited for that; return how many were handled."""
+    async def give_back(self, claim: Claim) -> None:
+        """Let a claim go that was not tried."""
+        await self._call(self._home.give_back, [claim], self._clock())
+
+    async def fail(self, claim: Claim, error: BaseException) -> bool:
+        """Let a claim be tried again later, or be dead, as the policy has it; False if it was not ours any more."""
+        now = self._clock()
+        again = self._home.policy.retry_at(claim.attempts, now, self._chance.random())
+        return await self._call(self._home.fail, claim, now, f"{type(error).__name__}: {error}", again)
+
+    async def handle_ready(self, handler: Handler, most: int = CLAIMED_EVENTS) -> int:
+        """Handle what is ready, lost and due to be tried again, and what waited for that; return how many were handled.
+
+        Up to `most` events are claimed at once, and settled one by one.
+        """
         await self.expire()
         handled = 0
-        while claims := await self.claim(most):
-            handled += len(await self._handle(handler, claims))
+        while claims := await self._claiming(self._home.take_ready, most, self._clock()):
+            handled += await self._work_off(handler, claims)
         return handled
 
     async def waits(self, limit: int = 100) -> list[Wait]:
@@ -173,122 +187,164 @@ class CausalOrdering:
 
     async def redrive(self, events: Iterable[CausalEvent] | None = None) -> int:
         """Try dead events again (all of them, if none are named); return how many there were."""
-        keys = None if events is None else [_caused(event).key for event in events]
+        keys = None if events is None else [caused(event).key for event in events]
         return await self._call(self._home.redrive, keys, self._clock())
 
     async def _begin(self, event: CausalEvent, taken: Caused) -> Claim:
-        now = self._clock()
-        (state,) = await self._call(self._home.offer, [taken], now)
-        claims = await self._call(self._claim_one, taken.key, now)
-        if claims:
-            return claims[0]
-        if state in {"waiting", "blocked"}:
+        found = await self._claiming(self._home.enter, taken, self._clock())
+        if isinstance(found, Claim):
+            return found
+        if found in {"waiting", "blocked"}:
             raise EventArrivedEarly(f"Event '{event.id}' came before '{event.follows}', which it follows, was handled; it waits.")
-        raise EventAlreadySeen(f"Event '{event.id}' is {'in hand' if state == 'claimed' else state} already.")
+        raise EventAlreadySeen(f"Event '{event.id}' is {'in hand' if found in {'claimed', 'ready'} else found} already.")
 
-    def _claim_one(self, key: bytes, now: int) -> list[Claim]:
-        return self._home.claim(1, now, only=key)
+    async def _end(self, handler: Handler, claim: Claim) -> None:
+        _, followers = await self._finish(claim, CLAIMED_EVENTS)
+        if followers:
+            await self._work_off(handler, _with_rest(claim, followers, CLAIMED_EVENTS))
 
-    async def _follow(self, handler: Handler, key: bytes) -> None:
-        """Handle what waited for `key`, and what waited for that: a worklist, so that no chain is too deep."""
-        above: list[bytes] = [key]
-        while above:
-            claims = await self._call(self._claim_after, above, self._clock())
-            handled = await self._handle(handler, claims)
-            # as long as a claim is full, there may be more of the same leaders
-            above = [*(above if len(claims) == STRETCH else ()), *(claim.event.key for claim in handled)]
-
-    def _claim_after(self, keys: Sequence[bytes], now: int) -> list[Claim]:
-        return self._home.claim(STRETCH, now, after=keys)
-
-    async def _handle(self, handler: Handler, claims: Sequence[Claim]) -> list[Claim]:
-        """Handle claims in order; return those that were. What fails is kept with its error, and what it holds back is given back."""
-        handled: list[Claim] = []
-        failed: list[tuple[Claim, Exception]] = []
-        held: set[bytes] = set()
+    async def _work_off(self, handler: Handler, found: Iterable[Claim | bytes]) -> int:
+        """Handle claims and what follows them, first come, first handled; a key stands for the rest of what follows that event."""
+        work: deque[Claim | bytes] = deque(found)
+        handled, held = 0, set[bytes]()
         try:
-            for claim in claims:
-                if waits_for(claim, held):
-                    held.add(claim.event.key)
+            while work:
+                one = work[0]
+                if isinstance(one, bytes):
+                    more = await self._claiming(self._home.take_followers, one, CLAIMED_EVENTS, self._clock())
+                    work.popleft()
+                    work.extendleft(reversed([*more, one] if len(more) == CLAIMED_EVENTS else more))
                     continue
-                with _holding(self.scope, [claim]):
-                    try:
-                        await handler(claimed_event(claim))
-                    except Exception as error:
-                        failed.append((claim, error))
-                        held.add(claim.event.key)
-                        continue
-                handled.append(claim)
+                work.popleft()
+                if held and waits_for(one, held):
+                    held.add(one.event.key)
+                    await self.give_back(one)
+                    continue
+                room = CLAIMED_EVENTS if len(work) < MOST_IN_HAND else 0
+                mine, followers = await self._handle(handler, one, room)
+                handled += mine
+                if mine:
+                    work.extend(_with_rest(one, followers, room))
+                else:
+                    held.add(one.event.key)
         finally:
-            done = {claim.seq for claim in handled} | {claim.seq for claim, _ in failed}
-            rest = [claim for claim in claims if claim.seq not in done]
-            await self._settled(handled, failed, rest)
+            rest = [one for one in work if isinstance(one, Claim)]
+            if rest:
+                await self._call(self._home.give_back, rest, self._clock())
         return handled
 
-    async def _settled(self, handled: Sequence[Claim], failed: Sequence[tuple[Claim, Exception]], rest: Sequence[Claim]) -> None:
-        await self._call(self._home.give_back, rest, self._clock())
-        await self.settle(handled)
-        for claim, error in failed:
+    async def _handle(self, handler: Handler, claim: Claim, room: int) -> tuple[bool, list[Claim]]:
+        """Handle one claim; what fails is kept with its error."""
+        before = _in_hand.get()
+        _in_hand.set(before | {(self.scope, claim.event.key)})
+        try:
+            await handler(claimed_event(claim))
+        except BaseException as error:
             await self._failed(claim, error)
+            if not isinstance(error, Exception):
+                raise
+            return False, []
+        finally:
+            _in_hand.set(before)
+        return await self._finish(claim, room)
+
+    async def _finish(self, claim: Claim, room: int) -> tuple[bool, list[Claim]]:
+        try:
+            return await self._claiming(self._home.finish, claim, self._clock(), room)
+        except Exception:
+            await self._call(self._home.drop, claim)
+            raise
 
     async def _failed(self, claim: Claim, error: BaseException) -> None:
-        now = self._clock()
         if isinstance(error, Exception):
-            again = self._home.policy.retry_at(claim.attempts, now, self._chance.random())
-            await self._call(self._home.fail, claim, now, f"{type(error).__name__}: {error}", again)
+            await self.fail(claim, error)
         else:
-            await self._call(self._home.give_back, [claim], now)  # a cancellation is nobody's failure
+            await self.give_back(claim)  # a cancellation is nobody's failure
 
     async def _state(self, event: CausalEvent | str, source: str) -> State | None:
-        key = (Caused.of(source, event, None, 0) if isinstance(event, str) else _caused(event)).key
+        key = (Caused.of(source, event, None, 0) if isinstance(event, str) else caused(event)).key
         return (await self._call(self._home.states, [key]))[0]
 
     async def _call(self, method: Callable[..., T], *given: Any) -> T:
-        return await asyncio.to_thread(method, *given) if self._threads else method(*given)
+        return method(*given) if self._memory else await asyncio.shield(asyncio.wrap_future(self._submit(method, *given)))
+
+    async def _claiming(self, method: Callable[..., T], *given: Any) -> T:
+        """Call what claims events; what it claims for a task that was cancelled meanwhile is given back."""
+        if self._memory:
+            return method(*given)
+        future = self._submit(method, *given)
+        try:
+            return await asyncio.shield(asyncio.wrap_future(future))
+        except asyncio.CancelledError:
+            future.add_done_callback(self._give_back_unwanted)
+            raise
+
+    def _submit(self, method: Callable[..., T], *given: Any) -> Future[T]:
+        if self._queue is not None:
+            return self._queue.submit(method, *given)
+        return self._threads.submit(partial(method, *given))
+
+    def _give_back_unwanted(self, future: Future[Any]) -> None:
+        if future.cancelled() or future.exception() is not None:
+            return
+        found = future.result()
+        claims = [found] if isinstance(found, Claim) else found[1] if isinstance(found, tuple) else found
+        if isinstance(claims, list) and claims:
+            self._submit(self._home.give_back, claims, self._clock())
+
+
+class Confirmed:
+    """The context in which one event is handled; `CausalOrdering.preceding_event_confirmed` makes it."""
+
+    __slots__ = ("_before", "_claim", "_event", "_handler", "_ordering")
+
+    def __init__(self, ordering: CausalOrdering, handler: Handler, event: CausalEvent) -> None:
+        self._ordering = ordering
+        self._handler = handler
+        self._event = event
+        self._claim: Claim | None = None
+        self._before: frozenset[tuple[str, bytes]] = frozenset()
+
+    async def __aenter__(self) -> None:
+        ordering, taken = self._ordering, caused(self._event)
+        self._before = before = _in_hand.get()
+        mine = (ordering.scope, taken.key)
+        if mine not in before:
+            self._claim = await ordering._begin(self._event, taken)  # noqa: SLF001  a part of it
+            _in_hand.set(before | {mine})
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        claim = self._claim
+        if claim is None:
+            return
+        self._claim = None
+        _in_hand.set(self._before)
+        if error is None:
+            await self._ordering._end(self._handler, claim)  # noqa: SLF001  a part of it
+        else:
+            await self._ordering._failed(claim, error)  # noqa: SLF001  a part of it
 
 
 def claimed_event(claim: Claim) -> CausalEvent:
     """Return the event that a claim is for."""
-    return _event(claim.event, claim.mark)
+    return causal_event(claim.event, claim.mark)
 
 
-class _holding:  # noqa: N801  reads like a statement
-    """The task that runs has these claims in hand."""
-
-    def __init__(self, scope: str, claims: Iterable[Claim]) -> None:
-        self._mine = {(scope, claim.event.key) for claim in claims}
-
-    def __enter__(self) -> None:
-        self._token = _in_hand.set(_in_hand.get() | self._mine)
-
-    def __exit__(self, *_: object) -> None:
-        _in_hand.reset(self._token)
+def _with_rest(leader: Claim, followers: list[Claim], room: int) -> list[Claim | bytes]:
+    """Return claims of followers, and the leader's key if there may be more of them."""
+    return [*followers, leader.event.key] if len(followers) == room else [*followers]
 
 
-def _home(scope: str, store: OrderingHome | str | None, lookback: int, policy: HandlingPolicy | None) -> OrderingHome:
+def _home(
+    scope: str, store: OrderingHome | str | None, lookback: int, policy: HandlingPolicy | None, *, by_age: bool, retention: int
+) -> OrderingHome:
     if store is None:
-        return MemoryHome(lookback, policy=policy)
+        return MemoryHome(lookback, policy=policy, by_age=by_age, retention=retention)
     if isinstance(store, str):
         from headrace.store.ordering_scopes import OwnOrdering  # late: SQLAlchemy is an extra
 
-        return OwnOrdering(store, scope, lookback, policy=policy)
+        return OwnOrdering(store, scope, lookback, policy=policy, by_age=by_age, retention=retention)
     return store
-
-
-def _caused(event: CausalEvent) -> Caused:
-    body = msgspec.json.encode(event.payload).decode()
-    return Caused.of(event.source, event.id, event.follows, (event.occurred - _EPOCH) // _MICROSECOND, body)
-
-
-def _event(taken: Caused, mark: str | None = None) -> CausalEvent:
-    return CausalEvent(
-        id=taken.id,
-        occurred=_EPOCH + timedelta(microseconds=taken.occurred),
-        follows=taken.follows,
-        payload=msgspec.json.decode(taken.body or "null"),
-        source=taken.source,
-        mark=mark,
-    )
 
 
 def _wall_clock() -> int:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Final, Protocol, TypeVar, runtime_checkable
 
 from headrace.core.handling import Caused, Claim, Counts, HandlingPolicy, State, Wait
+
+T = TypeVar("T")
+RETENTION_MICROS: Final = 7 * 86_400_000_000
+"""So long, in µs, a home of its own remembers what was handled."""
 
 
 class OrderingHome(Protocol):
@@ -27,6 +32,38 @@ class OrderingHome(Protocol):
         With `after`, only what follows these events, and what is below that; with `only`, one event and nothing below it, and at once,
         even if it was to be tried again later.
         """
+        ...
+
+    def enter(self, event: Caused, now: int) -> Claim | State:
+        """Take one event and claim it, if it is ready; otherwise return what it is now."""
+        (state,) = self.offer([event], now)
+        claims = self.claim(1, now, only=event.key)
+        return claims[0] if claims else state
+
+    def finish(self, claim: Claim, now: int, most: int) -> tuple[bool, list[Claim]]:
+        """Count a claim as handled; return whether it still was the caller's, and claims of up to `most` events that follow it."""
+        if not self.settle([claim], now):
+            return False, []
+        return True, self.take_followers(claim.event.key, most, now)
+
+    def take_ready(self, most: int, now: int) -> list[Claim]:
+        """Claim up to `most` events that are ready, to be given to `finish`, `fail` or `give_back` one by one."""
+        return self.claim(most, now)
+
+    def take_followers(self, key: bytes, most: int, now: int) -> list[Claim]:
+        """Claim up to `most` events that follow one that was handled, as `take_ready` does."""
+        return self.claim(most, now, after=[key])
+
+    def drop(self, claim: Claim) -> None:
+        """Let go of what a claim locks, when the home could not be told what became of it; its lease says when it comes again."""
+        del claim
+
+    def ready(self, most: int, now: int) -> list[tuple[Caused, str | None]]:
+        """Return up to `most` events that may be claimed, each with its mark."""
+        ...
+
+    def renew(self, claims: Sequence[Claim], now: int) -> list[Claim]:
+        """Let the leases of claims begin anew; return those that still are the caller's."""
         ...
 
     def settle(self, claims: Sequence[Claim], now: int) -> int:
@@ -65,10 +102,24 @@ class OrderingHome(Protocol):
         """Return what the scope came to."""
         ...
 
-    def next_due(self) -> int | None:
-        """Return when there is something to claim, or to expire, if nothing comes before."""
+    def next_due(self, now: int | None = None) -> int | None:
+        """Return when there is something to claim, or to expire, if nothing comes before; `now`, if the scope's clock was ahead of it."""
         ...
 
     def close(self) -> None:
         """Let go of what the home holds open."""
+        ...
+
+
+@runtime_checkable
+class QueuedHome(OrderingHome, Protocol):
+    """A home with a thread of its own, and with a clock by which all processes on it go."""
+
+    @property
+    def clock(self) -> Callable[[], int]:
+        """The clock, in µs since the epoch."""
+        ...
+
+    def submit(self, method: Callable[..., T], *given: object) -> Future[T]:
+        """Run a method of the home in its thread."""
         ...

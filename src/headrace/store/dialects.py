@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, Self
+from typing import Any, Protocol, Self, TypeAlias
 
 from sqlalchemy import (
     ARRAY,
     BigInteger,
     ColumnElement,
     Connection,
-    CursorResult,
     Executable,
     Row,
     Table,
@@ -25,6 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.engine import make_url
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -33,6 +33,8 @@ from sqlalchemy.sql.expression import any_
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import Boolean
 from typing_extensions import override
+
+from headrace.store.direct import Direct
 
 FEW = 8
 """Up to so many rows are inserted by statements: a COPY is one more round trip."""
@@ -45,6 +47,27 @@ MOST_VALUES = 20_000
 
 Rows = Sequence[Mapping[str, Any]]
 Excluded = ReadOnlyColumnCollection[str, KeyedColumnElement[Any]]
+
+
+class Found(Protocol):
+    """What a statement found, whoever ran it."""
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows it changed."""
+        ...
+
+    def all(self) -> Sequence[Any]:
+        """Return the rows."""
+        ...
+
+    def scalars(self) -> Iterable[Any]:
+        """Return the first column."""
+        ...
+
+
+Runs: TypeAlias = Connection | Direct
+"""What runs statements: SQLAlchemy's connection, or the driver's own."""
 
 
 class Condition(FunctionElement[bool]):
@@ -118,12 +141,12 @@ def rows_among(connection: Connection, query: Executable, name: str, values: Ite
     return found
 
 
-def row_by_row(connection: Connection) -> None:
+def row_by_row(connection: Runs) -> None:
     """Let the rest of this transaction look up rows by index, one after the other, as SQLite does.
 
     PostgreSQL does not know how few rows a step down a tree brings, and would read the whole table at each.
     """
-    if connection.dialect.name == "postgresql":
+    if isinstance(connection, Connection) and connection.dialect.name == "postgresql":
         connection.execute(select(*(func.set_config(f"enable_{how}", "off", True) for how in ("hashjoin", "mergejoin", "seqscan"))))
 
 
@@ -158,13 +181,13 @@ class BulkInsert:
         self._names = [column.name for column in table.columns]
         self._compiled: dict[str, str] = {}
 
-    def __call__(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+    def __call__(self, connection: Runs, rows: Sequence[tuple[Any, ...]]) -> None:
         """Insert `rows` in one driver call."""
         if not rows:
             return
         if connection.dialect.name == "sqlite":
             connection.exec_driver_sql(self._statement(connection), list(rows))
-        elif len(rows) <= FEW:
+        elif len(rows) <= FEW or isinstance(connection, Direct):
             connection.exec_driver_sql(self._statement(connection), [dict(zip(self._names, row, strict=True)) for row in rows])
         else:
             from headrace.store.postgresql import copy  # late: the driver is an extra
@@ -172,10 +195,11 @@ class BulkInsert:
             quoted = ", ".join(map(connection.dialect.identifier_preparer.quote, self._names))
             copy(connection, f"COPY {self._table.name} ({quoted}) FROM STDIN", rows)
 
-    def _statement(self, connection: Connection) -> str:
+    def _statement(self, connection: Runs) -> str:
         name = connection.dialect.name
         if name not in self._compiled:
-            self._compiled[name] = str(insert(self._table).compile(dialect=connection.dialect, column_keys=self._names))
+            dialect = make_url("sqlite://" if name == "sqlite" else "postgresql+psycopg://").get_dialect()()
+            self._compiled[name] = str(insert(self._table).compile(dialect=dialect, column_keys=self._names))
         return self._compiled[name]
 
 
@@ -223,13 +247,13 @@ class Plain:
             postgresql or query,
         )
 
-    def __call__(self, connection: Connection, **given: Any) -> CursorResult[*tuple[Any, ...]]:
+    def __call__(self, connection: Runs, **given: Any) -> Found:
         """Run it; a list may be any sequence."""
         if connection.dialect.name == "sqlite":
             return connection.exec_driver_sql(*self._on_sqlite(given))
         return connection.exec_driver_sql(self._postgresql, {**given, **{name: list(given[name]) for name in self._lists}})
 
-    def each(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+    def each(self, connection: Runs, rows: Sequence[tuple[Any, ...]]) -> None:
         """Run it for each row of values, in the order in which the query names them; each once, and none a list."""
         if not rows:
             return

@@ -8,24 +8,35 @@ not kept leaves no copy behind. What is ready, blocked or claimed is told from t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from threading import Lock
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from uuid import uuid4
 
-from sqlalchemy import Connection, Row, func, select
 from typing_extensions import override
 
 from headrace.core.handling import Caused, Claim, Counts, HandlingPolicy, State, Wait
 from headrace.ports.ordering import OrderingHome
 from headrace.store import ordering_statements as sql
-from headrace.store.database import Database
-from headrace.store.dialects import Plain, row_by_row
+from headrace.store.dialects import Plain, Runs, row_by_row
 from headrace.store.ordering_replica import Replica
-from headrace.store.ordering_tables import ordering_events, ordering_scopes
 from headrace.store.ordering_turn import Feed, Turn
 
 T = TypeVar("T")
-_E: Final = ordering_events.c
+AHEAD_MICROS: Final = 5_000_000
+"""A scope whose clock is further ahead than this was told the time by a clock that was wrong: it is set back."""
+
+
+class Store(Protocol):
+    """What the home needs of its database."""
+
+    def reading(self) -> AbstractContextManager[Any]:
+        """Give what reads one moment of the database."""
+        ...
+
+    def write(self, work: Callable[[Any], T]) -> T:
+        """Run `work` in the writer's transaction and wait until it is durable."""
+        ...
 
 
 class SqlOrdering(OrderingHome):
@@ -35,7 +46,7 @@ class SqlOrdering(OrderingHome):
     """
 
     def __init__(
-        self, database: Database, scope_id: int, *, policy: HandlingPolicy | None = None, by_age: bool = True, logged: bool = False
+        self, database: Store, scope_id: int, *, policy: HandlingPolicy | None = None, by_age: bool = True, logged: bool = False
     ) -> None:
         self.policy = policy or HandlingPolicy()
         self.scope_id = scope_id
@@ -54,7 +65,7 @@ class SqlOrdering(OrderingHome):
         """Take events without asking what becomes of them; those of a log with their seqs."""
         self._turn(now, lambda turn: turn.offer(feed))
 
-    def take_from(self, page: Callable[[Connection], Feed], now: int) -> None:
+    def take_from(self, page: Callable[[Any], Feed], now: int) -> None:
         """Take the events that `page` gives within the transaction."""
         self._turn(now, lambda turn: turn.offer(page(turn.connection)))
 
@@ -64,32 +75,43 @@ class SqlOrdering(OrderingHome):
 
     @override
     def claim(self, most: int, now: int, *, after: Sequence[bytes] | None = None, only: bytes | None = None) -> list[Claim]:
-        if only is not None:
-            return self._database.write(lambda connection: self._claim(connection, sql.one, 1, now, key=only))
-        if after is not None:
-            return self._database.write(lambda connection: self._claim(connection, sql.after, most, now, keys=after))
-        return self._database.write(lambda connection: self._claim(connection, sql.due, most, now))
+        def work(connection: Runs) -> list[Claim] | None:
+            moment = self._moment(connection, now)
+            if moment is None:
+                return None
+            if only is not None:
+                return self._claim(connection, sql.one, 1, moment, key=only)
+            if after is not None:
+                return self._claim(connection, sql.after, most, moment, keys=after)
+            return self._claim(connection, sql.due, most, moment)
+
+        while (claims := self._database.write(work)) is None:
+            self._turn(now, lambda _: None)  # it sets the scope's clock back
+        return claims
 
     @override
     def settle(self, claims: Sequence[Claim], now: int) -> int:
         return self._database.write(lambda connection: self._settle(connection, claims, now)) if claims else 0
 
     @override
+    def renew(self, claims: Sequence[Claim], now: int) -> list[Claim]:
+        def work(connection: Runs) -> list[Claim]:
+            mine: set[int] = set()
+            for token, some in _by_token(claims).items():
+                for seqs in sql.slices(claim.seq for claim in some):
+                    given = {"scope": self.scope_id, "token": token, "lease": now + self.policy.lease}
+                    mine.update(sql.renew(connection, seqs=seqs, **given).scalars())
+            return [claim for claim in claims if claim.seq in mine]
+
+        return self._database.write(work) if claims else []
+
+    @override
     def fail(self, claim: Claim, now: int, error: str, retry_at: int | None) -> bool:
-        becomes = "ready" if retry_at is not None else "dead" if self.policy.dead == "hold" else "skipped"
-
-        def work(connection: Connection) -> bool:
-            given = {"place": claim.seq, "token": claim.token, "becomes": becomes, "again": retry_at, "why": error}
-            mine = bool(connection.execute(sql.put_off, {"scope": self.scope_id, **given}).rowcount)
-            if mine and becomes == "skipped":
-                self._unblock(connection, {claim.token: [claim.event.key]}, now)
-            return mine
-
-        return self._database.write(work)
+        return self._database.write(lambda connection: self._fail(connection, claim, now, error, retry_at))
 
     @override
     def give_back(self, claims: Sequence[Claim], now: int) -> None:
-        def work(connection: Connection) -> None:
+        def work(connection: Runs) -> None:
             for token, mine in _by_token(claims).items():
                 for seqs in sql.slices(claim.seq for claim in mine):
                     sql.give_back(connection, scope=self.scope_id, token=token, seqs=seqs, now=now)
@@ -99,7 +121,7 @@ class SqlOrdering(OrderingHome):
 
     @override
     def redrive(self, keys: Sequence[bytes] | None, now: int) -> int:
-        def work(connection: Connection) -> int:
+        def work(connection: Runs) -> int:
             if keys is None:
                 return sql.redrive(connection, scope=self.scope_id, now=now).rowcount
             return sum(sql.redrive_some(connection, scope=self.scope_id, now=now, keys=some).rowcount for some in sql.slices(keys))
@@ -109,14 +131,16 @@ class SqlOrdering(OrderingHome):
     @override
     def forget(self, key: bytes, now: int) -> bool:
         def change(turn: Turn) -> bool:
-            found = select(ordering_events).where(_E.scope_id == self.scope_id, _E.key == key)
-            row = turn.connection.execute(found).one_or_none()
-            if row is None or (row.state in {"claimed", "blocked"} and row.claim is not None and (row.due is None or row.due > turn.now)):
+            found = sql.event_by_key(turn.connection, scope=self.scope_id, key=key).all()
+            if not found:
                 return False
-            if row.state == "waiting":
+            seq, _, state, position, claim, due = found[0]
+            if state in {"claimed", "blocked"} and claim is not None and (due is None or due > turn.now):
+                return False
+            if state == "waiting":
                 turn.withdraw(key)
-            turn.connection.execute(sql.remove, {"scope": self.scope_id, "place": row.seq})
-            self._finish(turn.connection, [(key, row.position)], turn.now)
+            sql.remove(turn.connection, scope=self.scope_id, seq=seq)
+            self._finish(turn.connection, [(key, position)], turn.now)
             self._unblock(turn.connection, {"": [key]}, turn.now)
             return True
 
@@ -130,23 +154,25 @@ class SqlOrdering(OrderingHome):
 
     @override
     def followers(self, key: bytes) -> list[Caused]:
-        which = (_E.scope_id == self.scope_id, _E.leader_key == key, _E.state.in_(["waiting", "blocked"]))
         with self._database.reading() as connection:
-            return [_event(row) for row in connection.execute(select(ordering_events).where(*which).order_by(_E.occurred, _E.id))]
+            return [Caused(*row) for row in sql.followers(connection, scope=self.scope_id, key=key).all()]
+
+    @override
+    def ready(self, most: int, now: int) -> list[tuple[Caused, str | None]]:
+        with self._database.reading() as connection:
+            rows = sql.ready(connection, scope=self.scope_id, most=most, now=now).all()
+        return [(Caused(*row[:7]), row[7]) for row in rows]
 
     @override
     def waits(self, limit: int) -> list[Wait]:
-        which = (_E.scope_id == self.scope_id, _E.state.in_(["waiting", "blocked"]))
         with self._database.reading() as connection:
-            rows = connection.execute(select(ordering_events).where(*which).order_by(_E.seq).limit(limit))
-            return [Wait(_event(row), row.state, row.since) for row in rows]
+            return [Wait(Caused(*row[:7]), row[7], row[8]) for row in sql.waits(connection, scope=self.scope_id, most=limit).all()]
 
     @override
     def counts(self) -> Counts:
-        by_state = select(_E.state, func.count()).where(_E.scope_id == self.scope_id).group_by(_E.state)
         with self._database.reading() as connection:
-            states = {row[0]: row[1] for row in connection.execute(by_state)}
-            scope = connection.execute(sql.scope_row, {"scope": self.scope_id}).one()
+            states = {row[0]: row[1] for row in sql.by_state(connection, scope=self.scope_id).all()}
+            scope = sql.scope_row(connection, self.scope_id)
         return Counts(
             **{state: states.get(state, 0) for state in ("waiting", "blocked", "ready", "claimed")},
             dead=states.get("dead", 0) + states.get("skipped", 0),
@@ -155,14 +181,12 @@ class SqlOrdering(OrderingHome):
         )
 
     @override
-    def next_due(self) -> int | None:
-        first = select(func.min(_E.due)).where(_E.scope_id == self.scope_id)
-        oldest = select(func.min(_E.since)).where(_E.scope_id == self.scope_id, _E.state == "waiting")
+    def next_due(self, now: int | None = None) -> int | None:
         with self._database.reading() as connection:
-            due = connection.execute(first).scalar_one()
-            since = connection.execute(oldest).scalar_one()
-            lookback = connection.execute(sql.scope_row, {"scope": self.scope_id}).one().lookback
-        return min((moment for moment in (due, None if since is None else since + lookback) if moment is not None), default=None)
+            ((clock, due, expiry),) = sql.next_due(connection, scope=self.scope_id).all()
+        if now is not None and clock > now + AHEAD_MICROS and (due is not None or expiry is not None):
+            return now  # whoever acts on it sets the scope's clock back
+        return min((moment for moment in (due, expiry) if moment is not None), default=None)
 
     @override
     def close(self) -> None:
@@ -174,27 +198,52 @@ class SqlOrdering(OrderingHome):
             kept = [] if self._replica is None else [self._replica]
             self._replica = None
 
-            def work(connection: Connection) -> tuple[T, Replica]:
+            def work(connection: Runs) -> tuple[T, Replica]:
                 # a copy that has seen a transaction which was not kept is worth nothing
-                before = kept.pop() if kept else None
-                turn = Turn.begin(connection, self.scope_id, before, now, by_age=self._by_age, logged=self._logged)
-                answer = change(turn)
-                turn.end()
-                return answer, turn.replica
+                return self._change(connection, kept.pop() if kept else None, now, change)
 
             answer, self._replica = self._database.write(work)
             return answer
 
-    def _claim(self, connection: Connection, statement: Plain, most: int, now: int, **given: Any) -> list[Claim]:
+    def _change(self, connection: Runs, kept: Replica | None, now: int, change: Callable[[Turn], T]) -> tuple[T, Replica]:
+        turn = Turn.begin(connection, self.scope_id, kept, now, by_age=self._by_age, logged=self._logged)
+        if turn.scope.clock > now + AHEAD_MICROS:
+            turn.turn_back(now, self.policy.lease)
+        answer = change(turn)
+        turn.end()
+        return answer, turn.replica
+
+    def _moment(self, connection: Runs, now: int) -> int | None:
+        """Return the scope's time, and keep it; None if its clock has to be set back."""
+        clock = sql.scope_row(connection, self.scope_id).clock
+        if clock > now + AHEAD_MICROS:
+            return None
+        if now > clock + AHEAD_MICROS:
+            sql.set_clock(connection, scope=self.scope_id, now=now)
+        return max(now, clock)
+
+    def _claim(self, connection: Runs, statement: Plain, most: int, now: int, **given: Any) -> list[Claim]:
         token, lease = uuid4().hex, now + self.policy.lease
         row_by_row(connection)
         seqs = statement(connection, scope=self.scope_id, most=most, now=now, **given).scalars()
         claims: list[Claim] = []
         for some in sql.slices(seqs):
-            claims += [_claimed(row, token) for row in sql.take(connection, scope=self.scope_id, seqs=some, token=token, lease=lease).all()]
+            claims += [claimed(row, token) for row in sql.take(connection, scope=self.scope_id, seqs=some, token=token, lease=lease).all()]
         return sorted(claims, key=lambda claim: claim.position)
 
-    def _settle(self, connection: Connection, claims: Sequence[Claim], now: int) -> int:
+    def _fail(self, connection: Runs, claim: Claim, now: int, error: str, retry_at: int | None, *, alone: int = 0) -> bool:
+        """Let a claim be tried again, or be dead; it is ours by its token or, if `alone`, since nobody else has its lock."""
+        becomes = self._becomes(retry_at)
+        given = {"seq": claim.seq, "token": claim.token, "alone": alone, "becomes": becomes, "again": retry_at, "why": error}
+        mine = bool(sql.put_off(connection, scope=self.scope_id, **given).all())
+        if mine and becomes == "skipped":
+            self._unblock(connection, {claim.token: [claim.event.key]}, now)
+        return mine
+
+    def _becomes(self, retry_at: int | None) -> State:
+        return "ready" if retry_at is not None else "dead" if self.policy.dead == "hold" else "skipped"
+
+    def _settle(self, connection: Runs, claims: Sequence[Claim], now: int) -> int:
         row_by_row(connection)
         done: dict[str, list[tuple[bytes, int]]] = {}
         for token, mine in _by_token(claims).items():
@@ -206,13 +255,13 @@ class SqlOrdering(OrderingHome):
         self._unblock(connection, {token: [key for key, _ in found] for token, found in done.items()}, now)
         return len(rows)
 
-    def _finish(self, connection: Connection, done: Sequence[tuple[bytes, int | None]], now: int) -> None:
+    def _finish(self, connection: Runs, done: Sequence[tuple[bytes, int | None]], now: int) -> None:
         if not self._logged:
             sql.add_handled(connection, [(self.scope_id, key, position or 0, now) for key, position in done])
         if done:
-            connection.execute(sql.write_scope.values(handled=ordering_scopes.c.handled + len(done)), {"scope": self.scope_id})
+            sql.count_handled(connection, scope=self.scope_id, count=len(done))
 
-    def _unblock(self, connection: Connection, done: dict[str, list[bytes]], now: int) -> None:
+    def _unblock(self, connection: Runs, done: dict[str, list[bytes]], now: int) -> None:
         for token, keys in done.items():
             sql.unblock_followers(connection, self.scope_id, keys, now, token=token, lease=now + self.policy.lease)
 
@@ -224,10 +273,7 @@ def _by_token(claims: Sequence[Claim]) -> dict[str, list[Claim]]:
     return found
 
 
-def _event(row: Any) -> Caused:
-    return Caused(row.source, row.id, row.follows, row.occurred, row.body, row.key, row.leader_key)
-
-
-def _claimed(row: Row[*tuple[Any, ...]], token: str) -> Claim:
+def claimed(row: Sequence[Any], token: str) -> Claim:
+    """Return the claim of a row that a claiming statement gave."""
     seq, source, id, follows, occurred, body, key, leader_key, position, mark, attempts = row
     return Claim(seq, Caused(source, id, follows, occurred, body, key, leader_key), position, mark, attempts, token)

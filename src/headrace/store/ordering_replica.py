@@ -7,25 +7,27 @@ in order, as they were done elsewhere: the ordering depends on nothing else. Whe
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import msgspec
-from sqlalchemy import Connection, Row
 
 from headrace.core.ordering import CausalOrder, Offered
 from headrace.core.ordering_blob import OrderingBlob, Waiting
 from headrace.store import ordering_statements as sql
+from headrace.store.dialects import Runs
 
 STEPS_KEPT: Final = 256
 """So many steps are kept for those that were not there; who missed more reads the rows."""
 
 
 class Step(msgspec.Struct, array_like=True, frozen=True):
-    """What was done: events offered, one withdrawn, or neither: leaders given up."""
+    """What was done: events offered, one withdrawn, the clock set back, or none of these: leaders given up."""
 
     now: int
     offered: list[Offered] = []
     withdrawn: bytes | None = None
+    received: dict[int, int] = {}
+    turned_back: bool = False
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -40,37 +42,47 @@ class Replica:
     order: CausalOrder
 
     @classmethod
-    def current(cls, connection: Connection, scope: Row[Any], kept: Self | None, *, by_age: bool) -> Self:
+    def current(cls, connection: Runs, scope: sql.Scope, kept: Self | None, *, by_age: bool) -> Self:
         """Return the copy at the version of the scope's row, made of `kept` where that is possible."""
-        if kept is not None and kept.version == scope.version:
-            return kept
-        steps = [] if kept is None else connection.execute(sql.steps_since, {"scope": scope.id, "since": kept.version}).all()
-        if kept is None or len(steps) != scope.version - kept.version:
-            return cls(scope.version, _built(connection, scope, by_age=by_age))
-        for row in steps:
-            _again(kept.order, _decode(row.step))
-        kept.version = scope.version
+        if kept is None:
+            kept = cls(scope.version, _built(connection, scope, by_age=by_age))
+        elif kept.version != scope.version:
+            steps = sql.steps_since(connection, scope=scope.id, since=kept.version).all()
+            if len(steps) == scope.version - kept.version:
+                for _, step in steps:
+                    _again(kept.order, _decode(step))
+                kept.version = scope.version
+            else:
+                kept = cls(scope.version, _built(connection, scope, by_age=by_age))
+        # what passed through while nothing waited for it is no step
+        kept.order.position, kept.order.head = scope.position, scope.head
+        kept.order.lookback = scope.lookback
         return kept
 
-    def advance(self, connection: Connection, scope: int, step: Step) -> None:
+    def advance(self, connection: Runs, scope: int, step: Step) -> None:
         """Write down the step that was just done."""
         self.version += 1
-        connection.execute(sql.add_step, {"scope_id": scope, "version": self.version, "step": _encode(step)})
+        sql.add_step(connection, scope=scope, version=self.version, step=_encode(step))
         if self.version % STEPS_KEPT == 0 or not len(self.order):
-            connection.execute(sql.forget_steps, {"scope": scope, "until": self.version - (STEPS_KEPT if len(self.order) else 0)})
+            sql.forget_steps(connection, scope=scope, until=self.version - (STEPS_KEPT if len(self.order) else 0))
 
 
 def _again(order: CausalOrder, step: Step) -> None:
-    if step.withdrawn is not None:
+    if step.turned_back:
+        order.turn_back(step.now)
+    elif step.withdrawn is not None:
         order.withdraw(step.withdrawn, step.now)
     elif step.offered:
-        order.offer(step.offered, step.now)
+        order.offer(step.offered, step.now, step.received)
     else:
         order.expire(step.now)
 
 
-def _built(connection: Connection, scope: Row[Any], *, by_age: bool) -> CausalOrder:
-    waits = [Waiting(*row) for row in connection.execute(sql.waiting, {"scope": scope.id})]
-    given_up = list(connection.execute(sql.given_up, {"scope": scope.id}).scalars())
-    blob = OrderingBlob((scope.position, scope.head, scope.lost, scope.late, scope.cycles), waits, given_up)
-    return CausalOrder.rebuilt(blob, scope.lookback, by_age=by_age)
+def _built(connection: Runs, scope: sql.Scope, *, by_age: bool) -> CausalOrder:
+    waits = [
+        Waiting(seq, key, leader, occurred, id, since, bool(late))
+        for seq, key, leader, occurred, id, since, late in sql.waiting(connection, scope=scope.id).all()
+    ]
+    given_up: dict[bytes, int] = dict(sql.given_up(connection, scope=scope.id).all())
+    blob = OrderingBlob((scope.position, scope.head, scope.lost, scope.late, scope.cycles), waits, [])
+    return CausalOrder.rebuilt(blob, scope.lookback, by_age=by_age, given_up=given_up)

@@ -1,18 +1,36 @@
-"""Where scopes of the ordering are: among other things in an api's database, or alone in a database of the user's own."""
+"""Where scopes of the ordering are: among other things in an api's database, or alone in a database of the user's own.
+
+The law of one's own: an event is in hand under its lock, which ends with its process. One that came a moment ago and need not wait has no
+row while it is in hand, and is written down as handled afterwards: one transaction. What follows it is claimed in the same transaction.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from hashlib import blake2b
 from secrets import randbits
+from typing import Any, Final, TypeVar
+from uuid import uuid4
 
 from sqlalchemy import Connection, delete, insert, select, update
 from typing_extensions import override
 
-from headrace.core.handling import HandlingPolicy
-from headrace.store.database import Database
-from headrace.store.ordering import SqlOrdering
+from headrace.core.handling import Caused, Claim, HandlingPolicy, State
+from headrace.ports.ordering import RETENTION_MICROS
+from headrace.store import ordering_statements as sql
+from headrace.store.dialects import Plain, Runs
+from headrace.store.direct import Direct
+from headrace.store.ordering import SqlOrdering, claimed
+from headrace.store.ordering_database import OwnDatabase
 from headrace.store.ordering_tables import ORDERING_TABLES, ordering_scopes
-from headrace.store.tables import metadata
+from headrace.store.ordering_turn import Fed, Feed, Turn
+
+T = TypeVar("T")
+FORGOTTEN_ROWS: Final = 1_000
+"""So many handled events are forgotten at once, and that whenever half as many more were handled."""
+FORGET_MICROS: Final = 60_000_000
+"""After so long it is looked for what to forget in any case."""
 
 _ZEROES = ("clock", "head", "position", "lost", "late", "cycles", "handled", "held")
 
@@ -36,32 +54,228 @@ def forget_rows(connection: Connection, scope_id: int) -> None:
 
 
 class OwnOrdering(SqlOrdering):
-    """A scope in a database that holds nothing but orderings; its tables are made on first use. Close it when done."""
+    """A scope in a database that holds nothing but orderings; its tables are made on first use. Close it when done.
 
-    def __init__(self, url: str, scope: str, lookback: int, *, policy: HandlingPolicy | None = None, by_age: bool = True) -> None:
+    What was handled is forgotten after `retention` (µs).
+    """
+
+    def __init__(
+        self,
+        url: str,
+        scope: str,
+        lookback: int,
+        *,
+        policy: HandlingPolicy | None = None,
+        by_age: bool = True,
+        retention: int = RETENTION_MICROS,
+    ) -> None:
         """Open it.
 
         Raises:
             SettingsError: The URL is none that Headrace understands.
             ResourceError: The database cannot be opened or written.
         """
-        self._own = Database(url)
-
-        def prepare(connection: Connection) -> int:
-            metadata.create_all(connection, tables=ORDERING_TABLES)
-            return scope_named(connection, scope, lookback)
-
-        try:
-            super().__init__(self._own, self._own.write(prepare), policy=policy, by_age=by_age)
-        except BaseException:
-            self._own.close()
-            raise
-
-    @override
-    def close(self) -> None:
-        self._own.close()
+        self._own = OwnDatabase(url, lambda connection: scope_named(connection, scope, lookback))
+        super().__init__(self._own, self._own.prepared, policy=policy, by_age=by_age)
+        self._own.when_undone(self._undone)
+        self._locks = self._own.locks()
+        self._salt = scope.encode()
+        self._retention = max(retention, lookback)
+        self._since_forgotten = 0
+        self._forgot_at = 0
 
     @property
     def clock(self) -> Callable[[], int]:
         """The clock that all processes on this database go by, in µs since the epoch."""
         return self._own.now
+
+    def submit(self, method: Callable[..., T], *given: Any) -> Future[T]:
+        """Run a method of this home in the writer's thread, together with others that wait: one hop there and back."""
+        return self._own.submit(lambda _: method(*given))
+
+    @override
+    def close(self) -> None:
+        self._own.write(lambda _: self._locks.close())
+        self._own.close()
+
+    @override
+    def expire(self, now: int) -> int:
+        self._own.write(lambda connection: self._forget_old(connection, now))
+        return super().expire(now)
+
+    @override
+    def enter(self, event: Caused, now: int) -> Claim | State:
+        return self._own.write(lambda connection: self._enter(connection, event, now))
+
+    @override
+    def finish(self, claim: Claim, now: int, most: int) -> tuple[bool, list[Claim]]:
+        return self._own.write(lambda connection: self._finish_one(connection, claim, now, most))
+
+    @override
+    def take_ready(self, most: int, now: int) -> list[Claim]:
+        def work(connection: Direct) -> list[Claim] | None:
+            moment = self._moment(connection, now)
+            return None if moment is None else self._take(connection, sql.take_due, most, moment)[0]
+
+        while (claims := self._own.write(work)) is None:
+            self._turn(now, lambda _: None)  # it sets the scope's clock back
+        return claims
+
+    @override
+    def take_followers(self, key: bytes, most: int, now: int) -> list[Claim]:
+        return self._own.write(lambda connection: self._take(connection, sql.take_followers, most, now, key=key)[0])
+
+    @override
+    def fail(self, claim: Claim, now: int, error: str, retry_at: int | None) -> bool:
+        return self._own.write(lambda connection: self._fail_own(connection, claim, now, error, retry_at))
+
+    @override
+    def give_back(self, claims: Sequence[Claim], now: int) -> None:
+        def work(_: Direct) -> None:
+            new = [claim for claim in claims if not claim.seq]
+            if new:
+                self._turn(now, lambda turn: turn.offer(Feed([Fed(claim.event, known=True) for claim in new])))
+            super(OwnOrdering, self).give_back([claim for claim in claims if claim.seq], now)
+            self._locks.release(map(self._number, (claim.event.key for claim in claims)))
+
+        if claims:
+            self._own.write(work)
+
+    @override
+    def drop(self, claim: Claim) -> None:
+        self._own.write(lambda _: self._locks.release([self._number(claim.event.key)]))
+
+    @override
+    def _turn(self, now: int, change: Callable[[Turn], T]) -> T:
+        def work(connection: Direct) -> T:
+            kept, self._replica = self._replica, None
+            answer, self._replica = self._change(connection, kept, now, change)
+            return answer
+
+        return self._own.write(work)  # all works run in the writer's thread: no lock is needed
+
+    @override
+    def _finish(self, connection: Runs, done: Sequence[tuple[bytes, int | None]], now: int) -> None:
+        super()._finish(connection, done, now)
+        self._since_forgotten += len(done)
+        self._forget_old(connection, now)
+
+    def _undone(self) -> None:
+        """Throw the copy away that has seen a transaction which was not kept, and let go of what it locked."""
+        self._replica = None
+        self._locks.undo()
+
+    def _number(self, key: bytes) -> int:
+        return int.from_bytes(blake2b(key, key=self._salt[:64], digest_size=8).digest(), "big", signed=True)
+
+    def _enter(self, connection: Direct, event: Caused, now: int) -> Claim | State:
+        number = self._number(event.key)
+        denied = self._locks.ask([number])
+        connection.peek()
+        looked = sql.look(connection, scope=self.scope_id, key=event.key, leader=event.leader_key or b"")
+        if denied():
+            return "claimed"
+        found = self._begun(looked.all()[0], event, now)
+        if not isinstance(found, Claim):
+            self._locks.release([number])
+        return found
+
+    def _begun(self, looked: Any, event: Caused, now: int) -> Claim | State:
+        """Return a claim of the event, whose lock is ours, or why there is none."""
+        state, handled, leader_state, leader_handled = looked
+        if handled:
+            return "handled"
+        if state is None and (event.leader_key is None or leader_handled or leader_state == "skipped"):
+            if self._locks.holds(self._number(event.key)):
+                return Claim(0, event, 0, None, 1, "")
+        elif state not in {None, "ready", "claimed"}:
+            return self._known(state)
+        if state is None:
+            self._turn(now, lambda turn: turn.offer(Feed.of([event])))
+        claims = super().claim(1, now, only=event.key)
+        return claims[0] if claims else self._known(self.states([event.key])[0])
+
+    def _known(self, state: State | None) -> State:
+        return state or "handled"
+
+    def _finish_one(self, connection: Direct, claim: Claim, now: int, most: int) -> tuple[bool, list[Claim]]:
+        number = self._number(claim.event.key)
+        alone = self._locks.holds(number)
+        self._locks.release([number])
+        key = claim.event.key
+        if not claim.seq and sql.pass_through(connection, self.scope_id, key, now):
+            self._since_forgotten += 1
+            self._forget_old(connection, now)
+            return True, []
+        row = self._written(connection, claim)
+        if row.seq:
+            settled = sql.settle_one(connection, scope=self.scope_id, seq=row.seq, token=claim.token, alone=int(alone))
+            above = sql.has_followers(connection, scope=self.scope_id, key=key)
+            rows = settled.all()
+            if not rows:
+                return False, []
+            self._finish(connection, [(rows[0][0], rows[0][1])], now)
+            if not above.all():
+                return True, []
+        elif not self._pass_on(connection, claim.event, now):
+            return False, []
+        claims, more = self._take(connection, sql.take_followers, most, now, key=key)
+        if more:
+            self._unblock(connection, {"": [key]}, now)
+        return True, claims
+
+    def _written(self, connection: Direct, claim: Claim) -> Claim:
+        """Return a claim with the seq of its row, if it has one since."""
+        if claim.seq:
+            return claim
+        found = sql.event_by_key(connection, scope=self.scope_id, key=claim.event.key).all()
+        return claim._replace(seq=found[0][0]) if found else claim
+
+    def _pass_on(self, connection: Direct, event: Caused, now: int) -> bool:
+        """Count an event without a row as handled, and release what waits for it; False if somebody else had it meanwhile."""
+        if self.states([event.key])[0] is not None:
+            return False
+
+        def change(turn: Turn) -> int:
+            position = turn.order.position + 1
+            turn.offer(Feed([Fed(event, passes=True, known=True)]))
+            return position
+
+        sql.add_handled(connection, [(self.scope_id, event.key, self._turn(now, change), now)])
+        return True
+
+    def _take(self, connection: Direct, statement: Plain, most: int, now: int, **given: Any) -> tuple[list[Claim], bool]:
+        """Claim events and take their locks; return them, and whether there may be more.
+
+        What somebody still has in hand is left to them, its lease begun anew.
+        """
+        if most < 1:
+            return [], True
+        token = uuid4().hex
+        rows = statement(connection, scope=self.scope_id, most=most, now=now, token=token, lease=now + self.policy.lease, **given).all()
+        claims = {self._number(row[6]): claimed(row, token) for row in rows}
+        theirs = [claims.pop(number).seq for number in self._locks.take(claims)] if claims else []
+        if theirs:
+            sql.take_back(connection, scope=self.scope_id, seqs=theirs)
+        return sorted(claims.values(), key=lambda claim: claim.position), len(rows) >= most
+
+    def _fail_own(self, connection: Direct, claim: Claim, now: int, error: str, retry_at: int | None) -> bool:
+        number = self._number(claim.event.key)
+        alone = self._locks.holds(number)
+        self._locks.release([number])
+        row = self._written(connection, claim)
+        if row.seq:
+            return self._fail(connection, row, now, error, retry_at, alone=int(alone))
+        if self.states([claim.event.key])[0] is not None:
+            return False
+        self._turn(now, lambda turn: turn.offer(Feed([Fed(claim.event, known=True)])))
+        given = {"becomes": self._becomes(retry_at), "again": retry_at, "why": error, "key": claim.event.key}
+        sql.put_off_new(connection, scope=self.scope_id, **given)
+        return True
+
+    def _forget_old(self, connection: Runs, now: int) -> None:
+        """Forget what was handled long ago, some at a time."""
+        if self._since_forgotten * 2 < FORGOTTEN_ROWS and now - self._forgot_at < FORGET_MICROS:
+            return
+        self._since_forgotten, self._forgot_at = 0, now
+        sql.forget_handled(connection, scope=self.scope_id, before=now - self._retention, most=FORGOTTEN_ROWS)

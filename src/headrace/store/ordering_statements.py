@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, TypeVar
-
-from sqlalchemy import Connection, bindparam, delete, insert, null, select, update
+from typing import Any, Final, NamedTuple, TypeVar
 
 from headrace.core.handling import State
-from headrace.store.dialects import BulkInsert, Plain
-from headrace.store.ordering_tables import ordering_events, ordering_given_up, ordering_handled, ordering_journal, ordering_scopes
+from headrace.store.dialects import BulkInsert, Plain, Runs
+from headrace.store.ordering_tables import ordering_events, ordering_given_up, ordering_handled
 
 T = TypeVar("T")
 MOST_PARAMETERS: Final = 10_000
 # `+scope_id`: the scope is not looked up, the event is. Neither database then reads all of a scope that it thinks small.
-_E, _G, _J = ordering_events.c, ordering_given_up.c, ordering_journal.c
-_mine = _E.scope_id == bindparam("scope")
+
+
+class Scope(NamedTuple):
+    """A row of `ordering_scopes`."""
+
+    id: int
+    lookback: int
+    version: int
+    clock: int
+    head: int
+    position: int
+    lost: int
+    late: int
+    cycles: int
+    handled: int
+    held: int
+    holds: str
+
+
+_scope_row = Plain(f"SELECT {', '.join(Scope._fields)} FROM ordering_scopes WHERE id = :scope")  # noqa: S608
 
 _TREE = """
 WITH RECURSIVE roots AS ({roots}), tree(seq, key) AS (SELECT seq, key FROM roots UNION ALL SELECT e.seq, e.key FROM tree CROSS JOIN {below})
@@ -43,22 +59,48 @@ def _trees(roots: str, **lists: str) -> Plain:
 due, one, after = _trees(_DUE), _trees(_ONE), _trees(_AFTER, keys="bytea")
 """Of what may be claimed and, as far down as there is room, what only waits for that: a leader always comes before its followers."""
 
+_CLAIMED = "RETURNING seq, source, id, follows, occurred, body, key, leader_key, position, mark, attempts"
 # What only waits for one in this claim stays blocked: it comes back with that one, and nobody can take it alone.
 take = Plain(
-    """
+    f"""
 UPDATE ordering_events SET
     state = CASE WHEN state = 'blocked' THEN state ELSE 'claimed' END,
     due = CASE WHEN state = 'blocked' THEN NULL ELSE :lease END,
     claim = :token,
     attempts = attempts + 1
 WHERE +scope_id = :scope AND seq IN :seqs
-RETURNING seq, source, id, follows, occurred, body, key, leader_key, position, mark, attempts
-""",
+{_CLAIMED}
+""",  # noqa: S608
     seqs="bigint",
 )
+
+
+def _take(which: str) -> Plain:
+    return Plain(
+        f"""
+UPDATE ordering_events SET state = 'claimed', due = :lease, claim = :token, attempts = attempts + 1
+WHERE +scope_id = :scope AND seq IN ({which})
+{_CLAIMED}
+"""  # noqa: S608
+    )
+
+
+take_due = _take("SELECT seq FROM ordering_events WHERE scope_id = :scope AND due <= :now ORDER BY due, position LIMIT :most")
+take_followers = _take(
+    "SELECT seq FROM ordering_events WHERE +scope_id = :scope AND leader_key = :key "
+    "AND (state = 'blocked' OR (state = 'ready' AND due <= :now)) ORDER BY position LIMIT :most"
+)
+"""Those that follow an event which was handled in this transaction."""
+take_back = Plain("UPDATE ordering_events SET attempts = attempts - 1 WHERE +scope_id = :scope AND seq IN :seqs", seqs="bigint")
+
 _HELD = "+scope_id = :scope AND claim = :token AND state IN ('claimed', 'blocked') AND seq IN :seqs"
 settle = Plain(f"DELETE FROM ordering_events WHERE {_HELD} RETURNING key, position", seqs="bigint")  # noqa: S608
-remove = delete(ordering_events).where(_mine, _E.seq == bindparam("place"))
+settle_one = Plain(
+    "DELETE FROM ordering_events WHERE +scope_id = :scope AND seq = :seq AND (claim = :token OR :alone = 1) RETURNING key, position"
+)
+renew = Plain(f"UPDATE ordering_events SET due = CASE WHEN state = 'claimed' THEN :lease END WHERE {_HELD} RETURNING seq", seqs="bigint")  # noqa: S608
+remove = Plain("DELETE FROM ordering_events WHERE +scope_id = :scope AND seq = :seq")
+has_followers = Plain("SELECT 1 FROM ordering_events WHERE +scope_id = :scope AND leader_key = :key LIMIT 1")
 unblock = Plain(
     """
 UPDATE ordering_events SET
@@ -71,18 +113,20 @@ WHERE +scope_id = :scope AND state = 'blocked' AND leader_key IN :keys
 place = Plain(
     "UPDATE ordering_events SET state = :state, due = :due, position = :position, mark = :mark WHERE +scope_id = :scope AND seq = :seq"
 )
-put_off = (
-    update(ordering_events)
-    .where(_mine, _E.seq == bindparam("place"), _E.claim == bindparam("token"), _E.state.in_(["claimed", "blocked"]))
-    .values(state=bindparam("becomes"), due=bindparam("again"), error=bindparam("why"), claim=null())
+put_off = Plain(
+    "UPDATE ordering_events SET state = :becomes, due = :again, error = :why, claim = NULL "
+    "WHERE +scope_id = :scope AND seq = :seq AND (claim = :token AND state IN ('claimed', 'blocked') OR :alone = 1) RETURNING seq"
+)
+put_off_new = Plain(
+    "UPDATE ordering_events SET state = :becomes, due = :again, error = :why, attempts = 1 WHERE +scope_id = :scope AND key = :key"
 )
 give_back = Plain(
     f"""
 UPDATE ordering_events SET
     attempts = attempts - 1,
     claim = NULL,
-    state = CASE WHEN state = 'blocked' THEN state ELSE 'ready' END,
-    due = CASE WHEN state = 'blocked' THEN NULL ELSE :now END
+    due = CASE WHEN state = 'claimed' THEN :now END,
+    state = CASE WHEN state = 'claimed' THEN 'ready' ELSE state END
 WHERE {_HELD}
 """,  # noqa: S608
     seqs="bigint",
@@ -96,21 +140,109 @@ redrive_some = Plain(f"{_REDRIVE} AND key IN :keys", keys="bytea")
 
 states_of_open = Plain("SELECT key, state FROM ordering_events WHERE +scope_id = :scope AND key IN :keys", keys="bytea")
 states_of_handled = Plain("SELECT key, 'handled' FROM ordering_handled WHERE scope_id = :scope AND key IN :keys", keys="bytea")
-leaders_of = Plain("SELECT DISTINCT leader_key FROM ordering_events WHERE +scope_id = :scope AND seq IN :seqs", seqs="bigint")
-given_up_of = Plain("SELECT key FROM ordering_given_up WHERE scope_id = :scope AND key IN :keys", keys="bytea")
 forget_given_up = Plain("DELETE FROM ordering_given_up WHERE scope_id = :scope AND key IN :keys", keys="bytea")
-waiting = select(_E.seq, _E.key, _E.leader_key, _E.occurred, _E.id, _E.since, _E.late).where(_mine, _E.state == "waiting").order_by(_E.seq)
-given_up = select(_G.key).where(_G.scope_id == bindparam("scope"))
+waiting = Plain(
+    "SELECT seq, key, leader_key, occurred, id, since, late FROM ordering_events WHERE scope_id = :scope AND state = 'waiting' ORDER BY seq"
+)
+given_up = Plain("SELECT key, at FROM ordering_given_up WHERE scope_id = :scope ORDER BY number, key")
 
-scope_row = select(ordering_scopes).where(ordering_scopes.c.id == bindparam("scope"))
-write_scope = update(ordering_scopes).where(ordering_scopes.c.id == bindparam("scope"))
-steps_since = select(_J.version, _J.step).where(_J.scope_id == bindparam("scope"), _J.version > bindparam("since")).order_by(_J.version)
-forget_steps = delete(ordering_journal).where(_J.scope_id == bindparam("scope"), _J.version <= bindparam("until"))
-add_step = insert(ordering_journal)
+_EVENT = "source, id, follows, occurred, body, key, leader_key"
+event_by_key = Plain("SELECT seq, key, state, position, claim, due FROM ordering_events WHERE +scope_id = :scope AND key = :key")
+followers = Plain(
+    f"SELECT {_EVENT} FROM ordering_events WHERE +scope_id = :scope AND leader_key = :key "  # noqa: S608
+    "AND state IN ('waiting', 'blocked', 'ready') ORDER BY occurred, id"
+)
+ready = Plain(
+    f"SELECT {_EVENT}, mark FROM ordering_events "  # noqa: S608
+    "WHERE scope_id = :scope AND due <= :now ORDER BY due, position LIMIT :most"
+)
+waits = Plain(
+    f"SELECT {_EVENT}, state, since FROM ordering_events "  # noqa: S608
+    "WHERE scope_id = :scope AND state IN ('waiting', 'blocked') ORDER BY seq LIMIT :most"
+)
+by_state = Plain("SELECT state, count(*) FROM ordering_events WHERE scope_id = :scope GROUP BY state")
+next_due = Plain(
+    """
+SELECT s.clock, (SELECT due FROM ordering_events WHERE scope_id = :scope AND due IS NOT NULL ORDER BY due LIMIT 1),
+    (SELECT since FROM ordering_events WHERE scope_id = :scope AND state = 'waiting' ORDER BY since LIMIT 1) + s.lookback
+FROM ordering_scopes s WHERE s.id = :scope
+"""
+)
+look = Plain(
+    """
+SELECT (SELECT state FROM ordering_events WHERE +scope_id = :scope AND key = :key),
+    EXISTS (SELECT 1 FROM ordering_handled WHERE scope_id = :scope AND key = :key),
+    (SELECT state FROM ordering_events WHERE +scope_id = :scope AND key = :leader),
+    EXISTS (SELECT 1 FROM ordering_handled WHERE scope_id = :scope AND key = :leader)
+"""
+)
+
+end_turn = Plain(
+    """
+UPDATE ordering_scopes SET version = :version, clock = :clock, head = :head, position = :position, lost = :lost, late = :late,
+    cycles = :cycles, held = held + :waited, holds = :holds, handled = handled + :passed
+WHERE id = :scope
+"""
+)
+count_handled = Plain("UPDATE ordering_scopes SET handled = handled + :count WHERE id = :scope")
+set_clock = Plain("UPDATE ordering_scopes SET clock = :now WHERE id = :scope")
+# A clock that was ahead gave out moments that lie ahead: they are now, and a lease is no longer than it may be.
+turn_back = [
+    Plain("UPDATE ordering_events SET since = :now WHERE scope_id = :scope AND state = 'waiting' AND since > :now"),
+    Plain("UPDATE ordering_events SET due = :now WHERE scope_id = :scope AND due > :now AND state = 'ready'"),
+    Plain("UPDATE ordering_events SET due = :lease WHERE scope_id = :scope AND due > :lease AND state = 'claimed'"),
+    Plain("UPDATE ordering_given_up SET at = :now WHERE scope_id = :scope AND at > :now"),
+    Plain("UPDATE ordering_handled SET at = :now WHERE scope_id = :scope AND at > :now"),
+]
+
+steps_since = Plain("SELECT version, step FROM ordering_journal WHERE scope_id = :scope AND version > :since ORDER BY version")
+forget_steps = Plain("DELETE FROM ordering_journal WHERE scope_id = :scope AND version <= :until")
+add_step = Plain("INSERT INTO ordering_journal (scope_id, version, step) VALUES (:scope, :version, :step)")
 
 add_events = BulkInsert(ordering_events)
 add_handled = BulkInsert(ordering_handled)
 add_given_up = BulkInsert(ordering_given_up)
+
+_UNKNOWN = """
+NOT EXISTS (SELECT 1 FROM ordering_events WHERE +scope_id = :scope AND key = :key)
+AND NOT EXISTS (SELECT 1 FROM ordering_events WHERE +scope_id = :scope AND leader_key = :key)
+AND NOT EXISTS (SELECT 1 FROM ordering_handled WHERE scope_id = :scope AND key = :key)
+AND NOT EXISTS (SELECT 1 FROM ordering_given_up WHERE scope_id = :scope AND key = :key)
+"""
+_PASSED = f"""
+INSERT INTO ordering_handled (scope_id, key, position, at)
+SELECT id, :key, position + 1, :now FROM ordering_scopes WHERE id = :scope AND {_UNKNOWN}
+"""  # noqa: S608
+_PASS = "UPDATE ordering_scopes SET position = position + 1, head = head + 1, handled = handled + 1"  # noqa: S105
+_pass = Plain(_PASSED)
+_count_passed = Plain(f"{_PASS} WHERE id = :scope")
+_pass_at_once = Plain(
+    f"""
+WITH passed AS ({_PASSED} RETURNING position)
+{_PASS} WHERE id = :scope AND EXISTS (SELECT 1 FROM passed) RETURNING id
+"""  # noqa: S608
+)
+forget_handled = Plain(
+    """
+DELETE FROM ordering_handled WHERE scope_id = :scope AND key IN
+    (SELECT key FROM ordering_handled WHERE scope_id = :scope AND at <= :before ORDER BY at LIMIT :most)
+"""
+)
+
+
+def scope_row(connection: Runs, scope: int) -> Scope:
+    """Return the row of a scope."""
+    return Scope(*_scope_row(connection, scope=scope).all()[0])
+
+
+def pass_through(connection: Runs, scope: int, key: bytes, now: int) -> bool:
+    """Count an event as handled which the scope knows nothing of; False if it does: it came, was given up, or others follow it."""
+    if connection.dialect.name == "postgresql":
+        return bool(_pass_at_once(connection, scope=scope, key=key, now=now).all())
+    if _pass(connection, scope=scope, key=key, now=now).rowcount < 1:
+        return False
+    _count_passed(connection, scope=scope)
+    return True
 
 
 def slices(items: Iterable[T]) -> Iterator[Sequence[T]]:
@@ -120,16 +252,21 @@ def slices(items: Iterable[T]) -> Iterator[Sequence[T]]:
         yield rest[start : start + MOST_PARAMETERS]
 
 
-def states(connection: Connection, scope: int, keys: Iterable[bytes], *, logged: bool = False) -> dict[bytes, State]:
+def states(connection: Runs, scope: int, keys: Iterable[bytes], *, logged: bool = False) -> dict[bytes, State]:
     """Return what is known of these events; in a scope that is fed from a log, only of those that are not handled yet."""
     found: dict[bytes, State] = {}
     for some in slices(dict.fromkeys(keys)):
-        for statement in [states_of_open] if logged else [states_of_handled, states_of_open]:
-            found.update((row[0], row[1]) for row in statement(connection, scope=scope, keys=some).all())
+        # all are sent before the first is read: that is one round trip where the connection can do so
+        answers: list[Any] = [
+            statement(connection, scope=scope, keys=some)
+            for statement in ([states_of_open] if logged else [states_of_handled, states_of_open])
+        ]
+        for answer in answers:
+            found.update((row[0], row[1]) for row in answer.all())
     return found
 
 
-def unblock_followers(connection: Connection, scope: int, keys: Iterable[bytes], now: int, *, token: str, lease: int) -> None:
+def unblock_followers(connection: Runs, scope: int, keys: Iterable[bytes], now: int, *, token: str, lease: int) -> None:
     """Make ready what these blocked; what the claim `token` took along stays in its hands until `lease`."""
     for some in slices(keys):
         unblock(connection, scope=scope, keys=some, token=token, lease=lease, now=now)

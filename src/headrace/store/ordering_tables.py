@@ -65,12 +65,14 @@ ordering_events = Table(
     sqlite_with_rowid=False,
 )
 
-# The leaders that were given up as lost and did not come since.
+# The leaders that were given up as lost and did not come since; the core says which of them are forgotten.
 ordering_given_up = Table(
     "ordering_given_up",
     metadata,
     Column("scope_id", BigInteger, primary_key=True, autoincrement=False),
     Column("key", LargeBinary, primary_key=True),
+    Column("at", BigInteger, nullable=False, server_default="0"),  # when, in microseconds; 0: nobody knows
+    Column("number", BigInteger, nullable=False, server_default="0"),  # in which order
     sqlite_with_rowid=False,
 )
 
@@ -82,6 +84,7 @@ ordering_handled = Table(
     Column("key", LargeBinary, primary_key=True),
     Column("position", BigInteger, nullable=False),
     Column("at", BigInteger, nullable=False),
+    Index(None, "scope_id", "at"),
     sqlite_with_rowid=False,
 )
 

@@ -6,15 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
-from sqlalchemy import Connection, Row
-
 from headrace.core.handling import Caused, Offering, Placed, State, placed
 from headrace.core.ordering import CausalOrder
 from headrace.store import ordering_statements as sql
-from headrace.store.dialects import row_by_row
+from headrace.store.dialects import Runs, row_by_row
 from headrace.store.hold_times import counted
 from headrace.store.ordering_replica import Replica, Step
-from headrace.store.ordering_tables import ordering_scopes
 
 
 class Fed(NamedTuple):
@@ -41,12 +38,12 @@ class Feed:
 
 @dataclass(slots=True)
 class Turn:
-    """What one transaction does to one scope. `now` never goes back, from one to the next."""
+    """What one transaction does to one scope. `now` never goes back, from one to the next, unless the scope's clock is set back."""
 
-    connection: Connection
+    connection: Runs
     replica: Replica
     now: int
-    scope: Row[Any]
+    scope: sql.Scope
     logged: bool
     head: int
     waited: list[int] = field(default_factory=list)
@@ -54,10 +51,10 @@ class Turn:
     steps: list[Step] = field(default_factory=list)
 
     @classmethod
-    def begin(cls, connection: Connection, scope_id: int, kept: Replica | None, now: int, *, by_age: bool, logged: bool) -> Self:
+    def begin(cls, connection: Runs, scope_id: int, kept: Replica | None, now: int, *, by_age: bool, logged: bool) -> Self:
         """Return a turn with the ordering as it is in this transaction."""
         row_by_row(connection)
-        scope = connection.execute(sql.scope_row, {"scope": scope_id}).one()
+        scope = sql.scope_row(connection, scope_id)
         replica = Replica.current(connection, scope, kept, by_age=by_age)
         return cls(connection, replica, max(now, scope.clock), scope, logged, scope.head)
 
@@ -80,6 +77,7 @@ class Turn:
         if not taken:
             return
         late = [key for _, key, *_ in offering.offered if self.order.gave_up(key)]
+        lost = self.order.lost
         places = offering.decide(self.now)
         at = {place.seq: place for place in places}
         passed = set(offering.passed)
@@ -88,8 +86,8 @@ class Turn:
         self._count_passed(offering.passed)
         for keys in sql.slices(late):
             sql.forget_given_up(self.connection, scope=self.scope.id, keys=keys)
-        self._give_up(places)
-        self.steps.append(Step(self.now, offering.offered))
+        self._give_up(lost)
+        self.steps.append(Step(self.now, offering.offered, received=offering.received))
 
     def expire(self) -> int:
         """Give up on leaders that did not come; return how many events were released as lost."""
@@ -98,7 +96,7 @@ class Turn:
             return 0
         places = placed(self.order.expire(self.now), first)
         self._place(places)
-        self._give_up(places)
+        self._give_up(before)
         self.steps.append(Step(self.now))
         return self.order.lost - before
 
@@ -108,25 +106,34 @@ class Turn:
         self._place(placed(self.order.withdraw(key, self.now), first))
         self.steps.append(Step(self.now, withdrawn=key))
 
+    def turn_back(self, now: int, lease: int) -> None:
+        """Set the scope's clock back: it was told a moment that is yet to come."""
+        self.now = now
+        self.order.turn_back(now)
+        for statement in sql.turn_back:
+            statement(self.connection, scope=self.scope.id, now=now, lease=now + lease)
+        self.steps.append(Step(now, turned_back=True))
+
     def end(self) -> None:
         """Write down what was done."""
         for step in self.steps:
             self.replica.advance(self.connection, self.scope.id, step)
         if self.steps or self.head != self.scope.head:
             order = self.order
-            values = {
-                "version": self.replica.version,
-                "clock": self.now,
-                "head": self.head,
-                "position": order.position,
-                "lost": order.lost,
-                "late": order.late,
-                "cycles": order.cycles,
-                "held": ordering_scopes.c.held + sum(self.waited),
-                "holds": counted(self.scope.holds, self.waited),
-                "handled": ordering_scopes.c.handled + self.passed,
-            }
-            self.connection.execute(sql.write_scope.values(**values), {"scope": self.scope.id})
+            sql.end_turn(
+                self.connection,
+                scope=self.scope.id,
+                version=self.replica.version,
+                clock=self.now,
+                head=self.head,
+                position=order.position,
+                lost=order.lost,
+                late=order.late,
+                cycles=order.cycles,
+                waited=sum(self.waited),
+                holds=counted(self.scope.holds, self.waited) if self.waited else self.scope.holds,
+                passed=self.passed,
+            )
 
     def _known(self, events: Sequence[Fed]) -> dict[bytes, State]:
         known: dict[bytes, State] = {}
@@ -145,16 +152,17 @@ class Turn:
 
     def _row(self, seq: int, fed: Fed, place: Placed | None) -> tuple[Any, ...]:
         event = fed.event
-        late = False
+        late, since = False, self.now
         state, due = "waiting", None
         if place is not None:
             self.waited.append(place.waited)
             state, due = ("blocked", None) if place.blocked else ("ready", self.now)
         else:
             entry = self.order.entry(fed.event.key)
-            late = entry is not None and entry.late
+            if entry is not None:
+                late, since = entry.late, entry.since
         body = None if self.logged else event.body
-        who = (event.source, event.id, event.follows, event.occurred, self.now, late)
+        who = (event.source, event.id, event.follows, event.occurred, since, late)
         told = (None, None) if place is None else (place.position, place.mark)
         return (self.scope.id, seq, fed.event.key, fed.event.leader_key, *who, state, *told, due, 0, None, None, body)
 
@@ -170,11 +178,9 @@ class Turn:
         self.passed += len(keys)
         sql.unblock_followers(self.connection, self.scope.id, keys, self.now, token="", lease=self.now)
 
-    def _give_up(self, places: Iterable[Placed]) -> None:
-        lost = [place.seq for place in places if place.mark == "lost"]
-        leaders: set[bytes] = set()
-        for seqs in sql.slices(lost):
-            leaders.update(sql.leaders_of(self.connection, scope=self.scope.id, seqs=seqs).scalars())
-        for keys in sql.slices(key for key in leaders if self.order.gave_up(key)):
-            there = set(sql.given_up_of(self.connection, scope=self.scope.id, keys=keys).scalars())
-            sql.add_given_up(self.connection, [(self.scope.id, key) for key in keys if key not in there])
+    def _give_up(self, lost: int) -> None:
+        """Write down which leaders the last step gave up or forgot; `lost` were lost before it."""
+        for keys in sql.slices(self.order.forgot):
+            sql.forget_given_up(self.connection, scope=self.scope.id, keys=keys)
+        rows = [(self.scope.id, key, at, number) for number, (key, at) in enumerate(self.order.gave.items(), lost + 1)]
+        sql.add_given_up(self.connection, rows)

@@ -29,17 +29,22 @@ def _prepare(engine: Engine, *, begin: str, query_only: bool) -> None:
     def connected(raw: sqlite3.Connection, entry: ConnectionPoolEntry) -> None:
         del entry
         raw.isolation_level = None
-        raw.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-        raw.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-        if query_only:
-            raw.execute("PRAGMA query_only = ON")
-        else:
-            raw.execute("PRAGMA journal_mode = WAL")
-            raw.execute("PRAGMA synchronous = FULL")
-            raw.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        prepare(raw, query_only=query_only)
 
     def began(connection: Connection) -> None:
         connection.exec_driver_sql(begin)
 
     event.listen(engine, "connect", connected)
     event.listen(engine, "begin", began)
+
+
+def prepare(raw: sqlite3.Connection, *, query_only: bool) -> None:
+    """Say to a connection what it has to know."""
+    raw.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+    raw.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    if query_only:
+        raw.execute("PRAGMA query_only = ON")
+    else:
+        raw.execute("PRAGMA journal_mode = WAL")
+        raw.execute("PRAGMA synchronous = FULL")
+        raw.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")

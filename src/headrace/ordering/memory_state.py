@@ -1,0 +1,223 @@
+"""What the memory home of the ordering holds, and how it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count, takewhile
+from threading import RLock
+from typing import Final
+
+from headrace.core.handling import Caused, Claim, HandlingPolicy, Offering, Placed, State
+from headrace.core.ordering import CausalOrder
+
+NEVER: Final = 1 << 62
+_AHEAD_MICROS: Final = 5_000_000
+_FORGET_EVERY: Final = 256
+OPEN: Final[tuple[State, ...]] = ("waiting", "blocked", "ready", "claimed", "dead", "skipped")
+
+
+@dataclass(slots=True)
+class Entry:
+    """One event that is not handled yet."""
+
+    seq: int
+    event: Caused
+    since: int
+    state: State = "waiting"
+    position: int = 0
+    mark: str | None = None
+    due: int = 0
+    attempts: int = 0
+    token: str = ""
+    error: str | None = None
+
+
+class MemoryState:
+    """One scope in memory. Its methods are called under `lock`."""
+
+    def __init__(self, lookback: int, *, policy: HandlingPolicy, by_age: bool, retention: int) -> None:
+        self.policy = policy
+        self.lock = RLock()
+        self._order = CausalOrder(lookback, by_age=by_age)
+        self._retention = max(retention, lookback)
+        self._clock = 0
+        self._seqs = count(1)
+        self._tokens = count(1)
+        self._open: dict[bytes, Entry] = {}
+        self._by_seq: dict[int, Entry] = {}
+        self._in_hand: set[bytes] = set()  # came a moment ago and did not have to wait: nothing else is known of them
+        self._handled: dict[bytes, int] = {}  # -> when, the oldest first
+        self._count = 0
+        self._followers: dict[bytes, dict[bytes, Entry]] = {}
+        self._due: list[tuple[int, int, bytes]] = []
+        self._held = 0
+
+    def _tick(self, now: int) -> int:
+        if now + _AHEAD_MICROS < self._clock:
+            self._turn_back(now)
+        elif now > self._clock:
+            self._clock = now
+        return self._clock
+
+    def _turn_back(self, now: int) -> None:
+        """Set the clock back: it was told a moment that is yet to come."""
+        self._clock = now
+        self._order.turn_back(now)
+        for entry in self._open.values():
+            entry.since = min(entry.since, now)
+            if entry.state == "ready" and entry.due > now:
+                self._make_ready(entry, now)
+            elif entry.state == "claimed" and now + self.policy.lease < entry.due < NEVER:
+                self._lease(entry, now)
+
+    def _pass(self, event: Caused, now: int) -> bool:
+        """Count an event as handled that had no entry; what waits for it is released."""
+        key = event.key
+        self._in_hand.discard(key)
+        if key in self._handled or key in self._open:
+            return False
+        if key not in self._followers and not self._order.gave_up(key):
+            self._order.position += 1
+            self._remember(key, now)
+            return True
+        known = self._known([event])
+        if event.leader_key is not None:
+            known.setdefault(event.leader_key, "handled")
+        offering, clock = Offering(self._order, known), self._tick(now)
+        offering.add(next(self._seqs), event, passes=True)
+        self._place(offering.decide(clock))
+        self._remember(key, clock)
+        return True
+
+    def _write_down(self, claim: Claim, now: int) -> Entry | None:
+        """Make an entry for a claim that had none."""
+        event = claim.event
+        self._in_hand.discard(event.key)
+        if event.key in self._handled or event.key in self._open:
+            return None
+        known = self._known([event])
+        if event.leader_key is not None:
+            known.setdefault(event.leader_key, "handled")
+        offering, clock, seq = Offering(self._order, known), self._tick(now), next(self._seqs)
+        offering.add(seq, event)
+        entry = self._add(seq, event, clock)
+        self._place(offering.decide(clock))
+        entry.state, entry.attempts = "claimed", 1
+        return entry
+
+    def _add(self, seq: int, event: Caused, since: int) -> Entry:
+        entry = self._open[event.key] = self._by_seq[seq] = Entry(seq, event, since)
+        if event.leader_key is not None:
+            self._followers.setdefault(event.leader_key, {})[event.key] = entry
+        return entry
+
+    def _hold(self, entries: Iterable[Entry]) -> list[Claim]:
+        """Claim entries until they are finished, failed or given back."""
+        claims = []
+        for entry in entries:
+            entry.state, entry.due, entry.attempts, entry.token = "claimed", NEVER, entry.attempts + 1, f"{next(self._tokens)}"
+            claims.append(claim_of(entry))
+        return claims
+
+    def _remember(self, key: bytes, now: int) -> None:
+        self._handled[key] = now
+        self._count += 1
+        if not self._count % _FORGET_EVERY:
+            self._forget_old(now)
+
+    def _forget_old(self, now: int) -> None:
+        """Forget what was handled long ago."""
+        old = takewhile(lambda one: one[1] + self._retention <= now, self._handled.items())
+        for key in [key for key, _ in old]:
+            del self._handled[key]
+
+    def _known(self, events: Iterable[Caused]) -> dict[bytes, State]:
+        keys = {key for event in events for key in (event.key, event.leader_key) if key is not None}
+        # an event in hand is not known yet: what follows it waits, and so gets a position after it
+        return {key: state for key in keys if key not in self._in_hand and (state := self._state(key)) is not None}
+
+    def _state(self, key: bytes) -> State | None:
+        if (entry := self._open.get(key)) is not None:
+            return entry.state
+        if key in self._in_hand:
+            return "claimed"
+        return "handled" if key in self._handled else None
+
+    def _place(self, released: Iterable[Placed]) -> None:
+        for place in released:
+            entry = self._by_seq[place.seq]
+            entry.position, entry.mark = place.position, place.mark
+            self._held += place.waited
+            if place.blocked:
+                entry.state = "blocked"
+            else:
+                self._make_ready(entry, self._clock)
+
+    def _make_ready(self, entry: Entry, due: int) -> None:
+        entry.state, entry.due = "ready", due
+        heappush(self._due, (due, entry.position, entry.event.key))
+
+    def _lease(self, entry: Entry, clock: int) -> None:
+        entry.state, entry.due = "claimed", clock + self.policy.lease
+        heappush(self._due, (entry.due, entry.position, entry.event.key))
+
+    def _free(self, entry: Entry, clock: int) -> bool:
+        return entry.state == "ready" or (entry.state == "claimed" and entry.due <= clock)
+
+    def _drop_stale(self) -> None:
+        while self._due:
+            due, _, key = self._due[0]
+            entry = self._open.get(key)
+            if entry is not None and entry.due == due and entry.state in {"ready", "claimed"}:
+                return
+            heappop(self._due)
+
+    def _pop_due(self, most: int, clock: int) -> list[Entry]:
+        found: dict[bytes, Entry] = {}
+        while len(found) < most:
+            self._drop_stale()
+            if not self._due or self._due[0][0] > clock:
+                break
+            key = heappop(self._due)[2]
+            found[key] = self._open[key]
+        return list(found.values())
+
+    def _following(self, key: bytes) -> list[Entry]:
+        return sorted(self._followers.get(key, {}).values(), key=lambda entry: entry.position)
+
+    def _with_blocked(self, ready: list[Entry], most: int) -> list[Entry]:
+        taken = ready[:most]
+        for entry in taken:  # a worklist: it grows as we go
+            if len(taken) >= most:
+                break
+            taken += [below for below in self._following(entry.event.key) if below.state == "blocked"][: most - len(taken)]
+        return taken
+
+    def _held_by(self, claim: Claim) -> Entry | None:
+        entry = self._open.get(claim.event.key)
+        return entry if entry is not None and entry.state in {"claimed", "blocked"} and entry.token == claim.token else None
+
+    def _finish(self, entry: Entry, clock: int) -> None:
+        del self._open[entry.event.key], self._by_seq[entry.seq]
+        self._remember(entry.event.key, clock)
+        if entry.event.leader_key is not None:
+            siblings = self._followers[entry.event.leader_key]
+            del siblings[entry.event.key]
+            if not siblings:
+                del self._followers[entry.event.leader_key]
+
+    def _unblock(self, done: Iterable[Entry], clock: int) -> None:
+        """Make ready what these blocked; what the same claim took along stays in its hands."""
+        for leader in done:
+            for entry in self._following(leader.event.key):
+                if entry.state == "blocked" and entry.token and entry.token == leader.token:
+                    self._lease(entry, clock)
+                elif entry.state == "blocked":
+                    self._make_ready(entry, clock)
+
+
+def claim_of(entry: Entry) -> Claim:
+    """Return the claim of an entry."""
+    return Claim(entry.seq, entry.event, entry.position, entry.mark, entry.attempts, entry.token)
