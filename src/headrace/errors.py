@@ -16,7 +16,8 @@ one clear message instead of a traceback.
     ├── SchemaError           the database has a schema this version does not know
     ├── EventError            one raw event cannot become an event
     │   ├── MalformedEvent    not the JSON it should be
-    │   ├── MissingField      a declared field is absent or of the wrong kind
+    │   ├── MissingField      a declared field is absent
+    │   │   └── WrongField    it is there, and is not what it has to be
     │   ├── EventArrivedEarly its leader was not handled yet: it waits
     │   └── EventAlreadySeen  it was handled, or somebody handles it now
     ├── StreamError           a shared stream ended or refused
@@ -96,6 +97,10 @@ class MalformedEvent(EventError):
 
 class MissingField(EventError):
     """The raw event lacks a field that the watch declares."""
+
+
+class WrongField(MissingField):
+    """A field of the raw event is not what the watch declares."""
 
 
 class EventArrivedEarly(EventError):

@@ -70,9 +70,13 @@ def test_it_is_kept_once_for_each_trigger_however_often_it_is_sent(store: Store,
     assert depths(store) == {1: (2, 2), 2: (1, 1)}
 
 
-def test_without_a_position_it_is_told_by_its_content(owner: Holder) -> None:
-    assert keep(owner, spill(None, raw="x"), spill(None, raw="y"), spill(None, raw="x")) == ["stored", "stored", "duplicate"]
-    assert [item.raw for item in waiting(owner)] == ["x", "y"]
+def test_equal_raw_events_without_positions_are_all_kept_and_told_by_their_delivery_ids(owner: Holder) -> None:
+    tick = spill(None, raw="tick")
+    deliveries = [tick.model_copy(update={"delivery_id": f"opening-{number}"}) for number in range(5)]
+    assert keep(owner, *deliveries) == ["stored"] * 5
+    assert keep(owner, *deliveries) == ["duplicate"] * 5, "the answer was lost, and they were sent again"
+    assert keep(owner, tick, tick) == ["stored", "stored"]
+    assert [item.raw for item in waiting(owner)] == ["tick"] * 7
 
 
 def test_many_triggers_share_one_raw_text_which_goes_with_the_last(store: Store, owner: Holder) -> None:

@@ -23,7 +23,7 @@ from headrace.api import description, frequent, problems
 from headrace.api.auth import Tokens
 from headrace.api.dispatcher import Dispatcher
 from headrace.api.gate import Exposure, Gate
-from headrace.api.limits import MOST_BODY, BodyLimit
+from headrace.api.limits import BodyLimit
 from headrace.api.live import Live
 from headrace.api.log_finder import LogFinder
 from headrace.api.machine.routers import ROUTERS
@@ -34,14 +34,14 @@ from headrace.api.versions import SPOKEN, OlderVersion, VersionCheck
 from headrace.logs.passes import Passes
 from headrace.store import Store
 from headrace.wire.alerts import Alert
-from headrace.wire.model import API_VERSION
+from headrace.wire.model import API_VERSION, MAX_BODY_BYTES
 
 
 def create_app(
     store: Store,
     *,
     key: str,
-    most_body: int = MOST_BODY,
+    most_body: int = MAX_BODY_BYTES,
     rates: RatePolicy | None = None,
     logs: Path | None = None,
     exposure: Exposure | None = None,

@@ -20,8 +20,9 @@ from cadwyn import (
     schema,
 )
 
+from headrace.wire.backlog import SpillItem
 from headrace.wire.custody import Receipt
-from headrace.wire.events import BatchStored, Cursor, EventBatch
+from headrace.wire.events import BatchStored, Cursor, DeadLetterItem, EventBatch
 from headrace.wire.jobs import Heartbeat, HeartbeatAnswer, RegisterJob
 from headrace.wire.model import API_VERSION, FIRST_API_VERSION
 from headrace.wire.runs import RunReport
@@ -59,6 +60,15 @@ class StreamsFailOnce(VersionChange):
     """The failure of a stream is told once for all its watches."""
 
     instructions_to_migrate_to_previous_version = (endpoint("/execution/triggers/failures", ["POST"]).didnt_exist,)
+
+
+class DeliveriesHaveIds(VersionChange):
+    """A raw event without a position is told from its equals by a delivery id; a field of a wrong type has a kind of dead letter."""
+
+    instructions_to_migrate_to_previous_version = (
+        schema(SpillItem).field("delivery_id").didnt_exist,
+        schema(DeadLetterItem).field("kind").had(type=Literal["malformed", "missing_field", "rejected", "failed", "unserialisable"]),
+    )
 
 
 class SinglesHaveCallsOfTheirOwn(VersionChange):
@@ -198,6 +208,7 @@ VERSIONS = VersionBundle(
         CrewsAreNamed,
         StreamsFailOnce,
         ScopesTellMore,
+        DeliveriesHaveIds,
         SinglesHaveCallsOfTheirOwn,
         LeasesAreGivenBack,
         FailuresAreJudged,

@@ -6,15 +6,15 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headrace.api.problems import Refusal, problem
+from headrace.wire.model import MAX_BODY_BYTES
 
-MOST_BODY = 16 * 1024 * 1024
 MOST_HEADERS = 32 * 1024
 
 
 class BodyLimit:
     """Refuses a body of more than `most` bytes, before it is read where it announces its length."""
 
-    def __init__(self, app: ASGIApp, most: int = MOST_BODY) -> None:
+    def __init__(self, app: ASGIApp, most: int = MAX_BODY_BYTES) -> None:
         self._app = app
         self._most = most
 

@@ -7,6 +7,8 @@ from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import quote
 
+from pydantic_core import PydanticSerializationError
+
 from headrace.client.answers import TIMEOUT_SECONDS, bearer, understood
 from headrace.client.session import Requests, Session
 from headrace.errors import ApiRefused
@@ -14,7 +16,7 @@ from headrace.wire.backlog import BacklogPage, SettleBacklog
 from headrace.wire.custody import CrewDefined, CrewDefinition, LaneMarks, LookUpMarks
 from headrace.wire.events import BatchStored, EventBatch
 from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
-from headrace.wire.model import Wire
+from headrace.wire.model import MAX_BODY_BYTES, Wire
 from headrace.wire.triggers import (
     CleanupTriggers,
     DeclareProject,
@@ -151,7 +153,7 @@ class TriggererClient:
     async def _send(
         self, method: str, path: str, body: Wire | None, *, params: Mapping[str, int | str] | None = None, token: str | None = None
     ) -> bytes:
-        content = None if body is None else body.model_dump_json().encode()
+        content = None if body is None else _written(body)
         if token is not None:
             return await self._session.request(method, path, content=content, params=params, headers=JSON | bearer(token))
         return await self._request(method, path, content, params)
@@ -167,3 +169,18 @@ class TriggererClient:
         if token == self._registered.token:
             await self.register(self._registration)
         return await self._session.request(method, path, content=content, params=params, headers=JSON | bearer(self._registered.token))
+
+
+def _written(body: Wire) -> bytes:
+    """Return a body as JSON.
+
+    Raises:
+        ApiRefused: No api would take it: it cannot be JSON, or it is too large. It is not sent.
+    """
+    try:
+        content = body.model_dump_json().encode()
+    except (PydanticSerializationError, UnicodeEncodeError) as error:
+        raise ApiRefused(f"The request cannot be written as JSON: {error}", status=422, problem="invalid") from error
+    if len(content) > MAX_BODY_BYTES:
+        raise ApiRefused(f"The request has {len(content)} bytes: more than {MAX_BODY_BYTES}.", status=413, problem="too-large")
+    return content

@@ -1,8 +1,8 @@
 """The envelope of an event: which of a raw event's fields become the event's `id`, `follows`, `subject` and so on.
 
 The law: what is declared must be there. A declared `id`, `subject` or `occurred` (or a `source` or `type` given as a path) that is
-absent or null is a `MissingField`; a declared `follows` that is absent, null or empty is a first event. An id that is not declared
-is made of (stream, lane, position), so that a redelivery has the same id.
+absent or null is a `MissingField`, one that is of another type or too long a `WrongField`; a declared `follows` that is absent, null
+or empty is a first event. An id that is not declared is made of (stream, lane, position), so that a redelivery has the same id.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeVar
 
 from headrace.core.paths import JsonPath
-from headrace.errors import MissingField
+from headrace.core.texts import is_storable
+from headrace.errors import MissingField, WrongField
 
 MAX_TEXT: Final = 1000
 """The longest id, source and follows, in characters."""
@@ -72,7 +73,7 @@ def _place(stream: str, lane: str, position: int | None) -> str:
             f"The upstream {stream} gives no position to make an id of.", hint="Say in the watch which field is the id: id='$.…'."
         )
     if len(place := f"{stream}/{lane}/{position}") > MAX_TEXT:
-        raise MissingField(f"The id made of stream, lane and position is longer than {MAX_TEXT} characters.")
+        raise WrongField(f"The id made of stream, lane and position is longer than {MAX_TEXT} characters.")
     return place
 
 
@@ -83,7 +84,7 @@ def _required(path: JsonPath, value: Any, convert: Callable[[Any], _T]) -> _T:
     try:
         return convert(found)
     except _Wrong as wrong:
-        raise MissingField(f"The event's {path} is not {wrong}.") from wrong
+        raise WrongField(f"The event's {path} is not {wrong}.") from wrong
 
 
 def _optional(path: JsonPath, value: Any) -> str | None:
@@ -95,11 +96,16 @@ def _optional(path: JsonPath, value: Any) -> str | None:
 
 def _text(found: Any) -> str:
     if isinstance(found, str):
+        if not is_storable(found):
+            raise _Wrong("a text without NUL")
         return found
     if isinstance(found, bool) or not isinstance(found, int | float):
         raise _Wrong("a text or a number")
     # 12 and 12.0 are one number in JSON, and must name one event.
-    return str(int(found)) if isinstance(found, float) and found.is_integer() else str(found)
+    try:
+        return str(int(found)) if isinstance(found, float) and found.is_integer() else str(found)
+    except ValueError as error:  # Python writes no number of more than 4,300 digits
+        raise _Wrong("a number of at most 4,300 digits") from error
 
 
 def _name(found: Any) -> str:

@@ -354,7 +354,7 @@ class Ledger(Books):
         entry = reader.open
         if entry is None or reader.settled or isinstance(entry, Kept):
             return ()
-        kept = reader.open = reader.moved = Kept(reader, None, entry.raw, None, entry.lane.key, position=entry.position, now=self.now)
+        kept = reader.open = reader.moved = Kept.of(reader, entry, self.now)
         self._unresolved[kept] = None
         if reader.binding is not None:
             reader.binding.entry = kept

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import accumulate
+from math import isfinite
 from typing import Final
 
 MAX_JSON_DEPTH: Final = 200
@@ -36,3 +37,18 @@ def is_too_deep(json: bytes) -> bool:
         if gain * 8 < len(outer):
             return removed + max(accumulate(1 if bracket == _OPENED else -1 for bracket in brackets)) > MAX_JSON_DEPTH
     return True
+
+
+def has_non_finite(value: object) -> bool:
+    """Return whether a tree of dicts, lists and tuples has a NaN or an Infinity. Nothing recurses."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, float):
+            if not isfinite(one):
+                return True
+        elif isinstance(one, dict):
+            waiting.extend(one.values())
+        elif isinstance(one, list | tuple | set | frozenset):
+            waiting.extend(one)
+    return False

@@ -69,6 +69,13 @@ class Kept(Entry):
         self.pending = 1
         self.answers = []
 
+    @classmethod
+    def of(cls, reader: Reader, entry: Entry, now: float) -> Kept:
+        """Return what will be kept of an entry that the reader is at; its `order` is negative as that of all that are in no lane."""
+        kept = cls(reader, None, entry.raw, None, entry.lane.key, position=entry.position, now=now)
+        kept.order = -2 - entry.order
+        return kept
+
 
 class Lane:
     """One open lane: its entries in the order of publication, and how far it has been read and advanced. `error`: of its last advance.

@@ -1,8 +1,12 @@
-"""Texts about values and errors of users' code, safe to log, to send and to store."""
+"""Texts about values and errors of users' code, safe to log, to send and to store.
+
+A *storable* text has no NUL (PostgreSQL refuses it) and no lone surrogate (it is not UTF-8, so not JSON either).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from traceback import format_exception
 from typing import Final
@@ -11,6 +15,16 @@ MAX_TEXT_CHARS: Final = 10_000
 """The longest text about one value or error, in characters."""
 MAX_NAME_CHARS: Final = 500
 """The longest name of a lane or stream, in characters."""
+MAX_LINE_CHARS: Final = 1000
+MAX_TRACEBACK_LINES: Final = 100
+MAX_ID_CHARS: Final = 1000
+MAX_ID_BYTES: Final = 2000
+MAX_PLACE_NAME_BYTES: Final = 1250
+"""Of a stream or a lane: both are in one index, and PostgreSQL's take 2,704 bytes."""
+CUT_MARK: Final = " […]"
+
+_DIGEST_BYTES: Final = 16
+_NOT_STORABLE: Final = re.compile("[\0\ud800-\udfff]")
 
 
 def clean_text(text: str) -> str:
@@ -22,13 +36,7 @@ def clean_text(text: str) -> str:
 
 def clean_name(text: str, most: int = MAX_NAME_CHARS) -> str:
     """Return a name that every store can hold, at most `most` characters; two that had to be changed stay two, by a digest."""
-    if len(text) <= most and text.isascii() and "\0" not in text:
-        return text
-    clean = clean_text(text)
-    if clean == text and len(text) <= most:
-        return text
-    digest = blake2b(text.encode(errors="surrogatepass"), digest_size=8).hexdigest()
-    return f"{clean[: most - len(digest) - 1]}#{digest}"
+    return storable_id(text, most, MAX_PLACE_NAME_BYTES) if text else text
 
 
 def lane_name(lane: object) -> str:
@@ -38,9 +46,47 @@ def lane_name(lane: object) -> str:
     return clean_name(lane if isinstance(lane, str) else str(lane))
 
 
+def is_storable(text: str) -> bool:
+    """Return whether every store takes `text` as it is."""
+    return "\0" not in text if text.isascii() else _NOT_STORABLE.search(text) is None
+
+
+def cut_text(text: str, max_chars: int) -> str:
+    """Return `text`, clean, and at most `max_chars` characters of it; what is cut ends in `CUT_MARK`."""
+    cleaned = clean_text(text[: max_chars + 1])
+    return cleaned if len(cleaned) <= max_chars else cleaned[: max_chars - len(CUT_MARK)] + CUT_MARK
+
+
+def cut_lines(lines: Iterable[str], max_lines: int = MAX_TRACEBACK_LINES) -> list[str]:
+    """Return the last of `lines`, each clean and at most `MAX_LINE_CHARS` long."""
+    return [cut_text(line, MAX_LINE_CHARS) for line in list(lines)[-max_lines:]]
+
+
+def is_id(text: str, max_chars: int = MAX_ID_CHARS, max_bytes: int = MAX_ID_BYTES) -> bool:
+    """Return whether `text` can be an id: storable, not empty, and short enough for an index."""
+    if not 0 < len(text) <= max_chars or not is_storable(text):
+        return False
+    return len(text if text.isascii() else text.encode()) <= max_bytes
+
+
+def storable_id(text: str, max_chars: int = MAX_ID_CHARS, max_bytes: int = MAX_ID_BYTES) -> str:
+    """Return `text` where it can be an id, else a readable beginning and a digest of the whole: distinct texts have distinct ids."""
+    if is_id(text, max_chars, max_bytes):
+        return text
+    digest = blake2b(text.encode(errors="surrogatepass"), digest_size=_DIGEST_BYTES).hexdigest()
+    room = min(max_chars, max_bytes) - 1 - len(digest)
+    begin = clean_text(text[:room])[:room].encode()[:room]
+    return f"{begin.decode(errors='ignore')}#{digest}"
+
+
 def describe_value(value: object) -> str:
     """Return the `repr` of a value, cut to `MAX_TEXT_CHARS`; where that raises, the type and why."""
     return _described(value, repr)
+
+
+def describe_text(value: object) -> str:
+    """Return a value as text, as `str` does, cut to `MAX_TEXT_CHARS`; where that raises, the type and why."""
+    return _described(value, str)
 
 
 def describe_error(error: BaseException) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Sequence
 from functools import partial
 from uuid import uuid4
 
 import structlog
 
-from headrace.core.texts import describe_error, describe_traceback
+from headrace.core.texts import cut_lines, describe_error, describe_text, describe_traceback, storable_id
 from headrace.engine.current import Running, speaking_for
 from headrace.engine.insist import insist
 from headrace.engine.leases import Leases
@@ -19,7 +18,7 @@ from headrace.triggers.masking import mask
 from headrace.wire.triggers import MAX_FAILED, FailureRecorded, StreamFailure, TriggerFailure
 
 _REFUSED = 5.0  # seconds to wait before a start that the api would not speak about: its lease is about to go
-_LINES = 100  # of a traceback
+_TYPE_CHARS = 200
 _MOST_LOGS = 100  # logs of triggers that a failure of their stream is written to
 
 
@@ -35,8 +34,7 @@ class Failures:
     async def __call__(self, running: Running, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
         """Return the verdict; `upstream`: it is not the trigger's own fault, and it is never parked for it."""
         trigger_id = running.trigger_id
-        lines = "".join(traceback.format_exception(error)).splitlines()
-        shown = f"{type(error).__name__}: {error}"
+        shown = describe_error(error)
         with speaking_for(running):  # what an upstream raised is told once, of its stream
             self._log.error("trigger failed", trigger=running.name, error=shown, exc_info=None if upstream else error)
         epoch = self._leases.epoch(trigger_id)
@@ -44,9 +42,9 @@ class Failures:
             epoch=epoch,
             number=self._number(trigger_id, epoch),
             upstream=upstream,
-            type=type(error).__name__,
-            message=mask(str(error)),
-            traceback=[mask(line) for line in lines[-_LINES:]],
+            type=storable_id(type(error).__name__, _TYPE_CHARS),
+            message=mask(describe_text(error)),
+            traceback=_lines(error),
         )
         try:
             return await insist(lambda: self._api.failure(trigger_id, failure), "failure")
@@ -62,9 +60,8 @@ class Failures:
                 self._log.error("trigger failed", trigger=one.name, error=shown)
         if len(watches) > _MOST_LOGS:
             self._log.error("more triggers failed with their stream", stream=stream, triggers=len(watches) - _MOST_LOGS, error=shown)
-        kind = type(error).__name__
-        message = mask(shown.removeprefix(f"{kind}: "))
-        lines = [mask(line) for line in "".join(describe_traceback(error)).splitlines()[-_LINES:]]
+        kind, message = storable_id(type(error).__name__, _TYPE_CHARS), mask(describe_text(error))
+        lines = _lines(error)
         report, waits = uuid4().hex, [0.0]
         for start in range(0, len(watches), MAX_FAILED):
             epochs = self._leases.epochs(one.trigger_id for one in watches[start : start + MAX_FAILED])
@@ -82,3 +79,7 @@ class Failures:
         number = last + 1 if last_epoch == epoch else 1
         self._numbers[trigger_id] = (epoch, number)
         return number
+
+
+def _lines(error: BaseException) -> list[str]:
+    return [mask(line) for line in cut_lines("".join(describe_traceback(error)).splitlines())]

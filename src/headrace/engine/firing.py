@@ -9,7 +9,11 @@ import msgspec
 import structlog
 
 from headrace.core.envelope import Sealed
+from headrace.core.limits import MAX_JSON_DEPTH, has_non_finite, is_too_deep
+from headrace.core.moments import in_range
+from headrace.core.texts import describe_error, describe_text, describe_value, is_storable, storable_id
 from headrace.engine.current import Place, Running, speaking_for, trace_of
+from headrace.engine.letters import safe_letter
 from headrace.engine.outbox import Outbox, Pending
 from headrace.engine.sealer import event_item
 from headrace.errors import ProjectError, StreamEnded
@@ -17,7 +21,7 @@ from headrace.streams.backlog import Backlog
 from headrace.streams.hub import Mailbox, Origin, SharedStreamManager
 from headrace.triggers.base import BaseEventTrigger, BaseTrigger, has_acks, stream_name
 from headrace.triggers.event import RunFailed, TriggerEvent
-from headrace.wire.events import DeadLetterItem
+from headrace.wire.events import EventItem
 
 log = structlog.get_logger(__name__)
 
@@ -97,7 +101,7 @@ class Firing:
         with speaking_for(self.still()):
             attempts = 0 if self.key is None else self._hub.fault(trigger_id=self.trigger_id, key=self.key, error=error)
             if attempts:
-                what = f"{type(error).__name__}: {error}"
+                what = describe_error(error)
                 log.warning("trigger raised", trigger=self.running.name, attempts=attempts, error=what, exc_info=error)
         return attempts
 
@@ -117,49 +121,79 @@ class Firing:
             await self._trigger.cleanup()
 
     def _pending(self, event: TriggerEvent) -> Pending:
-        """Return the item to store. An event that cannot be JSON fails by itself, never the trigger."""
+        """Return the item to store. An event that cannot be JSON fails by itself, never the trigger.
+
+        Raises:
+            TypeError: The trigger yielded something else: that is a fault of its code.
+        """
+        if not isinstance(event, TriggerEvent):
+            raise TypeError(f"The trigger yielded a {type(event).__name__}. Yield a TriggerEvent.")
         # Also where the stream has ended meanwhile: the raw event comes again, and what is made of it then is this same event.
         mailbox = self._at.mailbox
         seq, origin = (None, None) if mailbox is None else (mailbox.bind(), mailbox.origin)
         place = self._at() or Place(f"trigger:{self.running.name}" if self.key is None else stream_name(self.key))
-        name = event.id or self._name(origin)
-        sealed = Sealed(
-            id=name,
-            source=event.source or f"headrace:{place.stream}",
-            type=event.type or "headrace.trigger",
-            subject=event.subject,
-            occurred=event.occurred,
-            follows=event.follows,
-        )
-        trigger_ids = [self.trigger_id]
+        name = self._name(origin)
         try:
-            payload = msgspec.json.encode(event.payload).decode()
-            return Pending(event_item(sealed, payload, trigger_ids, place), seq)
-        except (TypeError, ValueError) as error:
-            if self._run_id is not None:
-                return self._pending(RunFailed(f"What the trigger fired cannot be written as JSON: {error}"))
-            log.error("event cannot be stored, kept as a dead letter", trigger=self.running.name, id=name, error=str(error))
-            if seq is not None:
-                self._hub.mark_rejected(seq)
-            reason = f"The payload cannot be written as JSON, or a field is not valid: {error}"
-            letter = DeadLetterItem(
-                id=f"{place.stream}/{name}"[:1000],
-                kind="unserialisable",
-                reason=reason,
-                stream=place.stream,
-                raw=repr(event)[:65536],
-                triggers=trigger_ids,
-            )
-            return Pending(letter, seq)
+            return Pending(_item(event, name, place, self.trigger_id), seq)
+        except Exception as error:  # whatever a user's value does: it is this event's alone
+            reason = _reason(error)
+        if self._run_id is not None:
+            return self._pending(RunFailed(f"What the trigger fired cannot be written as JSON: {reason}"))
+        log.error("event cannot be stored, kept as a dead letter", trigger=self.running.name, id=name, error=reason)
+        if seq is not None:
+            self._hub.mark_rejected(seq)
+        letter = safe_letter(
+            id=f"{place.stream}/{name}",
+            kind="unserialisable",
+            reason=f"The payload cannot be written as JSON, or a field is not valid: {reason}",
+            stream=place.stream,
+            lane=None,
+            position=None,
+            raw=describe_value(event),
+            trigger_ids=[self.trigger_id],
+        )
+        return Pending(letter, seq)
 
     def _name(self, origin: Origin | None) -> str:
-        """Return an id for an event that has none: the same again when the same raw event is delivered again, where it has a position."""
-        if origin is None or origin.position is None:
+        """Return an id for an event that has none: the same again when the same raw event comes again, where that can be known."""
+        place = None if origin is None else origin.delivery_id if origin.position is None else origin.position
+        if origin is None or place is None:
             return f"{self.running.name}/{uuid4().hex}"
         # Not the same place but the same delivery: what comes again, to a filter that was started again, is to get the same ids again.
         self._index = self._index + 1 if origin is self._origin else 0
         self._origin = origin
-        return f"{self.running.name}/{origin.lane}/{origin.position}/{self._index}"
+        return storable_id(f"{self.running.name}/{origin.lane}/{place}/{self._index}")
+
+
+def _item(event: TriggerEvent, name: str, place: Place, trigger_id: int) -> EventItem:
+    """Return the wire form of an event. Raises whatever its values raise, and `ValueError` for what no store takes."""
+    encoded = msgspec.json.encode(event.payload)
+    if is_too_deep(encoded):
+        raise ValueError(f"The payload is nested deeper than {MAX_JSON_DEPTH} levels.")
+    if b"null" in encoded and has_non_finite(event.payload):
+        raise ValueError("The payload has a NaN or an Infinity, which JSON has not.")
+    sealed = Sealed(
+        id=event.id or name,
+        source=event.source or storable_id(f"headrace:{place.stream}"),
+        type=event.type or "headrace.trigger",
+        subject=event.subject,
+        occurred=event.occurred,
+        follows=event.follows,
+    )
+    item = event_item(sealed, encoded.decode(), [trigger_id], place)
+    if item.occurred is not None and not in_range(item.occurred):
+        raise ValueError("Its `occurred` is not within the years 1 to 9999 in UTC.")
+    for field in ("id", "source", "type", "subject", "follows"):
+        text = getattr(item, field)
+        if text is not None and not is_storable(text):
+            raise ValueError(f"Its `{field}` has a NUL or half of a surrogate pair.")
+    return item
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return f"It is nested deeper than {MAX_JSON_DEPTH} levels, or contains itself."
+    return describe_text(error)
 
 
 class _At:

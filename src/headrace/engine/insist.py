@@ -16,13 +16,24 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 
-async def insist(call: Callable[[], Awaitable[T]], what: str) -> T:
-    """Return what `call` returns, trying again with backoff while the api is unavailable; a refusal is raised."""
+FAILED = 500
+"""The status with which the api says that a request made it fail; all else that is transient says that it is not available."""
+
+
+async def insist(call: Callable[[], Awaitable[T]], what: str, *, most_failures: int | None = None) -> T:
+    """Return what `call` returns, trying again with backoff while the api is unavailable.
+
+    A refusal is raised, and so is `ApiUnavailable` where the api has failed `most_failures` times in a row (None: never).
+    """
     backoff = Backoff()
+    failures = 0
     while True:
         try:
             answer = await call()
         except ApiUnavailable as trouble:
+            failures = failures + 1 if trouble.status == FAILED else 0
+            if failures == most_failures:
+                raise
             wait = backoff.next(trouble.retry_after)
             log.warning("api unavailable, trying again", what=what, error=str(trouble), hint=trouble.hint, retry_in=round(wait, 2))
             await asyncio.sleep(wait)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
 from typing import TypeAlias
 
 from headrace.wire.backlog import SpillItem
@@ -27,13 +29,17 @@ def triggers_of(item: Item) -> Sequence[int]:
     return [*item.owed, *(answers.trigger_id for answers in item.answers)] if isinstance(item, Receipt) else item.triggers
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Pending:
-    """One item to store. `seq` is what the shared stream waits for, `stored` who else does; None: nobody waits."""
+    """One item to store. `seq` is what the shared stream waits for, `stored` who else does; None: nobody waits.
+
+    `order` is its place in the outbox, which it keeps when it is put back.
+    """
 
     item: Item
     seq: int | None = None
     stored: asyncio.Future[ReceiptStatus] | None = None
+    order: int = 0
 
     def settle(self, status: ReceiptStatus) -> None:
         """Tell who waits what became of the item."""
@@ -50,6 +56,7 @@ class Outbox:
 
     def __init__(self, bound: int = 8192) -> None:
         self._bound = bound
+        self._last = 0
         self._items: deque[Pending] = deque()
         self._spills: deque[Pending] = deque()
         self._filled = asyncio.Event()
@@ -65,6 +72,8 @@ class Outbox:
 
     def put(self, pending: Pending) -> None:
         """Add one item."""
+        self._last += 1
+        pending.order = self._last
         (self._spills if isinstance(pending.item, SpillItem) else self._items).append(pending)
         self._filled.set()
         if len(self) >= self._bound:
@@ -74,6 +83,19 @@ class Outbox:
         """Add an item that nothing queued must come before: an upstream waits for it, and what it tells of is stored already."""
         self._items.appendleft(pending)
         self._filled.set()
+
+    def put_back(self, pendings: Iterable[Pending]) -> None:
+        """Put items that were taken back to where they were: before all that was added after them."""
+        back = list(pendings)
+        if not back:
+            return
+        spills = [one for one in back if isinstance(one.item, SpillItem)]
+        items = [one for one in back if not isinstance(one.item, SpillItem)]
+        self._spills = deque(sorted(chain(spills, self._spills), key=attrgetter("order")))
+        self._items = deque(sorted(chain(items, self._items), key=attrgetter("order")))
+        self._filled.set()
+        if len(self) >= self._bound:
+            self._room.clear()
 
     async def room(self) -> None:
         """Wait until fewer than `bound` items are queued."""

@@ -11,14 +11,13 @@ from headrace.core.tracing import traceparent_in
 from headrace.engine.backlog import ApiBacklog
 from headrace.engine.current import Place
 from headrace.engine.outbox import Outbox, Pending
-from headrace.engine.sealer import event_item
-from headrace.errors import MissingField
+from headrace.engine.sealer import seal
 from headrace.ports.control_plane import TriggererControl
 from headrace.streams.backlog import Answer, BacklogEntry
 from headrace.streams.watches import WatchSet
 from headrace.triggers.raw import RawEvent
 from headrace.triggers.watch import WatchTrigger
-from headrace.wire.events import ReceiptStatus
+from headrace.wire.events import EventItem, ReceiptStatus
 
 _PAGE = 200
 
@@ -75,13 +74,12 @@ class Redrive:
             return self._again(trigger_id, entry, wanted.malformed)
         if not wanted.groups:
             return "filtered", None
-        try:
-            sealed = trigger.envelope.seal(wanted.value, stream=key, lane=entry.lane, position=entry.position)
-        except MissingField as missing:
-            return self._again(trigger_id, entry, str(missing))
-        item = event_item(sealed, entry.raw, [trigger_id], Place(key, entry.lane, entry.position, traceparent_in(wanted.value)))
+        place = Place(key, entry.lane, entry.position, traceparent_in(wanted.value))
+        sealed = seal(trigger.envelope, wanted.value, raw.data, [trigger_id], place)
+        if not isinstance(sealed, EventItem):
+            return self._again(trigger_id, entry, sealed[1])
         stored = asyncio.get_running_loop().create_future()
-        self._outbox.put(Pending(item, stored=stored))
+        self._outbox.put(Pending(sealed, stored=stored))
         return "fired", stored
 
     def _again(self, trigger_id: int, entry: BacklogEntry, reason: str) -> tuple[Answer, None]:

@@ -7,13 +7,12 @@ from typing import Protocol
 from urllib.parse import unquote
 
 from headrace.engine.calls import failed
-from headrace.engine.frames import Answered, Call
+from headrace.engine.frames import MOST_BYTES, Answered, Call
 from headrace.engine.link import Link
 from headrace.errors import ApiError, ApiRefused
 
 _AT_ONCE = 64
-_MAY = "/execution/"
-_MAY_NOT = "/execution/jobs"
+MAX_ANSWER_BYTES = MOST_BYTES - 1024
 
 
 class PassingOn(Protocol):
@@ -61,6 +60,8 @@ class Relay:
             if not _may(call.path):
                 raise ApiRefused(f"A runner may not call {call.path}.")
             content = await self._api.pass_on(call.method, call.path, call.content)
+            if len(content) > MAX_ANSWER_BYTES:
+                raise ApiRefused(f"The answer to {call.path} has {len(content)} bytes: too many for a runner.", problem="too-large")
         except ApiError as error:
             await self._link.send(failed(call.number, error))
         else:
@@ -68,6 +69,9 @@ class Relay:
 
 
 def _may(path: str) -> bool:
-    """Whether a runner may call `path`; however it is written, since whoever sends it may write it out."""
+    """Return whether a runner may call `path`, however it is written: the client drops dot segments, tabs and line breaks."""
     written = unquote(path.partition("?")[0])
-    return written.startswith(_MAY) and not written.startswith(_MAY_NOT) and ".." not in written
+    segments = written.split("/")
+    if not written.isprintable() or "\\" in written or {".", "..", ""} & set(segments[1:]):
+        return False
+    return segments[:2] == ["", "execution"] and len(segments) > 2 and not segments[2].startswith("jobs")

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any
 
 import structlog
 from pydantic import ValidationError
 
-from headrace.core.envelope import Sealed
+from headrace.core.envelope import Envelope, Sealed
+from headrace.core.texts import cut_lines, describe_error, describe_text
 from headrace.core.tracing import traceparent_in
 from headrace.engine.current import Place
+from headrace.engine.letters import MAX_RAW_CHARS, dead_letter
 from headrace.engine.outbox import Outbox, Pending
-from headrace.errors import MissingField
+from headrace.errors import MissingField, WrongField
 from headrace.streams.matched import Malformed, Matched, Poisoned, Refused, Spilled
 from headrace.triggers.raw import RawEvent
 from headrace.wire.backlog import SpillItem
-from headrace.wire.events import DeadLetterItem, DeadLetterKind, EventItem
+from headrace.wire.events import DeadLetterKind, EventItem
 from headrace.wire.model import rfc3339
 
 Rejecting = Callable[[int], None]
 Ended = Callable[[str, Sequence[int], Exception], None]
 Failed = Callable[[str, int, Exception], None]
-
-_RAW_KEPT = 64 * 1024  # characters of a raw event kept in a dead letter
 
 
 class Sealer:
@@ -37,18 +37,14 @@ class Sealer:
         self._log = structlog.get_logger(__name__)
 
     def matched(self, matched: Matched) -> None:
-        """Store the raw event as an event; when it lacks a declared field, as a dead letter."""
-        try:
-            sealed = matched.envelope.seal(matched.value, stream=matched.key, lane=matched.lane, position=matched.position)
-            payload = matched.raw.data.decode()
-            place = Place(matched.key, matched.lane, matched.position, traceparent_in(matched.value))
-            item = event_item(sealed, payload, matched.trigger_ids, place)
-        except MissingField as missing:
-            self._reject(matched, "missing_field", str(missing))
-        except ValidationError as error:
-            self._reject(matched, "rejected", error.errors()[0]["msg"])
+        """Store the raw event as an event; when it cannot be one, as a dead letter of these watches."""
+        place = Place(matched.key, matched.lane, matched.position, traceparent_in(matched.value))
+        sealed = seal(matched.envelope, matched.value, matched.raw.data, matched.trigger_ids, place)
+        if isinstance(sealed, EventItem):
+            self._outbox.put(Pending(sealed, matched.seq))
         else:
-            self._outbox.put(Pending(item, matched.seq))
+            # Watches with another envelope have a letter of their own: they may be answered one by one.
+            self._reject(matched, *sealed, who=matched.trigger_ids[0])
 
     def malformed(self, malformed: Malformed) -> None:
         """Keep a raw event that nobody could read as a dead letter."""
@@ -65,66 +61,62 @@ class Sealer:
     def spilled(self, spilled: Spilled) -> None:
         """Keep a raw event in the backlogs of those who cannot take it now."""
         item = SpillItem(
-            stream=spilled.key, lane=spilled.lane, position=spilled.position, raw=spilled.raw, triggers=list(spilled.trigger_ids)
+            stream=spilled.key,
+            lane=spilled.lane,
+            position=spilled.position,
+            delivery_id=spilled.delivery_id,
+            raw=spilled.raw,
+            triggers=list(spilled.trigger_ids),
         )
         self._outbox.put(Pending(item, spilled.seq))
 
     def poisoned(self, poisoned: Poisoned) -> None:
         """Keep a raw event that a filter failed on again and again."""
         times = [f"failed at {rfc3339(moment)}" for moment in poisoned.times]
-        letter = dead_letter(poisoned, "failed", poisoned.reason, poisoned.raw, [poisoned.trigger_id])
-        letter = letter.model_copy(update={"attempts": poisoned.attempts, "traceback": [*times, *poisoned.traceback]})
+        lines = cut_lines(line for entry in poisoned.traceback for line in entry.splitlines())
+        letter = dead_letter(
+            poisoned,
+            "failed",
+            poisoned.reason,
+            poisoned.raw,
+            [poisoned.trigger_id],
+            who=poisoned.trigger_id,
+            attempts=poisoned.attempts,
+            traceback=[*times, *lines],
+        )
         self._outbox.put(Pending(letter, poisoned.seq))
 
     def refused(self, refused: Refused) -> None:
         """Keep a raw event that a filter refused."""
-        reason = refused.reason or "The trigger rejected it."
-        self._outbox.put(Pending(dead_letter(refused, "rejected", reason, refused.raw, [refused.trigger_id]), refused.seq))
+        reason = "The trigger rejected it." if not refused.reason else describe_text(refused.reason)
+        letter = dead_letter(refused, "rejected", reason, refused.raw, [refused.trigger_id], who=refused.trigger_id)
+        self._outbox.put(Pending(letter, refused.seq))
 
-    def _reject(self, what: Matched | Malformed, kind: DeadLetterKind, reason: str) -> None:
+    def _reject(self, what: Matched | Malformed, kind: DeadLetterKind, reason: str, who: int | None = None) -> None:
         self._log.warning("raw event rejected", stream=what.key, lane=what.lane, position=what.position, reason=reason)
-        letter = dead_letter(what, kind, reason, readable(what.raw), what.trigger_ids)
+        letter = dead_letter(what, kind, reason, readable(what.raw), what.trigger_ids, who=who)
         self._mark_rejected(what.seq)
         self._outbox.put(Pending(letter, what.seq))
 
 
-class Placed(Protocol):
-    """What has a place in a shared stream."""
-
-    @property
-    def key(self) -> str:
-        """The stream."""
-        ...
-
-    @property
-    def lane(self) -> str:
-        """The lane."""
-        ...
-
-    @property
-    def position(self) -> int | None:
-        """The position in the lane."""
-        ...
-
-
-def dead_letter(what: Placed, kind: DeadLetterKind, reason: str, raw: str, trigger_ids: Sequence[int]) -> DeadLetterItem:
-    """Return the wire form of a dead letter, with an id that is the same again when the raw event comes again."""
-    who = f"/{trigger_ids[0]}" if kind in {"failed", "rejected"} else ""
-    return DeadLetterItem(
-        id=f"{what.key}/{what.lane}/{what.position}/{kind}{who}"[-1000:],
-        kind=kind,
-        reason=reason,
-        stream=what.key,
-        lane=what.lane,
-        position=what.position,
-        raw=raw[:_RAW_KEPT].replace("\0", "\N{REPLACEMENT CHARACTER}"),
-        triggers=list(trigger_ids),
-    )
+def seal(envelope: Envelope, value: Any, data: bytes, trigger_ids: Sequence[int], place: Place) -> EventItem | tuple[DeadLetterKind, str]:
+    """Return the event of one raw event, or the kind and the reason of its dead letter: whatever it is like, this raises nothing."""
+    try:
+        sealed = envelope.seal(value, stream=place.stream, lane=place.lane or "", position=place.position)
+        return event_item(sealed, data.decode(), trigger_ids, place)
+    except WrongField as wrong:
+        return "wrong_field", str(wrong)
+    except MissingField as missing:
+        return "missing_field", str(missing)
+    except ValidationError as error:
+        return "rejected", error.errors()[0]["msg"]
+    except Exception as error:  # of this raw event's data alone: it must not end the stream
+        return "failed", f"It cannot be made into an event: {describe_error(error)}"
 
 
 def readable(raw: RawEvent) -> str:
     """Return a raw event as text for people, with U+FFFD where it is not UTF-8."""
-    return raw.data[: 4 * _RAW_KEPT].decode(errors="replace")
+    return raw.data[: 4 * MAX_RAW_CHARS].decode(errors="replace")
 
 
 def event_item(sealed: Sealed, payload: str, trigger_ids: Sequence[int], place: Place) -> EventItem:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Protocol
 
 import structlog
 
+from headrace.engine.backoff import Backoff
 from headrace.engine.insist import insist
+from headrace.engine.letters import instead_of, smallest
 from headrace.engine.outbox import Item, Outbox, Pending, triggers_of
-from headrace.errors import ApiRefused, Fenced
+from headrace.errors import ApiRefused, ApiUnavailable, Fenced
 from headrace.wire.backlog import SpillItem
 from headrace.wire.custody import Receipt
 from headrace.wire.events import BatchStored, DeadLetterItem, EventBatch, EventItem, ReceiptStatus
 
+_MOST_FAILURES = 2  # answers 500 in a row, after which a batch is sent in parts
+_MOST_FAILURES_ALONE = 5  # and after which one item is taken for the cause, where the api takes something else
 _MOST_ITEMS = 2000
 _MOST_BYTES = 4 * 1024 * 1024
 
@@ -49,6 +54,7 @@ class Uploader:
         self._epochs = epochs
         self._sending: list[Pending] = []
         self._fenced: list[Pending] = []
+        self._patience = Backoff()
         self._log = structlog.get_logger(__name__)
 
     async def run(self) -> None:
@@ -67,10 +73,9 @@ class Uploader:
         return set(trigger_ids) & {one for pending in chain(self._sending, self._outbox) for one in triggers_of(pending.item)}
 
     def again(self) -> None:
-        """Send again what was fenced: the leases are others now."""
+        """Send again what was fenced, before all that was fired after it: the leases are others now."""
         fenced, self._fenced = self._fenced, []
-        for pending in fenced:
-            self._outbox.put(pending)
+        self._outbox.put_back(fenced)
 
     async def _send(self, batch: Sequence[Pending]) -> None:
         # a worklist, so that one poison item among 2,000 costs eleven more calls and no recursion
@@ -78,20 +83,26 @@ class Uploader:
         while work:
             part = work.pop()
             try:
-                self._settle(part, *await self._stored(part))
+                answer, sent = await self._stored(part)
             except Fenced:
                 raise
             except ApiRefused as refusal:
-                if len(part) > 1:
-                    middle = len(part) // 2
-                    work += [part[middle:], part[:middle]]
-                else:
-                    work += self._refused(part[0], str(refusal))
+                work += _halves(part) or self._refused(part[0], str(refusal))
+            except ApiUnavailable as failure:  # it is not away: it fails on these
+                work += _halves(part) or await self._failed(part[0], str(failure))
+            else:
+                refused, fenced = self._settle(part, answer, sent)
+                work += refused
+                if fenced:
+                    # What else there is of the same triggers must not be stored before that.
+                    self._outbox.put_back(pending for rest in work for pending in rest)
+                    return
 
     async def _stored(self, part: Sequence[Pending]) -> tuple[BatchStored, dict[int, int]]:
         """Return what became of each item, and the epochs under which it was sent."""
         batch = self._batch(part)
-        return await insist(lambda: self._api.store(batch), f"batch of {len(part)}"), batch.epochs
+        most = _MOST_FAILURES if len(part) > 1 else _MOST_FAILURES_ALONE
+        return await insist(lambda: self._api.store(batch), f"batch of {len(part)}", most_failures=most), batch.epochs
 
     def _batch(self, part: Sequence[Pending]) -> EventBatch:
         events = [pending.item for pending in part if isinstance(pending.item, EventItem)]
@@ -101,7 +112,8 @@ class Uploader:
         triggers = {one for pending in part for one in triggers_of(pending.item)}
         return EventBatch(epochs=self._epochs(triggers), events=events, dead_letters=letters, spills=spills, receipts=receipts)
 
-    def _settle(self, part: Sequence[Pending], answer: BatchStored, sent: dict[int, int]) -> None:
+    def _settle(self, part: Sequence[Pending], answer: BatchStored, sent: dict[int, int]) -> tuple[list[list[Pending]], bool]:
+        """Tell who waits what became of each item; return what is to be sent instead of some, and whether one was fenced."""
         answers = {
             EventItem: iter(answer.events),
             DeadLetterItem: iter(answer.dead_letters),
@@ -109,53 +121,75 @@ class Uploader:
             Receipt: iter(answer.receipts),
         }
         durable: list[int] = []
+        fenced: list[Pending] = []
+        instead: list[list[Pending]] = []
         for pending in part:
             status: ReceiptStatus = next(answers[type(pending.item)])
             if status == "invalid":
-                for refused in self._refused(pending, "the api cannot store it as it is"):
-                    self._outbox.put(refused[0])
+                instead += self._refused(pending, "The api cannot store it as it is.")
             elif status == "fenced":
                 self._log.warning("fenced: not stored", what=named(pending.item))
-                self._keep(pending, sent)
+                fenced.append(pending)
             else:
                 pending.settle(status)
                 if pending.seq is not None:
                     durable.append(pending.seq)
         self._settling.confirm_persisted(durable)
+        self._keep(fenced, sent)
+        return instead, bool(fenced)
 
-    def _keep(self, pending: Pending, sent: dict[int, int]) -> None:
+    def _keep(self, fenced: Sequence[Pending], sent: dict[int, int]) -> None:
         """Keep what was fenced: a trigger that only changed is leased to this job again, and what it answered is owed.
 
         Where another triggerer has the lease, nothing comes of it, and the broker gives it this event.
         """
-        if pending.stored is not None:
+        for pending in fenced:
             pending.settle("fenced")
-        elif self._epochs(sent) != sent:
-            self._outbox.put(pending)
+        owed = [pending for pending in fenced if pending.stored is None]
+        if self._epochs(sent) != sent:
+            self._outbox.put_back(owed)
         else:
-            self._fenced.append(pending)
+            self._fenced += owed
 
     def _refused(self, pending: Pending, reason: str) -> list[list[Pending]]:
+        """Return what is to be sent instead of an item that the api does not take."""
         item = pending.item
-        if not isinstance(item, EventItem):
+        letter = instead_of(item, reason)
+        if letter is None:
             # it cannot even be kept as it is: it stays owed, so the broker keeps it, and this is loud
             self._log.error("refused by the api", what=named(item), reason=reason)
             pending.settle("invalid")
             return []
-        self._log.error("event refused by the api, kept as a dead letter", id=item.id, reason=reason)
-        if pending.seq is not None:
+        self._log.error("refused by the api, kept as a dead letter", what=named(item), letter=letter.id, reason=reason)
+        if pending.seq is not None and not isinstance(item, DeadLetterItem):
             self._settling.mark_rejected(pending.seq)
-        letter = DeadLetterItem(
-            id=f"{item.stream}/{item.lane}/{item.position}/{item.id}"[:1000],
-            kind="failed",
-            reason=reason,
-            stream=item.stream or item.source,
-            lane=item.lane,
-            position=item.position,
-            raw=item.payload,
-            triggers=item.firings,
-        )
-        return [[Pending(letter, pending.seq, pending.stored)]]
+        return [[Pending(letter, pending.seq, pending.stored, pending.order)]]
+
+    async def _failed(self, pending: Pending, reason: str) -> list[list[Pending]]:
+        """Return what is to be sent instead of an item that the api fails on: it is the cause where the api takes something else."""
+        letter = smallest(pending.item)
+        probe = [] if letter is None else [Pending(letter)]
+        try:
+            await insist(lambda: self._api.store(self._batch(probe)), "batch of 1", most_failures=1)
+        except ApiUnavailable as failure:
+            wait = self._patience.next()
+            self._log.error("the api fails on everything, trying again", error=str(failure), retry_in=round(wait, 2))
+            await asyncio.sleep(wait)
+            return [[pending]]
+        self._patience.reset()
+        if letter is None:
+            return self._refused(pending, reason)
+        if pending.seq is not None and not isinstance(pending.item, DeadLetterItem):
+            self._settling.mark_rejected(pending.seq)
+        self._log.error("the api fails on it, kept as a dead letter", what=named(pending.item), letter=letter.id, reason=reason)
+        # The same letter once more, which is a duplicate now, or fenced: it is settled as every other.
+        return [[Pending(letter, pending.seq, pending.stored, pending.order)]]
+
+
+def _halves(part: list[Pending]) -> list[list[Pending]]:
+    """Return the halves of a batch, the second first; none of a single item."""
+    middle = len(part) // 2
+    return [part[middle:], part[:middle]] if len(part) > 1 else []
 
 
 def named(item: Item) -> str:

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 
-import msgspec
 from sqlalchemy import Connection, bindparam, case, select, update
 
 from headrace.core.identity import EventKey, event_key
@@ -33,15 +33,14 @@ from headrace.store.redeliveries import fired_late
 from headrace.store.spilling import Spills
 from headrace.store.tables import events, firings, forgotten_keys, jobs, meta, triggers
 from headrace.store.times import micros
+from headrace.store.validity import INT64, is_valid_event, is_valid_receipt
 from headrace.wire.events import BatchStored, EventBatch, EventItem, ItemStatus, ReceiptStatus
 
 NO_LEADER = -1
 MOST_PARAMETERS = 10_000
-INT64 = range(-(2**63), 2**63)
 
 _events = BulkInsert(events)
 _firings = BulkInsert(firings)
-_json = msgspec.json.Decoder(msgspec.Raw)
 
 _running = select(jobs.c.id).where(jobs.c.state == "running", among(jobs.c.id, "ids"))
 _leases = select(triggers.c.id, triggers.c.job_id, triggers.c.revoked_job_id, triggers.c.epoch, triggers.c.run_id).where(
@@ -101,8 +100,8 @@ class _Append:
 
 def prepare(job_id: int, batch: EventBatch) -> Prepared:
     """Work out the keys of a batch, and which of its events cannot be stored at all."""
-    keys = [event_key(item.source, item.id) if _valid(item) else None for item in batch.events]
-    leaders = [None if item.follows is None or item.follows == item.id else event_key(item.source, item.follows) for item in batch.events]
+    keys = [event_key(item.source, item.id) if is_valid_event(item) else None for item in batch.events]
+    leaders = [_leader(item) if key is not None else None for item, key in zip(batch.events, keys, strict=True)]
     return Prepared(job_id, batch, keys, leaders)
 
 
@@ -116,7 +115,7 @@ def append(connection: Connection, batches: Sequence[Prepared], now: int, delive
     spills = Spills(connection, [item for prepared in batches for item in prepared.batch.spills], now)
     answers: list[BatchStored | Fenced] = []
     claims: list[Claim] = []
-    recorded: list[list[ReceiptStatus]] = []
+    recorded: list[tuple[list[bool], list[ReceiptStatus]]] = []
     for prepared, mine in zip(batches, allowed, strict=True):
         if mine is None:
             answers.append(Fenced(f"Job {prepared.job_id} has ended.", hint="Register a new job.", status=409, problem="fenced"))
@@ -129,14 +128,16 @@ def append(connection: Connection, batches: Sequence[Prepared], now: int, delive
                 statuses.append(deliveries.take(item) or log.add(item, key, leader))
             else:
                 statuses.append("fenced")
-        claims.append(Claim(prepared.job_id, prepared.batch.epochs, prepared.batch.receipts))
-        recorded.append([])
+        receipts = prepared.batch.receipts
+        valid = [is_valid_receipt(receipt) for receipt in receipts]
+        claims.append(Claim(prepared.job_id, prepared.batch.epochs, list(compress(receipts, valid))))
+        recorded.append((valid, []))
         answers.append(
             BatchStored.model_construct(
                 events=statuses,
                 dead_letters=letters.add(prepared.batch.dead_letters, mine),
                 spills=spills.add(prepared.batch.spills, mine),
-                receipts=recorded[-1],
+                receipts=recorded[-1][1],
             )
         )
     _write(connection, log, head)
@@ -144,21 +145,14 @@ def append(connection: Connection, batches: Sequence[Prepared], now: int, delive
         delivered()
     letters.write(connection)
     spills.write(connection)
-    for told, known in zip(recorded, record(connection, claims, now), strict=True):
-        told.extend(known)
+    for (valid, told), known in zip(recorded, record(connection, claims, now), strict=True):
+        answered = iter(known)
+        told.extend(next(answered) if fits else "invalid" for fits in valid)
     return answers
 
 
-def _valid(item: EventItem) -> bool:
-    """Whether the payload is JSON (scanned, not built), and the texts and numbers fit every database."""
-    try:
-        _json.decode(item.payload)
-    except msgspec.DecodeError:
-        return False
-    if item.position is not None and item.position not in INT64:
-        return False
-    texts = (item.id, item.source, item.type, item.subject, item.follows, item.stream, item.lane, item.trace)
-    return not any(text is not None and "\0" in text for text in texts)
+def _leader(item: EventItem) -> EventKey | None:
+    return None if item.follows is None or item.follows == item.id else event_key(item.source, item.follows)
 
 
 def _allowed(connection: Connection, batches: Sequence[Prepared]) -> tuple[list[set[int] | None], dict[int, str]]:

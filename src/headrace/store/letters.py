@@ -15,13 +15,14 @@ from typing import NamedTuple
 import msgspec
 from sqlalchemy import Connection, bindparam, delete, select, update
 
+from headrace.core.texts import clean_text, is_id
 from headrace.store.dialects import BulkInsert, among
 from headrace.store.tables import dead_letters, triggers
+from headrace.store.validity import is_valid_letter
 from headrace.wire.backlog import Answer
 from headrace.wire.events import DeadLetterItem, ItemStatus
 
 MOST_IDS = 10_000
-INT64 = range(-(2**63), 2**63)
 
 _insert = BulkInsert(dead_letters)
 _known = select(dead_letters.c.id, dead_letters.c.state).where(among(dead_letters.c.id, "ids"))
@@ -44,7 +45,7 @@ class Letters:
     """The dead letters of one transaction, each kept once; `items` are all that any of its batches has."""
 
     def __init__(self, connection: Connection, items: Sequence[DeadLetterItem], now: int) -> None:
-        ids = list({item.id for item in items if "\0" not in item.id})
+        ids = list({item.id for item in items if is_id(item.id)})
         self._now = now
         self._known: dict[str, str] = {}
         for start in range(0, len(ids), MOST_IDS):
@@ -69,7 +70,7 @@ class Letters:
     def _add(self, item: DeadLetterItem, mine: set[int]) -> ItemStatus:
         if not mine.issuperset(item.triggers):
             return "fenced"
-        if "\0" in item.id or item.attempts not in INT64 or (item.position is not None and item.position not in INT64):
+        if not is_valid_letter(item):
             return "invalid"
         state = self._known.get(item.id)
         if state is not None:
@@ -86,14 +87,14 @@ class Letters:
 def _row(item: DeadLetterItem, now: int) -> tuple[object, ...]:
     named, traceback = msgspec.json.encode(item.triggers).decode(), msgspec.json.encode(item.traceback).decode()
     place = (item.stream, item.lane, item.position)
-    return (item.id, item.kind, item.reason, *place, item.raw, named, item.attempts, traceback, now, "open", None)
+    return (item.id, item.kind, clean_text(item.reason), *place, clean_text(item.raw), named, item.attempts, traceback, now, "open", None)
 
 
 def _again(item: DeadLetterItem, now: int) -> dict[str, object]:
     return {
         "letter": item.id,
         "new_kind": item.kind,
-        "new_reason": item.reason,
+        "new_reason": clean_text(item.reason),
         "more": item.attempts,
         "new_traceback": msgspec.json.encode(item.traceback).decode(),
         "now": now,

@@ -1,7 +1,8 @@
 """Spills of one transaction: raw events kept for triggers that cannot take them now.
 
-The law: a raw event is kept at most once for each trigger, told by its place, (stream, lane, position), or by its content where it has
-no position; numbers rise in the order of keeping and are never used twice; the raw text is kept once, however many triggers want it.
+The law: a raw event is kept at most once for each trigger, told by its place, (stream, lane, position), or by its delivery id where it
+has no position, never by its content; numbers rise in the order of keeping and are never used twice; the raw text is kept once, however
+many triggers want it.
 """
 
 from __future__ import annotations
@@ -9,17 +10,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2b
+from uuid import uuid4
 
 from sqlalchemy import Connection, bindparam, insert, select, update
 
 from headrace.store.dialects import BulkInsert, Given
 from headrace.store.lanes import Lane, lanes_of
 from headrace.store.tables import backlog, meta, spills, triggers
+from headrace.store.validity import is_valid_spill
 from headrace.wire.backlog import SpillItem
 from headrace.wire.events import ItemStatus
 
 NUMBER = "backlog"
-INT64 = range(-(2**63), 2**63)
 
 _spills = BulkInsert(spills)
 _backlog = BulkInsert(backlog)
@@ -42,9 +44,9 @@ def place_key(position: int) -> bytes:
     return b"p" + (position + 2**63).to_bytes(8, "big")
 
 
-def content_key(raw: str) -> bytes:
-    """Return the key of a raw event that has no position."""
-    return b"c" + blake2b(raw.encode(errors="surrogatepass"), digest_size=16).digest()
+def delivery_key(delivery_id: str | None) -> bytes:
+    """Return the key of a raw event that has no position; without any id it equals no other."""
+    return b"c" + (uuid4().bytes if delivery_id is None else blake2b(delivery_id.encode(), digest_size=16).digest())
 
 
 def letter_key(id: str) -> bytes:
@@ -105,7 +107,7 @@ class Spills:
         self._keeping: Keeping | None = None
         if not items:
             return
-        valid = [item for item in items if _valid(item)]
+        valid = [item for item in items if is_valid_spill(item)]
         self._lanes: dict[tuple[str, str], Lane] = lanes_of(connection, ((item.stream, item.lane) for item in valid), now)
         self._known: set[tuple[int, bytes, int]] = set()
         places = list({(self._lanes[item.stream, item.lane].id, _key(item)) for item in valid})
@@ -124,7 +126,7 @@ class Spills:
     def _add(self, item: SpillItem, mine: set[int]) -> ItemStatus:
         if not mine.issuperset(item.triggers):
             return "fenced"
-        if self._keeping is None or not _valid(item):
+        if self._keeping is None or not is_valid_spill(item):
             return "invalid"
         lane, key = self._lanes[item.stream, item.lane].id, _key(item)
         new = [trigger for trigger in dict.fromkeys(item.triggers) if (lane, key, trigger) not in self._known]
@@ -135,11 +137,5 @@ class Spills:
         return "stored"
 
 
-def _valid(item: SpillItem) -> bool:
-    if item.position is not None and item.position not in INT64:
-        return False
-    return "\0" not in item.stream and "\0" not in item.lane
-
-
 def _key(item: SpillItem) -> bytes:
-    return content_key(item.raw) if item.position is None else place_key(item.position)
+    return delivery_key(item.delivery_id) if item.position is None else place_key(item.position)

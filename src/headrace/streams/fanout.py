@@ -14,6 +14,7 @@ import structlog
 from headrace.core.ledger import Ledger
 from headrace.core.texts import describe_error, describe_value, lane_name
 from headrace.errors import MalformedEvent, StreamError
+from headrace.streams.delivery import DeliveryIds
 from headrace.streams.mailbox import Mailbox
 from headrace.streams.matched import Malformed, Matched, WatchSink
 from headrace.streams.registered import Registered
@@ -54,6 +55,7 @@ class FanOut:
         registered: Registered | None,
         clock: Callable[[], float],
         ready: Callable[[], None],
+        delivery_ids: DeliveryIds,
     ) -> None:
         self.watches = WatchSet({})
         self._stream = stream
@@ -63,6 +65,7 @@ class FanOut:
         self._registered = registered
         self._clock = clock
         self._ready = ready
+        self._delivery_ids = delivery_ids
 
     def publish(self, producer: SharedStreamProducer, raw: Any, payload: Any) -> None:
         """Publish one raw event that `producer` yielded with `payload`. Raises `UnknownLane`; `reject` is to follow then."""
@@ -97,7 +100,8 @@ class FanOut:
         if spill is not None and self._registered is not None:
             self._registered.hand_over(spill)
         if wanted is not None:
-            self._hand_over(wanted, first_seq, name, position)
+            delivery_id = None if position is not None else self._delivery_ids.at(ledger.counts.read - 1)
+            self._hand_over(wanted, first_seq, name, position, delivery_id)
         if not was_ready and ledger.ready:
             self._ready()
 
@@ -112,26 +116,28 @@ class FanOut:
             if sink is None:
                 ledger.confirm(seq)
             else:
-                name = lane_name(lane)
-                sink.malformed(Malformed(seq, self._stream, name, None, printed(raw, name, None), reason, who))
+                name, delivery_id = lane_name(lane), self._delivery_ids.at(ledger.counts.read - 1)
+                sink.malformed(Malformed(seq, self._stream, name, None, printed(raw, name, None), reason, who, delivery_id))
         if ledger.ready:
             self._ready()
 
-    def _hand_over(self, wanted: Wanted, first_seq: int, lane: str, position: int | None) -> None:
+    def _hand_over(self, wanted: Wanted, first_seq: int, lane: str, position: int | None, delivery_id: str | None) -> None:
         sink = self._sink
         if sink is None:
             raise StreamError("There are declared watches, but no sink.")
         if wanted.malformed is not None:
-            sink.malformed(Malformed(first_seq, self._stream, lane, position, wanted.raw, wanted.malformed, self.watches.trigger_ids))
+            sink.malformed(
+                Malformed(first_seq, self._stream, lane, position, wanted.raw, wanted.malformed, self.watches.trigger_ids, delivery_id)
+            )
             return
         seq = first_seq
         for envelope, trigger_ids in wanted.groups:
             try:
-                sink.matched(Matched(seq, self._stream, lane, position, wanted.raw, wanted.value, envelope, trigger_ids))
+                sink.matched(Matched(seq, self._stream, lane, position, wanted.raw, wanted.value, envelope, trigger_ids, delivery_id))
             except Exception as error:
                 log.exception("Raw event cannot be made an event", stream=self._stream, lane=lane, position=position)
                 self._ledger.mark_rejected(seq)
-                sink.malformed(Malformed(seq, self._stream, lane, position, wanted.raw, describe_error(error), trigger_ids))
+                sink.malformed(Malformed(seq, self._stream, lane, position, wanted.raw, describe_error(error), trigger_ids, delivery_id))
             seq += 1
 
 

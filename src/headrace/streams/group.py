@@ -20,6 +20,7 @@ from headrace.core.texts import describe_error
 from headrace.errors import AckTimeout, StreamEnded, StreamError
 from headrace.streams.backlog import Backlog
 from headrace.streams.closing import close
+from headrace.streams.delivery import DeliveryIds
 from headrace.streams.drain import Drain
 from headrace.streams.fanout import FanOut
 from headrace.streams.grace import POLL_SHARE, Grace, LeftBehind, ends_in
@@ -67,21 +68,19 @@ class Group:
         on_end: Callable[[Group], None],
     ) -> None:
         policy, sink, recorder = around.policy, around.sink, around.recorder
-        self.key = key
-        self.name = stream_name(key)
-        self.acks = acks
+        self.key, self.name, self.acks = key, stream_name(key), acks
         self.producer: SharedStreamProducer | None = None
         timeout = policy.ack_timeout if acks else float("inf")
         self._recorder = recorder if acks else None
         self.ledger = Ledger(policy.max_subscriber_queue, timeout, first_seq, counts=counts, keeps_custody=self._recorder is not None)
+        self._delivery_ids = DeliveryIds()
         self.mailboxes: dict[int, Mailbox] = {}
         self._registered: Registered | None = None
         if acks and isinstance(sink, StreamSink):
-            self._registered = Registered(self.name, self.ledger, sink, max_attempts=policy.max_attempts)
+            self._registered = Registered(self.name, self.ledger, sink, self._delivery_ids, max_attempts=policy.max_attempts)
         self._make_producer = make_producer
         self._policy = policy
-        self._sink = sink
-        self._on_end = on_end
+        self._sink, self._on_end = sink, on_end
         self.room = Room(self.ledger, policy)
         self._grace = Grace(policy.close_timeout)
         self._left_behind = around.left_behind
@@ -103,10 +102,11 @@ class Group:
             registered=self._registered,
             clock=policy.clock,
             ready=self._pump.wake,
+            delivery_ids=self._delivery_ids,
         )
         self._backlogs: dict[int, Backlog] = {}
         self._settler = Settler(self.ledger, policy, self._grace, lambda reader: self._backlogs.get(reader.trigger_id))
-        self._ties = Ties(self.ledger, policy.clock, self._changed, self._refuse, acks)
+        self._ties = Ties(self.ledger, policy.clock, self._changed, self._refuse, acks, self._delivery_ids)
         self._poll = Poll(
             self._fan_out,
             self.ledger,

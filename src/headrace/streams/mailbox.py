@@ -11,6 +11,7 @@ import structlog
 from headrace.core.ledger import Ledger
 from headrace.core.obligation import Entry, Reader
 from headrace.errors import StreamError
+from headrace.streams.delivery import DeliveryIds
 from headrace.streams.drain import Drain
 from headrace.streams.matched import Origin
 from headrace.triggers.reject import current_stream
@@ -30,6 +31,7 @@ class Ties(NamedTuple):
     changed: Callable[[], None]
     refuse: Callable[[Reader, str | None], bool]
     acks: bool
+    delivery_ids: DeliveryIds
 
 
 class Mailbox:
@@ -41,7 +43,7 @@ class Mailbox:
 
     def __init__(self, reader: Reader, ties: Ties, drain: Drain | None = None) -> None:
         self.trigger_id = reader.trigger_id
-        self._ledger, self._clock, self._changed, self._refuse, self._acks = ties
+        self._ledger, self._clock, self._changed, self._refuse, self._acks, self._delivery_ids = ties
         self._reader = reader
         self._bind = self._ledger.bind
         self._drain = drain
@@ -78,7 +80,7 @@ class Mailbox:
         One object for each time that a raw event comes to the filter, so that it can be told whether it is still the same time.
         """
         if self._origin is None and self._at is not None:
-            self._origin = Origin(self._at.lane.name, self._at.position)
+            self._origin = Origin(self._at.lane.name, self._at.position, self._delivery_ids.of(self._at))
         return self._origin
 
     @property

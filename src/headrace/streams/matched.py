@@ -10,16 +10,17 @@ from headrace.triggers.raw import RawEvent
 
 
 class Origin(NamedTuple):
-    """The place of a raw event in its stream; `position` is None where the upstream has none."""
+    """The place of a raw event in its stream; `position` is None where the upstream has none: `delivery_id` is there instead."""
 
     lane: str
     position: int | None
+    delivery_id: str | None = None
 
 
 class Matched(NamedTuple):
     """One raw event that watches with one envelope want, owed until `confirm_persisted([seq])`.
 
-    `position` is None where the upstream has none.
+    `position` is None where the upstream has none: then `delivery_id` tells this delivery from its equals, here and below.
     """
 
     seq: int
@@ -30,6 +31,7 @@ class Matched(NamedTuple):
     value: Any
     envelope: Envelope
     trigger_ids: tuple[int, ...]
+    delivery_id: str | None = None
 
 
 class Malformed(NamedTuple):
@@ -42,6 +44,7 @@ class Malformed(NamedTuple):
     raw: RawEvent
     reason: str
     trigger_ids: tuple[int, ...]
+    delivery_id: str | None = None
 
 
 class Spilled(NamedTuple):
@@ -57,6 +60,7 @@ class Spilled(NamedTuple):
     position: int | None
     raw: str
     trigger_ids: tuple[int, ...]
+    delivery_id: str | None = None
 
 
 class Poisoned(NamedTuple):
@@ -75,6 +79,7 @@ class Poisoned(NamedTuple):
     times: tuple[datetime, ...]
     traceback: tuple[str, ...]
     reason: str
+    delivery_id: str | None = None
 
 
 class Refused(NamedTuple):
@@ -87,6 +92,7 @@ class Refused(NamedTuple):
     raw: str
     trigger_id: int
     reason: str | None
+    delivery_id: str | None = None
 
 
 class WatchSink(Protocol):

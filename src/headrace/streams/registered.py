@@ -10,6 +10,7 @@ from headrace.core.ledger import Ledger
 from headrace.core.obligation import Entry, Reader, Spill
 from headrace.core.texts import describe_error, describe_traceback
 from headrace.errors import MalformedEvent, StreamError
+from headrace.streams.delivery import DeliveryIds
 from headrace.streams.matched import Malformed, Poisoned, Refused, Spilled, StreamSink
 from headrace.streams.rawtext import to_text
 from headrace.streams.trouble import Trouble, text_of
@@ -18,14 +19,17 @@ from headrace.triggers.masking import mask
 
 log = structlog.get_logger(__name__)
 
+_MAX_ENTRIES = 100  # of a traceback
+
 
 class Registered:
     """Those who owe their answers whether they run or not."""
 
-    def __init__(self, stream: str, ledger: Ledger, sink: StreamSink, *, max_attempts: int) -> None:
+    def __init__(self, stream: str, ledger: Ledger, sink: StreamSink, delivery_ids: DeliveryIds, *, max_attempts: int) -> None:
         self._stream = stream
         self._ledger = ledger
         self._sink = sink
+        self._delivery_ids = delivery_ids
         self._max_attempts = max_attempts
         self._readers: dict[int, Reader] = {}
         self._troubles: dict[int, Trouble] = {}
@@ -65,9 +69,9 @@ class Registered:
         except MalformedEvent as error:
             raw = printed(entry.raw, lane, entry.position)
             self._ledger.mark_rejected(seq)
-            self._sink.malformed(Malformed(seq, self._stream, lane, entry.position, raw, str(error), who))
+            self._sink.malformed(Malformed(seq, self._stream, lane, entry.position, raw, str(error), who, self._delivery_ids.of(entry)))
         else:
-            self._sink.spilled(Spilled(seq, self._stream, lane, entry.position, text, who))
+            self._sink.spilled(Spilled(seq, self._stream, lane, entry.position, text, who, self._delivery_ids.of(entry)))
 
     def refuse(self, reader: Reader, reason: str | None) -> bool:
         """Give the sink what the reader is at as a dead letter; False: it is at nothing that is open."""
@@ -76,7 +80,9 @@ class Registered:
         if entry is None or seq is None:
             return False
         lane = entry.lane.name
-        self._sink.refused(Refused(seq, self._stream, lane, entry.position, text_of(entry), reader.trigger_id, reason))
+        self._sink.refused(
+            Refused(seq, self._stream, lane, entry.position, text_of(entry), reader.trigger_id, reason, self._delivery_ids.of(entry))
+        )
         return True
 
     def fault(self, reader: Reader, error: Exception) -> int:
@@ -88,7 +94,7 @@ class Registered:
         attempts = 0
         if entry is not None:
             trouble = self._troubles[reader.trigger_id]
-            attempts = trouble.count(entry)
+            attempts = trouble.count(entry, self._delivery_ids.of(entry))
             if attempts >= self._max_attempts:
                 self._poison(reader, entry, attempts, trouble, error)
         self._ledger.put_back(reader)
@@ -116,7 +122,8 @@ class Registered:
                 reader.trigger_id,
                 attempts + getattr(entry, "attempts", 0),
                 trouble.times,
-                tuple(mask(line) for line in describe_traceback(error)),
+                tuple(mask(entry) for entry in describe_traceback(error)[-_MAX_ENTRIES:]),
                 reason,
+                self._delivery_ids.of(entry),
             )
         )

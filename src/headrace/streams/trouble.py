@@ -15,7 +15,7 @@ class Trouble:
     """Counts the failures of one trigger on one raw event, the same after it went through the backlog. Another raw event begins anew."""
 
     def __init__(self) -> None:
-        self._at: tuple[str, int | None, str] | None = None
+        self._at: tuple[str, int | None, str] | str | None = None
         self._count = 0
         self._times: tuple[datetime, ...] = ()
 
@@ -24,9 +24,9 @@ class Trouble:
         """When it failed, the last ones."""
         return self._times
 
-    def count(self, entry: Entry) -> int:
-        """Count one more failure on `entry`, and return how often it failed on it."""
-        at = (entry.lane.name, entry.position, text_of(entry))
+    def count(self, entry: Entry, delivery_id: str | None) -> int:
+        """Count one more failure on `entry`, and return how often it failed on it; where it has no position, `delivery_id` tells it."""
+        at = delivery_id or (entry.lane.name, entry.position, text_of(entry))
         if at != self._at:
             self._at, self._count, self._times = at, 0, ()
         self._count += 1

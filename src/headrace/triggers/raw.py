@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import msgspec
@@ -10,6 +11,9 @@ from headrace.core.limits import MAX_JSON_DEPTH, is_too_deep
 from headrace.errors import MalformedEvent
 
 _UNREAD: Final = object()
+_HALF_A_PAIR: Final = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
 _decode = msgspec.json.Decoder().decode
 
 
@@ -35,8 +39,15 @@ class RawEvent:
             try:
                 self._value = _decode(self.data)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise MalformedEvent(f"Not valid JSON: {error}.") from error
+                raise MalformedEvent(f"Not valid JSON: {_reason(self.data, error)}.") from error
         return self._value
 
     def __repr__(self) -> str:
         return f"RawEvent({self.data[:80]!r}, lane={self.lane!r}, position={self.position})"
+
+
+def _reason(data: bytes, error: Exception) -> str:
+    """Return what is wrong with `data`; the parser takes half a surrogate pair for truncated input."""
+    if "truncated" in str(error) and (half := _HALF_A_PAIR.search(data)) is not None:
+        return f"{half[0].decode()} is half of a surrogate pair"
+    return str(error)

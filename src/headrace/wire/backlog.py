@@ -13,11 +13,15 @@ Answer = Literal["fired", "filtered", "rejected", "dead_lettered"]
 
 
 class SpillItem(Wire):
-    """One raw event to keep for these triggers. Kept once for each (trigger, stream, lane, position), however often it is sent."""
+    """One raw event to keep for these triggers. Kept once for each (trigger, stream, lane, position), however often it is sent.
+
+    Where the upstream gives no position, `delivery_id` stands for it; without either, each call keeps it once more.
+    """
 
     stream: str
     lane: str
     position: int | None = None
+    delivery_id: str | None = Field(default=None, min_length=1, max_length=200)
     raw: str
     triggers: list[int] = Field(min_length=1)
 

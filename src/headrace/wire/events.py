@@ -12,7 +12,7 @@ from headrace.wire.model import Timestamp, Wire
 
 ItemStatus = Literal["stored", "duplicate", "fenced", "invalid"]
 ReceiptStatus = Literal[ItemStatus, "unknown_crew"]
-DeadLetterKind = Literal["malformed", "missing_field", "rejected", "failed", "unserialisable"]
+DeadLetterKind = Literal["malformed", "missing_field", "wrong_field", "rejected", "failed", "unserialisable"]
 
 
 class EventItem(Wire):

@@ -10,6 +10,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, PlainSerializer
 API_VERSION = "2026-11-21"
 FIRST_API_VERSION = "2026-11-20"
 VERSION_HEADER = "Headrace-API-Version"
+MAX_BODY_BYTES = 16 * 1024 * 1024
+"""The api reads no body that is larger."""
 
 
 def rfc3339(moment: datetime) -> str:

@@ -16,12 +16,16 @@ class OneEvent(Wire):
 
 
 class OneSpill(Wire):
-    """POST /execution/triggers/{id}/backlog: one raw event to keep for this trigger. Kept once for each (stream, lane, position)."""
+    """POST /execution/triggers/{id}/backlog: one raw event to keep for this trigger. Kept once for each (stream, lane, position).
+
+    Without a position, `delivery_id` stands for it; without either, each call keeps it once more.
+    """
 
     epoch: int
     stream: str
     lane: str
     position: int | None = None
+    delivery_id: str | None = Field(default=None, min_length=1, max_length=200)
     raw: str = Field(min_length=1)
 
 

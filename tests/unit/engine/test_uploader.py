@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 
 from headrace.engine import backoff
 from headrace.engine.leases import Leases
-from headrace.engine.outbox import Outbox, Pending
-from headrace.engine.uploader import Uploader
+from headrace.engine.outbox import Item, Outbox, Pending
+from headrace.engine.uploader import Storing, Uploader
 from headrace.errors import ApiRefused, ApiUnavailable, Fenced
+from headrace.wire.backlog import SpillItem
 from headrace.wire.events import BatchStored, DeadLetterItem, EventBatch, EventItem
 from headrace.wire.jobs import Lease
 
@@ -75,7 +76,7 @@ def _no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backoff.Backoff, "next", lambda *_: 0.0)
 
 
-async def upload(api: FlakyApi, pendings: list[Pending]) -> Ledger:
+async def upload(api: Storing, pendings: list[Pending]) -> Ledger:
     outbox, ledger = Outbox(), Ledger(range(len(pendings)))
     for pending in pendings:
         outbox.put(pending)
@@ -180,3 +181,116 @@ async def test_a_batch_is_bounded_in_bytes_too_but_never_empty() -> None:
         outbox.put(item(number, "x" * 100))
     assert [pending.seq for pending in await outbox.take(10, 50)] == [0]
     assert [pending.seq for pending in await outbox.take(10, 200)] == [1, 2]
+
+
+class PickyApi:
+    """Stores what it takes; `refuses` gives the error for a batch, or None."""
+
+    def __init__(self, refuses: Callable[[Item], Exception | None], *, broken: int = 0) -> None:
+        self.refuses = refuses
+        self.broken = broken
+        self.calls = 0
+        self.stored: list[Item] = []
+
+    async def store(self, batch: EventBatch) -> BatchStored:
+        await asyncio.sleep(0)
+        self.calls += 1
+        if self.broken:
+            self.broken -= 1
+            raise ApiUnavailable("it failed", status=500)
+        items: list[Item] = [*batch.events, *batch.dead_letters, *batch.spills]
+        for item in items:
+            if (error := self.refuses(item)) is not None:
+                raise error
+        self.stored += [item for item in items if item not in self.stored]
+        counts = {"events": len(batch.events), "dead_letters": len(batch.dead_letters), "spills": len(batch.spills)}
+        return BatchStored.model_validate({name: ["stored"] * number for name, number in counts.items()})
+
+    def letters(self) -> list[DeadLetterItem]:
+        return [item for item in self.stored if isinstance(item, DeadLetterItem)]
+
+
+def failing(item: Item) -> Exception | None:
+    return ApiUnavailable("it failed", status=500) if getattr(item, "payload", "") == "poison" else None
+
+
+async def test_an_item_that_the_api_fails_on_becomes_its_own_dead_letter_and_the_others_are_stored() -> None:
+    api = PickyApi(failing)
+    ledger = await upload(api, [item(number, "poison" if number in {7, 40} else "{}") for number in range(60)])
+    assert {letter.position for letter in api.letters()} == {7, 40} == ledger.rejected
+    assert len([one for one in api.stored if isinstance(one, EventItem)]) == 58
+
+
+async def test_an_api_that_fails_on_everything_is_waited_for_and_no_event_becomes_a_dead_letter() -> None:
+    api = PickyApi(lambda _: None, broken=100)
+    ledger = await upload(api, [item(number) for number in range(60)])
+    assert len(api.stored) == 60
+    assert not api.letters()
+    assert not ledger.rejected
+
+
+async def test_a_dead_letter_that_is_refused_is_kept_in_a_smaller_form() -> None:
+    def refuses(item: Item) -> Exception | None:
+        return ApiRefused("too large") if isinstance(item, DeadLetterItem) and (len(item.raw) > 1000 or "\0" in item.id) else None
+
+    api = PickyApi(refuses)
+    given = {"kind": "failed", "reason": "no", "stream": "u", "lane": "l", "triggers": [7]}
+    odd = [
+        DeadLetterItem.model_validate(given | {"id": f"a\0{number}", "raw": "x" * 5_000, "position": number, "traceback": ["line"] * 500})
+        for number in range(3)
+    ]
+    await upload(api, [Pending(letter, number) for number, letter in enumerate(odd)])
+    assert [letter.position for letter in api.letters()] == [0, 1, 2]
+    assert len({letter.id for letter in api.letters()}) == 3
+
+
+async def test_a_spill_that_is_refused_becomes_a_dead_letter_of_its_triggers() -> None:
+    api = PickyApi(lambda item: ApiRefused("too large") if isinstance(item, SpillItem) else None)
+    spill = SpillItem(stream="u", lane="l", position=3, raw="x" * 100_000, triggers=[7, 8])
+    ledger = await upload(api, [Pending(spill, 0)])
+    (letter,) = api.letters()
+    assert (letter.position, letter.triggers, letter.kind) == (3, [7, 8], "failed")
+    assert len(letter.raw) == 64 * 1024
+    assert ledger.rejected == {0}
+
+
+async def test_what_was_fenced_is_stored_before_what_was_fired_after_it() -> None:
+    leases = Leases()
+    stored: list[str] = []
+    fenced = asyncio.Event()
+
+    class Changed:
+        async def store(self, batch: EventBatch) -> BatchStored:
+            await asyncio.sleep(0)
+            status = "stored" if batch.epochs == {7: 2} else "fenced"
+            stored.extend(event.id for event in batch.events if status == "stored")
+            if status == "fenced":
+                fenced.set()
+            return BatchStored.model_validate({"events": [status] * len(batch.events), "dead_letters": []})
+
+    leases.replace([Lease(trigger_id=7, epoch=1)])
+    outbox, ledger = Outbox(), Ledger(range(6))
+    uploader = Uploader(Changed(), outbox, ledger, leases.epochs)
+    for number in range(2):
+        outbox.put(item(number))
+    task = asyncio.create_task(uploader.run())
+    await fenced.wait()
+    for number in range(2, 6):
+        outbox.put(item(number))
+    leases.replace([Lease(trigger_id=7, epoch=2)])
+    uploader.again()
+    await ledger.done.wait()
+    task.cancel()
+    assert stored == [f"e{number}" for number in range(6)]
+
+
+async def test_what_was_fenced_goes_back_to_its_place_among_spills_too() -> None:
+    outbox = Outbox()
+    spill = [Pending(SpillItem(stream="u", lane="l", position=number, raw="{}", triggers=[7]), number) for number in range(4)]
+    events = [item(number) for number in range(10, 14)]
+    for pending in (*spill, *events):
+        outbox.put(pending)
+    taken = await outbox.take(4, 10**6)
+    outbox.put(item(20))
+    outbox.put_back(reversed(taken))
+    assert [pending.seq for pending in outbox] == [10, 11, 12, 13, 20, 0, 1, 2, 3]

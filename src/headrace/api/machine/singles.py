@@ -30,7 +30,9 @@ async def append_one(trigger_id: int, given: OneEvent, store: StoreOf, durable: 
 @router.post("/{trigger_id}/backlog", response_model=OneStored)
 async def spill_one(trigger_id: int, given: OneSpill, store: StoreOf, durable: DurableOf, caller: Triggerer) -> Response:
     """Keep one raw event in the trigger's backlog."""
-    item = SpillItem(stream=given.stream, lane=given.lane, position=given.position, raw=given.raw, triggers=[trigger_id])
+    item = SpillItem(
+        stream=given.stream, lane=given.lane, position=given.position, delivery_id=given.delivery_id, raw=given.raw, triggers=[trigger_id]
+    )
     batch = EventBatch(epochs={trigger_id: given.epoch}, spills=[item])
     answered = stored(await durable(store.log.append_later(caller.job_id, batch)))
     return _answer(trigger_id, answered.spills[0])
