@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from custody_kit import keep, spill, waiting
 from headrace.cli.main import app
 from headrace.client.triggerer import TriggererClient
 from headrace.errors import ApiRefused, UsageError
@@ -72,7 +73,8 @@ def _alone(name: str) -> list[DeclaredTrigger]:
 
 def test_what_changes_anything_needs_the_key(api: Api) -> None:
     owner = holder(api.store, "first")
-    for path, body in ((f"/api/v1/triggerers/{owner.job_id}/wanted", {"wanted": "drain"}), ("/api/v1/triggers/1/resume", None)):
+    wanted = (f"/api/v1/triggerers/{owner.job_id}/wanted", {"wanted": "drain"})
+    for path, body in (wanted, ("/api/v1/triggers/1/resume", None), ("/api/v1/triggers/1/backlog/drop", None)):
         assert api.ask("POST", path, token=None, json=body).status_code == 401
     assert api.store.jobs.heartbeat(owner.job_id, Heartbeat()).wanted == "run"
 
@@ -169,3 +171,15 @@ def test_a_wrong_key_is_told_by_its_name(api: Api, monkeypatch: pytest.MonkeyPat
     assert isinstance(refused, ApiRefused)
     assert "neither the deployment key" in str(refused)
     assert "HEADRACE_KEY" in (refused.hint or "")
+
+
+def test_what_is_kept_for_a_removed_trigger_is_dropped(api: Api) -> None:
+    owner = holder(api.store, "first", "second")
+    keep(owner, spill(1, 1, 2), spill(2, 1))
+    owner.store.projects.declare(owner.job_id, "flights", declaration("second"))
+    assert "headrace triggers backlog drop first drops them." in " ".join(headrace("status").output.split())
+    assert "Drop 2 raw events that are kept for first?" in headrace("triggers", "backlog", "drop", "first").output
+    assert "2 raw events dropped." in told(headrace("triggers", "backlog", "drop", "first", "--yes"))
+    assert "Nothing is kept for a trigger named 'first'" in str(headrace("triggers", "backlog", "drop", "first", "--yes").exception)
+    owner.load()
+    assert len(waiting(owner, 2)) == 1

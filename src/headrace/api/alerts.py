@@ -21,6 +21,7 @@ MAX_OF_A_KIND = 5
 
 LATE_SHARE = 0.25
 """A process that was not heard of for this share of the time after which its job is dead is named already."""
+REMOVED = ", which its project does not declare any more: declare it again, and it gets them."
 STANDING_SECONDS = 10.0
 STARTING_SECONDS = 60.0
 """A pipeline has so long to start Spark in."""
@@ -202,7 +203,9 @@ def _owed(stream: StreamStatus) -> str:
 def _backlogs(moment: Moment) -> Alerts:
     backlogs = moment.status.backlogs
     for kept in backlogs[:MAX_OF_A_KIND]:
-        words = f"{count(kept.depth, 'raw event')} wait in the backlog of {kept.trigger}."
+        words = f"{count(kept.depth, 'raw event')} wait in the backlog of {kept.trigger}{REMOVED if kept.removed else '.'}"
+        if kept.removed:
+            words += f" headrace triggers backlog drop {kept.trigger} drops them."
         yield _warning(f"backlog:{kept.trigger}", words, "backlog", kept.oldest)
     if len(backlogs) > MAX_OF_A_KIND:
         rest = backlogs[MAX_OF_A_KIND:]

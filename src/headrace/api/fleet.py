@@ -8,7 +8,7 @@ from headrace.api.auth import admin
 from headrace.api.problems import Refusal
 from headrace.store import Store
 from headrace.store.fleet import trigger_detail, triggerer_list
-from headrace.wire.fleet import TriggerDetail, TriggererList, WantJob
+from headrace.wire.fleet import BacklogDropped, TriggerDetail, TriggererList, WantJob
 
 INT64 = 2**63
 
@@ -41,6 +41,11 @@ def router_for(store: Store) -> APIRouter:
     def resume(trigger_id: int) -> None:
         """Let a trigger that is parked, or waits after a failure, start at once."""
         store.triggers.resume(_number(trigger_id))
+
+    @router.post("/triggers/{trigger_id}/backlog/drop", dependencies=[Depends(admin)])
+    def drop_backlog(trigger_id: int) -> BacklogDropped:
+        """Drop all that is kept for a trigger; the audit counts it as dropped."""
+        return BacklogDropped(dropped=store.backlog.drop(_number(trigger_id)))
 
     return router
 

@@ -1,4 +1,4 @@
-"""`headrace triggers`: list them; `headrace triggers show|resume NAME`: why one failed, and letting it start again."""
+"""`headrace triggers`: list them; `… show|resume NAME`: why one failed, and letting it start again; `… backlog drop NAME`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from headrace.cli.tables import show, show_json, when
 from headrace.client.people import PeopleClient
 from headrace.errors import UsageError
 from headrace.settings import read_settings
-from headrace.wire.fleet import TriggerDetail
-from headrace.wire.status import TriggerList
+from headrace.wire.fleet import BacklogDropped, TriggerDetail
+from headrace.wire.status import Status, TriggerList
 
 group = typer.Typer(
     help="List the triggers. With a command: look at one that failed, or let it start again.",
@@ -25,7 +25,17 @@ group = typer.Typer(
     rich_markup_mode="rich",
 )
 
+backlog = typer.Typer(
+    help="What is kept for triggers that could not take it.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="rich",
+)
+group.add_typer(backlog, name="backlog")
+
 Name = Annotated[str, typer.Argument(help="Its name, as `headrace triggers` shows it.", metavar="NAME")]
+
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -68,6 +78,21 @@ def resume(name: Name, api_url: ApiUrl = None, home: Home = None) -> None:
     with PeopleClient(settings.url, token=for_looking(settings)) as client:
         client.resume(_id(client, name), key=for_changing(settings))
     out.print(f"{name} starts again.", markup=False)
+
+
+@backlog.command("drop", epilog="Example: [bold]headrace triggers backlog drop legs.united[/bold]")
+def drop_backlog(name: Name, yes: Yes = False, api_url: ApiUrl = None, home: Home = None) -> None:
+    """Drop what is kept for a trigger, also for one that its project does not declare any more. It cannot be taken back."""
+    settings = read_settings(api_url=api_url, home=home)
+    with PeopleClient(settings.url, token=for_looking(settings)) as client:
+        kept = [one for one in Status.model_validate(client.status()).backlogs if one.trigger == name]
+        if not kept:
+            raise UsageError(f"Nothing is kept for a trigger named '{name}'.", hint="For what is kept: headrace status")
+        depth = sum(one.depth for one in kept)
+        if not yes and not typer.confirm(f"Drop {depth:,} raw events that are kept for {name}?"):
+            raise typer.Abort
+        dropped = [BacklogDropped.model_validate(client.drop_backlog(one.trigger_id, key=for_changing(settings))).dropped for one in kept]
+    out.print(f"{sum(dropped):,} raw events dropped.", markup=False)
 
 
 def _id(client: PeopleClient, name: str) -> int:

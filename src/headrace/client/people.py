@@ -98,6 +98,12 @@ class PeopleClient:
         """Let a trigger that is parked, or waits after a failure, start at once."""
         self._post(f"/api/v1/triggers/{trigger_id}/resume", None, key)
 
+    def drop_backlog(self, trigger_id: int, *, key: str) -> Any:
+        """Drop all that is kept for a trigger; return how much that was."""
+        response = self._post(f"/api/v1/triggers/{trigger_id}/backlog/drop", None, key)
+        with understood(self._url):
+            return msgspec.json.decode(response.content)
+
     def remove_scope(self, scope: str, *, key: str) -> None:
         """Forget a pipeline's scope."""
         with reached(self._url):

@@ -7,24 +7,28 @@ row without a raw text) until the receipt comes: a redelivery of the same raw ev
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
-from sqlalchemy import Connection, Row, bindparam, delete, select, update
+from sqlalchemy import Connection, Row, bindparam, delete, or_, select, update
 
-from headrace.errors import Fenced
+from headrace.errors import ApiRefused, Fenced
 from headrace.store import leases
 from headrace.store.database import Database
 from headrace.store.dialects import LITTLE_BY_LITTLE, among
 from headrace.store.jobs import require_running
 from headrace.store.lanes import stream_of
-from headrace.store.letters import Redriven, settle_redriven
+from headrace.store.letters import Redriven, Settlement, settle_redriven
 from headrace.store.tables import backlog, custody, lanes, spills, triggers
 from headrace.wire.backlog import Answer, BacklogItem, BacklogPage, SettleBacklog
 
 MOST_ITEMS = 2_000
 MOST_BYTES = 8 * 1024 * 1024
 MOST_NUMBERS = 10_000
+MOST_TRIGGERS = 500
+DROPPED_AT_ONCE = 500
+DROPPED: Final = "dropped"
+"""The answer to what was dropped from a backlog; triggers do not give it."""
 
 _COLUMNS = (backlog.c.number, lanes.c.stream, lanes.c.lane, backlog.c.position, spills.c.raw)
 _waiting = (
@@ -34,15 +38,8 @@ _waiting = (
     .where(backlog.c.trigger_id == bindparam("trigger"), backlog.c.number > bindparam("after"), backlog.c.answer.is_(None))
     .order_by(backlog.c.number)
 )
-_named = (
-    select(backlog, lanes.c.last)
-    .join(lanes, lanes.c.id == backlog.c.lane_id)
-    .where(
-        backlog.c.trigger_id == bindparam("trigger"),
-        among(backlog.c.number, "numbers"),
-        backlog.c.answer.is_(None),
-    )
-)
+_kept = select(backlog, lanes.c.last).join(lanes, lanes.c.id == backlog.c.lane_id).where(backlog.c.answer.is_(None))
+_named = _kept.where(backlog.c.trigger_id == bindparam("trigger"), among(backlog.c.number, "numbers"))
 _remove = delete(backlog).where(among(backlog.c.number, "numbers"))
 _leave_answer = update(backlog).where(backlog.c.number == bindparam("n")).values(answer=bindparam("given"), spill_id=None)
 _unref = update(spills).where(among(spills.c.id, "ids")).values(refs=spills.c.refs - 1)
@@ -79,6 +76,22 @@ class Backlog:
                     items.append(BacklogItem(**kept._asdict()))
         return BacklogPage(items=items, depth=row.backlog)
 
+    def drop(self, trigger_id: int) -> int:
+        """Drop all that is kept for a trigger, a bounded number in each commit; return how much.
+
+        Raises:
+            ApiRefused: There is no such trigger.
+        """
+        with self._database.reading() as connection:
+            if connection.execute(select(triggers.c.id).where(triggers.c.id == trigger_id)).first() is None:
+                raise ApiRefused(f"No trigger has the id {trigger_id}.", hint="See: headrace triggers", status=404, problem="not-found")
+        dropped = 0
+        while more := self._database.write(lambda connection: drop(connection, trigger_id, DROPPED_AT_ONCE, self._database.now())):
+            dropped += more
+            if more < DROPPED_AT_ONCE:
+                break
+        return dropped
+
     def settle(self, job_id: int, trigger_id: int, settled: SettleBacklog) -> None:
         """Record how kept raw events were answered; one that is gone already changes nothing."""
         self._database.write(lambda connection: _settle(connection, job_id, trigger_id, settled, self._database.now()))
@@ -93,6 +106,43 @@ def _settle(connection: Connection, job_id: int, trigger_id: int, settled: Settl
         rows += connection.execute(_named, {"trigger": trigger_id, "numbers": part})
     if not rows:
         return
+    _answer(connection, trigger_id, rows, answers, now)
+
+
+def drop(connection: Connection, trigger_id: int, most: int, now: int) -> int:
+    """Drop the oldest of what is kept for a trigger, at most so much; return how much. Custody counts it as dropped."""
+    query = _kept.where(backlog.c.trigger_id == trigger_id).order_by(backlog.c.number).limit(most)
+    rows = list(connection.execute(query).all())
+    if rows:
+        _answer(connection, trigger_id, rows, {row.number: DROPPED for row in rows}, now)
+    return len(rows)
+
+
+def removed_backlogs(connection: Connection, before: int, most: int) -> int:
+    """Drop what is kept for triggers that were removed before `before` (microseconds), at most so much; return how much.
+
+    What is kept for the trigger of a task run that has ended goes at once: no other has its id.
+    """
+    old = or_(triggers.c.removed < before, triggers.c.run_id.is_not(None))
+    found = (
+        connection.execute(
+            select(triggers.c.id)
+            .where(triggers.c.state == "removed", triggers.c.backlog > 0, old)
+            .order_by(triggers.c.id)
+            .limit(MOST_TRIGGERS)
+        )
+        .scalars()
+        .all()
+    )
+    dropped = 0
+    for trigger_id in found:
+        if dropped < most:
+            dropped += drop(connection, trigger_id, most - dropped, before)
+    return dropped
+
+
+def _answer(connection: Connection, trigger_id: int, rows: Sequence[Found], answers: Mapping[int, Settlement], now: int) -> None:
+    """Take rows out of a trigger's backlog, and count how they were answered."""
     early = [row for row in rows if _before_its_receipt(row)]
     gone = [row for row in rows if not _before_its_receipt(row)]
     if early:

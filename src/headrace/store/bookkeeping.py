@@ -1,4 +1,4 @@
-"""What the ledger of custody forgets: idle lanes, merged crews, and the triggers of task runs that have ended, with their answers.
+"""What the ledger of custody forgets: idle lanes, merged crews, backlogs of removed triggers, and triggers of task runs that have ended.
 
 Its sums stay right: what is forgotten is added to the sums of its stream.
 """
@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 
 from sqlalchemy import Connection, delete, exists, func, select, tuple_
 
+from headrace.store.backlog import removed_backlogs
 from headrace.store.crews import ENDED_RUNS, NONE, old_crews
 from headrace.store.deferred_tables import deferred_runs
 from headrace.store.dialects import Upsert, among
@@ -45,5 +46,5 @@ def ended_answers(connection: Connection, before: int, most: int) -> int:
     return len(rows)
 
 
-BOOKS = (idle_lanes, ended_waits, old_crews, ended_answers)
+BOOKS = (removed_backlogs, idle_lanes, ended_waits, old_crews, ended_answers)
 """The sweeps of the ledger of custody, in this order: answers are summed up once their triggers are gone."""

@@ -163,8 +163,11 @@ def old_crews(connection: Connection, before: int, most: int) -> int:
     """Merge crews of streams that have had many into their successors. Age does not matter: a crew that comes again is defined again."""
     del before
     many = select(crews.c.stream_id, func.count().label("n")).group_by(crews.c.stream_id).having(func.count() > 2 * KEPT)
-    found = connection.execute(many.order_by(crews.c.stream_id).limit(1)).one_or_none()
-    return 0 if found is None else _merge(connection, found.stream_id, min(most, found.n - KEPT))
+    merged = 0
+    for row in connection.execute(many.order_by(crews.c.stream_id).limit(most)).all():
+        if merged < most:
+            merged += _merge(connection, row.stream_id, min(most - merged, row.n - KEPT))
+    return merged
 
 
 def _merge(connection: Connection, stream_id: int, count: int) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 from sqlalchemy import Connection, bindparam, delete, select, update
@@ -101,12 +101,15 @@ def _again(item: DeadLetterItem, now: int) -> dict[str, object]:
     }
 
 
+Settlement = Answer | Literal["dropped"]
+
+
 class Redriven(NamedTuple):
     """How a trigger answered a dead letter that was tried again."""
 
     letter: str
     trigger_id: int
-    answer: Answer
+    answer: Settlement
 
 
 def settle_redriven(connection: Connection, answered: Iterable[Redriven], now: int) -> None:

@@ -191,7 +191,7 @@ def backlog_list(connection: Connection, *, limit: int | None = None) -> list[Ba
         .correlate(triggers)
         .scalar_subquery()
     )
-    columns = (triggers.c.id, triggers.c.name, triggers.c.stream, triggers.c.backlog, oldest.label("oldest"))
+    columns = (triggers.c.id, triggers.c.name, triggers.c.stream, triggers.c.backlog, triggers.c.state, oldest.label("oldest"))
     deepest = select(*columns).where(triggers.c.backlog > 0).order_by(triggers.c.backlog.desc(), triggers.c.id).limit(limit)
     return [
         BacklogStatus(
@@ -200,6 +200,7 @@ def backlog_list(connection: Connection, *, limit: int | None = None) -> list[Ba
             stream=row.stream,
             depth=row.backlog,
             oldest=None if row.oldest is None else moment(row.oldest),
+            removed=row.state == "removed",
         )
         for row in connection.execute(deepest)
     ]

@@ -67,9 +67,9 @@ def _declare_triggers(connection: Connection, project: str, wanted: dict[str, De
             changed.append((row.id, values))
     leases.revoke(connection, gone + [trigger_id for trigger_id, _ in changed])
     for part in leases.parts(gone):
-        connection.execute(update(triggers).where(triggers.c.id.in_(part)).values(state="removed"))
+        connection.execute(update(triggers).where(triggers.c.id.in_(part)).values(state="removed", removed=now))
     for trigger_id, values in changed:
-        connection.execute(update(triggers).where(triggers.c.id == trigger_id).values(**FRESH, declared=now, **values))
+        connection.execute(update(triggers).where(triggers.c.id == trigger_id).values(**FRESH, declared=now, removed=None, **values))
     if new:
         connection.execute(insert(triggers), new)
     if new or changed:

@@ -81,6 +81,7 @@ triggers = Table(
     Column("max_restarts", BigInteger),  # how many before it is parked, where it says so itself
     Column("retry_at", BigInteger),  # when a failed trigger may start again
     Column("started", BigInteger),  # since when it runs, or is to run
+    Column("removed", BigInteger),  # since when its project does not declare it any more
     Column("run_id", Text),  # the deferred run that waits on it; none for a trigger that a project declares
     UniqueConstraint("project", "name"),
     Index(None, "job_id"),

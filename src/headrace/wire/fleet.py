@@ -19,6 +19,12 @@ class WantJob(Wire):
     wanted: Wanted
 
 
+class BacklogDropped(Wire):
+    """POST /api/v1/triggers/{id}/backlog/drop: how many raw events were dropped."""
+
+    dropped: int
+
+
 class TriggerDetail(TriggerStatus):
     """GET /api/v1/triggers/{id}: one trigger with its last failure, when it starts again, and where it blocks its triggerer just now."""
 

@@ -84,13 +84,17 @@ class StreamStatus(StreamReport):
 
 
 class BacklogStatus(Wire):
-    """What is kept for one trigger that could not take it: how many raw events, and since when the oldest of them waits."""
+    """What is kept for one trigger that could not take it: how many raw events, and since when the oldest of them waits.
+
+    A `removed` trigger is declared no more: nothing takes its backlog, which goes after the time of retention.
+    """
 
     trigger_id: int
     trigger: str
     stream: str | None
     depth: int
     oldest: Timestamp | None
+    removed: bool = False
 
 
 class Totals(Wire):

@@ -29,6 +29,8 @@ def upgrade() -> None:
     op.add_column("lanes", sa.Column("moved", sa.BigInteger(), nullable=False, server_default="0"))
     op.create_index("ix_lanes_moved", "lanes", ["moved"])
     op.create_index("ix_triggers_stream_job_id", "triggers", ["stream", "job_id"])
+    op.add_column("triggers", sa.Column("removed", sa.BigInteger()))
+    op.get_bind().execute(sa.text("UPDATE triggers SET removed = :now WHERE state = 'removed'"), {"now": _now()})
     op.create_table(
         "custody_streams",
         sa.Column("id", _number(), nullable=False),
@@ -94,6 +96,7 @@ def downgrade() -> None:
     )
     _insert_old_crews(old)
     op.drop_table("custody_streams")
+    op.drop_column("triggers", "removed")
     op.drop_index("ix_triggers_stream_job_id", "triggers")
     op.drop_index("ix_lanes_moved", "lanes")
     op.drop_column("lanes", "moved")

@@ -1,0 +1,87 @@
+"""The contract of dropping: what is kept for a trigger that nobody declares any more goes, counted, by a person or by retention."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import func, select
+
+from custody_kit import STREAM, answered, books, bury, counts, keep, positions, receipt, record, settle, some, spill, waiting
+from headrace.errors import ApiRefused
+from headrace.store import Store
+from headrace.store.backlog import DROPPED_AT_ONCE, removed_backlogs
+from headrace.store.browse import dead_letter_page
+from headrace.store.overview import backlog_list
+from headrace.store.tables import backlog, spills, triggers
+from store_kit import Holder, TurnedClock, declaration, holder, letter
+
+DAY = 86_400
+
+
+@pytest.fixture
+def owner(store: Store) -> Holder:
+    return holder(store, "first", "second")
+
+
+def rows(store: Store) -> tuple[int, int]:
+    with store.reading() as connection:
+        found = [connection.execute(select(func.count()).select_from(table)).scalar_one() for table in (backlog, spills)]
+    return found[0], found[1]
+
+
+def test_what_is_dropped_is_counted_and_the_books_balance(store: Store, owner: Holder) -> None:
+    keep(owner, spill(1, 1, 2), spill(2, 1), spill(3, 1))
+    record(owner, receipt(None, 2, 2, answered(1, spilled=2), answered(2, spilled=1)))
+    assert store.backlog.drop(1) == 3
+    assert (positions(owner), positions(owner, 2)) == ([], [1])
+    record(owner, receipt(2, 3, 1, answered(1, spilled=1)))  # the receipt of the third comes later
+    assert counts(store) == {"read": 3, "spilled": 3, "settled": 3, "dropped": 3}
+    assert books(store).clean
+    settle(owner, "fired", trigger=2)
+    assert rows(store) == (0, 0)
+    assert store.backlog.drop(1) == 0
+    with pytest.raises(ApiRefused, match="No trigger"):
+        store.backlog.drop(9)
+
+
+def test_more_than_one_commit_takes_is_dropped(store: Store, owner: Holder) -> None:
+    keep(owner, *(spill(position) for position in range(1, DROPPED_AT_ONCE + 11)))
+    assert store.backlog.drop(1) == DROPPED_AT_ONCE + 10
+    assert waiting(owner) == []
+
+
+def test_a_redriven_letter_is_done_with_once_it_is_dropped(store: Store, owner: Holder) -> None:
+    bury(owner, letter("a", 1, stream=STREAM, lane="a.jsonl", position=1))
+    store.dead_letters.redrive(some("a"))
+    assert store.backlog.drop(1) == 1
+    with store.reading() as connection:
+        assert dead_letter_page(connection, before=None, limit=9).dead_letters == []
+
+
+def test_retention_drops_what_is_kept_for_removed_triggers(store: Store, owner: Holder, clock: TurnedClock) -> None:
+    keep(owner, *(spill(position, 1, 2) for position in range(1, 6)))
+    record(owner, receipt(None, 5, 5, answered(1, spilled=5), answered(2, spilled=5)))
+    store.projects.declare(owner.job_id, "flights", declaration("second"))
+    with store.reading() as connection:
+        assert [(one.trigger, one.removed) for one in backlog_list(connection)] == [("first", True), ("second", False)]
+    clock.turn(DAY)
+
+    def sweep(most: int, age: float) -> int:
+        return store.tidy(lambda connection: removed_backlogs(connection, store.now() - int(age * DAY * 1_000_000), most))
+
+    assert sweep(10, 2) == 0
+    assert [sweep(3, 0.5), sweep(3, 0.5), sweep(3, 0.5)] == [3, 2, 0]
+    assert books(store).clean
+    assert counts(store)["dropped"] == 5
+    assert rows(store) == (5, 5)
+
+
+def test_a_trigger_that_is_declared_again_gets_what_is_kept_for_it(store: Store, owner: Holder, clock: TurnedClock) -> None:
+    keep(owner, spill(1))
+    store.projects.declare(owner.job_id, "flights", declaration("second"))
+    clock.turn(DAY)
+    store.projects.declare(owner.job_id, "flights", declaration("first", "second"))
+    assert store.tidy(lambda connection: removed_backlogs(connection, store.now(), 10)) == 0
+    owner.load()
+    assert positions(owner) == [1]
+    with store.reading() as connection:
+        assert connection.execute(select(triggers.c.removed)).scalars().all() == [None, None]
