@@ -31,7 +31,7 @@ class Shape(NamedTuple):
 
 
 STREAM = (
-    Shape("stream_read", "read", True, "Raw events read from the upstream."),
+    Shape("stream_read", "recorded", True, "Raw events read from the upstream and accounted for, as headrace audit counts them."),
     Shape("stream_advanced", "advanced", True, "Raw events for which the upstream was advanced."),
     Shape("stream_rejected", "rejected", True, "Raw events that a trigger rejected."),
     Shape("stream_filtered", "filtered", True, "Raw events that no trigger wanted."),

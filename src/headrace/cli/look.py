@@ -88,7 +88,7 @@ def status(api_url: ApiUrl = None, check: Check = False, json: AsJson = False) -
         show(["trigger", "state", "!trouble"], [(t.name, t.state, trouble(t)) for t in waiting], empty="")
     show_scopes(now.scopes, now.now)
     if any(s.waiting for s in now.scopes):
-        out.print("Who waits for whom: headrace events waiting", markup=False)
+        out.print("Who waits for whom: headrace events waiting. To order a long history at once: headrace replay", markup=False)
     if now.log.since is not None:
         holders = [s.scope for s in now.scopes if s.needs is not None and s.needs <= now.log.since]
         held = f", and is kept from there on for {', '.join(holders)}" if holders else ""
@@ -187,7 +187,7 @@ def runs(api_url: ApiUrl = None, limit: Limit = 20, json: AsJson = False) -> Non
     show(
         ["pipeline", "state", "#batch", "#attempt", "#events", "#rows", "#took", "started", "!error"],
         rows,
-        empty="No pipeline has run yet: one runs when there are events for it.",
+        empty="No pipeline has run yet: one runs when events for it have been ordered. Who waits for a leader: headrace events waiting",
     )
 
 

@@ -24,7 +24,8 @@ from headrace.store.run_totals import RunTotals, run_totals
 from headrace.store.schema import REVISION_TABLE
 from headrace.store.scope_browse import pipeline_scopes
 from headrace.store.stream_browse import top_streams
-from headrace.store.tables import backlog, dead_letters, jobs, pipelines, scopes, spills, stream_reports, triggers
+from headrace.store.stream_counts import stream_totals
+from headrace.store.tables import backlog, dead_letters, jobs, pipelines, scopes, spills, triggers
 from headrace.store.times import moment
 from headrace.store.trigger_browse import blocks, top_triggers
 from headrace.wire.dead_letters import DeadLetterState
@@ -154,16 +155,14 @@ def _totals(
     letters: Mapping[DeadLetterState, int],
     sums: TriggerSums,
 ) -> Totals:
-    read, advanced = connection.execute(
-        select(func.coalesce(func.sum(stream_reports.c.read), 0), func.coalesce(func.sum(stream_reports.c.advanced), 0))
-    ).one()
+    streams = stream_totals(connection)
     names = ("waiting", "ordered", "lost", "late", "cycles")
     ordering = connection.execute(select(*(func.coalesce(func.sum(scopes.c[name]), 0) for name in names))).one()
     return Totals(
-        read=int(read),
+        read=streams.read,
         fired=sums.fired,
         stored=top,
-        advanced=int(advanced),
+        advanced=streams.advanced,
         **{name: int(value) for name, value in zip(names, ordering, strict=True)},
         runs=sum(each.runs for each in per_pipeline.values()),
         rows=sum(each.rows for each in per_pipeline.values()),

@@ -15,6 +15,7 @@ from headrace.store.overview import pipeline_list, scope_list
 from headrace.store.reports import COUNTS, SECONDS
 from headrace.store.run_totals import run_totals
 from headrace.store.stream_browse import streams_named
+from headrace.store.stream_counts import stream_totals
 from headrace.store.tables import stream_reports, triggers
 from headrace.wire.scopes import ScopeStatus
 from headrace.wire.status import PipelineStatus, StreamStatus
@@ -86,7 +87,9 @@ def _streams(connection: Connection) -> tuple[list[StreamStatus], StreamCounts |
         return streams_named(connection, names), None
     sums = [func.coalesce(func.sum(stream_reports.c[name]), 0).label(name) for name in (*COUNTS, *SECONDS)]
     rest = connection.execute(select(func.count().label("reports"), *sums).where(stream_reports.c.stream > names[-1])).one()
+    totals = stream_totals(connection, after=names[-1])
     counts = {name: float(getattr(rest, name)) for name in (*COUNTS, *SECONDS)}
+    counts |= {"advanced": float(totals.advanced), "recorded": float(totals.recorded)}
     return streams_named(connection, names), StreamCounts(OTHERS, counts) if rest.reports else None
 
 

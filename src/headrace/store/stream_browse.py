@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Row, case, func, or_, select
 
 from headrace.store.reports import COUNTS, SECONDS
+from headrace.store.stream_counts import recorded_by_stream
 from headrace.store.tables import jobs, stream_reports, triggers
 from headrace.wire.status import StreamStatus
 from headrace.wire.streams import StreamReport
@@ -69,17 +70,22 @@ def _statuses(connection: Connection, found: Sequence[Found]) -> list[StreamStat
         by_stream[row.stream].append(row)
     reports = {stream: StreamReport.model_validate_json(rows[-1].report) for stream, rows in by_stream.items()}
     names = _holders(connection, reports.values())
-    return [_stream(rows, _naming(reports[stream], names)) for stream, rows in by_stream.items()]
+    books = recorded_by_stream(connection, list(by_stream))
+    return [_stream(rows, _naming(reports[stream], names), books.get(stream)) for stream, rows in by_stream.items()]
 
 
-def _stream(reports: list[Found], report: StreamReport) -> StreamStatus:
+def _stream(reports: list[Found], report: StreamReport, recorded: int | None) -> StreamStatus:
     last = reports[-1]
     sums = {name: sum(getattr(row, name) for row in reports) for name in COUNTS + SECONDS if name != "outstanding"}
     over = {"state": "stopped", "outstanding": 0, "in_flight": 0, "oldest_unresolved": None, "held_by": None}
     gone = {} if last.job_state == "running" else over
+    counts: dict[str, int] = {"recorded": sums["read"]}
+    if recorded is not None:
+        under_way = max(0, last.read - last.advanced) if last.job_state == "running" else 0
+        counts = {"read": recorded + under_way, "advanced": recorded, "recorded": recorded}
     behind = [max(0, lane.end - (lane.advanced or 0)) for lane in report.lanes if lane.end is not None]
     lag = sum(behind) if behind else None
-    return StreamStatus(**{**report.model_dump(), **sums, **gone, "job_id": last.job_id, "lag": lag})
+    return StreamStatus(**{**report.model_dump(), **sums, **counts, **gone, "job_id": last.job_id, "lag": lag})
 
 
 def _holders(connection: Connection, reports: Any) -> dict[int, str]:

@@ -76,10 +76,13 @@ class TriggerStatus(Wire):
 class StreamStatus(StreamReport):
     """One shared stream as its job last reported it; the counts include those of earlier jobs.
 
+    `recorded` counts raw events as `headrace audit` does, durably: those read and accounted for. Where a stream has such books,
+    `advanced` is that too, and `read` is that and what its job has under way; they agree when nothing is, whatever was killed.
     `lag` is how far the reported lanes are behind their ends, in the upstream's own positions; None where it tells no end.
     """
 
     job_id: int
+    recorded: int = 0
     lag: int | None = None
 
 
