@@ -8,20 +8,17 @@ from base64 import b64encode
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from errno import EACCES
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
-from aiohttp.resolver import ThreadedResolver
-from typing_extensions import override
 
 from headrace.store.cloud_event import cloud_event
 
 CONTENT_TYPE: Final = "application/cloudevents+json; charset=utf-8"
 MOST_READ: Final = 4_096
 LONGEST_WAIT: Final = 3_600.0
+_NAT64: Final = IPv6Network("64:ff9b::/96")
 PRIVATE: Final = "its address is not public: HEADRACE_WEBHOOK_PRIVATE=true allows that"
 
 
@@ -39,22 +36,25 @@ class Answer:
         return self.error is None
 
 
-class Public(AbstractResolver):
-    """Finds only addresses that are public, at the very moment of connecting: a name cannot change its mind after it was looked at."""
+def public_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """Return a socket for a connection to a public address: the very one that is connected to, however the URL wrote it.
 
-    def __init__(self) -> None:
-        self._inner = ThreadedResolver()
+    Raises:
+        OSError: The address is not public.
+    """
+    family, kind, protocol, _, where = address
+    if not is_public(str(where[0])):
+        raise OSError(EACCES, PRIVATE)
+    return socket.socket(family, kind, protocol)
 
-    @override
-    async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET) -> list[ResolveResult]:
-        found = await self._inner.resolve(host, port, family)
-        if not all(ip_address(one["host"].partition("%")[0]).is_global for one in found):
-            raise OSError(EACCES, PRIVATE)
-        return found
 
-    @override
-    async def close(self) -> None:
-        await self._inner.close()
+def is_public(host: str) -> bool:
+    """Whether an address, as `getaddrinfo` gives it, is one that everybody may reach."""
+    address = ip_address(host.partition("%")[0])
+    inner = [address.ipv4_mapped, address.sixtofour] if isinstance(address, IPv6Address) else []
+    if isinstance(address, IPv6Address) and address in _NAT64:
+        inner.append(IPv4Address(int(address) & 0xFFFF_FFFF))
+    return all(one.is_global and not one.is_multicast for one in [address, *filter(None, inner)])
 
 
 class Sender:
@@ -64,7 +64,7 @@ class Sender:
         self._private = private
 
     async def __aenter__(self) -> Sender:
-        connector = aiohttp.TCPConnector(limit=64, resolver=None if self._private else Public())
+        connector = aiohttp.TCPConnector(limit=64, socket_factory=None if self._private else public_socket)
         self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
         return self
 
@@ -73,8 +73,6 @@ class Sender:
 
     async def send(self, url: str, secret: str, event: Any, mark: str | None, now: int, timeout: float) -> Answer:  # noqa: ASYNC109  a value
         """Send one row of the log; return what came of it."""
-        if not self._private and _is_private(url):
-            return Answer(None, PRIVATE)
         body = cloud_event(event, mark)
         id, seconds = f"{event.seq}", now // 1_000_000
         headers = {
@@ -101,15 +99,6 @@ def signature(secret: str, id: str, seconds: int, body: bytes) -> str:
     """Return `v1,` and the HMAC-SHA256, in base64, of the id, the moment and the body, with dots between them."""
     signed = f"{id}.{seconds}.".encode() + body
     return "v1," + b64encode(hmac.digest(secret.encode(), signed, "sha256")).decode()
-
-
-def _is_private(url: str) -> bool:
-    """Whether the URL names an address, and not a name, that is not public; such a one is never asked for."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return not ip_address(host).is_global
-    except ValueError:
-        return False
 
 
 def _retry_after(told: str | None, now: int) -> float:
