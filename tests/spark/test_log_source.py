@@ -105,6 +105,19 @@ def test_an_idle_clock_ticks_only_while_something_may_wait_or_is_held(
     bounds.stop()
 
 
+def test_a_wall_clock_that_is_set_back_while_nothing_comes_stops_the_scopes_clock_for_one_tick_only(
+    api: Api, options: dict[str, str], turn: Callable[[int], None]
+) -> None:
+    feed(api, 1)
+    bounds, start = LogBounds(options), at(1, wall=3_600_000_000, clock=70)
+    turn(1_000)
+    back = bounds.read(start)[1]
+    assert back == at(1, wall=1_000, clock=70)
+    turn(1_000 + TICK)
+    assert bounds.read(back)[1] == at(1, wall=1_000 + TICK, clock=70 + TICK)
+    bounds.stop()
+
+
 def test_news_end_the_waiting(api: Api, options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_source, "_POLL", 20.0)
     feed(api, 1)

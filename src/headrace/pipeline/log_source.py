@@ -128,8 +128,11 @@ class LogBounds(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
         return head.head, max(head.again, start["again"])
 
     def _tick_is_due(self, start: Offset, now: int) -> bool:
-        """Whether the clock must go on although nothing came: something may be waiting, or held, and long enough."""
-        if self._target is not None or now - start["wall"] < self._tick:
+        """Whether the clock must go on although nothing came: something may be waiting, or held, and long enough.
+
+        A wall clock that was set back is taken as it is now: the scope's clock goes on from there.
+        """
+        if self._target is not None or 0 <= now - start["wall"] < self._tick:
             return False
         cursor = self._api().cursor(self._options["scope"])
         held = 0 if cursor.report is None else cursor.report.held
