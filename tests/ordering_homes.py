@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import count
 from pathlib import Path
 
+from sqlalchemy import select
+
 from headrace.core.handling import HandlingPolicy
 from headrace.core.identity import event_key
 from headrace.core.ordering import Offered
@@ -12,7 +14,7 @@ from headrace.pipeline.kernel import Kernel
 from headrace.store.database import Database
 from headrace.store.ordering import SqlOrdering
 from headrace.store.ordering_scopes import scope_named
-from headrace.store.ordering_tables import ORDERING_TABLES
+from headrace.store.ordering_tables import ORDERING_TABLES, ordering_given_up
 from headrace.store.tables import metadata
 from kernel_kit import batch
 from ordering_kit import SOURCE, Event, Handled
@@ -35,6 +37,16 @@ class SqlScopes:
         name = next(self._names)
         scope = database.write(lambda connection: scope_named(connection, name, lookback))
         return SqlOrdering(database, scope, policy=policy, by_age=by_age)
+
+    def copy_of(self, kind: str, home: SqlOrdering) -> SqlOrdering:
+        """Another process's home of the same scope."""
+        return SqlOrdering(self._databases[kind], home.scope_id, policy=home.policy)
+
+    def given_up(self, kind: str, home: SqlOrdering) -> set[bytes]:
+        """Which leaders the database remembers as given up."""
+        with self._databases[kind].reading() as connection:
+            found = connection.execute(select(ordering_given_up.c.key).where(ordering_given_up.c.scope_id == home.scope_id))
+            return {bytes(key) for key in found.scalars()}
 
     def close(self) -> None:
         for database in self._databases.values():

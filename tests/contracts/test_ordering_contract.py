@@ -13,12 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headrace.core import ordering as core_ordering
 from headrace.core.handling import HandlingPolicy, waits_for
 from headrace.ordering.memory import MemoryHome
 from headrace.ports.ordering import OrderingHome
 from ordering_cases import CHAIN, a_leader_after_many_others, a_reversed_chain, followers_of_one_leader
 from ordering_homes import KernelHome, SqlScopes
-from ordering_kit import LOOKBACK, POLICY, START, WIDE, Crew, Event, Handling, Home, caused, history, run
+from ordering_kit import LEASE, LOOKBACK, POLICY, START, WIDE, Crew, Event, Handling, Home, caused, history, run
 from postgres_kit import database_of
 from store_kit import database_url
 
@@ -118,6 +119,60 @@ def test_a_claim_that_ran_out_is_anothers_and_the_first_settles_nothing(kind: st
     assert [(claim.event.id, claim.attempts) for claim in second] == [("a", 2), ("b", 2)]
     assert ordering.settle(first, START + POLICY.lease) == 0
     assert ordering.settle(second, START + POLICY.lease) == 2
+
+
+@pytest.mark.parametrize("ahead", [6_000_000, 86_400_000_000])
+@pytest.mark.parametrize("kind", HANDLING)
+def test_a_clock_that_was_ahead_for_a_moment_stops_nothing_for_longer(kind: str, ahead: int, scopes: SqlScopes) -> None:
+    ordering = handling(kind, scopes)
+    ordering.offer([caused(event) for event in (Event("a", None, 0), Event("b", None, 0), Event("w", "never", ahead))], START + ahead)
+    assert [claim.event.id for claim in ordering.claim(1, START + ahead)] == ["a"]
+    (b,) = ordering.claim(1, START + ahead)
+    assert ordering.fail(b, START + ahead, "bad", START + ahead + POLICY.longest_wait)
+    ordering.offer([caused(Event("c", None, 0))], START)
+    assert ordering.next_due(START) is not None
+    assert {claim.event.id for claim in ordering.claim(9, START)} >= {"c"}
+    assert {claim.event.id for claim in ordering.claim(9, START + LEASE)} >= {"a"}, "a lease lasts no longer than a lease"
+    assert ordering.expire(START + LOOKBACK) == 1
+    assert {"w"} <= {claim.event.id for claim in ordering.claim(9, START + LOOKBACK)}
+
+
+@pytest.mark.parametrize("kind", HANDLING)
+def test_a_scope_whose_clock_was_ahead_says_so_when_it_is_asked_what_is_due(kind: str, scopes: SqlScopes) -> None:
+    ordering = handling(kind, scopes)
+    ordering.offer([caused(Event("w", "never", 86_400_000_000))], START + 86_400_000_000)
+    assert ordering.next_due(START) in {START, START + LOOKBACK}
+    assert ordering.expire(START) == 0
+    assert ordering.next_due(START) == START + LOOKBACK
+    assert ordering.expire(START + LOOKBACK) == 1
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_leaders_given_up_are_bounded_and_every_copy_forgets_the_same(
+    kind: str, scopes: SqlScopes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core_ordering, "GIVEN_UP_LIMIT", 4)
+    ordering = scopes.home(kind, POLICY, LOOKBACK)
+    for n in range(7):
+        ordering.offer([caused(Event(f"f{n}", f"l{n}", n))], START + n)
+    ordering.expire(START + LOOKBACK + 1)  # l0 and l1
+    ordering.expire(START + LOOKBACK + 6)
+    other = scopes.copy_of(kind, ordering)
+    now = START + LOOKBACK + 7
+    for n, home in ((0, ordering), (1, other), (5, ordering), (6, other)):
+        home.offer([caused(Event(f"l{n}", None, 0))], now)
+    assert {claim.event.id: claim.mark for claim in other.claim(99, now) if claim.event.id[0] == "l"} == {
+        "l0": None,
+        "l1": None,
+        "l5": "late",
+        "l6": "late",
+    }
+    month = core_ordering.GIVEN_UP_MICROS
+    ordering.offer([caused(Event("f8", "l8", month))], now + month)
+    ordering.expire(now + month + LOOKBACK)
+    other.offer([caused(Event("l4", None, 0))], now + month + LOOKBACK)
+    assert {claim.event.id: claim.mark for claim in other.claim(99, now + month + LOOKBACK)}["l4"] is None
+    assert scopes.given_up(kind, ordering) == {bytes(caused(Event("l8", None, 0)).key)}
 
 
 @pytest.mark.parametrize("kind", HANDLING)

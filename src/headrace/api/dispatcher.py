@@ -133,7 +133,7 @@ class Dispatcher:
     def _take(self, hook: Hook) -> tuple[bool, list[Claim], dict[int, Any]]:
         fed = self._store.webhooks.feed(hook)
         now = self._store.now()
-        due = hook.home.next_due()
+        due = hook.home.next_due(now)
         if due is None or due > now:
             return fed, [], {}
         hook.home.expire(now)

@@ -57,7 +57,7 @@ class AwaitedEvents:
             return None
         read_on = self._read_on(home)
         now = self._database.now()
-        due = home.next_due()
+        due = home.next_due(now)
         if due is None or due > now:
             return Taken(read_on, [])
         home.expire(now)
