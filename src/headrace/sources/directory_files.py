@@ -77,10 +77,8 @@ class Scan:
 
     def _see(self, entry: os.DirEntry[str]) -> None:
         name, wanted = entry.name, self._wants(entry.name)
-        if entry.inode() in self._followed:
-            self.inodes.add(entry.inode())
-            if not wanted and not entry.is_dir(follow_symlinks=False):
-                self.sights.append(name)
+        if entry.inode() in self._followed and not entry.is_dir(follow_symlinks=False):
+            self._follow(name, entry.inode())
         if not wanted:
             return
         if self._lanes.is_left(name):
@@ -93,8 +91,17 @@ class Scan:
             # What is wrong with it is said by whoever opens it.
             self.selection.add(Candidate(0, name))
             return
+        if found.st_ino in self._followed:
+            # The file behind a link, which has an inode of its own.
+            self._follow(name, found.st_ino)
         if not stat.S_ISDIR(found.st_mode):
             self.selection.add(Candidate(found.st_mtime_ns, name))
+
+    def _follow(self, name: str, inode: int) -> None:
+        """Note a file that may be one of a lane under another name: it is looked at before that lane is given up."""
+        self.inodes.add(inode)
+        if not self._lanes.is_known(name):
+            self.sights.append(name)
 
 
 class Files:

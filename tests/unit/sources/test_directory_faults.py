@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from folder_faults import survive
+from headrace.sources import directory_lane, directory_lanes
+
+SEED = int(os.environ["HEADRACE_TEST_SEED"])
+
+
+@pytest.mark.parametrize("number", range(6))
+async def test_whatever_happens_to_a_folder_no_line_is_lost_or_mistaken(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (directory_lane, directory_lanes):
+        monkeypatch.setattr(module, "QUIET", 0.05)
+    seed = SEED * 1_000 + number
+    sys.stdout.write(f"seed {seed}\n")
+    await survive(tmp_path, seed, 50)
