@@ -55,5 +55,9 @@ async def test_a_log_grows_before_ones_eyes_and_is_text(tmp_path: Path, scheme: 
             files.append(run_log_name("flights/knock_on_delay/1"), line("of the run"))
             await page.get_by_role("button", name="knock_on_delay: show the log").click()
             await expect(log).to_contain_text("of the run")
+            await page.keyboard.press("Escape")
+            files.append(trigger_log(scene.triggers["legs.delta"], 1), b"")
+            await page.get_by_role("button", name="legs.delta: show the log").click()
+            await expect(page.get_by_role("log")).to_contain_text("Nothing is logged here yet.")
             assert await page.title() != "taken"
             assert look.complaints == []

@@ -14,7 +14,7 @@ from headrace.wire.jobs import CompleteJob
 from headrace.wire.scopes import ScopeList
 from headrace.wire.webhooks import Deliveries, ShownWebhooks
 from machine_kit import KEY, Api, serving
-from store_kit import declaration, registration
+from store_kit import declaration, event, holder, registration
 
 SECRET = "swordfish swordfish"
 URL = "https://billing.example/events"
@@ -59,6 +59,18 @@ def test_a_webhook_is_added_paused_resumed_changed_and_removed() -> None:
     assert "billing" in headrace("webhooks", "list")
     assert "forgotten" in headrace("webhooks", "remove", "billing")
     assert shown().webhooks == []
+
+
+def test_a_type_that_no_event_has_is_told(api: Api) -> None:
+    words = ("webhooks", "add", "typed", URL, "--secret", SECRET)
+    assert "Note" not in headrace(*words, "--type", "num.*")  # nothing has come: nothing is known
+    holder(api.store, "first").append(event("a", type="headrace.directory.line"), event("b", type="order.paid"))
+    said = headrace(*words, "--type", "num.*")
+    assert "none of the newest 2 events has a type that fits num.*" in said
+    assert "order.paid, headrace.directory.line" in said
+    for fits in ("order.*", "*"):
+        assert "Note" not in headrace(*words, "--type", fits)
+    headrace("webhooks", "remove", "typed")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ COUNTS = ("read", "fired", "filtered", "rejected", "dead_lettered", "failed", "p
 def add_to(app: typer.Typer) -> None:
     """Add the command to `app`."""
     example = "Example: [bold]headrace audit && echo nothing is missing[/bold]"
-    app.command("audit", rich_help_panel="Looking", epilog=example)(audit)
+    app.command("audit", rich_help_panel="Inspect and repair", epilog=example)(audit)
 
 
 def audit(

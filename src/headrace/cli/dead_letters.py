@@ -49,7 +49,7 @@ AtMost = Annotated[int, typer.Option("--limit", "-n", min=1, max=MOST_AT_ONCE, h
 
 def add_to(app: typer.Typer) -> None:
     """Add the group to `app`."""
-    app.add_typer(group, name="dead-letters", rich_help_panel="Looking")
+    app.add_typer(group, name="dead-letters", rich_help_panel="Inspect and repair")
 
 
 @group.callback(invoke_without_command=True)

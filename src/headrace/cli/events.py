@@ -50,7 +50,7 @@ class Waiting(Wire):
 
 def add_to(app: typer.Typer) -> None:
     """Add the group to `app`."""
-    app.add_typer(group, name="events", rich_help_panel="Looking")
+    app.add_typer(group, name="events", rich_help_panel="Inspect and repair")
 
 
 @group.callback(invoke_without_command=True)

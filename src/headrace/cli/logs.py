@@ -55,7 +55,9 @@ def add_to(app: typer.Typer) -> None:
     logs.command("trigger", epilog="Example: [bold]headrace logs trigger legs.united -f --level warning[/bold]")(trigger)
     logs.command("run", epilog="Example: [bold]headrace logs run 5f1c7a[/bold]")(run)
     logs.command("process", epilog="Example: [bold]headrace logs process triggerer -f[/bold]")(process)
-    app.add_typer(logs, name="logs", rich_help_panel="Looking", epilog="Example: [bold]headrace logs trigger legs.united -f[/bold]")
+    app.add_typer(
+        logs, name="logs", rich_help_panel="Inspect and repair", epilog="Example: [bold]headrace logs trigger legs.united -f[/bold]"
+    )
 
 
 def trigger(

@@ -56,7 +56,7 @@ class Checked(BaseModel):
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    panel = "Looking"
+    panel = "Inspect and repair"
     app.command("status", rich_help_panel=panel, epilog=STATUS_EPILOG)(status)
     app.command("runs", rich_help_panel=panel)(runs)
     app.command("version", rich_help_panel=panel, epilog="Example: [bold]headrace version[/bold]")(version)

@@ -38,7 +38,7 @@ _WORTH_A_RATE: Final = 100_000
 
 def add_to(app: typer.Typer) -> None:
     """Add the command to `app`."""
-    app.command("replay", rich_help_panel="Looking back", epilog=EPILOG)(replay)
+    app.command("replay", rich_help_panel="Replay", epilog=EPILOG)(replay)
 
 
 def replay(

@@ -35,7 +35,7 @@ Task = Annotated[str | None, typer.Option("--task", help="Only those of this tas
 
 def add_to(app: typer.Typer) -> None:
     """Add the group to `app`."""
-    app.add_typer(group, name="runs", rich_help_panel="Looking")
+    app.add_typer(group, name="runs", rich_help_panel="Inspect and repair")
 
 
 @group.callback(invoke_without_command=True)

@@ -29,7 +29,7 @@ group = typer.Typer(
 
 def add_to(app: typer.Typer) -> None:
     """Add the group to `app`."""
-    app.add_typer(group, name="scopes", rich_help_panel="Looking")
+    app.add_typer(group, name="scopes", rich_help_panel="Inspect and repair")
 
 
 @group.callback(invoke_without_command=True)

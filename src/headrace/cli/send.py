@@ -30,7 +30,7 @@ EPILOG: Final = """Examples:
 
 def add_to(app: typer.Typer) -> None:
     """Add the command to `app`."""
-    app.command("send", rich_help_panel="Sending", epilog=EPILOG)(send)
+    app.command("send", rich_help_panel="Events in and out", epilog=EPILOG)(send)
 
 
 def send(

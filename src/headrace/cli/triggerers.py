@@ -27,7 +27,7 @@ Job = Annotated[int, typer.Argument(help="The number of its job, as `headrace tr
 
 def add_to(app: typer.Typer) -> None:
     """Add the group to `app`."""
-    app.add_typer(group, name="triggerers", rich_help_panel="Looking")
+    app.add_typer(group, name="triggerers", rich_help_panel="Inspect and repair")
 
 
 @group.callback(invoke_without_command=True)

@@ -40,7 +40,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 def add_to(app: typer.Typer) -> None:
     """Add the group to `app`."""
-    app.add_typer(group, name="triggers", rich_help_panel="Looking")
+    app.add_typer(group, name="triggers", rich_help_panel="Inspect and repair")
 
 
 @group.callback(invoke_without_command=True)

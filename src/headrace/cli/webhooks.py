@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from typing import Annotated
 
 import typer
@@ -13,9 +16,11 @@ from headrace.cli.credentials import for_changing, for_looking
 from headrace.cli.options import ApiUrl, AsJson, Home, Limit
 from headrace.cli.secret_text import secret_text
 from headrace.cli.tables import ago, show, show_json
+from headrace.client.people import PeopleClient
 from headrace.client.people_webhooks import WebhooksClient
 from headrace.errors import UsageError
-from headrace.settings import read_settings
+from headrace.settings import Settings, read_settings
+from headrace.wire.status import EventPage
 from headrace.wire.webhooks import SetWebhook, WebhookState
 
 ADD = """Examples:
@@ -36,6 +41,9 @@ Attempts = Annotated[int, typer.Option("--max-attempts", min=1, max=100, help="H
 Timeout = Annotated[float, typer.Option("--timeout", help="Seconds for one attempt.", metavar="SECONDS")]
 Beginning = Annotated[bool, typer.Option("--from-beginning", help="A new webhook is told of all that the log has, not only of what comes.")]
 
+LOOKED_AT = 1_000
+MOST_TYPES = 10
+
 group = typer.Typer(no_args_is_help=True, help="Tell others of events over HTTP: signed, in causal order, tried again.")
 
 
@@ -44,7 +52,7 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(
         group,
         name="webhooks",
-        rich_help_panel="Look",
+        rich_help_panel="Events in and out",
         epilog="Example: [bold]headrace webhooks add billing https://billing.example/events[/bold]",
     )
 
@@ -101,6 +109,19 @@ def add_webhook(
     with WebhooksClient(settings.url) as client:
         client.set_webhook(name, given, key=credential)
     out.print(f"[bold green]✓[/] webhook {escape(name)} is told of what comes.")
+    _warn_of_types(settings, given.types, credential)
+
+
+def _warn_of_types(settings: Settings, types: Sequence[str], credential: str) -> None:
+    """Say so where no event that came lately has a type that fits, which may be a slip of the pen."""
+    with PeopleClient(settings.url, token=credential) as client:
+        events = EventPage.model_validate(client.events(limit=LOOKED_AT)).events
+    known = Counter(event.type for event in events)
+    if not known or any(fnmatchcase(type, pattern) for type in known for pattern in types):
+        return
+    there = ", ".join(type for type, _ in known.most_common(MOST_TYPES))
+    out.print(f"Note: none of the newest {len(events):,} events has a type that fits {' or '.join(types)}.", markup=False)
+    out.print(f"Their types are: {there}. A watch gives its events one with type=.", markup=False)
 
 
 @group.command("pause", epilog="Example: [bold]headrace webhooks pause billing[/bold]")

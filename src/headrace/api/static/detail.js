@@ -103,6 +103,8 @@ async function openLog(title, path) {
   lines.setAttribute("role", "log");
   lines.setAttribute("aria-label", title);
   show(title, { State: state }, {});
+  const none = element("p", "empty", "Nothing is logged here yet.");
+  lines.append(none);
   byId("detail-texts").replaceChildren(lines);
   try {
     const answer = await fetch(`/api/v1/logs/${path}?follow=1&last=500`, { signal: mine.signal });
@@ -112,10 +114,17 @@ async function openLog(title, path) {
     }
     const job = answer.headers.get("Headrace-Log-Job");
     state.textContent = job ? `live, from job ${job} on` : "live; nothing is logged before the first line";
-    await readLines(answer.body, (more) => addLines(lines, more));
+    await readLines(answer.body, (more) => {
+      if (more.length) none.remove();
+      addLines(lines, more);
+    });
     state.textContent = "ended";
+    none.textContent = "Nothing was logged here.";
   } catch (error) {
-    if (!mine.signal.aborted) state.textContent = error.message;
+    if (!mine.signal.aborted) {
+      state.textContent = error.message;
+      none.textContent = "The log cannot be shown.";
+    }
   }
 }
 
