@@ -17,7 +17,9 @@ from headrace.engine.runner_process import RunnerCommand, RunnerProcess
 from headrace.engine.supervisor import Policy, Supervisor
 from headrace.engine.tenure import Orders
 from headrace.errors import Fenced, ProjectError
-from headrace.wire.jobs import CompleteJob, JobRegistered, RegisterJob
+from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
+from headrace.wire.model import MAX_BODY_BYTES
+from headrace.wire.streams import StreamReport
 from headrace.wire.triggers import DeclareProject, ProjectDeclared
 from machine_kit import KEY, serving
 
@@ -113,3 +115,43 @@ async def test_a_runner_that_has_drained_and_is_gone_before_it_was_heard_has_end
             supervisor = Supervisor(client, lambda: RunnerProcess.start(command(tmp_path / "project.py")), next_job, Policy())
             await supervisor.run(orders)
     assert ends == ["succeeded"]
+
+
+class Chatty(TriggererClient):
+    """A client whose every report is too large for the api, and which says stop when two heartbeats were heard without one."""
+
+    def __init__(self, url: str, orders: Orders) -> None:
+        super().__init__(url, key=KEY)
+        self._orders = orders
+        self.jobs: list[JobRegistered] = []
+        self.refused = self.heard = 0
+        self._fresh = True
+
+    async def register(self, job: RegisterJob) -> JobRegistered:
+        self.jobs.append((await super().register(job)).model_copy(update={"heartbeat": 0.05}))
+        return self.jobs[-1]
+
+    async def heartbeat(self, beat: Heartbeat) -> HeartbeatAnswer:
+        if self._fresh:
+            self._fresh = False
+            self.refused += 1
+            return await super().heartbeat(
+                beat.model_copy(update={"streams": [StreamReport(stream="x" * MAX_BODY_BYTES, state="polling")]})
+            )
+        self._fresh = True
+        answer = await super().heartbeat(beat)
+        self.heard += 1
+        if self.heard == 2:
+            self._orders.stop.set()
+        return answer
+
+
+async def test_a_report_that_the_api_refuses_ends_no_job(tmp_path: Path) -> None:
+    (tmp_path / "project.py").write_text('from headrace import Project\nproject = Project("small")\n')
+    orders = Orders()
+    with serving(tmp_path) as api:
+        client = Chatty(api.url, orders)
+        await Supervisor(client, lambda: RunnerProcess.start(command(tmp_path / "project.py")), next_job, Policy()).run(orders)
+        await client.aclose()
+    assert len(client.jobs) == 1
+    assert min(client.refused, client.heard) >= 2

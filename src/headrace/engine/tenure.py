@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import structlog
+from pydantic import ValidationError
 
 from headrace.engine.current import Running
 from headrace.engine.end import End, died, stuck
@@ -22,14 +23,16 @@ from headrace.engine.relay import Relay
 from headrace.engine.runner_process import RunnerProcess
 from headrace.engine.silence import Patience
 from headrace.engine.watchman import Watchman
-from headrace.errors import ApiUnavailable, Fenced
+from headrace.errors import ApiRefused, ApiUnavailable, Fenced
 from headrace.ports.control_plane import TriggererControl
-from headrace.wire.jobs import Heartbeat, JobRegistered, Wanted
+from headrace.wire.jobs import Heartbeat, HeartbeatAnswer, JobRegistered, Wanted
 from headrace.wire.triggers import TriggersLoaded, Workloads
 
 _PAGE = 500  # workloads in one call: they are read in one piece, also in the runner, where nothing else runs meanwhile
 
 _ASKED = End("It was told to stop.", asked=True)
+
+_OF_ITS_CONTENT = frozenset({400, 413, 422})  # statuses of refusals that are about what was sent, not about who sent it
 
 _CLOSING = 5.0  # seconds that upstreams have to close in, once nothing is under way any more
 
@@ -114,11 +117,17 @@ class Tenure:
             case Call():
                 await self._relay.pass_on(frame)
             case Report(heartbeat):
-                self._reported = Heartbeat.model_validate_json(heartbeat)
+                self._report(heartbeat)
             case Stopped(epochs):
                 await self._give_back(epochs)
             case Drained():
                 self._drained.set()
+
+    def _report(self, heartbeat: bytes) -> None:
+        try:
+            self._reported = Heartbeat.model_validate_json(heartbeat)
+        except ValidationError as error:
+            self._log.error("report not understood", error=str(error))
 
     async def _give_back(self, epochs: dict[int, int]) -> None:
         try:
@@ -135,7 +144,7 @@ class Tenure:
             try:
                 if not orders.stop.is_set():
                     await self._claim()
-                answer = await self._api.heartbeat(self.heartbeat())
+                answer = await self._beat()
             except ApiUnavailable as trouble:
                 self._log.warning("heartbeat not heard", error=str(trouble))
             except Fenced as fenced:
@@ -146,6 +155,17 @@ class Tenure:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._job.heartbeat):
                     await self._beat_now.wait()
+
+    async def _beat(self) -> HeartbeatAnswer:
+        """Send a heartbeat; where the api refuses what it reports, one without that: the job lives all the same."""
+        beat = self.heartbeat()
+        try:
+            return await self._api.heartbeat(beat)
+        except ApiRefused as refused:
+            if refused.status not in _OF_ITS_CONTENT:
+                raise
+            self._log.error("report refused", error=str(refused), hint=refused.hint, streams=len(beat.streams))
+        return await self._api.heartbeat(Heartbeat(blocked=beat.blocked))
 
     def _want(self, wanted: Wanted, orders: Orders) -> None:
         if wanted == "run" or orders.stop.is_set():
