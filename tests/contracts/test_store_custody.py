@@ -187,6 +187,24 @@ def test_the_upstream_s_own_position_is_compared(
     assert books(store).clean == (problem is None)
 
 
+def test_what_is_owed_for_more_than_a_minute_is_named_for_as_long_as_its_job_runs(store: Store, owner: Holder) -> None:
+    record(owner, receipt(None, 9, 10))
+
+    def report(seconds: float, held_by: str | None) -> None:
+        stuck = StreamReport(stream="folder", state="polling", oldest_unresolved=seconds, held_by=held_by, oldest_lane="b.jsonl")
+        store.jobs.heartbeat(owner.job_id, Heartbeat(streams=[stuck]))
+
+    report(59.0, "trigger 1")
+    assert books(store).clean
+    report(90.0, "trigger 1 and 3 more")
+    when = "2027-01-15T07:58:30.000000Z"
+    owed = f"a raw event that was read at {when} is owed an answer for 90 s: held by first and 3 more"
+    assert problems(store) == [("b.jsonl", None, owed)]
+    assert not books(store).clean
+    store.jobs.complete(owner.job_id, CompleteJob(state="failed"))
+    assert books(store).clean
+
+
 ACTIONS = st.lists(st.sampled_from(["spill", "fire", "filter", "drain", "receipt", "crash"]), min_size=5, max_size=60)
 
 

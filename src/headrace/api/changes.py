@@ -165,6 +165,7 @@ class JobsSayMore(VersionChange):
         schema(RegisterJob).field("version").didnt_exist,
         schema(Heartbeat).field("blocked").didnt_exist,
         schema(StreamReport).field("left_behind").didnt_exist,
+        schema(StreamReport).field("oldest_lane").didnt_exist,
         schema(RegisterJob).field("kind").had(type=Literal["triggerer", "pipeline"]),
     )
 

@@ -32,7 +32,8 @@ def audit(
 ) -> None:
     """Prove that nothing is missing: for each trigger, what was read must be what was answered and what is pending.
 
-    Exits with 0 only if all books balance, no lane has a gap, and no upstream was advanced past them; names the first gap otherwise.
+    Exits with 0 only if all books balance, no lane has a gap, no upstream was advanced past them, and nothing that was read is owed an
+    answer for more than a minute; names the first of these otherwise.
     """
     settings = read_settings(api_url=api_url)
     with PeopleClient(settings.url, token=for_looking(settings)) as client:

@@ -7,18 +7,24 @@ where `pending` is counted in the backlog itself, and must be what the books say
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 from sqlalchemy import Connection, Row, func, select
 
 from headrace.store.crews import ANSWERS, SETTLED, Owed, crews_of
 from headrace.store.dialects import driver_rows
+from headrace.store.stream_browse import stream_list
 from headrace.store.tables import backlog, custody, custody_problems, custody_streams, lanes, stream_reports, triggers
 from headrace.store.times import moment
 from headrace.wire.custody import Audit, LaneAudit, StreamAudit, TriggerAudit
+from headrace.wire.model import rfc3339
 from headrace.wire.streams import LaneReport, StreamReport
 
 MOST_PROBLEMS = 1_000
+OWED_SECONDS = 60.0
+"""So long a raw event may be owed an answer before it is a problem."""
+STORE = "the store"
 COLUMNS = ("read", *ANSWERS, *SETTLED, "redriven")
 MOST_TRIGGERS = 1_000
 AT_ONCE = 10_000
@@ -32,6 +38,8 @@ def audit(connection: Connection, now: int, stream: str | None = None) -> Audit:
     sums = _lanes(connection, stream)
     by_trigger = _triggers(connection, stream)
     problems = _problems(connection, stream)
+    for name, problem in _owed_long(connection, now, stream):
+        problems.setdefault(name, []).append(problem)
     for name in problems:
         sums.setdefault(name, (0, 0))
     streams = [
@@ -40,6 +48,17 @@ def audit(connection: Connection, now: int, stream: str | None = None) -> Audit:
     ]
     clean = not any(one.problems or not all(trigger.balanced for trigger in one.triggers) for one in streams)
     return Audit(at=moment(now), clean=clean, streams=streams)
+
+
+def _owed_long(connection: Connection, now: int, stream: str | None) -> Iterator[tuple[str, LaneAudit]]:
+    """Yield, for each stream that is read, where its oldest raw event is, if it has been owed an answer for long."""
+    for one in stream_list(connection):
+        seconds = one.oldest_unresolved or 0.0
+        if seconds <= OWED_SECONDS or (stream is not None and one.stream != stream):
+            continue
+        since = rfc3339(moment(now - int(seconds * 1_000_000)))
+        what = f"a raw event that was read at {since} is owed an answer for {seconds:,.0f} s: held by {one.held_by or STORE}"
+        yield one.stream, LaneAudit(lane=one.oldest_lane or "", recorded=None, committed=None, problem=what)
 
 
 def _lanes(connection: Connection, stream: str | None) -> dict[str, tuple[int, int]]:

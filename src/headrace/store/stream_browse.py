@@ -77,7 +77,7 @@ def _statuses(connection: Connection, found: Sequence[Found]) -> list[StreamStat
 def _stream(reports: list[Found], report: StreamReport, recorded: int | None) -> StreamStatus:
     last = reports[-1]
     sums = {name: sum(getattr(row, name) for row in reports) for name in COUNTS + SECONDS if name != "outstanding"}
-    over = {"state": "stopped", "outstanding": 0, "in_flight": 0, "oldest_unresolved": None, "held_by": None}
+    over = {"state": "stopped", "outstanding": 0, "in_flight": 0, "oldest_unresolved": None, "held_by": None, "oldest_lane": None}
     gone = {} if last.job_state == "running" else over
     counts: dict[str, int] = {"recorded": sums["read"]}
     if recorded is not None:

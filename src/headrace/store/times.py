@@ -15,8 +15,11 @@ def micros(moment: datetime) -> int:
 
 
 def moment(micros: int) -> datetime:
-    """Return microseconds since the epoch as a moment in UTC, exactly."""
-    return _EPOCH + timedelta(microseconds=micros)
+    """Return microseconds since the epoch as a moment in UTC, exactly; one outside the years 1 to 9999 as the nearest that is within."""
+    try:
+        return _EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        return (datetime.max if micros > 0 else datetime.min).replace(tzinfo=UTC)
 
 
 def wall_clock() -> int:

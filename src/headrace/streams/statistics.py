@@ -31,8 +31,8 @@ class StreamStatistics:
     `filtered`: nobody made anything of it; `rejected`, `failed`, `spilled`: at least one subscriber did. `ack_seconds` is the sum over the
     `resolved` ones of the time from publishing to the last answer; `advances` and `advance_errors` count calls that succeeded and that
     did not, `advance_seconds` is the time of those that did; `in_flight` is how many lanes are being advanced. `lanes`: at most 100, those
-    furthest behind first. `oldest_unresolved`: the age in seconds of the oldest raw event that someone still owes an answer, and `held_by`
-    who. `left_behind`: tasks in the upstream's code that run on although they were cancelled.
+    furthest behind first. `oldest_unresolved`: the age in seconds of the oldest raw event that someone still owes an answer, `held_by`
+    who, and `oldest_lane` where it is. `left_behind`: tasks in the upstream's code that run on although they were cancelled.
     """
 
     stream: str
@@ -54,6 +54,7 @@ class StreamStatistics:
     lanes: tuple[LaneStatistics, ...] = ()
     oldest_unresolved: float | None = None
     held_by: str | None = None
+    oldest_lane: str | None = None
     left_behind: int = 0
 
     @classmethod

@@ -47,6 +47,7 @@ def survey(group: Group, now: float, most_lanes: int = MOST_LANES) -> StreamStat
         lanes=(*unreadable, *map(_statistics, worst)),
         oldest_unresolved=None if oldest is None else max(0.0, now - oldest.published),
         held_by=None if oldest is None else _holder(group, oldest),
+        oldest_lane=None if oldest is None else oldest.lane.name,
         left_behind=group.left_behind,
     )
 

@@ -46,4 +46,5 @@ class StreamReport(Wire):
     lanes: list[LaneReport] = []
     oldest_unresolved: float | None = None
     held_by: str | None = None
+    oldest_lane: str | None = None
     left_behind: int = 0
