@@ -13,10 +13,10 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, Literal, TypeVar, get_args, overload
 
-import msgspec
-
 from headrace.core.batching import BatchPolicy, Debounce, Window, named
 from headrace.core.ddl import check_ddl
+from headrace.core.plain import why_not_plain
+from headrace.core.texts import describe_error
 from headrace.errors import HeadraceError, ProjectError
 from headrace.tasks.task import StartTrigger, Task
 from headrace.triggers.base import BaseEventTrigger, stream_name
@@ -313,13 +313,14 @@ def _declared(name: str, trigger: BaseEventTrigger, policy: dict[str, Any]) -> D
     try:
         classpath, kwargs = trigger.serialize()
         key = trigger.shared_stream_key()
-        msgspec.json.encode(kwargs)
+        if (odd := why_not_plain(kwargs)) is not None:
+            raise ValueError(f"of its keyword arguments, {odd}")
         stream = None if key is None else stream_name(key)
         return DeclaredTrigger(name=name, classpath=classpath, kwargs=kwargs, stream=stream, **policy)
     except Exception as error:
         raise ProjectError(
-            f"The trigger {name!r} cannot be written down: {type(error).__name__}: {error}",
-            hint="serialize() returns the class path and keyword arguments of plain JSON.",
+            f"The trigger {name!r} cannot be written down: {describe_error(error)}",
+            hint="serialize() returns the class path and keyword arguments of plain JSON: dicts, lists, texts, numbers, bools, None.",
         ) from error
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +190,58 @@ def test_a_trigger_that_cannot_be_written_down_says_so() -> None:
     made.trigger("mine", Unwritable())
     with pytest.raises(ProjectError, match="'mine' cannot be written down"):
         made.declaration()
+
+
+class Kwargs(BaseEventTrigger):
+    """A trigger that is written down with these keyword arguments."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return "tests.Kwargs", {"value": self.value}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        float("inf"),
+        [{"a": float("nan")}],
+        {1: 2},
+        {"a": (1, 2)},
+        {1, 2},
+        Decimal("1.5"),
+        datetime(2026, 1, 1),
+        b"\xff",
+        b"text",
+        10**30,
+        "a\0b",
+        {"\ud800": 1},
+        object(),
+    ],
+)
+def test_a_keyword_argument_that_json_does_not_give_back_is_refused(value: Any) -> None:
+    made = project()
+    made.trigger("mine", Kwargs(value))
+    with pytest.raises(ProjectError, match=r"'mine' cannot be written down: ValueError: of its keyword arguments, value"):
+        made.declaration()
+
+
+def test_a_keyword_argument_that_contains_itself_is_refused() -> None:
+    circle: list[Any] = []
+    circle.append(circle)
+    made = project()
+    made.trigger("mine", Kwargs(circle))
+    with pytest.raises(ProjectError, match="nested deeper than 200 levels"):
+        made.declaration()
+
+
+@pytest.mark.parametrize("value", [None, True, 1, -(2**63), 1.5, "text \u4e2d", [], {"a": [{"b": None}]}])
+def test_plain_keyword_arguments_are_declared_as_they_are(value: Any) -> None:
+    made = project()
+    made.trigger("mine", Kwargs(value))
+    assert made.declaration().triggers[-1].kwargs == {"value": value}
 
 
 def test_a_trigger_without_a_stream() -> None:

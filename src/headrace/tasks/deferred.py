@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.core.plain import why_not_plain
 from headrace.errors import ProjectError
 from headrace.tasks.log_event import LogEvent
 from headrace.triggers.base import BaseEventTrigger, BaseTrigger
@@ -64,12 +65,16 @@ def awaited(trigger: object, queue: str = "default") -> AwaitedTrigger:
             hint="Let the project watch the stream, and wait for what its trigger fires on: LogEvent('its name').",
         )
     classpath, kwargs = trigger.serialize()
-    return AwaitedTrigger(classpath=classpath, kwargs=msgspec.json.decode(as_json(kwargs, f"what {classpath} serializes")), queue=queue)
+    if (odd := why_not_plain(kwargs)) is not None:
+        raise ProjectError(
+            f"What {classpath} serializes cannot be written as JSON: {odd}.", hint="Use texts, numbers, lists and dictionaries."
+        )
+    return AwaitedTrigger(classpath=classpath, kwargs=kwargs, queue=queue)
 
 
 def as_json(value: object, what: str) -> str:
     """Return a value as JSON text. Raises `ProjectError` where it is none."""
     try:
         return msgspec.json.encode(value).decode()
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise ProjectError(f"{what} cannot be written as JSON: {error}", hint="Use texts, numbers, lists and dictionaries.") from error

@@ -26,8 +26,8 @@ class HttpStatusTrigger(BaseTrigger):
 
     What fires is `{"url", "status", "body"}`, the body as JSON where it is JSON. Where the JSON matches `fail` the run that waits fails
     instead, with the body as the reason. `interval` is the seconds between two questions, `timeout` those for an answer; a service that
-    does not answer is asked again. `headers` are sent along; `connection` names a connection whose password is sent as bearer token, or
-    with its login as basic authentication.
+    does not answer is asked again. `headers` are sent to the origin of `url` only, not to where it redirects; `connection` names a
+    connection whose password is sent as bearer token, or with its login as basic authentication.
     """
 
     def __init__(
@@ -96,7 +96,16 @@ class HttpStatusTrigger(BaseTrigger):
             trust_env=parts.hostname not in LOOPBACK,
             verify=parts.scheme != "http",  # plain HTTP checks no certificate, and loading the authorities takes longer than most calls
             follow_redirects=True,
+            event_hooks={"request": [self._keep_secrets]},
         )
+
+    async def _keep_secrets(self, request: httpx.Request) -> None:
+        """Take what authenticates out of a request that a redirect sends to another origin; httpx does so for `Authorization` alone."""
+        if _is_same_origin(httpx.URL(self.url), request.url):
+            return
+        for name in self.headers:
+            if name in request.headers and name.lower() != "host":
+                del request.headers[name]
 
     async def _asked(self, client: httpx.AsyncClient) -> tuple[int, Any]:
         """Return the status and the body of an answer; of a body that is too large, only its beginning as text."""
@@ -119,6 +128,12 @@ class HttpStatusTrigger(BaseTrigger):
         if self._done is not None and not (isinstance(body, dict) and self._done.matches(body)):
             return None
         return TriggerEvent({"url": self.url, "status": status, "body": body})
+
+
+def _is_same_origin(first: httpx.URL, second: httpx.URL) -> bool:
+    """Return whether both have one origin, or the second is the first with TLS at its usual port."""
+    origins = [(url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)) for url in (first, second)]
+    return origins[0] == origins[1] or origins == [("http", first.host, 80), ("https", first.host, 443)]
 
 
 def _index(pattern: Mapping[str, Any] | None) -> MatchIndex | None:

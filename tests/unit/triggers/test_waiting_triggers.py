@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -224,3 +224,35 @@ def test_what_cannot_be_is_refused_with_a_hint(wrong: Any) -> None:
     with pytest.raises(ProjectError) as refused:
         wrong()
     assert refused.value.hint
+
+
+async def test_headers_stay_with_the_origin_that_they_were_given_for() -> None:
+    """The service redirects to itself, then to another port: what authenticates goes along only once."""
+    asked: list[tuple[str, str | None, str | None]] = []
+
+    def listening(name: str, target: Callable[[str], str | None]) -> ThreadingHTTPServer:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                asked.append((name + self.path, self.headers.get("X-Api-Key"), self.headers.get("X-Other")))
+                there = target(self.path)
+                self.send_response(200 if there is None else 307)
+                if there is not None:
+                    self.send_header("Location", there)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *args: object) -> None:
+                return
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        Thread(target=server.serve_forever, daemon=True).start()
+        return server
+
+    with listening("other", lambda _: None) as other:
+        elsewhere = f"http://127.0.0.1:{other.server_port}/end"
+        with listening("own", lambda path: "/again" if path == "/begin" else elsewhere) as own:
+            url = f"http://127.0.0.1:{own.server_port}/begin"
+            await fired(HttpStatusTrigger(url, headers={"X-Api-Key": "secret", "x-other": "1"}))
+            own.shutdown()
+        other.shutdown()
+    assert asked == [("own/begin", "secret", "1"), ("own/again", "secret", "1"), ("other/end", None, None)]
