@@ -246,7 +246,7 @@ async def test_metrics_are_prometheus_with_few_labels(scene: Scene, http: httpx.
     assert samples["headrace_pipeline_rows_total", (("pipeline", "knock_on_delay"),)] == 30
     assert samples["headrace_jobs", (("kind", "triggerer"),)] == 1
     labels = {label for _, pairs in samples for label, _ in pairs}
-    assert labels == {"stream", "trigger", "scope", "pipeline", "kind", "version", "state", "le"}
+    assert labels == {"stream", "trigger", "scope", "pipeline", "kind", "version", "state", "severity", "le"}
     assert all(name.startswith("headrace_") for name, _ in samples)
 
 

@@ -49,6 +49,10 @@ class Moment(NamedTuple):
         """Return the seconds since `then`; 0 where it is not known."""
         return 0.0 if then is None else (self.status.now - then).total_seconds()
 
+    def none_runs(self, kind: str) -> bool:
+        """Whether no process of a kind runs, of all that there are."""
+        return not self.running(kind) and not self.status.counts.jobs.get(kind)
+
     def running(self, kind: str, project: str | None = None) -> list[JobStatus]:
         """Return the running jobs of a kind, and of a project where it is given."""
         jobs = (job for job in self.status.jobs if job.kind == kind and job.state == "running")
@@ -97,9 +101,9 @@ def _storage(outage: Outage | None) -> Alerts:
 
 def _jobs(moment: Moment) -> Alerts:
     status = moment.status
-    if status.triggers and moment.stored and not moment.running("triggerer"):
+    if status.triggers and moment.stored and moment.none_runs("triggerer"):
         yield _error("process:triggerer", "No triggerer is running, so nothing is read: start one with headrace triggerer.", "processes")
-    if status.pipelines and moment.stored and not moment.running("pipeline") and not any(_behind(status.scopes)):
+    if status.pipelines and moment.stored and moment.none_runs("pipeline") and not any(_behind(status.scopes)):
         words = "No pipeline process is running, so events wait in the log: start one with headrace pipeline."
         yield _warning("process:pipeline", words, "processes")
     for job in status.jobs:
@@ -133,22 +137,24 @@ def _restarts(moment: Moment) -> Alerts:
 
 def _triggers(moment: Moment) -> Alerts:
     triggers = moment.status.triggers
+    total = moment.status.counts.triggers
     parked = (trigger for trigger in triggers if trigger.state == "parked")
-    yield from _few(parked, "parked", lambda trigger: _error(f"trigger:{trigger.name}", _parked(trigger), "triggers"))
+    yield from _few(parked, "parked", total.get("parked", 0), _parked)
     failed = (trigger for trigger in triggers if trigger.state == "failed")
-    yield from _few(failed, "failed", lambda trigger: _error(f"trigger:{trigger.name}", _failed(trigger), "triggers"))
+    yield from _few(failed, "failed", total.get("failed", 0), _failed)
     again = (t for t in triggers if t.state == "running" and t.failed is not None and moment.since(t.failed) < RECENT_FAILURE_SECONDS)
-    yield from _few(again, "running again after a failure", _runs_again)
+    yield from _few(again, "running again after a failure", 0, _runs_again)
     yield from _unserved(moment)
 
 
-def _parked(trigger: TriggerStatus) -> str:
+def _parked(trigger: TriggerStatus) -> Alert:
     resume = f"headrace triggers resume {trigger.name} starts it again"
-    return f"Trigger {trigger.name} failed too often and is parked; {resume}. It failed with {trigger.failure or 'no reason given'}"
+    words = f"Trigger {trigger.name} failed too often and is parked; {resume}. It failed with {trigger.failure or 'no reason given'}"
+    return _error(f"trigger:{trigger.name}", words, "triggers")
 
 
-def _failed(trigger: TriggerStatus) -> str:
-    return f"Trigger {trigger.name} failed: {trigger.failure or 'no reason given'}"
+def _failed(trigger: TriggerStatus) -> Alert:
+    return _error(f"trigger:{trigger.name}", f"Trigger {trigger.name} failed: {trigger.failure or 'no reason given'}", "triggers")
 
 
 def _runs_again(trigger: TriggerStatus) -> Alert:
@@ -157,7 +163,7 @@ def _runs_again(trigger: TriggerStatus) -> Alert:
 
 
 def _unserved(moment: Moment) -> Alerts:
-    if not moment.running("triggerer"):
+    if moment.none_runs("triggerer"):
         return
     by_reason: dict[str, list[str]] = defaultdict(list)
     for trigger in moment.status.triggers:
@@ -173,14 +179,14 @@ def few(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= 3 else f"{names[0]} and {len(names) - 1} more"
 
 
-def _few(triggers: Iterable[TriggerStatus], state: str, alert: Callable[[TriggerStatus], Alert]) -> Alerts:
-    """Give an alert for each of the first triggers, and one for all others together."""
+def _few(triggers: Iterable[TriggerStatus], state: str, total: int, alert: Callable[[TriggerStatus], Alert]) -> Alerts:
+    """Give an alert for each of the first triggers, and one for all others together; the status may not list all of the `total`."""
     listed = list(triggers)
     yield from map(alert, listed[:MAX_OF_A_KIND])
-    rest = listed[MAX_OF_A_KIND:]
-    if rest:
-        words = f"{count(len(rest), 'more trigger')} {'is' if len(rest) == 1 else 'are'} {state}."
-        yield alert(rest[0]).model_copy(update={"about": f"triggers:{state}", "summary": words})
+    rest = max(total, len(listed)) - MAX_OF_A_KIND
+    if listed and rest > 0:
+        words = f"{count(rest, 'more trigger')} {'is' if rest == 1 else 'are'} {state}."
+        yield alert(listed[-1]).model_copy(update={"about": f"triggers:{state}", "summary": words})
 
 
 def _streams(moment: Moment) -> Alerts:

@@ -89,6 +89,7 @@ class _StatusCollector(Collector):
         yield _info(status.version)
         yield CounterMetricFamily("headrace_events_stored", "Events in the log.", value=status.events.total)
         yield _letters(status)
+        yield _alerts(status)
         yield from _jobs(status)
         yield _triggers(status)
         yield from _family("stream", STREAM, [*((item.stream, item) for item in series.streams), *_others(series)])
@@ -108,6 +109,13 @@ def _letters(status: Status) -> Metric:
     family = GaugeMetricFamily("headrace_dead_letters", "Dead letters.", labels=["state"])
     for state, value in status.letters.items():
         family.add_metric([state], value)
+    return family
+
+
+def _alerts(status: Status) -> Metric:
+    family = GaugeMetricFamily("headrace_alerts", "What needs somebody, as the first lines of the page name it.", labels=["severity"])
+    for severity in ("error", "warning"):
+        family.add_metric([severity], sum(alert.severity == severity for alert in status.alerts))
     return family
 
 

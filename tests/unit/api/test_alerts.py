@@ -12,7 +12,7 @@ from headrace.store.outages import Outage
 from headrace.wire.alerts import Alert
 from headrace.wire.jobs import Blocked
 from headrace.wire.scopes import ScopeStatus, Underway
-from headrace.wire.status import EventCount, JobStatus, PipelineStatus, Status, StreamStatus, Totals, TriggerStatus
+from headrace.wire.status import Counts, EventCount, JobStatus, PipelineStatus, Status, StreamStatus, Totals, TriggerStatus
 from headrace.wire.streams import LaneReport
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -139,6 +139,13 @@ def test_errors_come_before_warnings_and_many_of_a_kind_are_summed() -> None:
     many = [trigger(f"t{n}", state="parked", failure="E: no") for n in range(10_000)]
     found = alerts_of(status(jobs=[job()], triggers=many, dead_letters=1))
     assert [alert.severity for alert in found] == ["error"] * 6 + ["warning"]
+    assert found[5].summary == "9,995 more triggers are parked."
+
+
+def test_those_that_the_status_does_not_list_are_counted() -> None:
+    some = [trigger(f"t{n}", state="parked", failure="E: no") for n in range(20)]
+    found = alerts_of(status(triggers=some, counts=Counts(jobs={"triggerer": 1}, triggers={"parked": 10_000})))
+    assert len(found) == 6
     assert found[5].summary == "9,995 more triggers are parked."
 
 
