@@ -192,8 +192,8 @@ def test_pages_are_bounded_and_meet(store: Store, owner: Holder) -> None:
 
 def test_picked_events_have_their_own_triggers_and_not_those_of_what_lies_between(store: Store, owner: Holder) -> None:
     owner.append(event("1", 1), event("2", 2), event("3", 1, 2), event("4", 1), event("5", 2))
-    assert store.log.pick([1, 3, 5]).column("triggers").to_pylist() == [["first"], ["first", "second"], ["second"]]
-    assert store.log.pick([2, 4]).column("triggers").to_pylist() == [["second"], ["first"]]
+    assert store.log.pick([1, 3, 5]).table.column("triggers").to_pylist() == [["first"], ["first", "second"], ["second"]]
+    assert store.log.pick([2, 4]).table.column("triggers").to_pylist() == [["second"], ["first"]]
 
 
 def test_a_page_of_large_payloads_ends_early_but_never_empty(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:

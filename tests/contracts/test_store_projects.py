@@ -35,7 +35,7 @@ def trains(store: Store, flights: Holder) -> Holder:
 
 def named(store: Store, project: str | None) -> dict[str, list[str]]:
     table = store.log.page(after=0, project=project).table
-    picked = store.log.pick(table.column("seq").to_pylist(), project)
+    picked = store.log.pick(table.column("seq").to_pylist(), project).table
     assert picked.equals(table)
     return {row["id"]: row["triggers"] for row in table.to_pylist()}
 

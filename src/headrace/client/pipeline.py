@@ -18,7 +18,7 @@ from headrace.triggers.masking import mask
 from headrace.wire.deferred import StartRun, TaskRunIs
 from headrace.wire.events import Cursor, LogHead, LogNews
 from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
-from headrace.wire.log import HEAD_HEADER
+from headrace.wire.log import HEAD_HEADER, LOG_SCHEMA, PICKED_HEADER
 from headrace.wire.model import Wire
 from headrace.wire.runs import PickEvents, Redeliveries, Redelivery, RunReport, RunReports
 from headrace.wire.triggers import DeclareProject, ProjectDeclared
@@ -103,9 +103,15 @@ class PipelineClient:
 
     def pick(self, seqs: list[tuple[int, int]]) -> pa.Table:
         """Return the events with these seqs that the log has, at most 10,000."""
-        response = self._send("POST", "/execution/events/pick", PickEvents(seqs=seqs))
-        with understood(self._url), pa.ipc.open_stream(pa.py_buffer(response.content)) as reader:
-            return reader.read_all()
+        parts = [LOG_SCHEMA.empty_table()]
+        rest = seqs
+        while rest:
+            response = self._send("POST", "/execution/events/pick", PickEvents(seqs=rest))
+            with understood(self._url), pa.ipc.open_stream(pa.py_buffer(response.content)) as reader:
+                parts.append(reader.read_all())
+            picked = int(response.headers.get(PICKED_HEADER, max(last for _, last in rest)))
+            rest = [(max(first, picked + 1), last) for first, last in rest if last > picked]
+        return pa.concat_tables(parts)
 
     def redeliveries(self, *, after: int, to: int) -> list[Redelivery]:
         """Return what is to be given again, with after < id <= to."""

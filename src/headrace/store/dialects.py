@@ -150,10 +150,10 @@ def row_by_row(connection: Runs) -> None:
         connection.execute(select(*(func.set_config(f"enable_{how}", "off", True) for how in ("hashjoin", "mergejoin", "seqscan"))))
 
 
-def driver_rows(connection: Connection, query: Executable, step: int) -> Iterator[Sequence[tuple[Any, ...]]]:
+def driver_rows(connection: Connection, query: Executable, step: int | Callable[[], int]) -> Iterator[Sequence[tuple[Any, ...]]]:
     """Yield the rows of a query as the driver gives them, `step` at a time, and never more of them in memory."""
     with connection.execute(query, execution_options=LITTLE_BY_LITTLE) as result:
-        while rows := result.cursor_strategy.fetchmany(result, result.cursor, step):
+        while rows := result.cursor_strategy.fetchmany(result, result.cursor, step if isinstance(step, int) else step()):
             yield rows
 
 

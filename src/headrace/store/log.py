@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Select, select
 
 from headrace.errors import Fenced
 from headrace.store.appending import MOST_PARAMETERS, Prepared, append, prepare
@@ -26,6 +26,8 @@ from headrace.wire.log import LOG_SCHEMA
 from headrace.wire.runs import Redelivery
 
 STEP = 500
+FIRST_STEP = 16
+"""Rows that are taken from the driver before it is known how large they are."""
 MOST_PAYLOAD = 64 * 1024 * 1024
 
 _EVENT_SCHEMA = LOG_SCHEMA.remove(LOG_SCHEMA.get_field_index("triggers"))
@@ -39,6 +41,14 @@ class LogPage:
 
     table: pa.Table
     head: int
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """Events by their seqs. `to`: what was asked for beyond this seq is to be asked for again; None: that is all."""
+
+    table: pa.Table
+    to: int | None
 
 
 class Log:
@@ -83,11 +93,21 @@ class Log:
             names = _names(connection, found.column("seq").to_pylist(), project)
         return LogPage(found.append_column(LOG_SCHEMA.field("triggers"), names).combine_chunks(), head)
 
-    def pick(self, seqs: Sequence[int], project: str | None = None) -> pa.Table:
-        """Return the events with these ascending seqs that the log has, in order of `seq`; `project` as for `page`."""
+    def pick(self, seqs: Sequence[int], project: str | None = None) -> Picked:
+        """Return the events with these ascending seqs that the log has, in order of `seq`; `project` as for `page`.
+
+        Where their payloads are large these are only the first of them.
+        """
         with self._database.reading() as connection:
-            parts = [_picked(connection, seqs[start : start + MOST_PARAMETERS], project) for start in range(0, len(seqs), MOST_PARAMETERS)]
-        return pa.concat_tables([LOG_SCHEMA.empty_table(), *parts]).combine_chunks()
+            parts, size, to = [LOG_SCHEMA.empty_table()], 0, None
+            for start in range(0, len(seqs), MOST_PARAMETERS):
+                part = _picked(connection, seqs[start : start + MOST_PARAMETERS], project)
+                parts.append(part)
+                size += part.column("payload").nbytes
+                if size >= MOST_PAYLOAD:
+                    to = part.column("seq")[-1].as_py()
+                    break
+        return Picked(pa.concat_tables(parts).combine_chunks(), to)
 
     def redeliveries(self, *, after: int, to: int, project: str | None = None) -> list[Redelivery]:
         """Return what is to be given again, with after < id <= to; firings of the triggers of `project` only (None: of all)."""
@@ -112,25 +132,31 @@ def stored(answer: BatchStored | Fenced) -> BatchStored:
 def _events(connection: Connection, after: int, to: int, limit: int) -> pa.Table:
     """Return the events without their firings, as the driver gives them: a row object for each would cost more than all the rest."""
     query = select(*_COLUMNS).where(events.c.seq > after, events.c.seq <= to).order_by(events.c.seq).limit(limit)
-    return _table(driver_rows(connection, query, STEP), MOST_PAYLOAD)
+    return _table(connection, query)
 
 
 def _picked(connection: Connection, seqs: Sequence[int], project: str | None) -> pa.Table:
     query = select(*_COLUMNS).where(events.c.seq.in_(seqs)).order_by(events.c.seq)
-    found = _table(driver_rows(connection, query, STEP), most=None)
+    found = _table(connection, query)
     names = _names(connection, found.column("seq").to_pylist(), project)
     return found.append_column(LOG_SCHEMA.field("triggers"), names)
 
 
-def _table(pieces: Iterable[Sequence[tuple[Any, ...]]], most: int | None) -> pa.Table:
+def _table(connection: Connection, query: Select[Any]) -> pa.Table:
+    """Return rows of the log up to MOST_PAYLOAD: as many as there are, or as fit; at least one where there is one."""
     batches: list[pa.RecordBatch] = []
-    size = 0
-    for rows in pieces:
+    size = count = 0
+
+    def step() -> int:
+        return min(FIRST_STEP, STEP) if not count else max(1, min(STEP, (MOST_PAYLOAD - size) * count // max(1, size)))
+
+    for rows in driver_rows(connection, query, step):
         columns = zip(zip(*rows, strict=True), _EVENT_SCHEMA.types, strict=True)
         batch = pa.RecordBatch.from_arrays([pa.array(column, type=kind) for column, kind in columns], schema=_EVENT_SCHEMA)
         batches.append(batch)
         size += batch.column("payload").nbytes
-        if most is not None and size >= most:
+        count += batch.num_rows
+        if size >= MOST_PAYLOAD:
             break
     return pa.Table.from_batches(batches, schema=_EVENT_SCHEMA)
 

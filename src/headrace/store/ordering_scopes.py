@@ -13,13 +13,13 @@ from secrets import randbits
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, Table, delete, insert, select, update
 from typing_extensions import override
 
 from headrace.core.handling import Caused, Claim, HandlingPolicy, State
 from headrace.ports.ordering import RETENTION_MICROS
 from headrace.store import ordering_statements as sql
-from headrace.store.dialects import Plain, Runs
+from headrace.store.dialects import Plain, Runs, among, row_by_row
 from headrace.store.direct import Direct
 from headrace.store.ordering import SqlOrdering, claimed
 from headrace.store.ordering_database import OwnDatabase
@@ -27,6 +27,10 @@ from headrace.store.ordering_tables import ORDERING_TABLES, ordering_scopes
 from headrace.store.ordering_turn import Fed, Feed, Turn
 
 T = TypeVar("T")
+ABANDONED: Final = "abandoned:"
+"""How the names of scopes begin whose rows are still to be deleted."""
+ROWS_AT_ONCE: Final = 2_000
+"""Rows of such scopes that one transaction deletes."""
 FORGOTTEN_ROWS: Final = 1_000
 """So many handled events are forgotten at once, and that whenever half as many more were handled."""
 FORGET_MICROS: Final = 60_000_000
@@ -51,6 +55,33 @@ def forget_rows(connection: Connection, scope_id: int) -> None:
     for table in ORDERING_TABLES:
         if table is not ordering_scopes:
             connection.execute(delete(table).where(table.c.scope_id == scope_id))
+
+
+def give_up_scope(connection: Connection, scope_id: int) -> None:
+    """Leave a scope to `abandoned_scopes`; its name is free."""
+    connection.execute(update(ordering_scopes).where(ordering_scopes.c.id == scope_id).values(name=f"{ABANDONED}{scope_id}"))
+
+
+def abandoned_scopes(connection: Connection, before: int, most: int) -> int:
+    """Delete rows of scopes that were given up, at most `most`, and the scopes that have none left; return how many."""
+    del before  # nobody asks for them any more, however young they are
+    row_by_row(connection)
+    given_up = select(ordering_scopes.c.id).where(ordering_scopes.c.name.startswith(ABANDONED, autoescape=True)).limit(1)
+    gone = 0
+    while gone < most and (scope_id := connection.execute(given_up).scalar_one_or_none()) is not None:
+        for table in ORDERING_TABLES:
+            if "scope_id" in table.c:
+                gone += _delete_some(connection, table, scope_id, most - gone)
+        if gone < most:
+            gone += connection.execute(delete(ordering_scopes).where(ordering_scopes.c.id == scope_id)).rowcount
+    return gone
+
+
+def _delete_some(connection: Connection, table: Table, scope_id: int, most: int) -> int:
+    column = next(each for each in table.primary_key.columns if each is not table.c.scope_id)
+    mine = table.c.scope_id == scope_id
+    some = connection.execute(select(column).where(mine).limit(most)).scalars().all()
+    return connection.execute(delete(table).where(mine, among(column, "some")), {"some": some}).rowcount if some else 0
 
 
 class OwnOrdering(SqlOrdering):

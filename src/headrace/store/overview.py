@@ -16,6 +16,7 @@ from headrace.store.balancing import UnservedTriggers
 from headrace.store.browse import newest_events
 from headrace.store.deferred_browse import task_run_list
 from headrace.store.jobs import Liveness
+from headrace.store.letter_counts import dead_letter_counts
 from headrace.store.log_extent import log_extent
 from headrace.store.log_head import log_head
 from headrace.store.ordering_browse import sql_scope_count, sql_scopes
@@ -25,7 +26,7 @@ from headrace.store.schema import REVISION_TABLE
 from headrace.store.scope_browse import pipeline_scopes
 from headrace.store.stream_browse import top_streams
 from headrace.store.stream_counts import stream_totals
-from headrace.store.tables import backlog, dead_letters, jobs, pipelines, scopes, spills, triggers
+from headrace.store.tables import backlog, jobs, pipelines, scopes, spills, triggers
 from headrace.store.times import moment
 from headrace.store.trigger_browse import blocks, top_triggers
 from headrace.wire.dead_letters import DeadLetterState
@@ -169,14 +170,6 @@ def _totals(
         dead_letters=letters["open"] + letters["redriven"],
         backlog=sums.backlog,
     )
-
-
-def dead_letter_counts(connection: Connection) -> dict[DeadLetterState, int]:
-    """Return how many dead letters there are in each state."""
-    found = connection.execute(select(dead_letters.c.state, func.count()).group_by(dead_letters.c.state))
-    counts: dict[DeadLetterState, int] = {"open": 0, "redriven": 0, "discarded": 0}
-    counts.update({row[0]: int(row[1]) for row in found})
-    return counts
 
 
 def backlog_list(connection: Connection, *, limit: int | None = None) -> list[BacklogStatus]:

@@ -9,8 +9,10 @@ from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, 
 from headrace.store.bookkeeping import BOOKS
 from headrace.store.deferred_tables import deferred_runs
 from headrace.store.forgetting import discarded_letters, logged_events
+from headrace.store.letter_counts import count_deleted_letters
+from headrace.store.ordering_scopes import abandoned_scopes
 from headrace.store.reports import COUNTS, SECONDS
-from headrace.store.tables import dead_letter_actions, jobs, runs, stream_reports
+from headrace.store.tables import dead_letter_actions, dead_letters, jobs, runs, stream_reports
 
 Sweep = Callable[[Connection, int, int], int]
 """Forgets what is older than a moment (microseconds), at most so many, within a work of the writer. Returns how many it forgot."""
@@ -47,7 +49,27 @@ def letter_actions(connection: Connection, before: int, most: int) -> int:
     return connection.execute(delete(dead_letter_actions).where(dead_letter_actions.c.id.in_(old))).rowcount
 
 
-SWEEPS: tuple[Sweep, ...] = (task_runs, pipeline_runs, ended_jobs, letter_actions, discarded_letters, logged_events, *BOOKS)
+def discarded_dead_letters(connection: Connection, before: int, most: int) -> int:
+    """Forget dead letters that were discarded, with the raw events in them; how many there were is still told."""
+    over = (dead_letters.c.state == "discarded", dead_letters.c.acted < before)
+    old = select(dead_letters.c.id).where(*over).limit(most)
+    gone = connection.execute(delete(dead_letters).where(dead_letters.c.id.in_(old))).rowcount
+    if gone:
+        count_deleted_letters(connection, gone)
+    return gone
+
+
+SWEEPS: tuple[Sweep, ...] = (
+    task_runs,
+    pipeline_runs,
+    ended_jobs,
+    letter_actions,
+    discarded_letters,
+    discarded_dead_letters,
+    abandoned_scopes,
+    logged_events,
+    *BOOKS,
+)
 """All of them: whatever is to be kept for a time only goes in here, and `Tidier` does the rest."""
 
 

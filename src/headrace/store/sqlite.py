@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+from pathlib import Path
+from threading import Event
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
@@ -12,6 +14,11 @@ BUSY_TIMEOUT_MS = 10_000
 CACHE_KIB = 65_536
 # Every commit writes the pages of the key index anew; a longer write-ahead log folds more of them into one checkpoint.
 CHECKPOINT_PAGES = 8_000
+MAX_WAL_BYTES = 128 * 1024 * 1024
+WAL_KEPT_BYTES = 64 * 1024 * 1024
+"""What a burst has left of the write-ahead log's file beyond this is given back once it is begun anew."""
+READERS_WAIT_SECONDS = 0.5
+"""For so long, at most, new readers wait for the write-ahead log to be begun anew."""
 
 
 def engines(url: URL) -> tuple[Engine, Engine]:
@@ -20,7 +27,41 @@ def engines(url: URL) -> tuple[Engine, Engine]:
     writer = create_engine(url, pool_size=1, max_overflow=0, hide_parameters=True)
     _prepare(readers, begin="BEGIN", query_only=True)
     _prepare(writer, begin="BEGIN IMMEDIATE", query_only=False)
+    _bound_wal(readers, writer, Path(f"{url.database}-wal"))
     return readers, writer
+
+
+def _bound_wal(readers: Engine, writer: Engine, wal: Path) -> None:
+    """Let new readers wait for a moment whenever the write-ahead log has become too long.
+
+    SQLite begins it anew only while nobody reads, and where readers overlap all the time it would grow for as long as they do.
+    """
+    free = Event()
+    free.set()
+    bound = MAX_WAL_BYTES
+
+    def checked_in(raw: sqlite3.Connection | None, entry: ConnectionPoolEntry) -> None:
+        nonlocal bound
+        del entry
+        size = wal.stat().st_size if raw is not None and wal.exists() else 0
+        if raw is None or size <= bound:
+            return
+        free.clear()
+        try:
+            raw.execute(f"PRAGMA busy_timeout = {round(READERS_WAIT_SECONDS * 1000)}")
+            ((busy, *_),) = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            # With a reader that takes longer, not each of the next commits must wait for it.
+            bound = size + MAX_WAL_BYTES // 4 if busy else MAX_WAL_BYTES
+        finally:
+            free.set()
+            raw.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+
+    def beginning(connection: Connection) -> None:
+        del connection
+        free.wait(READERS_WAIT_SECONDS)
+
+    event.listen(writer, "checkin", checked_in)
+    event.listen(readers, "begin", beginning, insert=True)
 
 
 def _prepare(engine: Engine, *, begin: str, query_only: bool) -> None:
@@ -48,3 +89,4 @@ def prepare(raw: sqlite3.Connection, *, query_only: bool) -> None:
         raw.execute("PRAGMA journal_mode = WAL")
         raw.execute("PRAGMA synchronous = FULL")
         raw.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        raw.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")

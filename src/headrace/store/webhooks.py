@@ -21,7 +21,7 @@ from headrace.store.log_feed import LOOKBACK, feed
 from headrace.store.log_head import log_head
 from headrace.store.ordering import SqlOrdering
 from headrace.store.ordering_browse import PREFIX
-from headrace.store.ordering_scopes import forget_rows, scope_named
+from headrace.store.ordering_scopes import ROWS_AT_ONCE, abandoned_scopes, give_up_scope, scope_named
 from headrace.store.ordering_tables import ordering_events, ordering_scopes
 from headrace.store.tables import events
 from headrace.store.times import moment
@@ -115,19 +115,24 @@ class Webhooks:
         )
 
     def remove(self, name: str) -> bool:
-        """Forget a webhook with all that it has yet to be told; whether it was there."""
+        """Forget a webhook with all that it has yet to be told; whether it was there.
+
+        Its rows go a slice at a time, each in a transaction of its own, so that nobody else has to wait for all of them.
+        """
 
         def work(connection: Connection) -> bool:
             row = connection.execute(select(webhooks.c.id, webhooks.c.scope_id).where(webhooks.c.name == name)).one_or_none()
             if row is None:
                 return False
-            forget_rows(connection, row.scope_id)
-            connection.execute(delete(ordering_scopes).where(ordering_scopes.c.id == row.scope_id))
+            give_up_scope(connection, row.scope_id)
             connection.execute(delete(webhook_deliveries).where(webhook_deliveries.c.webhook_id == row.id))
             connection.execute(delete(webhooks).where(webhooks.c.id == row.id))
             return True
 
-        return self._database.write(work)
+        there = self._database.write(work)
+        while there and self._database.write(lambda connection: abandoned_scopes(connection, 0, ROWS_AT_ONCE)):
+            pass
+        return there
 
     def redrive(self, name: str) -> int | None:
         """Try dead events again; return how many, or None where there is no such webhook."""

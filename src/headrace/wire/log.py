@@ -31,4 +31,7 @@ LOG_SCHEMA: Final = pa.schema(
 )
 """One row for each event, in order of `seq`. `occurred` is `received` where the event does not say."""
 
+PICKED_HEADER: Final = "Headrace-Picked-To"
+"""The last seq of an answer to a pick that does not have all that was asked for."""
+
 HEAD_HEADER: Final = "Headrace-Log-Head"

@@ -19,7 +19,7 @@ from headrace.api.problems import Refusal
 from headrace.store import Store
 from headrace.store.log import LogPage, stored
 from headrace.wire.events import BatchStored, EventBatch, LogHead, LogNews
-from headrace.wire.log import HEAD_HEADER
+from headrace.wire.log import HEAD_HEADER, PICKED_HEADER
 from headrace.wire.model import rfc3339
 from headrace.wire.runs import PickEvents, Redeliveries
 
@@ -91,14 +91,19 @@ def _commits(store: Store, loop: asyncio.AbstractEventLoop) -> Iterator[asyncio.
 
 @router.post("/events/pick", response_class=Response, responses={200: PAGE})
 def pick(asked: PickEvents, store: StoreOf, caller: AnyJob) -> Response:
-    """Return some events by their seqs, in order of `seq`, as an Arrow IPC stream; those that the log has."""
+    """Return some events by their seqs, in order of `seq`, as an Arrow IPC stream; those that the log has.
+
+    Where their payloads are large the answer has the first of them, and a header says up to which seq: the others are asked for again.
+    """
     project = store.jobs.project(caller.job_id)
     # A range that ends before it begins has nothing, and takes nothing from what the others have.
     count = sum(max(0, last - first + 1) for first, last in asked.seqs)
     if count > MOST_PICKED:
         raise Refusal(422, "invalid", f"{count:,} events were asked for at once.", hint=f"Ask for at most {MOST_PICKED:,}.")
     seqs = {seq for first, last in asked.seqs for seq in range(first, last + 1)}
-    return BinaryAnswer(_as_arrow(store.log.pick(sorted(seqs), project)), media_type=ARROW_STREAM)
+    picked = store.log.pick(sorted(seqs), project)
+    headers = {} if picked.to is None else {PICKED_HEADER: str(picked.to)}
+    return BinaryAnswer(_as_arrow(picked.table), headers=headers, media_type=ARROW_STREAM)
 
 
 @router.get("/redeliveries")

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from headrace.client.pipeline import PipelineClient
+from headrace.errors import PipelineError
 from headrace.pipeline.replay.asked import Fields, LogAccess, Names
 from headrace.pipeline.replay.ordering import History
 from headrace.pipeline.replay.reading import slim_columns
@@ -44,5 +45,13 @@ def _read(log: LogAccess, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.Reco
         for batch in numbers:
             for number in batch.column("id").to_pylist():
                 after = log.first - 1 + number * STRETCH
-                for page in client.pages(after=after, to=min(after + STRETCH, log.head)):
+                to = min(after + STRETCH, log.head)
+                missing = to - after
+                for page in client.pages(after=after, to=to):
+                    missing -= page.num_rows
                     yield from page.select(LOG_SCHEMA.names).to_batches()
+                if missing:  # when the replay began, the log had all of them
+                    raise PipelineError(
+                        f"Retention deleted {missing:,} of the events {after + 1:,} to {to:,} before they were read.",
+                        hint="Replay again, or keep events for longer: HEADRACE_RETENTION (days).",
+                    )

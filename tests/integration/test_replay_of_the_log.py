@@ -1,0 +1,32 @@
+"""A task of a replay reads its stretch of the log from the api, without a JVM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from sqlalchemy import delete
+
+from headrace.client.pipeline import PipelineClient
+from headrace.errors import PipelineError
+from headrace.pipeline.replay.asked import LogAccess
+from headrace.pipeline.replay.log import _read
+from headrace.store.tables import events
+from pipeline_kit import KEY, leg, running_api
+from store_kit import registration
+
+
+def test_events_that_retention_deletes_before_they_are_read_are_told_of(tmp_path: Path) -> None:
+    with running_api(tmp_path) as api, PipelineClient(api.url, key=KEY) as client:
+        client.register(registration("pipeline"))
+        token = tmp_path / "token"
+        token.write_text(client.token)
+        trigger = api.triggers("legs.a")["legs.a"]
+        api.feed([leg(f"{n}", trigger) for n in range(100)])
+        access = LogAccess(api.url, token, 1, client.head().head)
+        parts = [pa.RecordBatch.from_pydict({"id": [0]})]
+        assert sum(batch.num_rows for batch in _read(access, parts)) == 100
+        api.store.tidy(lambda connection: connection.execute(delete(events).where(events.c.seq <= 30)).rowcount)
+        with pytest.raises(PipelineError, match="Retention deleted 30 of the events 1 to 100 before they were read"):
+            list(_read(access, parts))
