@@ -18,7 +18,7 @@ from headrace.sources.directory_lines import Chunk, LineReader, Mark, NotRegular
 from headrace.sources.directory_waiting import Candidate, Selection
 from headrace.sources.file_status import Status, status_of
 
-SLICE_SECONDS: Final = 0.02
+SLICE_SECONDS: Final = 0.05
 SCAN_STEP: Final = 256
 BATCH_FILES: Final = 64
 BATCH_BYTES: Final = 1024 * 1024

@@ -71,8 +71,11 @@ class Layout(msgspec.Struct, frozen=True):
             if self.named and draft.lane not in self.names:
                 raise UsageError(f"There is no lane {draft.lane!r} in this queue.", hint=f"It has: {', '.join(self.names)}.")
             return draft.lane
-        number = next(turn) if draft.key is None else crc32(draft.key.encode())
-        return self.names[number % len(self.names)]
+        return self.names[next(turn) % len(self.names)] if draft.key is None else self.of_key(draft.key)
+
+    def of_key(self, key: str) -> str:
+        """Return the lane of a key."""
+        return self.names[crc32(key.encode()) % len(self.names)]
 
 
 def is_lane(name: str) -> bool:

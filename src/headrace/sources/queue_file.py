@@ -1,8 +1,10 @@
 """The file of a queue: one SQLite database in WAL mode. Blocking: call it in a thread.
 
-A message's `place` is its lane's id and its position in one integer, so that a lane is one stretch of the table. Positions of a lane are
-1, 2, 3, … without a gap and never come twice. A lane's full name ends in `@` and the queue's birthmark: a queue that was deleted and
-made anew is another one, and nothing of it is taken for what the old one had.
+A message's `place` is its lane's id and its position in one integer, so that a lane is one stretch of the table. Positions of a lane rise
+one by one and never come twice: a lane that has been empty for a while is forgotten, and one that is made later, under whatever name,
+begins behind the `floor`, the highest position of any that was forgotten. `change` numbers a lane's last change among all, so that a
+reader finds news without looking at all lanes. A lane's full name ends in `@` and the queue's birthmark: a queue that was deleted and made
+anew is another one, and nothing of it is taken for what the old one had.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from headrace.errors import HeadraceError, StorageBusy, StorageFull, UpstreamErr
 from headrace.sources.message import LaneNames, Layout
 
 APPLICATION: Final = 0x48525155
-VERSION: Final = 1
+VERSION: Final = 2
 BUSY_SECONDS: Final = 20.0
 LANE_BITS: Final = 40
 LAST_IN_LANE: Final = (1 << LANE_BITS) - 1
@@ -33,13 +35,27 @@ SCHEMA: Final = f"""
 PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {VERSION};
 CREATE TABLE queue (
-    one INTEGER PRIMARY KEY CHECK (one = 1), birthmark TEXT NOT NULL, lanes TEXT NOT NULL, epoch INTEGER NOT NULL, expires REAL NOT NULL);
+    one INTEGER PRIMARY KEY CHECK (one = 1), birthmark TEXT NOT NULL, lanes TEXT NOT NULL, epoch INTEGER NOT NULL, expires REAL NOT NULL,
+    changes INTEGER NOT NULL DEFAULT 0, floor INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE lane (
-    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, last INTEGER NOT NULL DEFAULT 0, delivered INTEGER NOT NULL DEFAULT 0);
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, last INTEGER NOT NULL DEFAULT 0, delivered INTEGER NOT NULL DEFAULT 0,
+    begun INTEGER NOT NULL DEFAULT 0, change INTEGER NOT NULL DEFAULT 0);
+CREATE INDEX lane_change ON lane (change);
 CREATE TABLE message (
     place INTEGER PRIMARY KEY, data BLOB NOT NULL, key TEXT, sent INTEGER NOT NULL, deliveries INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE dead_letter (
     place INTEGER PRIMARY KEY, data BLOB NOT NULL, key TEXT, sent INTEGER NOT NULL, deliveries INTEGER NOT NULL, rejected INTEGER NOT NULL);
+"""
+
+UPGRADE: Final = f"""
+BEGIN IMMEDIATE;
+ALTER TABLE queue ADD COLUMN changes INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE queue ADD COLUMN floor INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE lane ADD COLUMN begun INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE lane ADD COLUMN change INTEGER NOT NULL DEFAULT 1;
+CREATE INDEX lane_change ON lane (change);
+PRAGMA user_version = {VERSION};
+COMMIT;
 """
 
 log = structlog.get_logger(__name__)
@@ -74,12 +90,16 @@ class QueueFile:
             status = path.stat()
             self._file = (status.st_dev, status.st_ino)
             self.connection = connect(path)
+            self._turn: int | None = None
             try:
                 self._recognise()
-                self.birthmark: str = self.connection.execute("SELECT birthmark FROM queue").fetchone()[0]
                 self._turn = _open_turn(path)
+                self._upgrade()
+                self.birthmark: str = self.connection.execute("SELECT birthmark FROM queue").fetchone()[0]
             except (sqlite3.Error, HeadraceError):
                 self.connection.close()
+                if self._turn is not None:
+                    os.close(self._turn)
                 raise
         if layout is not None:
             try:
@@ -106,38 +126,96 @@ class QueueFile:
 
         Writers first queue up at a lock of the kernel: SQLite itself lets them try again and again with growing pauses.
         """
+        with self._at_turn(), plain(self.path), using or self.connection as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+
+    @contextmanager
+    def _at_turn(self) -> Iterator[None]:
+        if self._turn is None:
+            raise UpstreamError(f"The queue {self.path} is closed.")
         flock(self._turn, LOCK_EX)
         try:
-            with plain(self.path), using or self.connection as connection:
-                connection.execute("BEGIN IMMEDIATE")
-                yield connection
+            yield
         finally:
             flock(self._turn, LOCK_UN)
 
     def close(self) -> None:
         """Close the file."""
         self.connection.close()
-        os.close(self._turn)
+        if self._turn is not None:
+            os.close(self._turn)
+            self._turn = None
 
     def _recognise(self) -> None:
         application = self.connection.execute("PRAGMA application_id").fetchone()[0]
         version = self.connection.execute("PRAGMA user_version").fetchone()[0]
         if application != APPLICATION:
             raise UpstreamError(f"{self.path} is a database, but not a queue of Headrace.", hint="Give a path of its own to the queue.")
-        if version != VERSION:
+        if version not in (1, VERSION):
             raise UpstreamError(
                 f"The queue {self.path} has version {version}; this Headrace knows {VERSION}.", hint="Is there a newer Headrace?"
             )
+
+    def _upgrade(self) -> None:
+        """Bring a queue of the version before to this one."""
+        with self._at_turn():
+            if self.connection.execute("PRAGMA user_version").fetchone()[0] < VERSION:
+                self.connection.executescript(UPGRADE)
 
     def _lay_out(self, layout: Layout) -> None:
         with plain(self.path):
             if self.layout() == layout:
                 return
         with self.writing() as connection:
+            before = self.layout()
             connection.execute("UPDATE queue SET lanes = ?", (msgspec.json.encode(layout).decode(),))
-            waiting = connection.execute("SELECT EXISTS (SELECT 1 FROM message)").fetchone()[0]
+            (epoch,) = connection.execute("SELECT epoch FROM queue").fetchone()
+            if epoch == 0:
+                spread(connection, before, layout)
+            waiting = epoch > 0 and connection.execute("SELECT EXISTS (SELECT 1 FROM message)").fetchone()[0]
         if waiting:
             log.warning("lanes of a queue changed while messages wait in it", path=str(self.path), lanes=layout.names)
+
+
+def new_change(connection: sqlite3.Connection) -> int:
+    """Return a number that is higher than that of any change before; within a transaction."""
+    connection.execute("UPDATE queue SET changes = changes + 1")
+    return int(connection.execute("SELECT changes FROM queue").fetchone()[0])
+
+
+def lane_row(connection: sqlite3.Connection, name: str, known: int | None) -> tuple[int, int]:
+    """Return the lane's id (`known`: what it was) and last position; a lane that is not there is made, behind all that were forgotten."""
+    if known is not None:
+        row = connection.execute("SELECT last FROM lane WHERE id = ? AND name = ?", (known, name)).fetchone()
+        if row is not None:
+            return known, int(row[0])
+    row = connection.execute("SELECT id, last FROM lane WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        (floor,) = connection.execute("SELECT floor FROM queue").fetchone()
+        inserted = connection.execute("INSERT INTO lane (name, last, begun) VALUES (?, ?, ?)", (name, floor, floor))
+        return int(inserted.lastrowid or 0), int(floor)
+    return int(row[0]), int(row[1])
+
+
+def spread(connection: sqlite3.Connection, before: Layout, layout: Layout) -> None:
+    """Move the messages that have a key to the lanes that `layout` has for it: nobody has read them where they are."""
+    known: dict[str, tuple[int, int]] = {}
+    moved: list[tuple[int, int]] = []
+    rows = [connection.execute("SELECT id FROM lane WHERE name = ?", (name,)).fetchone() for name in before.names]
+    for id in [row[0] for row in rows if row is not None]:
+        stretch = place_of(id, 0), place_of(id, LAST_IN_LANE)
+        keyed = connection.execute("SELECT place, key FROM message WHERE place BETWEEN ? AND ? AND key IS NOT NULL ORDER BY place", stretch)
+        for place, key in keyed.fetchall():
+            name = layout.of_key(key)
+            if name not in known:
+                known[name] = lane_row(connection, name, None)
+            if known[name][0] != id:
+                known[name] = known[name][0], known[name][1] + 1
+                moved.append((place_of(*known[name]), place))
+    connection.executemany("UPDATE message SET place = ? WHERE place = ?", moved)
+    change = new_change(connection)
+    connection.executemany("UPDATE lane SET last = ?, change = ? WHERE id = ?", [(last, change, id) for id, last in known.values()])
 
 
 def connect(path: Path, *, synchronous: str = "FULL") -> sqlite3.Connection:
@@ -192,7 +270,10 @@ def _create(path: Path, layout: Layout) -> None:
         with plain(path), closing(sqlite3.connect(part, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.executescript(f"BEGIN; {SCHEMA} COMMIT;")
-            connection.execute("INSERT INTO queue VALUES (1, ?, ?, 0, 0)", (secrets.token_hex(3), msgspec.json.encode(layout).decode()))
+            connection.execute(
+                "INSERT INTO queue (one, birthmark, lanes, epoch, expires) VALUES (1, ?, ?, 0, 0)",
+                (secrets.token_hex(3), msgspec.json.encode(layout).decode()),
+            )
         with suppress(FileExistsError):
             os.link(part, path)
         folder = os.open(path.parent, os.O_RDONLY)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import groupby
+from itertools import groupby, islice, takewhile
 from pathlib import Path
 from time import time, time_ns
 from typing import Final, NamedTuple
@@ -25,7 +25,10 @@ FETCH_MESSAGES: Final = 1024
 FETCH_BYTES: Final = 4 * 1024 * 1024
 LEAST_OF_A_LANE: Final = 32
 
-LaneRow = tuple[int, str, int]
+FETCH_LANES: Final = 4096
+FORGET_SECONDS: Final = 60.0
+FORGET_AT_ONCE: Final = 2000
+FORGET_WITH_A_COMMIT: Final = 64
 
 
 class QueueMessage(Message):
@@ -45,13 +48,23 @@ class LaneState(NamedTuple):
     committed: int | None
 
 
+class Pending(NamedTuple):
+    """A lane that has messages to fetch: its full name, the place that was fetched last, and that of its last message."""
+
+    name: str
+    fetched: int
+    last: int
+
+
 class QueueReader:
     """Takes over the queue at `path`; `lanes` is what its messages sum up to. Raises `UpstreamError` while somebody else reads it."""
 
     def __init__(self, path: Path, lanes: LaneNames = None) -> None:
         self.lanes: dict[str, LaneState] = {}
-        self._read: dict[int, int] = {}
-        self._turn = 0
+        self._pending: dict[int, Pending] = {}
+        self._reached: dict[int, int] = {}
+        self._empty: dict[int, tuple[str, float]] = {}
+        self._change = 0
         self._epoch = 0
         self._lock: FolderLock | None = None
         self._file = QueueFile(path, lanes=lanes)
@@ -76,20 +89,16 @@ class QueueReader:
         """
         self._file.still_there()
         with plain(self._file.path):
-            rows: list[LaneRow] = self._file.connection.execute("SELECT id, name, last FROM lane ORDER BY id").fetchall()
-            news = [row for row in rows if place_of(row[0], row[2]) > self._read.get(row[0], 0)]
-            if not news:
+            self._look()
+            if not self._pending:
                 return []
-            self._look(news)
-            limit = max(LEAST_OF_A_LANE, FETCH_MESSAGES // len(news))
+            limit = max(LEAST_OF_A_LANE, FETCH_MESSAGES // len(self._pending))
             messages: list[QueueMessage] = []
             room = FETCH_BYTES
-            # Those after the lane that came last have their turn first, so that none is passed over for ever.
-            for id, name, last in sorted(news, key=lambda row: (row[0] <= self._turn, row[0])):
+            for id in list(islice(self._pending, FETCH_MESSAGES)):
                 if len(messages) >= FETCH_MESSAGES or room <= 0:
                     break
-                self._turn = id
-                room -= self._fetch_lane(id, lane_name(name, self._file.birthmark), last, limit, room, messages)
+                room -= self._fetch_lane(id, limit, room, messages)
             self._note(messages)
         return messages
 
@@ -104,16 +113,21 @@ class QueueReader:
             for batch in batches:
                 for run in _runs(batch):
                     _finish(connection, run)
-            committed = {batch[0].broker_payload.lane: _committed(connection, batch[0].broker_payload.place) for batch in batches}
-        for lane, position in committed.items():
-            known = self.lanes.get(lane)
-            self.lanes[lane] = LaneState(max(known.last if known else 0, position or 0), position)
+            self._forget(connection, FORGET_WITH_A_COMMIT)
+            found = [(batch[0].broker_payload, *_committed(connection, batch[0].broker_payload.place)) for batch in batches]
+        for message, position, is_empty in found:
+            known = self.lanes.get(message.lane)
+            self.lanes[message.lane] = LaneState(max(known.last if known else 0, position or 0), position)
+            if is_empty:
+                self._empty.pop(message.place >> LANE_BITS, None)
+                self._empty[message.place >> LANE_BITS] = message.lane, time()
 
     def renew(self) -> None:
-        """Let the lease run on; raises `StreamEnded` when another reader has taken over."""
+        """Let the lease run on, and forget lanes that are empty; raises `StreamEnded` when another reader has taken over."""
         with self._file.writing(self._notes) as connection:
             self._fence(connection)
             connection.execute("UPDATE queue SET expires = ?", (time() + LEASE_SECONDS,))
+            self._forget(connection, FORGET_AT_ONCE)
 
     def close(self) -> None:
         """Let the next reader have the queue."""
@@ -140,35 +154,94 @@ class QueueReader:
             connection.execute("UPDATE lane SET delivered = 0")
             connection.execute("UPDATE queue SET epoch = ?, expires = ?", (self._epoch, time() + LEASE_SECONDS))
             _lock_path(path, epoch).unlink(missing_ok=True)
-            self._look(connection.execute("SELECT id, name, last FROM lane").fetchall())
+            (self._change,) = connection.execute("SELECT changes FROM queue").fetchone()
+            self._look_at_all(connection)
 
-    def _look(self, rows: Iterable[LaneRow]) -> None:
-        """Note how far the lanes go; one that is new here is read from the oldest message it has."""
-        for id, name, last in rows:
-            full = lane_name(name, self._file.birthmark)
-            known = self.lanes.get(full)
-            if known is None:
-                self._read[id] = place_of(id, 0)
-            self.lanes[full] = LaneState(last, known.committed if known else _committed(self._file.connection, place_of(id, last)))
+    def _look_at_all(self, connection: sqlite3.Connection) -> None:
+        """Find the lanes that have messages, each by one step through the table, and those that have none."""
+        place = 0
+        while (
+            row := connection.execute("SELECT place FROM message WHERE place > ? ORDER BY place LIMIT 1", (place,)).fetchone()
+        ) is not None:
+            id = row[0] >> LANE_BITS
+            name, last = connection.execute("SELECT name, last FROM lane WHERE id = ?", (id,)).fetchone()
+            self._see(id, name, last)
+            place = place_of(id, LAST_IN_LANE)
+        now = time()
+        for id, name in connection.execute("SELECT id, name FROM lane"):
+            if id not in self._pending:
+                self._empty[id] = lane_name(name, self._file.birthmark), now
 
-    def _fetch_lane(self, id: int, name: str, last: int, limit: int, room: int, into: list[QueueMessage]) -> int:
-        """Add the lane's next messages to `into`, and return how many bytes they have: a little more than `room` at most."""
+    def _look(self) -> None:
+        """Find the lanes that have changed since the last look."""
+        rows = self._file.connection.execute(
+            "SELECT id, name, last, change FROM lane WHERE change > ? ORDER BY change LIMIT ?", (self._change, FETCH_LANES)
+        ).fetchall()
+        if len(rows) == FETCH_LANES:
+            # One commit may have changed more lanes than are looked at: all that have its number are.
+            rows += self._file.connection.execute("SELECT id, name, last, change FROM lane WHERE change = ?", (rows[-1][3],)).fetchall()
+        for id, name, last, change in rows:
+            self._change = change
+            self._see(id, name, last)
+
+    def _see(self, id: int, name: str, last: int) -> None:
+        """Note that the lane goes up to `last`; one that is new here is read from the oldest message it has."""
+        self._empty.pop(id, None)
+        full = lane_name(name, self._file.birthmark)
+        known = self._pending.get(id)
+        fetched = self._reached.get(id, place_of(id, 0)) if known is None else known.fetched
+        if place_of(id, last) > fetched:
+            self._pending[id] = Pending(full, fetched, place_of(id, last))
+        state = self.lanes.get(full)
+        committed = _committed(self._file.connection, place_of(id, last))[0] if state is None else state.committed
+        self.lanes[full] = LaneState(last, committed)
+
+    def _fetch_lane(self, id: int, limit: int, room: int, into: list[QueueMessage]) -> int:
+        """Add the lane's next messages to `into`, and return how many bytes they have: a little more than `room` at most.
+
+        A lane that has more has its next turn behind the others.
+        """
+        name, fetched, last = self._pending.pop(id)
         found = self._file.connection.execute(
-            "SELECT place, data, key, deliveries FROM message WHERE place > ? AND place <= ? ORDER BY place LIMIT ?",
-            (self._read[id], place_of(id, last), limit),
+            "SELECT place, data, key, deliveries FROM message WHERE place > ? AND place <= ? ORDER BY place LIMIT ?", (fetched, last, limit)
         )
-        size = count = 0
+        size, before = 0, len(into)
         for place, data, key, deliveries in found:
             into.append(QueueMessage(data, name, place, key, deliveries + 1))
-            self._read[id] = place
-            count += 1
+            fetched = place
             size += len(data)
             if size >= room:
-                found.close()
-                return size
-        if count < limit:
-            self._read[id] = place_of(id, last)
+                break
+        else:
+            if len(into) - before < limit:
+                fetched = last
+        found.close()
+        self._reached[id] = fetched
+        if fetched < last:
+            self._pending[id] = Pending(name, fetched, last)
         return size
+
+    def _forget(self, connection: sqlite3.Connection, most: int) -> None:
+        """Forget lanes that have been empty for a while: none of their positions comes again."""
+        before = time() - FORGET_SECONDS
+        due = [id for id, _ in islice(takewhile(lambda one: one[1][1] <= before, self._empty.items()), most)]
+        if not due:
+            return
+        kept = self._file.layout().names
+        for id in due:
+            name, _ = self._empty.pop(id)
+            if name.rpartition("@")[0] in kept or id in self._pending:
+                continue
+            stretch = place_of(id, 0), place_of(id, LAST_IN_LANE)
+            row = connection.execute(
+                "DELETE FROM lane WHERE id = ? AND last <= ? AND NOT EXISTS (SELECT 1 FROM message WHERE place BETWEEN ? AND ?)"
+                " AND NOT EXISTS (SELECT 1 FROM dead_letter WHERE place BETWEEN ? AND ?) RETURNING last",
+                (id, self._reached.get(id, place_of(id, LAST_IN_LANE)) & LAST_IN_LANE, *stretch, *stretch),
+            ).fetchone()
+            if row is not None:
+                connection.execute("UPDATE queue SET floor = max(floor, ?)", row)
+                self._reached.pop(id, None)
+                self.lanes.pop(name, None)
 
     def _note(self, messages: Iterable[QueueMessage]) -> None:
         reached = {message.place >> LANE_BITS: message.position for message in messages}
@@ -228,11 +301,13 @@ def _finish(connection: sqlite3.Connection, run: Sequence[AdvanceItem]) -> None:
     connection.execute("DELETE FROM message WHERE place BETWEEN ? AND ?", (run[0].broker_payload.place, run[-1].broker_payload.place))
 
 
-def _committed(connection: sqlite3.Connection, place: int) -> int | None:
-    """Return the position of the lane of `place` up to which nothing is left to do; None when its first message is still there."""
+def _committed(connection: sqlite3.Connection, place: int) -> tuple[int | None, bool]:
+    """Return up to which position of the lane nothing is left to do (None: its first message is there), and whether it is empty."""
     id = place >> LANE_BITS
-    oldest, last = connection.execute(
-        "SELECT (SELECT min(place) FROM message WHERE place BETWEEN ? AND ?), (SELECT last FROM lane WHERE id = ?)",
-        (place_of(id, 0), place_of(id, LAST_IN_LANE), id),
+    oldest, last, begun = connection.execute(
+        "SELECT (SELECT min(place) FROM message WHERE place BETWEEN ? AND ?), (SELECT last FROM lane WHERE id = ?),"
+        " (SELECT begun FROM lane WHERE id = ?)",
+        (place_of(id, 0), place_of(id, LAST_IN_LANE), id, id),
     ).fetchone()
-    return int(last if oldest is None else (oldest & LAST_IN_LANE) - 1) or None
+    position = last if oldest is None else (oldest & LAST_IN_LANE) - 1
+    return None if position is None or position <= begun else int(position), oldest is None

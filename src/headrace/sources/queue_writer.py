@@ -10,14 +10,16 @@ from pathlib import Path
 from threading import Lock
 from time import time_ns
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from headrace.errors import UpstreamError, UsageError
 from headrace.sources.group_commit import GroupCommit
 from headrace.sources.message import Draft, Key, LaneNames, Layout, Sent, draft, drafts
-from headrace.sources.queue_file import LAST_IN_LANE, QueueFile, lane_name, place_of
+from headrace.sources.queue_file import LAST_IN_LANE, QueueFile, lane_name, lane_row, new_change, place_of
 from headrace.sources.queue_wake import ring
 
+MOST_IDS: Final = 10_000
+"""Lanes whose ids a writer remembers."""
 Answer = list[Sent] | UsageError
 
 
@@ -81,7 +83,7 @@ class QueueWriter:
                 raise UsageError(f"The writer of {self._path} is not open.", hint="Use it as `with QueueWriter(path) as queue:`.")
             self._file.still_there()
             # Lanes that are made here are not known to this writer before they are durable.
-            ids = dict(self._ids)
+            ids = dict(self._ids) if len(self._ids) < MOST_IDS else {}
             with self._file.writing() as connection:
                 layout = self._file.layout()
                 chosen = [self._choose(layout, group) for group in several]
@@ -111,7 +113,7 @@ class QueueWriter:
             sent: list[Sent] = []
             for one, name in zip(group, names, strict=True):
                 if name not in lasts:
-                    ids[name], lasts[name] = _lane(connection, name, ids.get(name))
+                    ids[name], lasts[name] = lane_row(connection, name, ids.get(name))
                 position = lasts[name] = lasts[name] + 1
                 rows.append((place_of(ids[name], position), one.data, one.key, now))
                 sent.append(Sent(lane_name(name, birthmark), position))
@@ -119,7 +121,10 @@ class QueueWriter:
         if max(lasts.values(), default=0) > LAST_IN_LANE:
             raise UpstreamError(f"A lane of {self._path} is used up.", hint="Begin another queue.")
         connection.executemany("INSERT INTO message (place, data, key, sent) VALUES (?, ?, ?, ?)", rows)
-        connection.executemany("UPDATE lane SET last = ? WHERE id = ?", [(last, ids[name]) for name, last in lasts.items()])
+        change = new_change(connection)
+        connection.executemany(
+            "UPDATE lane SET last = ?, change = ? WHERE id = ?", [(last, change, ids[name]) for name, last in lasts.items()]
+        )
         return answers
 
 
@@ -127,13 +132,3 @@ def _sent(answer: Answer) -> list[Sent]:
     if isinstance(answer, UsageError):
         raise answer
     return answer
-
-
-def _lane(connection: sqlite3.Connection, name: str, known: int | None) -> tuple[int, int]:
-    """Return the lane's id and last position; a lane of a new name is made."""
-    if known is not None:
-        return known, int(connection.execute("SELECT last FROM lane WHERE id = ?", (known,)).fetchone()[0])
-    row = connection.execute("SELECT id, last FROM lane WHERE name = ?", (name,)).fetchone()
-    if row is None:
-        return int(connection.execute("INSERT INTO lane (name) VALUES (?)", (name,)).lastrowid or 0), 0
-    return int(row[0]), int(row[1])
