@@ -74,7 +74,10 @@ def status(api_url: ApiUrl = None, check: Check = False, json: AsJson = False) -
         show_json(now)
         return
     show_alerts(now.alerts)
+    between = "" if out.is_terminal else "\n"
+    out.print(end=between)
     show(["what", "#count"], [(name, count) for name, count in now.totals.model_dump().items()], empty="")
+    out.print(end=between)
     show(
         ["job", "process", "state", "wanted", "host", "#capacity", "#held", "heartbeat"],
         [
@@ -86,6 +89,7 @@ def status(api_url: ApiUrl = None, check: Check = False, json: AsJson = False) -
     )
     if waiting := [t for t in now.triggers if t.unserved or t.blocking or t.state in ("failed", "parked")]:
         show(["trigger", "state", "!trouble"], [(t.name, t.state, trouble(t)) for t in waiting], empty="")
+    out.print(end=between)
     show_scopes(now.scopes, now.now)
     if any(s.waiting for s in now.scopes):
         out.print("Who waits for whom: headrace events waiting. To order a long history at once: headrace replay", markup=False)

@@ -15,7 +15,7 @@ import httpx
 import structlog
 
 from headrace.errors import ResourceError
-from headrace.run_files import STANDALONE, RunFile
+from headrace.run_files import STANDALONE, RunFile, read_run_file
 from headrace.settings import Settings
 from headrace.standalone.alerts import standalone_facts
 from headrace.standalone.child import LIFELINE, Child, ChildSpec
@@ -38,6 +38,7 @@ class Stack:
         self._log = structlog.get_logger(__name__)
 
     async def __aenter__(self) -> Self:
+        _refuse_second(self._settings.home)
         fleet = Fleet(self.logs, self._notice, self._report)
         self._fleet = await self._exits.enter_async_context(fleet)
         self._exits.enter_context(self._run_file)
@@ -131,6 +132,15 @@ def child_environment(settings: Settings) -> dict[str, str]:
 def runner_environment(settings: Settings) -> dict[str, str]:
     """Return the environment of a runner: these settings but for what opens the api and the database, which users' code has no use for."""
     return {name: value for name, value in (os.environ | child_environment(settings)).items() if name not in _NOT_FOR_RUNNERS}
+
+
+def _refuse_second(home: Path) -> None:
+    record = read_run_file(home / STANDALONE)
+    if record is not None and record.alive:
+        where = f"process {record.facts.get('pid')}, {record.facts.get('url')}"
+        raise ResourceError(
+            f"A standalone runs in {home} already ({where}).", hint="Use that one, or stop it first; or choose another --home."
+        )
 
 
 def _free_port(host: str) -> int:
