@@ -13,7 +13,7 @@ from sqlalchemy import select
 from headrace.core.identity import event_key
 from headrace.errors import Fenced
 from headrace.store import Store
-from headrace.store.tables import dead_letters, firings, triggers
+from headrace.store.tables import dead_letters, events, firings, triggers
 from headrace.wire.events import EventItem
 from headrace.wire.jobs import CompleteJob
 from headrace.wire.log import LOG_SCHEMA, NO_LEADER_SEQ
@@ -228,3 +228,17 @@ def test_one_fenced_job_does_not_hurt_its_neighbours(store: Store, owner: Holder
     answers = [future.result() for future in futures]
     assert [isinstance(answer, Fenced) for answer in answers] == [False, True, False, True]
     assert store.log.head().head == 2
+
+
+def test_an_id_that_comes_again_with_another_payload_is_counted(store: Store) -> None:
+    owner = holder(store, "first", "second")
+    a, b = owner.epochs
+    assert owner.append(event("x", a, payload="1"), event("y", a, payload="1"), event("x", b, payload="2")) == [
+        "stored",
+        "stored",
+        "duplicate",
+    ]
+    assert owner.append(event("x", a, b, payload="3"), event("x", a, payload="1"), event("y", a, payload="1")) == ["duplicate"] * 3
+    with store.reading() as connection:
+        assert {row.name: row.conflicts for row in connection.execute(select(triggers))} == {"first": 1, "second": 2}
+        assert [row.payload for row in connection.execute(select(events.c.payload).order_by(events.c.seq))] == ["1", "1"]

@@ -51,6 +51,7 @@ TRIGGER = (
     Shape("trigger_fired", "fired", True, "Times the trigger fired on an event."),
     Shape("trigger_rejected", "rejected", True, "Raw events of the trigger that became dead letters."),
     Shape("trigger_spilled", "spilled", True, "Raw events that went into the trigger's backlog."),
+    Shape("trigger_conflicts", "conflicts", True, "Events that the trigger fired under an id known with another payload: dropped."),
     Shape("backlog_depth", "backlog", False, "Raw events in the trigger's backlog."),
 )
 SCOPE = (

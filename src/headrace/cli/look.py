@@ -147,8 +147,8 @@ def triggers(api_url: ApiUrl = None, json: AsJson = False) -> None:
         show_json(found)
         return
     show(
-        ["trigger", "state", "#fired", "#rejected", "#backlog", "~stream", "!trouble"],
-        [(t.name, t.state, t.fired, t.rejected, t.backlog, t.stream, trouble(t)) for t in found.triggers],
+        ["trigger", "state", "#fired", "#rejected", "#conflicts", "#backlog", "~stream", "!trouble"],
+        [(t.name, t.state, t.fired, t.rejected, t.conflicts, t.backlog, t.stream, trouble(t)) for t in found.triggers],
         empty="No trigger is registered yet: start one with `headrace triggerer --project project.py`.",
     )
 

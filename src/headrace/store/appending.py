@@ -4,7 +4,7 @@ The law, under the writer's transaction:
 - an item counts only where every trigger it names is held by the sender at the epoch it says, or was last, before it changed or went,
   and by nobody since; otherwise it is fenced and leaves nothing;
 - an event is in the log once for each (source, id); a repeat adds the firings that are missing, as redeliveries, and nothing else, and to
-  an event that the log has forgotten not even those;
+  an event that the log has forgotten not even those; one with another payload is counted for its triggers;
 - `leader_seq` is the leader's place in the log if it was there first, and -1 if it was not;
 - the triggers' counters move in the same commit;
 - receipts are recorded last, since they account for what was stored;
@@ -23,6 +23,7 @@ from sqlalchemy import Connection, bindparam, case, select, update
 
 from headrace.core.identity import EventKey, event_key
 from headrace.errors import Fenced
+from headrace.store.conflicts import count_conflicts
 from headrace.store.custody import Claim, record
 from headrace.store.delivering import Deliveries
 from headrace.store.dialects import BulkInsert, among, rows_among
@@ -40,6 +41,7 @@ NO_LEADER = -1
 MOST_PARAMETERS = 10_000
 
 _events = BulkInsert(events)
+_PAYLOAD = list(events.c.keys()).index("payload")
 _firings = BulkInsert(firings)
 
 _running = select(jobs.c.id).where(jobs.c.state == "running", among(jobs.c.id, "ids"))
@@ -80,6 +82,7 @@ class _Append:
     gone: set[int]
     rows: list[tuple[object, ...]] = field(default_factory=list)
     repeats: set[tuple[int, int]] = field(default_factory=set)
+    repeated: list[tuple[int, EventItem]] = field(default_factory=list)
     fired: dict[tuple[int, int], None] = field(default_factory=dict)
 
     def add(self, item: EventItem, key: EventKey, leader: EventKey | None) -> ItemStatus:
@@ -88,6 +91,8 @@ class _Append:
             for trigger in () if seq in self.gone else item.firings:
                 if (seq, trigger) not in self.fired:
                     self.repeats.add((seq, trigger))
+            if seq not in self.gone:
+                self.repeated.append((seq, item))
             return "duplicate"
         self.head = seq = self.head + 1
         leader_seq = NO_LEADER if leader is None else self.known.get(leader, NO_LEADER)
@@ -220,6 +225,8 @@ def _write(connection: Connection, log: _Append, head: int) -> None:
     fired_late(connection, sorted(pair for pair in later if pair[0] <= head))
     if log.head != head:
         connection.execute(_move_head, {"head": log.head})
+    added = {head + number: str(row[_PAYLOAD]) for number, row in enumerate(log.rows, 1)} if log.repeated else {}
+    count_conflicts(connection, log.repeated, added)
     times = Counter(trigger for _, trigger in fired)
     if times:
         connection.execute(_count_fired, [{"trigger": trigger, "times": n, "now": log.now} for trigger, n in times.items()])

@@ -24,7 +24,7 @@ MAX_SERIES: Final = 100
 """Of each kind."""
 OTHERS: Final = "(others)"
 
-_TRIGGER_COUNTS: Final = ("fired", "rejected", "spilled", "backlog")
+_TRIGGER_COUNTS: Final = ("fired", "rejected", "spilled", "conflicts", "backlog")
 
 
 class TriggerCounts(NamedTuple):
@@ -34,6 +34,7 @@ class TriggerCounts(NamedTuple):
     fired: int
     rejected: int
     spilled: int
+    conflicts: int
     backlog: int
 
 

@@ -83,6 +83,7 @@ triggers = Table(
     Column("started", BigInteger),  # since when it runs, or is to run
     Column("removed", BigInteger),  # since when its project does not declare it any more
     Column("run_id", Text),  # the deferred run that waits on it; none for a trigger that a project declares
+    Column("conflicts", BigInteger, nullable=False, server_default="0"),  # events it fired under an id known with another payload
     UniqueConstraint("project", "name"),
     Index(None, "job_id"),
     Index(None, "run_id"),
