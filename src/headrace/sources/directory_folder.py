@@ -85,7 +85,7 @@ class Folder:
         A crash before the record is repaired at the next opening: the file is moved then, or known to be gone. Raises `UpstreamError` where
         the folder is another one by now.
         """
-        today = datetime.now(UTC).date()
+        today = day()
         files = list(files)
         done = self.path / DONE_FOLDER / today.isoformat()
         try:
@@ -182,6 +182,11 @@ class Folder:
             if _is_day(folder.name) and folder.name < before:
                 shutil.rmtree(folder, ignore_errors=True)
                 log.info("finished files deleted", folder=str(folder))
+
+
+def day() -> date:
+    """Return the day in whose folder finished files go."""
+    return datetime.now(UTC).date()
 
 
 def _failed(one: Finished, error: OSError) -> Moved:

@@ -1,0 +1,109 @@
+"""A folder's books are bounded by what is under way, however many files there ever were."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from datetime import date, timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from folder_kit import files_done, put
+from headrace.errors import UpstreamError
+from headrace.sources import directory_files, directory_folder, directory_journal, directory_lane, directory_lanes
+from headrace.sources.directory import Directory
+from headrace.sources.directory_producer import DirectoryProducer
+from headrace.sources.directory_waiting import Selection, Waiting
+from headrace.triggers.upstream import load_upstream
+from source_kit import PATIENCE, Reading, reading
+
+DAYS = 30
+FILES = 40
+
+
+@pytest.fixture
+def feed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for module in (directory_lane, directory_lanes):
+        monkeypatch.setattr(module, "QUIET", 0.0)
+    monkeypatch.setattr(directory_journal, "COMPACT_AT_BYTES", 20_000)
+    folder = tmp_path / "feed"
+    folder.mkdir()
+    return folder
+
+
+async def a_day(held: Reading, feed: Path, monkeypatch: pytest.MonkeyPatch, today: date) -> None:
+    """Let files of the same names as each day be read, advanced and moved."""
+    monkeypatch.setattr(directory_folder, "day", lambda: today)
+    for number in range(FILES):
+        put(feed / f"{number}.jsonl", b"1\n2\n")
+    items = await held.take(2 * FILES)
+    await held.advance(items)
+    await all_moved(feed, today)
+
+
+async def all_moved(feed: Path, today: date) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while len(files_done(feed, "*")) == 0 or len(list((feed / "done" / today.isoformat()).iterdir())) < FILES:
+            await asyncio.sleep(0.005)
+
+
+async def test_a_month_leaves_no_more_than_a_day(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = date(2026, 1, 1)
+    journal = feed / ".headrace" / "progress.jsonl"
+    producer = Directory(feed, keep_done=7).producer()
+    async with reading(producer) as held:
+        for number in range(DAYS):
+            await a_day(held, feed, monkeypatch, begin + timedelta(days=number))
+            assert journal.stat().st_size < 100_000
+        lanes = producer._lanes
+        books = (lanes._open, lanes._by_file, lanes._by_key, lanes._lost, lanes._resume, lanes._resume_files, lanes.troubles)
+        assert [len(book) for book in books] == [0] * len(books)
+        assert len(lanes._due) <= 3 * FILES
+    assert sorted(path.name for path in (feed / "done").iterdir()) == [
+        (begin + timedelta(days=number)).isoformat() for number in range(DAYS - 8, DAYS)
+    ]
+    again = Directory(feed, keep_done=7).producer()
+    async with reading(again) as held:
+        put(feed / "last.jsonl", b"1\n")
+        await held.take(1)
+        assert journal.stat().st_size < 1_000
+
+
+async def test_finished_files_are_kept_for_ever_unless_it_is_said_for_how_long(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (feed / "done" / "mine").mkdir(parents=True)
+    (feed / "done" / "2020-13-99").mkdir()
+    async with reading(Directory(feed).producer()) as held:
+        for number in (0, 400):
+            await a_day(held, feed, monkeypatch, date(2026, 1, 1) + timedelta(days=number))
+    assert len(files_done(feed, "*.jsonl")) == 2 * FILES
+    async with reading(Directory(feed, keep_done=1).producer()) as held:
+        await a_day(held, feed, monkeypatch, date(2027, 2, 6))
+    assert sorted(path.name for path in (feed / "done").iterdir()) == ["2020-13-99", "2027-02-05", "2027-02-06", "mine"]
+
+
+def test_for_how_long_finished_files_are_kept_is_written_down() -> None:
+    upstream = Directory("feed", keep_done=30)
+    assert upstream.serialize()[1] == {"path": "feed", "pattern": "*.jsonl", "keep_done": 30}
+    again = load_upstream(*upstream.relative_to(Path("/x")).serialize())
+    assert again.serialize()[1]["keep_done"] == 30
+    assert isinstance(again.producer(), DirectoryProducer)
+    with pytest.raises(UpstreamError, match="0 days"):
+        Directory("feed", keep_done=0)
+
+
+async def test_more_files_than_are_kept_in_mind_are_all_read_in_order(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file that changed longest ago first, then by name, although at most 100 of 1,000 are known at a time."""
+    monkeypatch.setattr(directory_lanes, "Waiting", partial(Waiting, 100))
+    monkeypatch.setattr(directory_files, "Selection", partial(Selection, 100))
+    total = 1_000
+    for number in range(total):
+        path = feed / f"{number:06}.jsonl"
+        path.write_bytes(b"%d\n" % number)
+        age = 10**9 * (10**9 + number // 300)
+        os.utime(path, ns=(age, age))
+    async with reading(Directory(feed).producer()) as held:
+        items = await held.take(total)
+        assert [int(raw.data) for raw, _ in items] == list(range(total))
+        await held.advance(items)
