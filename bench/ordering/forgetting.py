@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any, Final
 
 from headrace.store import Store, open_store
+from headrace.store.ages import Old
 from headrace.store.forgetting import logged_events
 from headrace.store.tidier import AT_ONCE, REST
 from headrace.wire.events import EventBatch, EventItem
@@ -54,9 +55,9 @@ def _forget(store: Store, job: int, epochs: dict[int, int], events: int) -> tupl
 
     def piece(connection: Any) -> int:
         began = perf_counter()
-        gone = logged_events(connection, store.now(), AT_ONCE)
+        swept = logged_events(connection, Old(events, events, 0, 0), AT_ONCE)
         held.append(perf_counter() - began)
-        return gone
+        return swept.rows
 
     def forget() -> None:
         for _ in range(events // 2 // AT_ONCE):

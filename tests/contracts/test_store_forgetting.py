@@ -11,6 +11,7 @@ from sqlalchemy import func, insert, select, update
 from headrace.core.handling import Caused
 from headrace.errors import ApiRefused
 from headrace.store import Store
+from headrace.store.ages import Old
 from headrace.store.forgetting import logged_events
 from headrace.store.ordering_scopes import scope_named
 from headrace.store.ordering_tables import ordering_events, ordering_scopes
@@ -88,8 +89,9 @@ def test_a_forgotten_event_is_still_a_leader_and_its_copy_still_a_copy(store: St
 
 def test_a_piece_at_a_time_and_nothing_while_all_is_young(store: Store, owner: Holder) -> None:
     before = store.now() - 30 * DAY * 1_000_000
-    assert [store.tidy(lambda connection: logged_events(connection, before, 4)) for _ in range(4)] == [4, 4, 2, 0]
-    assert store.tidy(lambda connection: logged_events(connection, before, 4)) == 0
+    old = Old(0, 13, before, before)
+    assert [store.write(lambda connection: logged_events(connection, old, 4)).rows for _ in range(4)] == [4, 4, 2, 0]
+    assert store.write(lambda connection: logged_events(connection, old, 4)).done
     assert kept(store) == [11, 12, 13]
 
 

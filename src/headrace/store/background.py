@@ -15,6 +15,7 @@ from headrace.wire.alerts import Alert
 MIN_PAUSE_SECONDS: Final = 1.0
 MAX_PAUSE_SECONDS: Final = 60.0
 MAX_ERROR_CHARS: Final = 300
+MIN_LAG_DAYS: Final = 1.5
 
 log = structlog.get_logger(__name__)
 
@@ -32,6 +33,7 @@ class BackgroundWork:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._troubles: dict[str, _Trouble] = {}
+        self._lag_days = 0.0
 
     def record_failure(self, work: str, error: Exception) -> float:
         """Note and log a failure; return for how many seconds to wait before `work` is tried again, longer with each in a row."""
@@ -52,11 +54,20 @@ class BackgroundWork:
         with self._lock:
             self._troubles.pop(work, None)
 
+    def record_lag(self, micros: int) -> None:
+        """Note by how much retention counts less time than the wall clock."""
+        days = micros / 86_400_000_000
+        with self._lock:
+            self._lag_days = days if days > MIN_LAG_DAYS else 0.0
+
     def alerts(self) -> list[Alert]:
         """Return what fails just now, by name."""
         with self._lock:
             troubles = sorted(self._troubles.items())
-        return [
+            lag = self._lag_days
+        words = f"Retention counts {lag:,.1f} days less than the clock, so it keeps more: the clock was set forward, or no api was running."
+        lagging = [Alert(severity="warning", about="retention", summary=words, section="processes")] if lag else []
+        return lagging + [
             Alert(severity="error", about=f"work:{work}", summary=_summary(work, trouble), section="processes", since=trouble.since)
             for work, trouble in troubles
         ]

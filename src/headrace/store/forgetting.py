@@ -12,11 +12,12 @@ Its law:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, insert, or_, select, update
 
+from headrace.store.ages import Old
 from headrace.store.deferred_tables import awaited_events
 from headrace.store.dialects import BulkInsert, Plain
 from headrace.store.ordering_tables import ordering_events, ordering_scopes
@@ -26,6 +27,9 @@ from headrace.store.webhook_tables import webhooks
 
 FORGOTTEN = "forgotten"
 """The name in `meta` of the last seq that is forgotten: what comes after it, the log has without a gap."""
+
+SCAN: Final = 5_000
+"""Events that one transaction looks at: those that are still needed are passed over, however many they are."""
 
 _ENDLESS = 2**63 - 1
 
@@ -45,23 +49,48 @@ def forgotten(connection: Connection) -> int:
     return int(connection.execute(_forgotten).scalar_one_or_none() or 0)
 
 
-def logged_events(connection: Connection, before: int, most: int) -> int:
-    """Forget events of the log that came before `before` (microseconds), at most so many; return how many."""
+class Swept(NamedTuple):
+    """What one transaction deleted of the log, up to which seq it looked, and whether there is no more."""
+
+    rows: int
+    position: int
+    done: bool
+
+
+def logged_events(connection: Connection, old: Old, most: int, after: int = 0) -> Swept:
+    """Forget events of the log after the seq `after` that are old: at most `most`, and look at no more than SCAN."""
     kept, again = connection.execute(_kept).one()
     head = connection.execute(_heads).scalar_one()
-    bound = min(_ENDLESS if end is None else end for end in (kept, head))
-    spare = [~_unsettled, ~_unread(connection, _ENDLESS if again is None else again)]
+    bound = min(old.next_head, *(_ENDLESS if end is None else end for end in (kept, head)))
+    aged = or_(events.c.seq <= old.head, events.c.received < old.received)
+    spare = [aged, ~_unsettled, ~_unread(connection, _ENDLESS if again is None else again)]
     gone: list[Any] = []
+    position, room = after, SCAN
     for first, last in _free(_of_letters(connection), bound):
-        query = select(events.c.seq, events.c.key, events.c.received).where(events.c.seq.between(first, last), *spare)
+        start = _first_from(connection, max(first, position + 1), last)
+        if start is None:
+            continue
+        end = min(last, start + room - 1)
+        query = select(events.c.seq, events.c.key).where(events.c.seq.between(start, end), *spare)
         found = connection.execute(query.order_by(events.c.seq).limit(most - len(gone))).all()
-        old = [row for row in found if row.received < before]
-        gone += old
-        if len(old) < len(found) or len(gone) == most:
+        gone += found
+        room -= end - start + 1
+        position = gone[-1].seq if len(gone) == most else end
+        if len(gone) == most or not room:
             break
+    else:
+        position = _ENDLESS
     if gone:
         _forget(connection, gone)
-    return len(gone)
+    return Swept(len(gone), position, position == _ENDLESS)
+
+
+def _first_from(connection: Connection, first: int, last: int) -> int | None:
+    """Return the first seq that the log has from `first` to `last`."""
+    if first > last:
+        return None
+    found: int | None = connection.execute(select(func.min(events.c.seq)).where(events.c.seq.between(first, last))).scalar_one()
+    return found
 
 
 def discarded_letters(connection: Connection, before: int, most: int) -> int:

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, 
 
 from headrace.store.bookkeeping import BOOKS
 from headrace.store.deferred_tables import deferred_runs
-from headrace.store.forgetting import discarded_letters, logged_events
+from headrace.store.forgetting import discarded_letters
 from headrace.store.letter_counts import count_deleted_letters
 from headrace.store.ordering_scopes import abandoned_scopes
 from headrace.store.reports import COUNTS, SECONDS
@@ -67,10 +67,9 @@ SWEEPS: tuple[Sweep, ...] = (
     discarded_letters,
     discarded_dead_letters,
     abandoned_scopes,
-    logged_events,
     *BOOKS,
 )
-"""All of them: whatever is to be kept for a time only goes in here, and `Tidier` does the rest."""
+"""All but that of the log: whatever is to be kept for a time only goes in here, and `Tidier` does the rest."""
 
 
 def _sum_up(connection: Connection, which: ColumnElement[bool]) -> None:

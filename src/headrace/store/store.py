@@ -5,9 +5,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from sqlalchemy import Connection, insert, select, update
 
+from headrace.store.ages import AgeClock
 from headrace.store.awaited_events import AwaitedEvents
 from headrace.store.background import BackgroundWork
 from headrace.store.backlog import Backlog
@@ -34,6 +36,8 @@ from headrace.store.tables import meta
 from headrace.store.triggers import Triggers
 from headrace.store.trouble import named, told
 from headrace.store.webhooks import Webhooks
+
+T = TypeVar("T")
 
 INSTANCE = "instance"
 OPENED = "opened"
@@ -62,6 +66,8 @@ class Store:
         self.webhooks = Webhooks(database)
         self.rotation = Rotation(database)
         self.background = BackgroundWork()
+        self.ages = AgeClock(liveness.ticks)
+        database.write(lambda connection: self.ages.mark(connection, database.now()))
         self.instance = self._instance()
 
     @contextmanager
@@ -78,6 +84,10 @@ class Store:
     def observe(self, observer: Callable[[], None]) -> Callable[[], None]:
         """Call `observer` after each commit, also of other apis: it must return at once. Returns what takes it away again."""
         return self._database.observe(observer)
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """Run a work in the writer's transaction; return its answer once it is durable."""
+        return self._database.write(work)
 
     def tidy(self, sweep: Callable[[Connection], int]) -> int:
         """Let a sweep forget what is old; return how many rows that were."""

@@ -22,6 +22,15 @@ meta = Table(
     Column("value", BigInteger, nullable=False),
 )
 
+# How far the wall clock and the log were at which age of the database (headrace.store.ages).
+age_marks = Table(
+    "age_marks",
+    metadata,
+    Column("age", BigInteger, primary_key=True, autoincrement=False),
+    Column("wall", BigInteger, nullable=False),
+    Column("head", BigInteger, nullable=False),
+)
+
 jobs = Table(
     "jobs",
     metadata,

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from threading import Event, Thread
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import structlog
+from sqlalchemy import Connection
 
+from headrace.store.ages import Old, forget_marks, old_enough
+from headrace.store.forgetting import logged_events
 from headrace.store.retention import SWEEPS, Sweep
 from headrace.store.store import Store
+
+T = TypeVar("T")
 
 EVERY = 3600.0  # seconds between two rounds
 REST = 0.05  # seconds between two transactions of a round: whoever works comes first
@@ -24,7 +30,7 @@ class Tidier:
     def __init__(self, store: Store, days: float, *, every: float = EVERY, sweeps: Sequence[Sweep] = SWEEPS) -> None:
         self._store = store
         self._days = days
-        self._every = every
+        self._every = self._pause = every
         self._sweeps = sweeps
         self._over = Event()
         self._thread = Thread(target=self._run, name="headrace-tidier", daemon=True)
@@ -46,23 +52,55 @@ class Tidier:
         Raises:
             ResourceError: The database is away.
         """
-        before = self._store.now() - round(self._days * DAY)
-        return sum(self._sweep(sweep, before) for sweep in self._sweeps)
+        old = self._old()
+        return sum(self._sweep(sweep, old.before) for sweep in self._sweeps) + self._sweep_log(old)
 
     def tidy_all(self) -> float:
         """Forget what is old enough, each kind by itself; return how many seconds to wait before the next round."""
-        before, gone, pause = self._store.now() - round(self._days * DAY), 0, self._every
-        for sweep in self._sweeps:
-            work = f"retention of {sweep.__name__.replace('_', ' ')}"
-            try:
-                gone += self._sweep(sweep, before)
-            except Exception as error:
-                pause = min(pause, self._store.background.record_failure(work, error))
-            else:
-                self._store.background.record_success(work)
+        self._pause, gone = self._every, 0
+        old = self._attempt("retention", self._old, None)
+        if old is not None:
+            for sweep in self._sweeps:
+                gone += self._attempt(f"retention of {sweep.__name__.replace('_', ' ')}", partial(self._sweep, sweep, old.before), 0)
+            gone += self._attempt("retention of events", partial(self._sweep_log, old), 0)
         if gone:
             self._log.info("old rows deleted", rows=gone, retention_days=self._days)
-        return pause
+        return self._pause
+
+    def _attempt(self, work: str, step: Callable[[], T], otherwise: T) -> T:
+        """Take a step; where it fails for whatever reason, it is tried again soon, and the others go on."""
+        try:
+            answer = step()
+        except Exception as error:
+            self._pause = min(self._pause, self._store.background.record_failure(work, error))
+            return otherwise
+        self._store.background.record_success(work)
+        return answer
+
+    def _old(self) -> Old:
+        """Return what is old enough, by an age that nobody can set."""
+        kept_for = round(self._days * DAY)
+
+        def work(connection: Connection) -> Old:
+            now = self._store.now()
+            age = self._store.ages.mark(connection, now)
+            forget_marks(connection, age - kept_for)
+            old = old_enough(connection, age, now, kept_for)
+            self._store.background.record_lag(now - kept_for - old.before)
+            return old
+
+        return self._store.write(work)
+
+    def _sweep_log(self, old: Old) -> int:
+        gone, after = 0, 0
+        while not self._over.is_set():
+            swept = self._store.write(partial(logged_events, old=old, most=AT_ONCE, after=after))
+            gone += swept.rows
+            if swept.done:
+                break
+            after = swept.position
+            self._over.wait(REST)
+        return gone
 
     def _sweep(self, sweep: Sweep, before: int) -> int:
         gone = 0

@@ -1,4 +1,4 @@
-"""Sums of runs, and indexes for the newest task runs, for claims, for awaited events and for what waits longest."""
+"""Sums of runs, the age of the database, and indexes for task runs, for awaited events and for what waits longest."""
 
 from __future__ import annotations
 
@@ -39,6 +39,13 @@ def upgrade() -> None:
     op.create_index("ix_awaited_terms_run_id", "awaited_terms", ["run_id"])
     # Whatever the runs that are there wait for: each event of their project is looked at.
     op.execute("INSERT INTO awaited_terms (kind, term, run_id) SELECT 'glob', project || '/*', run_id FROM awaited_events")
+    op.create_table(
+        "age_marks",
+        sa.Column("age", sa.BigInteger(), nullable=False, autoincrement=False),
+        sa.Column("wall", sa.BigInteger(), nullable=False),
+        sa.Column("head", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("age", name="pk_age_marks"),
+    )
     op.create_index("ix_run_events_seq", "run_events", ["seq"])
     op.create_index("ix_deferred_runs_changed_run_id", "deferred_runs", ["changed", "run_id"])
     op.drop_index("ix_deferred_runs_state_project", "deferred_runs")
@@ -57,6 +64,7 @@ def downgrade() -> None:
     op.create_index("ix_deferred_runs_state_project", "deferred_runs", ["state", "project"])
     op.drop_index("ix_deferred_runs_changed_run_id", "deferred_runs")
     op.drop_index("ix_run_events_seq", "run_events")
+    op.drop_table("age_marks")
     op.drop_table("awaited_terms")
     _add_to_totals(-1)
     op.execute("DELETE FROM run_totals WHERE runs = 0")

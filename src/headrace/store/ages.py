@@ -1,0 +1,81 @@
+"""How old things are by steady clocks: no retention may depend on a wall clock that somebody can set.
+
+`age` counts microseconds while an api is there, by its steady clock; of a time in which none was, at most MAX_GAP counts. Marks say how far
+the log and the wall clock were at which age. Between two marks the wall clock tells them apart, so it is wrong by one interval at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+from typing import Final, NamedTuple
+
+from sqlalchemy import Connection, Row, delete, func, insert, select
+
+from headrace.store.log_head import log_head
+from headrace.store.tables import age_marks
+
+MAX_GAP: Final = 86_400_000_000
+"""Microseconds that a time counts at most in which no api was there: as likely a clock was set forward meanwhile."""
+MIN_INTERVAL: Final = 60_000_000
+"""Microseconds between two marks at least."""
+
+_M = age_marks.c
+
+
+class Old(NamedTuple):
+    """What is old enough to be deleted.
+
+    Of the log: events up to the seq `head`, and those up to `next_head` that came before `received`. Of all else, what the wall clock dates
+    before `before`. Times in microseconds.
+    """
+
+    head: int
+    next_head: int
+    received: int
+    before: int
+
+
+class AgeClock:
+    """The age of one database, as this process counts it on. `ticks` is a steady clock in microseconds."""
+
+    def __init__(self, ticks: Callable[[], int]) -> None:
+        self._ticks = ticks
+        self._lock = Lock()
+        self._seen: tuple[int, int] | None = None
+
+    def mark(self, connection: Connection, now: int) -> int:
+        """Count on, within a work of the writer, and leave a mark where the last one is not of just now; return the age."""
+        last = connection.execute(select(age_marks).order_by(_M.age.desc()).limit(1)).one_or_none()
+        with self._lock:
+            age = self._age(last, now)
+            self._seen = (age, self._ticks())
+        if last is None or age - last.age >= MIN_INTERVAL:
+            connection.execute(insert(age_marks).values(age=age, wall=now, head=log_head(connection)))
+        return age
+
+    def _age(self, last: Row[*tuple[int, ...]] | None, now: int) -> int:
+        known = 0 if last is None else int(last.age)
+        if self._seen is None:
+            return known if last is None else known + min(max(now - last.wall, 0), MAX_GAP)
+        return max(known, self._seen[0] + self._ticks() - self._seen[1])
+
+
+def old_enough(connection: Connection, age: int, now: int, kept_for: int) -> Old:
+    """Return what is older than `kept_for` (µs) at this `age` of the database, when its clock says `now`."""
+    bound = age - kept_for
+    before = connection.execute(select(age_marks).where(_M.age <= bound).order_by(_M.age.desc()).limit(1)).one_or_none()
+    after = connection.execute(select(age_marks).where(_M.age > bound).order_by(_M.age).limit(1)).one_or_none()
+    next_head = log_head(connection) if after is None else after.head
+    if before is not None:
+        head, received = before.head, before.wall + bound - before.age
+    else:  # older than the first mark is what its wall clock says
+        head, received = 0, (now if after is None else after.wall) - ((age if after is None else after.age) - bound)
+    later = connection.execute(select(func.min(_M.wall)).where(_M.age > bound)).scalar_one()
+    return Old(head, next_head, received, min(received, now - kept_for, received if later is None else later))
+
+
+def forget_marks(connection: Connection, age: int) -> None:
+    """Delete the marks that nobody asks for any more when what is younger than `age` is kept."""
+    needed = select(func.max(_M.age)).where(_M.age <= age).scalar_subquery()
+    connection.execute(delete(age_marks).where(_M.age < needed))

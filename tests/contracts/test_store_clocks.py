@@ -1,0 +1,163 @@
+"""A wall clock that is wrong, ahead or behind, for a moment or for good, lets retention delete nothing young and keeps nothing for ever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import func, insert, select
+
+from headrace.core.handling import Caused
+from headrace.store import Store, forgetting
+from headrace.store.ages import Old
+from headrace.store.deferred_tables import deferred_runs
+from headrace.store.ordering_scopes import scope_named
+from headrace.store.ordering_tables import ordering_events
+from headrace.store.tables import age_marks, events, jobs
+from headrace.store.tidier import Tidier
+from headrace.store.webhook_tables import webhooks
+from headrace.wire.deferred import StartRun
+from headrace.wire.jobs import CompleteJob
+from store_kit import DATABASES, Holder, TurnedClock, event, holder, opened, registration
+
+HOUR = 3_600
+DAY = 86_400
+WEBHOOK = {"url": "https://example", "types": "[]", "secret": "", "policy": "hold", "max_attempts": 8, "timeout": 1, "created": 0}
+COUNTS = {"delivered": 0, "failed": 0, "dead": 0, "changed": 0}
+
+
+def count(store: Store, table: Any = events) -> int:
+    with store.reading() as connection:
+        return int(connection.execute(select(func.count()).select_from(table)).scalar_one())
+
+
+def work(store: Store, owner: Holder, name: str) -> None:
+    """Store an event, end a job and end a task run."""
+    owner.append(event(name))
+    job = store.jobs.register(registration("worker")).id
+    store.jobs.complete(job, CompleteJob(state="succeeded"))
+    store.task_runs.start("flights", StartRun(run_id=name, task="t"))
+    store.task_runs.cancel(name)
+
+
+def hours(store: Store, clock: TurnedClock, days: int) -> None:
+    """Let days pass with a round of retention in each hour."""
+    tidier = Tidier(store, 30)
+    for _ in range(days * 24):
+        clock.turn(HOUR)
+        tidier.tidy()
+
+
+def kept(store: Store) -> tuple[int, int, int]:
+    return count(store), count(store, jobs), count(store, deferred_runs)
+
+
+def test_a_clock_that_is_ahead_deletes_nothing_young_and_is_told_of(store: Store, clock: TurnedClock) -> None:
+    owner = holder(store, "first")
+    work(store, owner, "a")
+    work(store, owner, "b")
+    clock.turn(HOUR)
+    before = kept(store)
+    clock.set(60 * DAY)
+    Tidier(store, 30).tidy()
+    assert kept(store) == before
+    (alert,) = store.background.alerts()
+    assert "60.0 days less than the clock" in alert.summary
+    clock.set(-60 * DAY)
+    Tidier(store, 30).tidy()
+    assert store.background.alerts() == []
+    clock.turn(31 * DAY)
+    Tidier(store, 30).tidy()
+    assert count(store) == count(store, deferred_runs) == 0
+
+
+def test_a_clock_that_stays_ahead_deletes_what_is_old_and_nothing_else(store: Store, clock: TurnedClock) -> None:
+    owner = holder(store, "first")
+    work(store, owner, "a")
+    clock.turn(2 * HOUR)
+    Tidier(store, 30).tidy()
+    clock.set(400 * DAY)
+    clock.turn(2 * HOUR)
+    Tidier(store, 30).tidy()
+    work(store, owner, "b")
+    hours(store, clock, 10)
+    assert kept(store)[0] == 2
+    clock.turn(19 * DAY)
+    Tidier(store, 30).tidy()
+    assert (count(store), count(store, deferred_runs)) == (2, 2), "29 days old"
+    clock.turn(DAY + 3 * HOUR)
+    Tidier(store, 30).tidy()
+    assert (count(store), count(store, deferred_runs)) == (0, 0)
+
+
+@pytest.mark.parametrize("wrong", [-400 * DAY, -DAY, DAY, 400 * DAY])
+def test_events_of_a_wrong_clock_neither_go_early_nor_hold_others_back(wrong: int, store: Store, clock: TurnedClock) -> None:
+    owner = holder(store, "first")
+    clock.turn(HOUR)
+    Tidier(store, 30).tidy()
+    clock.set(wrong)
+    owner.append(*(event(f"wrong{n}") for n in range(3)))
+    clock.set(-wrong)
+    owner.append(*(event(f"right{n}") for n in range(600)))
+    clock.turn(HOUR)
+    Tidier(store, 30).tidy()
+    assert count(store) == 603
+    clock.turn(29 * DAY)
+    Tidier(store, 30).tidy()
+    assert count(store) == 603
+    clock.turn(DAY)
+    Tidier(store, 30).tidy()
+    assert count(store) == 0
+
+
+@pytest.mark.parametrize("kind", DATABASES)
+def test_what_passed_while_nobody_was_there_counts_a_day_at_most(kind: str, tmp_path: Path) -> None:
+    clock = TurnedClock()
+    with opened(kind, tmp_path, clock) as store:
+        holder(store, "first").append(event("a"))
+    clock.set(60 * DAY)
+    with opened(kind, tmp_path, clock) as store:
+        Tidier(store, 30).tidy()
+        assert count(store) == 1
+        clock.turn(28 * DAY)
+        Tidier(store, 30).tidy()
+        assert count(store) == 1
+        clock.turn(2 * DAY)
+        Tidier(store, 30).tidy()
+        assert count(store) == 0
+
+
+def test_marks_are_kept_for_as_long_as_they_are_needed(store: Store, clock: TurnedClock) -> None:
+    for _ in range(5):
+        Tidier(store, 2).tidy()
+    assert count(store, age_marks) == 1, "no two of one minute"
+    tidier = Tidier(store, 2)
+    for _ in range(100):
+        clock.turn(HOUR)
+        tidier.tidy()
+    assert count(store, age_marks) == 49
+
+
+def test_what_a_webhook_holds_is_passed_over_a_bounded_piece_at_a_time(
+    store: Store, clock: TurnedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forgetting, "SCAN", 50)
+    owner = holder(store, "first")
+    owner.append(*(event(f"{n}") for n in range(1, 301)))
+
+    def hold(connection: Any) -> int:
+        scope = scope_named(connection, "webhook:billing", 1, head=300)
+        connection.execute(insert(webhooks).values(name="billing", state="paused", scope_id=scope, **WEBHOOK, **COUNTS))
+        shared = {"scope_id": scope, "source": "tests", "occurred": 0, "since": 0, "late": False, "state": "dead", "attempts": 8}
+        rows = [{"seq": n, "id": f"{n}", "key": Caused.of("tests", f"{n}", None, 0).key, **shared} for n in range(1, 201)]
+        connection.execute(insert(ordering_events), rows)
+        return 0
+
+    store.tidy(hold)
+    clock.turn(31 * DAY)
+    swept = store.write(lambda connection: forgetting.logged_events(connection, Old(300, 300, 0, 0), 500))
+    assert swept == (0, 50, False), "it looked at no more"
+    Tidier(store, 30).tidy()
+    with store.reading() as connection:
+        assert connection.execute(select(events.c.seq).order_by(events.c.seq)).scalars().all() == list(range(1, 201))
