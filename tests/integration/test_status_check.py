@@ -14,8 +14,11 @@ from typer.testing import CliRunner, Result
 from headrace.cli.main import app
 from headrace.errors import ApiUnavailable
 from headrace.store import Store
+from headrace.wire.events import Cursor
+from headrace.wire.jobs import CompleteJob
 from headrace.wire.triggers import TriggerFailure
-from people_scene import KEY, Scene, at_work, opened, serving
+from people_scene import KEY, STREAM, Scene, at_work, opened, serving
+from store_kit import registration
 
 
 @pytest.fixture
@@ -79,6 +82,33 @@ async def test_a_full_disk_is_the_first_line_as_long_as_it_lasts(store: Store, s
     await scene.store(*big)
     store._database._writer.outages._failed -= 3600  # as if that were long ago
     assert await checked() == (0, {"state": "ok", "alerts": []})
+
+
+async def test_a_scope_that_stands_is_the_first_line(scene: Scene) -> None:
+    await scene.store(scene.leg(1))
+    await scene.commit(Cursor(cursor=1, batch=1, ordered=1))
+    assert await checked() == (0, {"state": "ok", "alerts": []})
+    await scene.store(scene.leg(2))
+    await anyio.to_thread.run_sync(lambda: scene.pipeline.complete(CompleteJob(state="succeeded")))
+    code, said = await checked()
+    assert (code, said["alerts"][0]["about"]) == (1, "scope:flights")
+    assert "no pipeline process runs it, and 1 event waits in the log" in said["alerts"][0]["summary"]
+
+
+async def test_a_stuck_lane_is_the_first_line(scene: Scene) -> None:
+    await scene.beat(read=9, advanced=7, error="TimeoutError: 60 s")
+    code, said = await checked()
+    assert (code, said["alerts"][0]["about"]) == (1, f"stream:{STREAM}")
+
+
+async def test_a_process_that_ends_again_and_again_is_the_first_line(store: Store, scene: Scene) -> None:
+    for number in range(3):
+        job = store.jobs.register(registration("pipeline", registration_id=f"pipeline-again-{number}", pid=number))
+        store.jobs.complete(job.id, CompleteJob(state="failed", reason="PipelineError: the log was replaced\nmore"))
+    code, said = await checked()
+    (alert,) = said["alerts"]
+    assert (code, alert["about"]) == (1, "process:pipeline")
+    assert alert["summary"].endswith("3 times in 10 minutes, last with: PipelineError: the log was replaced")
 
 
 async def test_notes_do_not_fail_the_check(scene: Scene) -> None:

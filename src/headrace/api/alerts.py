@@ -80,6 +80,11 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def waiting(number: int, noun: str) -> str:
+    """Return that so many wait."""
+    return f"{count(number, noun)} {'waits' if number == 1 else 'wait'}"
+
+
 def first_line(text: str | None) -> str:
     """Return the first line of an error."""
     return text.strip().partition("\n")[0] if text and text.strip() else "no reason given"
@@ -209,13 +214,13 @@ def _owed(stream: StreamStatus) -> str:
 def _backlogs(moment: Moment) -> Alerts:
     backlogs = moment.status.backlogs
     for kept in backlogs[:MAX_OF_A_KIND]:
-        words = f"{count(kept.depth, 'raw event')} wait in the backlog of {kept.trigger}{REMOVED if kept.removed else '.'}"
+        words = f"{waiting(kept.depth, 'raw event')} in the backlog of {kept.trigger}{REMOVED if kept.removed else '.'}"
         if kept.removed:
             words += f" headrace triggers backlog drop {kept.trigger} drops them."
         yield _warning(f"backlog:{kept.trigger}", words, "backlog", kept.oldest)
     if len(backlogs) > MAX_OF_A_KIND:
         rest = backlogs[MAX_OF_A_KIND:]
-        words = f"{count(sum(kept.depth for kept in rest), 'raw event')} wait in the backlogs of {count(len(rest), 'more trigger')}."
+        words = f"{waiting(sum(kept.depth for kept in rest), 'raw event')} in the backlogs of {count(len(rest), 'more trigger')}."
         yield _warning("backlogs", words, "backlog")
 
 
@@ -241,10 +246,10 @@ def _standing(moment: Moment) -> Alerts:
         if scope.underway is not None:
             yield from _long_batch(moment, scope)
         elif not running and moment.stored:
-            words = f"The scope {scope.scope} stands: no pipeline process runs it, and {count(scope.lag, 'event')} wait in the log. "
+            words = f"The scope {scope.scope} stands: no pipeline process runs it, and {waiting(scope.lag, 'event')} in the log. "
             yield _error(about, f"{words}Start one with headrace pipeline.", "ordering", scope.updated)
         elif _stands(moment, scope, running):
-            words = f"The scope {scope.scope} stands: its process runs no batch, although {count(scope.lag, 'event')} wait in the log. "
+            words = f"The scope {scope.scope} stands: its process runs no batch, although {waiting(scope.lag, 'event')} in the log. "
             yield _error(about, f"{words}headrace logs process pipeline says why.", "ordering", scope.updated)
 
 

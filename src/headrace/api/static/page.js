@@ -160,7 +160,7 @@ function drawTables(status, jobs) {
     time(run.timeout), mono(run.run_id), num(run.attempt), long(firstLine(run.error))], { labels: 1 });
   table("events", status.recent, (event) => event.seq, (event) => [opens(number(event.seq), () => openEvent(event.seq)), time(event.received), mono(event.type), mono(event.subject), mono(event.id),
     follows(event), text(few(event.triggers))], { total: status.events.total });
-  table("processes", status.jobs, (job) => job.id, (job) => [num(job.id), text(job.kind, "fit"), badge(job.blocked ? "blocked" : job.state, job.blocked ? "warn" : levelOf(job.state)), text(job.hostname), plain(String(job.pid)), time(job.started), time(job.last_heartbeat)]);
+  table("processes", status.jobs, (job) => job.id, (job) => [num(job.id), text(job.kind, "fit"), badge(job.blocked ? "blocked" : job.state, job.blocked ? "warn" : levelOf(job.state)), text(job.hostname), plain(String(job.pid)), time(job.started), time(job.last_heartbeat), long(job.reason)]);
 }
 
 function follows(event) {
