@@ -15,7 +15,7 @@ from bench.ordering import core, forgetting, sql
 ROOT: Final = Path(__file__).resolve().parents[2]
 PEER_PYTHON: Final = ROOT / ".venv-bench-prefect" / "bin" / "python"
 PIPELINE: Final = ("latency", "slim", "payload", "reading", "homes")
-PARTS: Final = ("core", "sql", "kernel", "forgetting", "replay", *PIPELINE)
+PARTS: Final = ("core", "sql", "one", "kernel", "forgetting", "replay", *PIPELINE)
 
 
 def main() -> None:
@@ -28,6 +28,10 @@ def main() -> None:
     if "sql" in asked.only:
         ours, peer = sql.measure(), _peer("db", 2_000)
         answer["sql"] = {"headrace, SQLite": ours, "prefect, SQLite": peer, "ratio": round(ours["events/s"] / peer["events/s"], 1)}
+    if "one" in asked.only:
+        from bench.ordering import one_by_one
+
+        answer["one event at a time"] = one_by_one.measure(asked.homes, _peer)
     if "kernel" in asked.only:
         from bench.ordering import kernel
 
@@ -46,12 +50,14 @@ def main() -> None:
     print(json.dumps(answer, indent=2))
 
 
-def _peer(home: str, events: int) -> dict[str, Any]:
+def _peer(home: str, events: int, *more: str, url: str | None = None) -> dict[str, Any]:
     if not PEER_PYTHON.exists():
         raise SystemExit("error: there is no environment for the peer\nhint: make bench-ordering")
     with TemporaryDirectory(prefix="bench-prefect-") as folder:
         given = {**os.environ, "PREFECT_HOME": folder, "PYTHONPATH": str(ROOT), "DO_NOT_TRACK": "1"}
-        command = [str(PEER_PYTHON), "-m", "bench.ordering.peer", home, str(events)]
+        if url is not None:
+            given["PREFECT_API_DATABASE_CONNECTION_URL"] = url.replace("postgresql://", "postgresql+asyncpg://")
+        command = [str(PEER_PYTHON), "-m", "bench.ordering.peer", home, str(events), *more]
         told = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, check=False)
     if told.returncode:
         raise SystemExit(f"error: the peer ended with {told.returncode}\n{told.stderr[-2000:]}")
@@ -62,6 +68,8 @@ def _peer(home: str, events: int) -> dict[str, Any]:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.ordering", description="Causal ordering, ours and Prefect's, under one load.")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="only these parts")
+    homes = ("memory", "sqlite", "postgresql")
+    parser.add_argument("--homes", nargs="+", choices=homes, default=homes, help="of the part 'one'")
     return parser.parse_args()
 
 

@@ -223,6 +223,8 @@ class OwnOrdering(SqlOrdering):
             return self._known(state)
         if state is None:
             self._turn(now, lambda turn: turn.offer(Feed.of([event])))
+            if self._replica is not None and self._replica.order.entry(event.key) is not None:
+                return "waiting"
         claims = super().claim(1, now, only=event.key)
         return claims[0] if claims else self._known(self.states([event.key])[0])
 
