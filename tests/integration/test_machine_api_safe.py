@@ -86,6 +86,13 @@ CALLS = [
         other=None,
         foreign=FORBIDDEN,
     ),
+    Call(
+        "POST /execution/declarations",
+        "/execution/declarations",
+        plain({"declaration": "declaration-1", "triggers": [one.model_dump() for one in declaration("first").triggers]}),
+        other=None,
+        foreign=None,
+    ),
     Call("POST /execution/triggers/load", "/execution/triggers/load", plain({"capacity": 100}), other=None, foreign=None),
     Call("POST /execution/triggers/workloads", "/execution/triggers/workloads", plain({"trigger_ids": [1]}), other=200, foreign=200),
     Call(

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from headrace.client.declaring import PAGE_BYTES
 from headrace.client.triggerer import TriggererClient
 from headrace.errors import ApiRefused, ApiUnavailable, Fenced, StorageBusy
 from headrace.ports.control_plane import TriggererControl
 from headrace.wire.events import EventBatch
 from headrace.wire.jobs import CompleteJob, Heartbeat, RegisterJob
-from headrace.wire.triggers import TriggerFailure
+from headrace.wire.model import MAX_BODY_BYTES
+from headrace.wire.triggers import MAX_STAGED, TriggerFailure
 from machine_kit import KEY, Api, serving
 from store_kit import DATABASES, declaration, event, letter, registration
 
@@ -128,3 +130,23 @@ async def test_a_full_disk_is_told_with_what_to_do(client: TriggererClient, api:
     assert (full.value.status, full.value.problem) == (507, "storage-full")
     assert "Make room" in (full.value.hint or "")
     assert (await client.store(EventBatch(epochs=held, events=[event("small")]))).events == ["stored"]
+
+
+async def test_a_project_of_many_triggers_is_declared_in_pages(client: TriggererClient) -> None:
+    await client.register(registration())
+    many = [f"t{number}" for number in range(2 * MAX_STAGED + 1)]
+    await client.declare("flights", declaration(*many))
+    held = (await client.load(len(many), ["default"])).leases
+    assert len(held) == len(many)
+    await client.declare("flights", declaration(*many[1:]))
+    loaded = await client.load(len(many), ["default"])
+    assert (len(loaded.leases), len(loaded.revoked)) == (len(many) - 1, 1)
+    assert {lease.epoch for lease in loaded.leases} == {1}
+
+
+async def test_a_project_of_large_arguments_is_declared_in_pages(client: TriggererClient) -> None:
+    await client.register(registration())
+    large = declaration(*(f"t{number}" for number in range(20)), text="x" * PAGE_BYTES)
+    assert len(large.model_dump_json()) > MAX_BODY_BYTES
+    await client.declare("flights", large)
+    assert len((await client.load(20, ["default"])).leases) == 20

@@ -27,7 +27,16 @@ from headrace.wire.jobs import Heartbeat, HeartbeatAnswer, RegisterJob
 from headrace.wire.model import API_VERSION, FIRST_API_VERSION
 from headrace.wire.runs import RunReport
 from headrace.wire.streams import StreamReport
-from headrace.wire.triggers import CleanupTriggers, DeclaredTrigger, LoadTriggers, RunTrigger, TriggerFailure, Workloads
+from headrace.wire.triggers import (
+    CleanupTriggers,
+    DeclaredTrigger,
+    DeclareProject,
+    LoadTriggers,
+    ProjectDeclared,
+    RunTrigger,
+    TriggerFailure,
+    Workloads,
+)
 
 FAILURE = "/execution/triggers/{trigger_id}/failure"
 
@@ -69,6 +78,24 @@ class DeliveriesHaveIds(VersionChange):
         schema(SpillItem).field("delivery_id").didnt_exist,
         schema(DeadLetterItem).field("kind").had(type=Literal["malformed", "missing_field", "rejected", "failed", "unserialisable"]),
     )
+
+
+class DeclarationsHavePages(VersionChange):
+    """The triggers of a declaration may be sent in pages."""
+
+    instructions_to_migrate_to_previous_version = (
+        endpoint("/execution/declarations", ["POST"]).didnt_exist,
+        schema(DeclareProject).field("staged").didnt_exist,
+        schema(DeclareProject).field("count").didnt_exist,
+        schema(DeclareProject).field("after").didnt_exist,
+        schema(ProjectDeclared).field("done").didnt_exist,
+        schema(ProjectDeclared).field("after").didnt_exist,
+    )
+
+    @convert_response_to_previous_version_for(ProjectDeclared)
+    def done_at_once(response: ResponseInfo) -> None:
+        for name in ("done", "after"):
+            response.body.pop(name)
 
 
 class SinglesHaveCallsOfTheirOwn(VersionChange):
@@ -208,6 +235,7 @@ VERSIONS = VersionBundle(
         ReceiptsTravelWithEvents,
         CrewsAreNamed,
         StreamsFailOnce,
+        DeclarationsHavePages,
         ScopesTellMore,
         DeliveriesHaveIds,
         SinglesHaveCallsOfTheirOwn,

@@ -8,11 +8,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import quote
+from uuid import uuid4
 
 import httpx
 import pyarrow as pa
 
 from headrace.client.answers import TIMEOUT_SECONDS, bearer, checked, options, reached, understood
+from headrace.client.declaring import pages, staged
 from headrace.errors import ApiRefused
 from headrace.triggers.masking import mask
 from headrace.wire.deferred import StartRun, TaskRunIs
@@ -90,8 +92,16 @@ class PipelineClient:
         self._send("POST", f"/execution/jobs/{self._job_id}/complete", end)
 
     def declare(self, project: str, declared: DeclareProject) -> ProjectDeclared:
-        """Declare the whole of a project; what is no longer named is removed."""
-        return self._ask("PUT", f"/execution/projects/{quote(project, safe='')}", ProjectDeclared, declared)
+        """Declare the whole of a project, in pages where it is large; what is no longer named is removed."""
+        declaration, whole = uuid4().hex, declared
+        for page in pages(declaration, declared):
+            self._send("POST", "/execution/declarations", page)
+            whole = staged(declaration, declared)
+        while True:
+            answer = self._ask("PUT", f"/execution/projects/{quote(project, safe='')}", ProjectDeclared, whole)
+            if answer.done:
+                return answer
+            whole = whole.model_copy(update={"after": answer.after})
 
     def head(self) -> LogHead:
         """Return the log's first and last `seq`, and the api's clock."""

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import quote
+from uuid import uuid4
 
 from pydantic_core import PydanticSerializationError
 
 from headrace.client.answers import TIMEOUT_SECONDS, bearer, understood
+from headrace.client.declaring import pages, staged
 from headrace.client.session import Requests, Session
 from headrace.errors import ApiRefused
 from headrace.wire.backlog import BacklogPage, SettleBacklog
@@ -77,8 +79,16 @@ class TriggererClient:
         await self._send("POST", f"/execution/jobs/{self._registered.job_id}/complete", end)
 
     async def declare(self, project: str, declared: DeclareProject) -> ProjectDeclared:
-        """Declare the whole of a project; triggers no longer named are removed."""
-        return await self._ask("PUT", f"/execution/projects/{quote(project, safe='')}", declared, ProjectDeclared)
+        """Declare the whole of a project, in pages where it is large; triggers no longer named are removed."""
+        declaration, whole = uuid4().hex, declared
+        for page in pages(declaration, declared):
+            await self._send("POST", "/execution/declarations", page)
+            whole = staged(declaration, declared)
+        while True:
+            answer = await self._ask("PUT", f"/execution/projects/{quote(project, safe='')}", whole, ProjectDeclared)
+            if answer.done:
+                return answer
+            whole = whole.model_copy(update={"after": answer.after})
 
     async def load(self, capacity: int, queues: list[str]) -> TriggersLoaded:
         """Claim up to `capacity` triggers; answer with every lease now held."""

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, delete, exists, func, select, tuple_
 
 from headrace.store.backlog import removed_backlogs
 from headrace.store.crews import ENDED_RUNS, NONE, old_crews
+from headrace.store.declarations import staged_declarations
 from headrace.store.deferred_tables import deferred_runs
 from headrace.store.dialects import Upsert, among
 from headrace.store.lanes import idle_lanes
@@ -46,5 +47,5 @@ def ended_answers(connection: Connection, before: int, most: int) -> int:
     return len(rows)
 
 
-BOOKS = (removed_backlogs, idle_lanes, ended_waits, old_crews, ended_answers)
+BOOKS = (staged_declarations, removed_backlogs, idle_lanes, ended_waits, old_crews, ended_answers)
 """The sweeps of the ledger of custody, in this order: answers are summed up once their triggers are gone."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -10,11 +12,15 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 from headrace.errors import ApiRefused
 from headrace.store import kwargs, leases
 from headrace.store.database import Database
+from headrace.store.declarations import AT_ONCE, NEW, Place, apply, forget, remove, require_staged, stage
 from headrace.store.failures import FRESH
 from headrace.store.jobs import require_running
 from headrace.store.keyring import Keyring
 from headrace.store.tables import pipelines, projects, triggers
-from headrace.wire.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, ProjectDeclared
+from headrace.wire.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, ProjectDeclared, StageTriggers
+
+BUDGET = 1.0
+"""Seconds in which one call applies what it can of a staged declaration."""
 
 
 class Projects:
@@ -24,15 +30,54 @@ class Projects:
         self._database = database
 
     def declare(self, job_id: int, name: str, declared: DeclareProject) -> ProjectDeclared:
-        """Make the project what is declared; a trigger that changed loses its lease, so that it is run anew."""
-        return self._database.write(lambda connection: _declare(self._database, connection, job_id, name, declared))
+        """Make the project what is declared; a trigger that changed loses its lease, so that it is run anew.
+
+        Of a staged declaration it applies as much as `BUDGET` allows, a bounded number in each commit.
+        """
+        if declared.staged is None:
+            return self._database.write(lambda connection: _declare(self._database, connection, job_id, name, declared))
+        return self._declare_staged(job_id, name, declared)
+
+    def stage(self, job_id: int, page: StageTriggers) -> None:
+        """Keep a page of a declaration, until all of it is there and it is declared."""
+        self._database.write(lambda connection: stage(self._database, connection, job_id, page))
+
+    def _declare_staged(self, job_id: int, name: str, declared: DeclareProject) -> ProjectDeclared:
+        place = self._database.write(lambda connection: _begin(connection, job_id, name, declared))
+        until = monotonic() + BUDGET
+        while not place.end and monotonic() < until:
+            place = self._database.write(partial(_apply, self._database, job_id, name, declared, place))
+        while place.end and self._database.write(lambda connection: forget(connection, declared.staged or "", AT_ONCE)):
+            pass
+        return ProjectDeclared(triggers={}, done=place.end, after=place.name)
+
+
+def _begin(connection: Connection, job_id: int, project: str, declared: DeclareProject) -> Place:
+    _require_own(connection, job_id, project)
+    return Place(declared.after, end=not require_staged(connection, project, declared.staged or "", declared.count))
+
+
+def _apply(database: Database, job_id: int, project: str, declared: DeclareProject, place: Place, connection: Connection) -> Place:
+    """Apply some of a staged declaration; return how far it is applied."""
+    _require_own(connection, job_id, project)
+    now = database.now()
+    after = apply(connection, project, declared.staged or "", place, now)
+    if after.end:
+        _declare_pipelines(connection, project, {pipeline.name: pipeline for pipeline in declared.pipelines})
+        connection.execute(delete(projects).where(projects.c.name == project))
+        connection.execute(insert(projects).values(name=project, declared=now, declaration=declared.staged))
+    return after
+
+
+def _require_own(connection: Connection, job_id: int, project: str) -> None:
+    own = require_running(connection, job_id).project
+    if own != project:
+        raise ApiRefused(f"Job {job_id} belongs to project '{own}', not to '{project}'.", status=403, problem="forbidden")
 
 
 def _declare(database: Database, connection: Connection, job_id: int, project: str, declared: DeclareProject) -> ProjectDeclared:
     now = database.now()
-    own = require_running(connection, job_id).project
-    if own != project:
-        raise ApiRefused(f"Job {job_id} belongs to project '{own}', not to '{project}'.", status=403, problem="forbidden")
+    _require_own(connection, job_id, project)
     connection.execute(delete(projects).where(projects.c.name == project))
     connection.execute(insert(projects).values(name=project, declared=now))
     _declare_pipelines(connection, project, {pipeline.name: pipeline for pipeline in declared.pipelines})
@@ -62,12 +107,11 @@ def _declare_triggers(connection: Connection, project: str, wanted: dict[str, De
             continue
         values |= policy | kwargs.sealed(keyring, trigger.kwargs, what)
         if row is None:
-            new.append({"project": project, "name": name, "declared": now, **_NEW, **values})
+            new.append({"project": project, "name": name, "declared": now, **NEW, **values})
         else:
             changed.append((row.id, values))
-    leases.revoke(connection, gone + [trigger_id for trigger_id, _ in changed])
-    for part in leases.parts(gone):
-        connection.execute(update(triggers).where(triggers.c.id.in_(part)).values(state="removed", removed=now))
+    remove(connection, gone, now)
+    leases.revoke(connection, [trigger_id for trigger_id, _ in changed])
     for trigger_id, values in changed:
         connection.execute(update(triggers).where(triggers.c.id == trigger_id).values(**FRESH, declared=now, removed=None, **values))
     if new:
@@ -85,9 +129,6 @@ def _adjust(connection: Connection, row: Row[Any], policy: dict[str, Any]) -> No
     if not _keeps(row, policy):
         connection.execute(update(triggers).where(triggers.c.id == row.id).values(**policy))
         leases.changed(connection)
-
-
-_NEW = {"state": "waiting", "failures": 0, "fired": 0, "rejected": 0, "epoch": 0}
 
 
 def _values(trigger: DeclaredTrigger) -> dict[str, Any]:

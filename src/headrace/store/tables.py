@@ -60,6 +60,26 @@ projects = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("declared", BigInteger, nullable=False),
+    Column("declaration", Text),  # the last that was staged, once it is applied
+)
+
+# Pages of declarations that are not applied yet.
+staged_triggers = Table(
+    "staged_triggers",
+    metadata,
+    Column("declaration", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("project", Text, nullable=False),
+    Column("classpath", Text, nullable=False),
+    Column("kwargs", Text, nullable=False),  # sealed
+    Column("kwargs_digest", Text),
+    Column("stream", Text),
+    Column("queue", Text, nullable=False),
+    Column("priority", BigInteger, nullable=False),
+    Column("max_restarts", BigInteger),
+    Column("same", BigInteger),  # `declared` of the trigger that has these arguments already
+    Column("staged", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 triggers = Table(

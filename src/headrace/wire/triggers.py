@@ -12,6 +12,9 @@ from headrace.wire.model import Wire
 CLASSPATH = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$"
 """A module and the name of a class in it; the api never imports one."""
 
+MAX_STAGED = 2_000
+"""Triggers that one page of a declaration may have."""
+
 MAX_FAILED = 1_000
 """Watches that one call may tell of."""
 
@@ -42,16 +45,32 @@ class DeclaredPipeline(Wire):
 
 
 class DeclareProject(Wire):
-    """PUT /execution/projects/{name}: the whole of what a project declares. Triggers no longer named are removed."""
+    """PUT /execution/projects/{name}: the whole of what a project declares. Triggers no longer named are removed.
+
+    With `staged` its triggers are the `count` that were sent in pages under this id, and `triggers` is empty. The call applies a part of
+    them, from the name `after` on; repeat it, with the answer's `after`, until that is `done`.
+    """
 
     triggers: list[DeclaredTrigger]
     pipelines: list[DeclaredPipeline]
+    staged: str | None = Field(default=None, min_length=8, max_length=64)
+    count: int = Field(default=0, ge=0)
+    after: str = Field(default="", max_length=200)
+
+
+class StageTriggers(Wire):
+    """POST /execution/declarations: a page of the triggers of a declaration, which has an id of its own. The same again changes nothing."""
+
+    declaration: str = Field(min_length=8, max_length=64)
+    triggers: list[DeclaredTrigger] = Field(max_length=MAX_STAGED)
 
 
 class ProjectDeclared(Wire):
-    """The ids of the project's triggers, by name."""
+    """The ids of the project's triggers, by name; none where they were staged. Not `done`: the call is to be repeated."""
 
     triggers: dict[str, int]
+    done: bool = True
+    after: str = ""
 
 
 class LoadTriggers(Wire):

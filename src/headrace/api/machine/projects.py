@@ -1,4 +1,4 @@
-"""PUT /execution/projects/{name}."""
+"""PUT /execution/projects/{name}; POST /execution/declarations."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ from fastapi import APIRouter
 from headrace.api.access import StoreOf
 from headrace.api.auth import AnyJob
 from headrace.api.bodies import WireRoute
-from headrace.wire.triggers import DeclareProject, ProjectDeclared
+from headrace.wire.triggers import DeclareProject, ProjectDeclared, StageTriggers
 
-router = APIRouter(prefix="/execution/projects", tags=["projects"], route_class=WireRoute)
+router = APIRouter(prefix="/execution", tags=["projects"], route_class=WireRoute)
 
 
-@router.put("/{name:path}")
+@router.put("/projects/{name:path}")
 def declare(name: str, declared: DeclareProject, store: StoreOf, caller: AnyJob) -> ProjectDeclared:
     """Declare the whole of the job's project; what is no longer named is removed."""
     return store.projects.declare(caller.job_id, name, declared)
+
+
+@router.post("/declarations", status_code=204)
+def stage(page: StageTriggers, store: StoreOf, caller: AnyJob) -> None:
+    """Keep a page of a declaration of the job's project; it is declared once all of it is there."""
+    store.projects.stage(caller.job_id, page)

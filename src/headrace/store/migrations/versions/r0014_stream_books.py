@@ -31,6 +31,24 @@ def upgrade() -> None:
     op.create_index("ix_triggers_stream_job_id", "triggers", ["stream", "job_id"])
     op.add_column("triggers", sa.Column("removed", sa.BigInteger()))
     op.get_bind().execute(sa.text("UPDATE triggers SET removed = :now WHERE state = 'removed'"), {"now": _now()})
+    op.add_column("projects", sa.Column("declaration", sa.Text()))
+    op.create_table(
+        "staged_triggers",
+        sa.Column("declaration", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("project", sa.Text(), nullable=False),
+        sa.Column("classpath", sa.Text(), nullable=False),
+        sa.Column("kwargs", sa.Text(), nullable=False),
+        sa.Column("kwargs_digest", sa.Text()),
+        sa.Column("stream", sa.Text()),
+        sa.Column("queue", sa.Text(), nullable=False),
+        sa.Column("priority", sa.BigInteger(), nullable=False),
+        sa.Column("max_restarts", sa.BigInteger()),
+        sa.Column("same", sa.BigInteger()),
+        sa.Column("staged", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("declaration", "name", name="pk_staged_triggers"),
+        sqlite_with_rowid=False,
+    )
     op.create_table(
         "custody_streams",
         sa.Column("id", _number(), nullable=False),
@@ -96,6 +114,8 @@ def downgrade() -> None:
     )
     _insert_old_crews(old)
     op.drop_table("custody_streams")
+    op.drop_table("staged_triggers")
+    op.drop_column("projects", "declaration")
     op.drop_column("triggers", "removed")
     op.drop_index("ix_triggers_stream_job_id", "triggers")
     op.drop_index("ix_lanes_moved", "lanes")

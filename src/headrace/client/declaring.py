@@ -1,0 +1,34 @@
+"""Declarations cut into pages that the api takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headrace.wire.triggers import MAX_STAGED, DeclaredTrigger, DeclareProject, StageTriggers
+
+PAGE_BYTES = 900_000
+
+
+def pages(declaration: str, declared: DeclareProject) -> Iterator[StageTriggers]:
+    """Yield the triggers of a project in pages; none where they all fit into one call."""
+    made = list(_cut(declared.triggers))
+    if len(made) > 1:
+        yield from (StageTriggers(declaration=declaration, triggers=page) for page in made)
+
+
+def staged(declaration: str, declared: DeclareProject) -> DeclareProject:
+    """Return the declaration whose triggers were sent in pages."""
+    return declared.model_copy(update={"triggers": [], "staged": declaration, "count": len({one.name for one in declared.triggers})})
+
+
+def _cut(triggers: list[DeclaredTrigger]) -> Iterator[list[DeclaredTrigger]]:
+    page: list[DeclaredTrigger] = []
+    size = 0
+    for trigger in triggers:
+        more = len(trigger.model_dump_json())
+        if page and (len(page) == MAX_STAGED or size + more > PAGE_BYTES):
+            yield page
+            page, size = [], 0
+        page.append(trigger)
+        size += more
+    yield page

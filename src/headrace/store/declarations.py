@@ -1,0 +1,151 @@
+"""Declarations of more triggers than one call takes: staged page by page, then applied a bounded number in each commit.
+
+The law of applying: what is new or changed comes before anything that is no longer declared goes, so that no event finds neither. Until
+all pages are there, nothing is applied. Whoever stops in between is followed by the next declaration, which is whole again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Row, delete, exists, func, insert, select, update
+
+from headrace.errors import ApiRefused
+from headrace.store import kwargs, leases
+from headrace.store.database import Database
+from headrace.store.dialects import among, row_by_row, rows_among
+from headrace.store.failures import FRESH
+from headrace.store.jobs import require_running
+from headrace.store.tables import projects, staged_triggers, triggers
+from headrace.wire.triggers import StageTriggers
+
+AT_ONCE = 2_000
+SPECIFIED = ("classpath", "stream", "queue")
+POLICY = ("priority", "max_restarts")
+SEALED = ("kwargs", "kwargs_digest")
+NEW = {"state": "waiting", "failures": 0, "fired": 0, "rejected": 0, "epoch": 0}
+
+_known = select(triggers).where(triggers.c.run_id.is_(None), among(triggers.c.name, "names"))
+
+
+def stage(database: Database, connection: Connection, job_id: int, page: StageTriggers) -> None:
+    """Keep a page of a declaration; the same page again changes nothing."""
+    project, now = require_running(connection, job_id).project, database.now()
+    mine = select(staged_triggers.c.name).where(*_of(project, page.declaration), among(staged_triggers.c.name, "names"))
+    there = {row.name for row in rows_among(connection, mine, "names", [trigger.name for trigger in page.triggers])}
+    given = {trigger.name: trigger for trigger in page.triggers if trigger.name not in there}
+    known = _rows(connection, project, list(given))
+    rows: list[dict[str, Any]] = []
+    for trigger in given.values():
+        what, row = kwargs.named(project, trigger.name), known.get(trigger.name)
+        same = row is not None and kwargs.unchanged(database.keyring, row, trigger.kwargs, what)
+        values = trigger.model_dump(include={"name", *SPECIFIED, *POLICY}) | kwargs.sealed(database.keyring, trigger.kwargs, what)
+        stamp = {"declaration": page.declaration, "project": project, "staged": now}
+        rows.append({**stamp, **values, "same": row.declared if row is not None and same else None})
+    if rows:
+        connection.execute(insert(staged_triggers), rows)
+
+
+def require_staged(connection: Connection, project: str, declaration: str, count: int) -> bool:
+    """Return whether the declaration is still to be applied; it is complete then.
+
+    Raises:
+        ApiRefused: Some of it is missing.
+    """
+    last = connection.execute(select(projects.c.declaration).where(projects.c.name == project)).scalar_one_or_none()
+    if last == declaration:
+        return False
+    staged = connection.execute(select(func.count()).select_from(staged_triggers).where(*_of(project, declaration))).scalar_one()
+    if staged != count:
+        raise ApiRefused(f"{staged:,} of {count:,} triggers are staged.", hint="Send all pages again.", status=409, problem="incomplete")
+    return True
+
+
+class Place(NamedTuple):
+    """How far a declaration is applied: all names up to `name`, then all that went up to the trigger `gone`. `end`: all of it."""
+
+    name: str = ""
+    gone: int = 0
+    end: bool = False
+
+
+def apply(connection: Connection, project: str, declaration: str, place: Place, now: int) -> Place:
+    """Apply some of a declaration after `place`; return the next place."""
+    row_by_row(connection)
+    query = select(staged_triggers).where(*_of(project, declaration), staged_triggers.c.name > place.name)
+    rows = connection.execute(query.order_by(staged_triggers.c.name).limit(AT_ONCE)).all()
+    if rows:
+        _declare(connection, project, rows, now)
+        return place._replace(name=rows[-1].name)
+    named = exists().where(*_of(project, declaration), staged_triggers.c.name == triggers.c.name)
+    declared = (triggers.c.project == project, triggers.c.run_id.is_(None), triggers.c.state != "removed", triggers.c.id > place.gone)
+    gone = list(connection.execute(select(triggers.c.id).where(*declared, ~named).order_by(triggers.c.id).limit(AT_ONCE)).scalars())
+    if gone:
+        remove(connection, gone, now)
+        return place._replace(gone=gone[-1])
+    return place._replace(end=True)
+
+
+def remove(connection: Connection, trigger_ids: list[int], now: int) -> None:
+    """Take triggers that are no longer declared from whoever runs them; their rows and counts stay."""
+    leases.revoke(connection, trigger_ids)
+    for part in leases.parts(trigger_ids):
+        connection.execute(update(triggers).where(triggers.c.id.in_(part)).values(state="removed", removed=now))
+
+
+def forget(connection: Connection, declaration: str, most: int) -> int:
+    """Forget pages of a declaration, at most so many triggers; return how many."""
+    row_by_row(connection)
+    mine = staged_triggers.c.declaration == declaration
+    names = list(connection.execute(select(staged_triggers.c.name).where(mine).order_by(staged_triggers.c.name).limit(most)).scalars())
+    if names:
+        connection.execute(delete(staged_triggers).where(mine, staged_triggers.c.name <= names[-1]))
+    return len(names)
+
+
+def staged_declarations(connection: Connection, before: int, most: int) -> int:
+    """Forget what was staged before `before` (microseconds), and what is left of declarations that are applied."""
+    over = exists().where(projects.c.name == staged_triggers.c.project, projects.c.declaration == staged_triggers.c.declaration)
+    found = connection.execute(select(staged_triggers.c.declaration).where((staged_triggers.c.staged < before) | over).limit(1)).first()
+    return 0 if found is None else forget(connection, found.declaration, most)
+
+
+def _declare(connection: Connection, project: str, rows: Sequence[Row[Any]], now: int) -> None:
+    known = _rows(connection, project, [row.name for row in rows])
+    new: list[dict[str, Any]] = []
+    changed: list[tuple[int, Row[Any]]] = []
+    adjusted = False
+    for row in rows:
+        before = known.get(row.name)
+        if before is None:
+            new.append({"project": project, "name": row.name, "declared": now, **NEW, **_values(row, SPECIFIED, POLICY, SEALED)})
+        elif before.state == "removed" or before.declared != row.same or _differs(before, row, SPECIFIED):
+            changed.append((before.id, row))
+        elif _differs(before, row, POLICY):
+            connection.execute(update(triggers).where(triggers.c.id == before.id).values(**_values(row, POLICY)))
+            adjusted = True
+    leases.revoke(connection, [trigger_id for trigger_id, _ in changed])
+    for trigger_id, row in changed:
+        values = {**FRESH, "declared": now, "removed": None, **_values(row, SPECIFIED, POLICY, SEALED)}
+        connection.execute(update(triggers).where(triggers.c.id == trigger_id).values(**values))
+    if new:
+        connection.execute(insert(triggers), new)
+    if new or changed or adjusted:
+        leases.changed(connection)
+
+
+def _rows(connection: Connection, project: str, names: list[str]) -> dict[str, Row[Any]]:
+    return {row.name: row for row in rows_among(connection, _known.where(triggers.c.project == project), "names", names)}
+
+
+def _values(row: Row[Any], *groups: tuple[str, ...]) -> dict[str, Any]:
+    return {name: getattr(row, name) for group in groups for name in group}
+
+
+def _differs(before: Row[Any], after: Row[Any], names: tuple[str, ...]) -> bool:
+    return any(getattr(before, name) != getattr(after, name) for name in names)
+
+
+def _of(project: str, declaration: str) -> tuple[Any, Any]:
+    return staged_triggers.c.declaration == declaration, staged_triggers.c.project == project

@@ -1,0 +1,122 @@
+"""The contract of staged declarations: pages, applied a bounded number at a time, whole in the end, the same however often."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+from headrace.errors import ApiRefused, Fenced
+from headrace.store import Store, projects
+from headrace.store.declarations import staged_declarations
+from headrace.store.tables import pipelines, staged_triggers, triggers
+from headrace.wire.jobs import CompleteJob
+from headrace.wire.triggers import DeclareProject, ProjectDeclared, StageTriggers
+from store_kit import Holder, TurnedClock, declaration, holder, registration
+
+ID = "declaration-1"
+
+
+@pytest.fixture
+def owner(store: Store) -> Holder:
+    return holder(store, "kept", "changed", "adjusted", "gone")
+
+
+def send(owner: Holder, declared: DeclareProject, id: str = ID, *, size: int = 2) -> None:
+    for start in range(0, len(declared.triggers), size):
+        page = StageTriggers(declaration=id, triggers=declared.triggers[start : start + size])
+        for _ in range(2):
+            owner.store.projects.stage(owner.job_id, page)
+
+
+def switch(owner: Holder, declared: DeclareProject, id: str = ID, **more: Any) -> ProjectDeclared:
+    whole = declared.model_copy(update={"triggers": [], "staged": id, "count": len(declared.triggers)} | more)
+    return owner.store.projects.declare(owner.job_id, "flights", whole)
+
+
+def states(store: Store) -> dict[str, tuple[str, int]]:
+    with store.reading() as connection:
+        return {row.name: (row.state, row.epoch) for row in connection.execute(select(triggers).order_by(triggers.c.id))}
+
+
+def staged(store: Store) -> int:
+    with store.reading() as connection:
+        return int(connection.execute(select(func.count()).select_from(staged_triggers)).scalar_one())
+
+
+def second() -> DeclareProject:
+    """Another declaration of the project: something kept, changed, adjusted, gone and new."""
+    plain, changed = declaration("kept", "adjusted", "new", pipelines=["p"]), declaration("changed", n=1)
+    adjusted = [one.model_copy(update={"priority": 5}) if one.name == "adjusted" else one for one in plain.triggers]
+    return plain.model_copy(update={"triggers": [*adjusted, *changed.triggers]})
+
+
+def test_a_staged_declaration_is_what_a_whole_one_is(store: Store, owner: Holder) -> None:
+    declared = second()
+    send(owner, declared)
+    assert states(store) == dict.fromkeys(("kept", "changed", "adjusted", "gone"), ("running", 1)), "nothing is applied yet"
+    for _ in range(2):
+        assert switch(owner, declared).done
+    now = {"kept": ("running", 1), "changed": ("waiting", 1), "adjusted": ("running", 1), "gone": ("removed", 1), "new": ("waiting", 0)}
+    assert states(store) == now
+    assert staged(store) == 0
+    owner.load()
+    assert states(store)["changed"] == ("running", 2)
+    with store.reading() as connection:
+        assert connection.execute(select(triggers.c.priority).where(triggers.c.name == "adjusted")).scalar_one() == 5
+        assert connection.execute(select(pipelines.c.name)).scalars().all() == ["p"]
+    send(owner, declared, "declaration-2")
+    assert switch(owner, declared, "declaration-2").done
+    assert states(store)["changed"] == ("running", 2), "what has not changed runs on"
+
+
+def test_what_comes_is_there_before_anything_goes(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(projects, "BUDGET", 0.0)
+    monkeypatch.setattr("headrace.store.declarations.AT_ONCE", 1)
+    declared = second()
+    send(owner, declared)
+    seen: list[tuple[bool, bool]] = []
+    monkeypatch.setattr(projects, "monotonic", iter(range(1_000)).__next__)
+    monkeypatch.setattr(projects, "BUDGET", 2)
+    after = ""
+    while not (answer := switch(owner, declared, after=after)).done:
+        after, now = answer.after, states(store)
+        seen.append(("new" in now, now["gone"][0] == "removed"))
+    assert answer.triggers == {}
+    assert len(seen) >= 5
+    assert (False, True) not in seen
+
+
+def test_a_declaration_of_which_a_page_is_missing_changes_nothing(store: Store, owner: Holder) -> None:
+    before = states(store)
+    declared = second()
+    send(owner, declared.model_copy(update={"triggers": declared.triggers[:-1]}))
+    with pytest.raises(ApiRefused, match="3 of 4 triggers are staged"):
+        switch(owner, declared)
+    assert states(store) == before
+    stranger = store.jobs.register(registration(project="trains"))
+    with pytest.raises(ApiRefused, match="belongs to project"):
+        switch(Holder(store, stranger.id, {}), declared)
+    store.jobs.complete(owner.job_id, CompleteJob(state="failed"))
+    with pytest.raises(Fenced):
+        send(owner, declared)
+
+
+def test_arguments_that_another_declaration_changed_meanwhile_are_declared_anew(store: Store, owner: Holder, clock: TurnedClock) -> None:
+    declared = declaration("kept", "changed")
+    send(owner, declared)
+    clock.turn(1)
+    store.projects.declare(owner.job_id, "flights", declaration("kept", "changed", n=7))
+    assert switch(owner, declared).done
+    owner.load()
+    (first, *_) = store.triggers.workloads(owner.job_id, [1])
+    assert first.kwargs == {}
+
+
+def test_what_was_staged_and_never_declared_is_forgotten(store: Store, owner: Holder, clock: TurnedClock) -> None:
+    send(owner, second())
+    assert store.tidy(lambda connection: staged_declarations(connection, store.now(), 100)) == 0
+    clock.turn(60)
+    assert store.tidy(lambda connection: staged_declarations(connection, store.now(), 100)) == 4
+    assert staged(store) == 0
