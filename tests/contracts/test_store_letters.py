@@ -63,6 +63,22 @@ def test_asking_again_changes_nothing(store: Store, owner: Holder) -> None:
     assert len(waiting(owner)) == 2
 
 
+def test_one_without_a_position_that_fails_again_is_one_letter_still(store: Store, owner: Holder) -> None:
+    bury(owner, *(letter(f"folder/a/delivery opening-{number}/rejected/1", lane="a", raw="tick") for number in range(2)))
+    store.dead_letters.redrive(some("folder/a/delivery opening-0/rejected/1"))
+    (item,) = waiting(owner)
+    again = f"folder/a/delivery backlog-{item.number}/rejected/1"
+    assert bury(owner, letter(again, lane="a", raw="tick")) == ["stored"]
+    settle(owner, "dead_lettered")
+    assert kept(store, "folder/a/delivery opening-0/rejected/1") is None
+    assert (state(store, again), state(store, "folder/a/delivery opening-1/rejected/1")) == ("open", "open")
+
+
+def test_one_whose_text_was_cut_is_not_tried_again(store: Store, owner: Holder) -> None:
+    bury(owner, letter("x", raw="the beginning […]"))
+    assert [one.why for one in store.dead_letters.redrive(some("x")).skipped] == ["its text is too long to have been kept whole"]
+
+
 def test_one_that_fails_again_is_open_again_with_more_attempts(store: Store, owner: Holder) -> None:
     bury(owner, letter("x", 1, 2, attempts=5))
     store.dead_letters.redrive(some("x"))

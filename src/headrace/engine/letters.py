@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
+from headrace.core.letter_ids import letter_id
 from headrace.core.texts import (
     MAX_PLACE_NAME_BYTES,
     MAX_TEXT_CHARS,
@@ -45,12 +46,6 @@ class Placed(Protocol):
     def delivery_id(self) -> str | None:
         """The stream's own name of this delivery."""
         ...
-
-
-def letter_id(stream: str, lane: str | None, position: int | None, delivery_id: str | None, *parts: object) -> str:
-    """Return the id of a dead letter: the same again when the raw event comes again, where that can be known."""
-    place = f"delivery {delivery_id}" if position is None and delivery_id is not None else position
-    return storable_id("/".join(str(part) for part in (stream, lane, place, *parts)))
 
 
 def dead_letter(

@@ -153,7 +153,7 @@ def _answer(connection: Connection, trigger_id: int, rows: Sequence[Found], answ
         connection.execute(_drop_spills, {"ids": part})
     connection.execute(update(triggers).where(triggers.c.id == trigger_id).values(backlog=triggers.c.backlog - len(rows)))
     count_settled(connection, [(row.lane_id, trigger_id, answers[row.number]) for row in gone if row.counted])
-    redriven = [Redriven(row.letter_id, trigger_id, answers[row.number]) for row in gone if row.letter_id is not None]
+    redriven = [Redriven(row.letter_id, trigger_id, row.number, answers[row.number]) for row in gone if row.letter_id is not None]
     settle_redriven(connection, redriven, now)
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, bindparam, delete, select, update
+from sqlalchemy import Connection, Row, bindparam, delete, select, update
 
+from headrace.core.letter_ids import prefix_from_backlog
 from headrace.core.texts import clean_text, is_id
 from headrace.store.dialects import BulkInsert, among
 from headrace.store.tables import dead_letters, triggers
@@ -105,10 +106,11 @@ Settlement = Answer | Literal["dropped"]
 
 
 class Redriven(NamedTuple):
-    """How a trigger answered a dead letter that was tried again."""
+    """How a trigger answered a dead letter that was tried again, and under which number it was kept for that."""
 
     letter: str
     trigger_id: int
+    number: int
     answer: Settlement
 
 
@@ -120,7 +122,7 @@ def settle_redriven(connection: Connection, answered: Iterable[Redriven], now: i
             continue
         named = set(msgspec.json.decode(row.triggers, type=list[int]))
         mine = update(dead_letters).where(dead_letters.c.id == one.letter)
-        if one.answer == "dead_lettered" and not _kept_elsewhere(connection, row.id, row.stream, row.lane, row.position, one.trigger_id):
+        if one.answer == "dead_lettered" and not _kept_elsewhere(connection, row, one):
             if row.state == "redriven":
                 connection.execute(mine.values(state="open", attempts=row.attempts + 1, acted=now))
             continue
@@ -131,10 +133,13 @@ def settle_redriven(connection: Connection, answered: Iterable[Redriven], now: i
             connection.execute(delete(dead_letters).where(dead_letters.c.id == one.letter))
 
 
-def _kept_elsewhere(connection: Connection, id: str, stream: str, lane: str | None, position: int | None, trigger_id: int) -> bool:
+def _kept_elsewhere(connection: Connection, letter: Row[Any], one: Redriven) -> bool:
     """Whether another open letter stands for the same raw event and trigger: what failed again may have come under an id of its own."""
-    if position is None:
-        return False
-    place = (dead_letters.c.stream == stream, dead_letters.c.lane == lane, dead_letters.c.position == position)
-    others = connection.execute(select(dead_letters.c.triggers).where(*place, dead_letters.c.id != id, dead_letters.c.state == "open"))
-    return any(trigger_id in msgspec.json.decode(row.triggers, type=list[int]) for row in others)
+    same = [dead_letters.c.stream == letter.stream, dead_letters.c.lane == letter.lane]
+    if letter.position is not None:
+        same.append(dead_letters.c.position == letter.position)
+    else:
+        prefix = prefix_from_backlog(letter.stream, letter.lane, one.number)
+        same += [dead_letters.c.position.is_(None), dead_letters.c.id.startswith(prefix, autoescape=True)]
+    open_ones = select(dead_letters.c.triggers).where(*same, dead_letters.c.id != letter.id, dead_letters.c.state == "open")
+    return any(one.trigger_id in msgspec.json.decode(row.triggers, type=list[int]) for row in connection.execute(open_ones))

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Row, false, func, insert, or_, select, update
 
+from headrace.core.texts import CUT_MARK
 from headrace.errors import ApiRefused
 from headrace.store.database import Database
 from headrace.store.dialects import has_number
@@ -157,7 +158,7 @@ def _why_not(row: Found, readers: Sequence[int]) -> str | None:
         return "what it keeps is not the raw event, but what a trigger made of it"
     if not readers:
         return f"none of its triggers reads the stream {row.stream} any more"
-    if len(row.raw.encode(errors="replace")) >= RAW_KEPT:
+    if row.raw.endswith(CUT_MARK) or len(row.raw.encode(errors="replace")) >= RAW_KEPT:
         return "its text is too long to have been kept whole"
     return None
 

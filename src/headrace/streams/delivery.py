@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uuid import uuid4
 
+from headrace.core.letter_ids import backlog_delivery_id
 from headrace.core.obligation import Entry, Kept
 
 
@@ -18,7 +19,7 @@ class DeliveryIds:
         if entry.position is not None:
             return None
         if isinstance(entry, Kept) and entry.number is not None:
-            return f"backlog-{entry.number}"
+            return backlog_delivery_id(entry.number)
         return self.at(entry.order if entry.order >= 0 else -2 - entry.order)
 
     def at(self, order: int) -> str:
