@@ -28,6 +28,7 @@ from headrace.sources.directory_lines import LONGEST_LINE, Chunk
 from headrace.sources.directory_threads import Threads
 from headrace.sources.directory_waiting import Candidate
 from headrace.sources.directory_watch import Watch, matcher
+from headrace.sources.file_names import text_of
 from headrace.sources.group_commit import GroupCommit
 from headrace.triggers.producer import SharedStreamProducer
 from headrace.triggers.raw import RawEvent
@@ -212,7 +213,7 @@ class DirectoryProducer(SharedStreamProducer):
         self._lanes.see([sight], now)
         self._watch.wake()
         if sight.error is not None:
-            log.warning("file cannot be read", folder=str(self._path), file=sight.file, error=sight.error)
+            self._warn(sight.file, sight.error)
         return []
 
     def _rewritten(self, lane: Lane) -> Entry:
@@ -241,7 +242,7 @@ class DirectoryProducer(SharedStreamProducer):
             self._lanes.miss(lane)
             self._lanes.fail(lane.file, found, self._now())
             self._watch.wake()
-            log.warning("file cannot be read", folder=str(self._path), lane=lane.name, error=found)
+            self._warn(lane.file, found)
         return None
 
     def _at_end(self, lane: Lane) -> None:
@@ -332,9 +333,8 @@ class DirectoryProducer(SharedStreamProducer):
         if how.file != lane.file:
             self._lanes.rename(lane, how.file, now)
         if how.outcome == "failed":
-            if lane.file not in self._lanes.troubles:
-                log.warning("file cannot be moved", folder=str(self._path), file=lane.file, error=how.error)
             self._lanes.fail(lane.file, how.error, now)
+            self._warn(lane.file, how.error)
         elif how.outcome == "changed":
             self._lanes.nudge(lane, now)
         else:
@@ -350,6 +350,12 @@ class DirectoryProducer(SharedStreamProducer):
         self._warn_of([lane.name for lane in gone if not lane.is_done or lane.status.size > lane.read])
         self._drop(gone)
         await self._record([lane.over() for lane in gone])
+
+    def _warn(self, file: str, error: str) -> None:
+        """Say what is wrong with a file, the first time."""
+        trouble = self._lanes.troubles.get(file)
+        if trouble is not None and trouble.failures == 1:
+            log.warning("file not usable", folder=str(self._path), file=text_of(file), error=error)
 
     def _warn_of(self, lanes: Sequence[str]) -> None:
         if lanes:

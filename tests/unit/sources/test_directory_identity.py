@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -254,11 +256,37 @@ async def test_two_names_of_one_file_are_two_files(feed: Path) -> None:
         await until_done(feed, "?.jsonl", 2)
 
 
+async def test_a_write_that_fails_late_spoils_no_other(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first advance gave up waiting, and its write fails with a full disk; the second one came meanwhile."""
+    sync, slow, go_on = os.fdatasync, threading.Event(), threading.Event()
+
+    def fdatasync(descriptor: int) -> None:
+        if not slow.is_set():
+            slow.set()
+            assert go_on.wait(PATIENCE)
+            raise OSError(28, "No space left on device")
+        sync(descriptor)
+
+    put(feed / "a.jsonl", OLD)
+    put(feed / "b.jsonl", OLD)
+    async with reading(Directory(feed).producer()) as held:
+        items = await held.take(6)
+        a, b = items[:3], items[3:]
+        monkeypatch.setattr(os, "fdatasync", fdatasync)
+        first = asyncio.create_task(held.advance(a[:2]))
+        await asyncio.to_thread(slow.wait, PATIENCE)
+        first.cancel()
+        second = asyncio.create_task(held.advance(b[:2]))
+        await asyncio.sleep(0)
+        go_on.set()
+        await second
+    async with reading(Directory(feed).producer()) as held:
+        left = await held.take(4)
+    assert [(raw.lane, raw.data) for raw, _ in left] == [(raw.lane, raw.data) for raw, _ in (*a, b[2])]
+
+
 async def test_an_advance_whose_caller_gave_up_writes_into_this_journal_and_no_other(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk is slow; meanwhile the advance is cancelled, the producer closed, and the next one opens."""
-    import os
-    import threading
-
     sync, slow, go_on = os.fdatasync, threading.Event(), threading.Event()
 
     def fdatasync(descriptor: int) -> None:
