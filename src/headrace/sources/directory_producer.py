@@ -335,8 +335,6 @@ class DirectoryProducer(SharedStreamProducer):
         if how.outcome == "failed":
             self._lanes.fail(lane.file, how.error, now)
             self._warn(lane.file, how.error)
-        elif how.outcome == "changed":
-            self._lanes.nudge(lane, now)
         else:
             self._lanes.again(lane, now)
 

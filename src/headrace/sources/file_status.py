@@ -9,6 +9,7 @@ import os
 import signal
 import stat
 import struct
+import sys
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +18,7 @@ AT_EMPTY_PATH: Final = 0x1000
 STATX_ALL: Final = 0xFFF
 STATX_BIRTH: Final = 0x800
 STATX_BYTES: Final = 256
-LAYOUT: Final = struct.Struct("<I24xH2xQQ32xqI4x16xqI")
+LAYOUT: Final = struct.Struct("=I24xH2xQQ32xqI4x16xqI")
 """Of struct statx: mask, mode, inode, size, birth time (s, ns), modification time (s, ns)."""
 
 FileKey = tuple[int, int]
@@ -77,6 +78,8 @@ def is_written(descriptor: int) -> bool:
 
     The kernel grants a read lease only while no program has the file open for writing. `descriptor` must be read-only.
     """
+    if sys.platform != "linux":
+        return False
     try:
         # Whoever opens the file in the moment of the lease makes the kernel send us a signal: one that is ignored.
         fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
