@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import uvloop
 from bench.api_process import ROOT, commit, commit_ms, load, machine
-from bench.control import claims, stored, takeover
+from bench.control import claims, history, stored, takeover
 
-PARTS: Final = ("idle", "claims", "stored", "takeover")
+PARTS: Final = ("idle", "claims", "stored", "takeover", "history")
 
 
 def main() -> None:
@@ -49,6 +49,8 @@ def _part(part: str, databases: dict[str, str], home: Path, seconds: float) -> d
         folder.mkdir()
         if part == "stored":
             answer[database] = uvloop.run(stored.measure(database, url, folder, seconds))
+        elif part == "history":
+            answer[database] = history.measure(_another(url) or f"sqlite:///{folder / 'history.db'}")
         else:
             answer[database] = asyncio.run(claims.measure(_another(url), folder))
         say(f"{part} on {database}: {json.dumps(answer[database])}")

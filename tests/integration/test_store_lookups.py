@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,14 @@ import pytest
 from sqlalchemy import Select, event, select
 
 from headrace.store.dialects import among
+from headrace.store.ordering import SqlOrdering
+from headrace.store.ordering_scopes import scope_named
+from headrace.store.overview import overview
+from headrace.store.series import series
 from headrace.store.tables import dead_letters, events, firings, lanes, triggers
+from headrace.wire.deferred import AwaitedEvent, ClaimRuns, StartRun, Waiting
 from store_kit import event as made
-from store_kit import holder, opened
+from store_kit import holder, opened, registration
 
 LOOKUPS = {
     "events": select(events.c.seq).where(among(events.c.key, "values")),
@@ -55,3 +62,94 @@ def test_an_append_reads_no_table_from_end_to_end(tmp_path: Path) -> None:
         event.remove(engine, "before_cursor_execute", explain)
     assert plans
     assert [plan for plan in plans if plan.startswith("SCAN")] == []
+
+
+def plans_of(engine: Any, call: Callable[[], object]) -> list[str]:
+    """Return the plans of all that a call asks SQLite."""
+    plans: list[str] = []
+
+    def explain(_connection: object, cursor: Any, statement: str, parameters: object, context: Any, many: bool) -> None:
+        if not many and statement.lstrip().startswith(("SELECT", "UPDATE", "DELETE", "WITH")):
+            rows = cursor.connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)
+            plans.extend(f"{row[3]}: {statement}" for row in rows)
+
+    event.listen(engine, "before_cursor_execute", explain)
+    try:
+        call()
+    finally:
+        event.remove(engine, "before_cursor_execute", explain)
+    assert plans
+    return plans
+
+
+LONG = (
+    "events",
+    "firings",
+    "runs",
+    "deferred_runs",
+    "run_events",
+    "ordering_events",
+    "awaited_events",
+    "awaited_terms",
+    "webhook_deliveries",
+)
+
+
+def whole(plans: list[str]) -> list[str]:
+    """Return those that read a table from end to end that grows with the history."""
+    return [plan for plan in plans if plan.split(":")[0] in {f"SCAN {table}" for table in LONG}]
+
+
+def sorts(plans: Iterable[str]) -> list[str]:
+    """Return those that sort runs of pipelines or task runs."""
+    return [plan for plan in plans if plan.startswith("USE TEMP B-TREE FOR ORDER BY") and re.search("FROM (deferred_)?runs", plan)]
+
+
+def test_the_status_scans_and_sorts_no_history(tmp_path: Path) -> None:
+    with opened("sqlite", tmp_path) as store:
+        holder(store, "a")
+
+        def read() -> None:
+            with store.reading() as connection:
+                overview(connection, store.now(), store.liveness)
+                series(connection)
+
+        plans = plans_of(store._database.readers, read)
+    assert whole(plans) == []
+    sorts = [
+        plan for plan in plans if plan.startswith("USE TEMP B-TREE FOR ORDER BY") and ("FROM runs" in plan or "FROM deferred_runs" in plan)
+    ]
+    assert sorts == []
+
+
+def test_the_next_moment_of_a_webhook_is_found_by_indexes(tmp_path: Path) -> None:
+    with opened("sqlite", tmp_path) as store:
+        scope = store.write(lambda connection: scope_named(connection, "webhook:a", 1))
+        home = SqlOrdering(store._database, scope, by_age=False, logged=True)
+        plans = plans_of(store._database.readers, home.next_due)
+    found = [plan.split(":")[0] for plan in plans if "ordering_events" in plan.split(":")[0]]
+    assert len(found) == 2
+    assert all(plan.startswith("SEARCH ordering_events USING") and "INDEX ix_ordering_events_scope_id_" in plan for plan in found), found
+    assert any("ix_ordering_events_scope_id_since" in plan for plan in found), found
+
+
+def test_events_for_runs_and_claims_are_found_by_indexes(tmp_path: Path) -> None:
+    with opened("sqlite", tmp_path) as store:
+        owner = holder(store, "a")
+        worker = store.jobs.register(registration("worker")).id
+        waiting = Waiting(event=AwaitedEvent(on=["a"], subject="S"))
+        store.task_runs.start("flights", StartRun(run_id="one", task="t", waiting=waiting))
+        owner.append(made("1", *owner.epochs), made("2", *owner.epochs, subject="S"))
+
+        def hand() -> None:
+            taken = store.awaited_events.take()
+            assert taken is not None
+            assert store.awaited_events.hand(taken.claims) == 1
+
+        plans = plans_of(store._database._writer._engine, hand)
+        plans += plans_of(store._database._writer._engine, lambda: store.task_runs.claim(worker, ClaimRuns(capacity=2, tasks=["t", "u"])))
+    # The kinds and the patterns of terms are few, however many runs wait.
+    assert [plan for plan in whole(plans) if "awaited_terms" not in plan.split(":")[0]] == []
+    assert [
+        plan for plan in plans if plan.startswith("USE TEMP B-TREE FOR ORDER BY") and "FROM deferred_runs" in plan and "state =" in plan
+    ] == []
