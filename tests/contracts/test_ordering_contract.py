@@ -17,6 +17,7 @@ from headrace.core import ordering as core_ordering
 from headrace.core.handling import HandlingPolicy, waits_for
 from headrace.ordering.memory import MemoryHome
 from headrace.ports.ordering import OrderingHome
+from headrace.store import ordering as store_ordering
 from ordering_cases import CHAIN, a_leader_after_many_others, a_reversed_chain, followers_of_one_leader
 from ordering_homes import KernelHome, SqlScopes
 from ordering_kit import LEASE, LOOKBACK, POLICY, START, WIDE, Crew, Event, Handling, Home, caused, history, run
@@ -173,6 +174,26 @@ def test_leaders_given_up_are_bounded_and_every_copy_forgets_the_same(
     other.offer([caused(Event("l4", None, 0))], now + month + LOOKBACK)
     assert {claim.event.id: claim.mark for claim in other.claim(99, now + month + LOOKBACK)}["l4"] is None
     assert scopes.given_up(kind, ordering) == {bytes(caused(Event("l8", None, 0)).key)}
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_many_that_are_lost_at_once_are_released_in_parts_and_every_copy_does_the_same(
+    kind: str, scopes: SqlScopes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_ordering, "EXPIRED_EVENTS", 10)
+    ordering = scopes.home(kind, POLICY, WIDE)
+    other = scopes.copy_of(kind, ordering)
+    other.offer([], START)  # it has a copy of its own, and does again what is done here
+    roots = [caused(Event(f"r{n:02}", f"l{n}", 100 - n)) for n in range(95)]
+    ordering.offer([*roots, *(caused(Event(f"f{n:02}", f"r{n:02}", 0)) for n in range(95))], START)
+    assert ordering.expire_some(START + WIDE) == 10
+    assert other.expire_some(START + WIDE) == 10
+    assert ordering.expire(START + WIDE) == 75
+    assert other.counts().lost == 95
+    claims = Handling(other, most=1_000).step([], START + WIDE)
+    place = {one.id: one.position for one in claims}
+    assert len({one.position for one in claims}) == 190
+    assert all(place[f"r{n:02}"] < place[f"f{n:02}"] for n in range(95))
 
 
 @pytest.mark.parametrize("kind", HANDLING)

@@ -118,12 +118,15 @@ class CausalOrder:
         self.position += len(out)
         return out
 
-    def expire(self, now: int) -> Released:
-        """Give up on the leaders that did not come within the lookback: release the roots that wait for them, and their trees."""
+    def expire(self, now: int, most: int | None = None) -> Released:
+        """Give up on the leaders that did not come within the lookback: release the roots that wait for them, and their trees.
+
+        With `most`, only so many roots are released, those that wait longest.
+        """
         out = Released()
         due: list[Waiting] = []
         self.gave, self.forgot = {}, []
-        while (oldest := self._oldest()) is not None and oldest[0] + self.lookback <= now:
+        while len(due) != most and (oldest := self._oldest()) is not None and oldest[0] + self.lookback <= now:
             heappop(self._by_age)
             due.append(self._waiting[oldest[2]])
             del self._roots[oldest[2]]

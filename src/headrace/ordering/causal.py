@@ -22,7 +22,7 @@ from headrace.core.handling import Caused, Claim, Counts, HandlingPolicy, State,
 from headrace.errors import EventAlreadySeen, EventArrivedEarly
 from headrace.ordering.event import CausalEvent, causal_event, caused, micros
 from headrace.ordering.memory import MemoryHome
-from headrace.ports.ordering import OrderingHome, QueuedHome
+from headrace.ports.ordering import EXPIRED_EVENTS, OrderingHome, QueuedHome
 
 T = TypeVar("T")
 LOOKBACK: Final = timedelta(minutes=15)
@@ -135,7 +135,11 @@ class CausalOrdering:
 
     async def expire(self) -> int:
         """Give up on leaders that did not come within the lookback; return how many events were released for that."""
-        return await self._call(self._home.expire, self._clock())
+        lost = some = await self._call(self._home.expire_some, self._clock())
+        while some >= EXPIRED_EVENTS:
+            some = await self._call(self._home.expire_some, self._clock())
+            lost += some
+        return lost
 
     async def claim(self, most: int) -> list[Claim]:
         """Claim up to `most` events to be handled one after the other in this order; `claimed_event` gives what to handle.

@@ -11,6 +11,8 @@ from headrace.core.handling import Caused, Claim, Counts, HandlingPolicy, State,
 T = TypeVar("T")
 RETENTION_MICROS: Final = 7 * 86_400_000_000
 """So long, in µs, a home of its own remembers what was handled."""
+EXPIRED_EVENTS: Final = 1_000
+"""So many events are released as lost in one transaction: the others wait for the writers' lock meanwhile."""
 
 
 class OrderingHome(Protocol):
@@ -25,6 +27,10 @@ class OrderingHome(Protocol):
     def expire(self, now: int) -> int:
         """Give up on leaders that did not come within the lookback; return how many events were released as lost."""
         ...
+
+    def expire_some(self, now: int) -> int:
+        """Do as much of `expire` as one transaction should; fewer than EXPIRED_EVENTS were released when that was all."""
+        return self.expire(now)
 
     def claim(self, most: int, now: int, *, after: Sequence[bytes] | None = None, only: bytes | None = None) -> list[Claim]:
         """Claim up to `most` events in order of position: of those that are ready, and of those that only wait for one in this claim.

@@ -16,7 +16,7 @@ from uuid import uuid4
 from typing_extensions import override
 
 from headrace.core.handling import Caused, Claim, Counts, HandlingPolicy, State, Wait
-from headrace.ports.ordering import OrderingHome
+from headrace.ports.ordering import EXPIRED_EVENTS, OrderingHome
 from headrace.store import ordering_statements as sql
 from headrace.store.dialects import Plain, Runs, row_by_row
 from headrace.store.ordering_replica import Replica
@@ -71,7 +71,15 @@ class SqlOrdering(OrderingHome):
 
     @override
     def expire(self, now: int) -> int:
-        return self._turn(now, lambda turn: turn.expire())
+        lost = some = self.expire_some(now)
+        while some >= EXPIRED_EVENTS:
+            some = self.expire_some(now)
+            lost += some
+        return lost
+
+    @override
+    def expire_some(self, now: int) -> int:
+        return self._turn(now, lambda turn: turn.expire(EXPIRED_EVENTS))
 
     @override
     def claim(self, most: int, now: int, *, after: Sequence[bytes] | None = None, only: bytes | None = None) -> list[Claim]:

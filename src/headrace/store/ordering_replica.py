@@ -28,6 +28,7 @@ class Step(msgspec.Struct, array_like=True, frozen=True):
     withdrawn: bytes | None = None
     received: dict[int, int] = {}
     turned_back: bool = False
+    most: int | None = None
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -75,7 +76,7 @@ def _again(order: CausalOrder, step: Step) -> None:
     elif step.offered:
         order.offer(step.offered, step.now, step.received)
     else:
-        order.expire(step.now)
+        order.expire(step.now, step.most)
 
 
 def _built(connection: Runs, scope: sql.Scope, *, by_age: bool) -> CausalOrder:

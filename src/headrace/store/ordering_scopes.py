@@ -130,9 +130,9 @@ class OwnOrdering(SqlOrdering):
         self._own.close()
 
     @override
-    def expire(self, now: int) -> int:
+    def expire_some(self, now: int) -> int:
         self._own.write(lambda connection: self._forget_old(connection, now))
-        return super().expire(now)
+        return super().expire_some(now)
 
     @override
     def enter(self, event: Caused, now: int) -> Claim | State:

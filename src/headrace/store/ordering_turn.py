@@ -89,15 +89,15 @@ class Turn:
         self._give_up(lost)
         self.steps.append(Step(self.now, offering.offered, received=offering.received))
 
-    def expire(self) -> int:
-        """Give up on leaders that did not come; return how many events were released as lost."""
+    def expire(self, most: int) -> int:
+        """Give up on leaders that did not come, until `most` events were released as lost; return how many were."""
         due, first, before = self.order.next_expiry(), self.order.position + 1, self.order.lost
         if due is None or due > self.now:
             return 0
-        places = placed(self.order.expire(self.now), first)
+        places = placed(self.order.expire(self.now, most), first)
         self._place(places)
         self._give_up(before)
-        self.steps.append(Step(self.now))
+        self.steps.append(Step(self.now, most=most))
         return self.order.lost - before
 
     def withdraw(self, key: bytes) -> None:
