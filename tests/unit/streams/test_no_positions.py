@@ -1,0 +1,106 @@
+"""Equal raw events of an upstream without positions: each has an identity of its own, for spills, letters and failures."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from headrace.streams.hub import Refused, SharedStreamManager
+from headrace.triggers.event import TriggerEvent
+from headrace.triggers.reject import reject_shared_stream_event
+from headrace.triggers.watch import WatchTrigger
+from stream_kit import KEY, Engine, Feed, Keeper, MemoryUpstream, Reads, until
+
+TICK = {"tick": True}
+
+
+class NoPositions(Feed):
+    """A broker that says no positions, as by default."""
+
+    def get_position(self, broker_payload: Any) -> int | None:
+        return None
+
+
+class RaisesOnce(Reads):
+    """Raises at each raw event the first time that it comes; equal ones are told apart by their number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.raised = False
+        self.done = 0
+
+    async def filter_shared_stream(self, stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
+        async for raw in stream:
+            if not self.raised:
+                self.raised = True
+                raise ValueError("once")
+            self.raised = False
+            self.done += 1
+            yield TriggerEvent(raw)
+
+
+class Rejects(Reads):
+    async def filter_shared_stream(self, stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
+        async for raw in stream:
+            reject_shared_stream_event("no")
+            if raw != TICK:
+                yield TriggerEvent(raw)
+
+
+def scene(*registered: int, **bounds: Any) -> tuple[Keeper, SharedStreamManager]:
+    keeper = Keeper()
+    hub = keeper.hub = SharedStreamManager(sink=keeper, **bounds)
+    hub.register(trigger_ids=registered, key=KEY)
+    return keeper, hub
+
+
+def engine(hub: SharedStreamManager, keeper: Keeper, feed: Feed, kind: type[Reads]) -> Engine:
+    made = Engine(hub, keeper, 1, type("Bound", (kind,), {"feed": feed})())
+    made.start()
+    return made
+
+
+async def test_equal_ones_are_spilled_each_with_an_id() -> None:
+    feed = NoPositions([TICK] * 5)
+    keeper, hub = scene(1, 2)
+    engine(hub, keeper, feed, Reads)
+    await until(lambda: len(feed.advanced) == 5)
+    assert [spill.position for spill in keeper.spills] == [None] * 5
+    assert len({spill.delivery_id for spill in keeper.spills}) == 5
+    await hub.stop_all()
+
+
+async def test_failures_of_equal_ones_are_counted_apart() -> None:
+    feed = NoPositions([TICK] * 8)
+    keeper, hub = scene(1, max_attempts=3)
+    raising = engine(hub, keeper, feed, RaisesOnce)
+    await until(lambda: len(raising.events) == 8)
+    assert raising.faults == [1] * 8
+    assert not keeper.letters
+    await hub.stop_all()
+
+
+async def test_equal_ones_that_are_rejected_have_letters_with_ids() -> None:
+    feed = NoPositions([TICK] * 5)
+    keeper, hub = scene(1)
+    engine(hub, keeper, feed, Rejects)
+    await until(lambda: len(feed.advanced) == 5)
+    letters = [letter for letter in keeper.letters if isinstance(letter, Refused)]
+    assert len({letter.delivery_id for letter in letters}) == 5
+    await hub.stop_all()
+
+
+@pytest.mark.parametrize("kind", [Feed, NoPositions])
+async def test_watches_get_an_id_only_where_there_is_no_position(kind: type[Feed]) -> None:
+    feed = kind([TICK] * 3)
+    keeper, hub = scene()
+    hub.watch(triggers={7: WatchTrigger(upstream=MemoryUpstream.of(feed), id="$.id")}, key=KEY)
+    await until(lambda: len(feed.advanced) == 3)
+    ids = [matched.delivery_id for matched in keeper.events]
+    assert len(set(ids)) == (3 if kind is NoPositions else 1)
+    assert (None in ids) is (kind is Feed)
+    await hub.stop_all()
+    await asyncio.sleep(0)
