@@ -17,6 +17,8 @@ from headrace.sources.directory_lines import LONGEST_LINE
 from headrace.triggers.upstream import load_upstream
 from source_kit import PATIENCE, reading
 
+pytestmark = pytest.mark.usefixtures("short_pauses")
+
 
 @pytest.fixture
 def feed(tmp_path: Path) -> Path:

@@ -20,6 +20,8 @@ OLD = b"".join(b'{"old":%d}\n' % number for number in range(3))
 NEW = b"".join(b'{"new":%d}\n' % number for number in range(10))
 SAME = b'{"tick":true}\n'
 
+pytestmark = pytest.mark.usefixtures("short_pauses")
+
 
 @pytest.fixture
 def feed(tmp_path: Path) -> Path:
