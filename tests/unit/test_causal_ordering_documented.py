@@ -262,6 +262,8 @@ async def test_an_event_in_a_body_is_handed_to_nobody_else_however_long_that_tak
                     await asyncio.create_task(one_by_one(second, [one], others), context=Context())
                 assert await second.offer([one]) in (["ready"], ["claimed"])
                 assert await second.handle_ready(other) == 0
+                late.turn(timedelta(hours=1))
+                assert await second.claim(9) == []
             assert await first.event_has_been_seen(one)
         late.turn(timedelta(hours=1))
         assert await second.handle_ready(other) == 0

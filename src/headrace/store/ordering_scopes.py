@@ -16,7 +16,7 @@ from uuid import uuid4
 from sqlalchemy import Connection, Table, delete, insert, select, update
 from typing_extensions import override
 
-from headrace.core.handling import Caused, Claim, HandlingPolicy, State
+from headrace.core.handling import Caused, Claim, HandlingPolicy, State, waits_for
 from headrace.ports.ordering import RETENTION_MICROS
 from headrace.store import ordering_statements as sql
 from headrace.store.dialects import Plain, Runs, among, row_by_row
@@ -133,6 +133,14 @@ class OwnOrdering(SqlOrdering):
     def expire_some(self, now: int) -> int:
         self._own.write(lambda connection: self._forget_old(connection, now))
         return super().expire_some(now)
+
+    @override
+    def claim(self, most: int, now: int, *, after: Sequence[bytes] | None = None, only: bytes | None = None) -> list[Claim]:
+        def work(connection: Direct) -> list[Claim]:
+            claims = super(OwnOrdering, self).claim(most, now, after=after, only=only)
+            return self._without_theirs(connection, claims)
+
+        return self._own.write(work)
 
     @override
     def enter(self, event: Caused, now: int) -> Claim | State:
@@ -291,6 +299,22 @@ class OwnOrdering(SqlOrdering):
         if theirs:
             sql.take_back(connection, scope=self.scope_id, seqs=theirs)
         return sorted(claims.values(), key=lambda claim: claim.position), len(rows) >= most
+
+    def _without_theirs(self, connection: Direct, claims: list[Claim]) -> list[Claim]:
+        """Return claims but for what somebody has in hand although its lease is over, and what waits for that."""
+        if not claims:
+            return claims
+        numbers = {self._number(claim.event.key): claim for claim in claims}
+        denied = self._locks.take(numbers)
+        self._locks.release(number for number in numbers if number not in denied)
+        held = {numbers[number].event.key for number in denied}
+        for claim in claims:
+            if denied and waits_for(claim, held):
+                held.add(claim.event.key)
+        if held:
+            theirs = [claim.seq for claim in claims if claim.event.key in held]
+            sql.take_back(connection, scope=self.scope_id, seqs=theirs)
+        return [claim for claim in claims if claim.event.key not in held]
 
     def _fail_own(self, connection: Direct, claim: Claim, now: int, error: str, retry_at: int | None) -> bool:
         number = self._number(claim.event.key)
