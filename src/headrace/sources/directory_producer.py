@@ -37,6 +37,8 @@ SAFETY: Final = 30.0
 SCAN_SHARE: Final = 20
 URGENT_SCAN_SHARE: Final = 3
 """A scan begins at the earliest after so many times the time that the last one took; an urgent one is asked for."""
+EARLY_AFTER: Final = 5.0
+EARLY_FILES: Final = 1000
 LOOK_FILES: Final = 500
 FINISH_FILES: Final = 200
 FAILED_SCAN_PAUSE: Final = 2.0
@@ -280,7 +282,8 @@ class DirectoryProducer(SharedStreamProducer):
         scan = Scan(str(self._path), self._lanes, self._wants)
         try:
             while await self._threads.read(scan.proceed):
-                pass
+                if self._now() - begun > EARLY_AFTER and not self._lanes.waiting:
+                    await self._begin_early(scan)
         except OSError as error:
             if error.errno not in PASSING:
                 raise refused(self._path, error) from error
@@ -300,6 +303,12 @@ class DirectoryProducer(SharedStreamProducer):
         now = self._now()
         self._scan_from = now + URGENT_SCAN_SHARE * (now - begun)
         self._scan_by = now + max(SAFETY, SCAN_SHARE * (now - begun))
+
+    async def _begin_early(self, scan: Scan) -> None:
+        """Let the first files that a long scan has found so far be read meanwhile."""
+        for candidate in await self._threads.read(lambda: scan.selection.first(EARLY_FILES)):
+            self._lanes.waiting.add(candidate)
+        self._work.set()
 
     async def _look(self, folder: Folder | None, names: Sequence[str]) -> None:
         """Look at these names; move those of the files that have ended, if there is a `folder` to do it."""

@@ -56,6 +56,10 @@ class Selection:
             self.cut = kept[-1]
         self._runs, self._run, self._count = [kept], [], len(kept)
 
+    def first(self, count: int) -> list[Candidate]:
+        """Return the first so many of what was added until now, while no step is under way."""
+        return list(islice(merge(*self._runs, sorted(self._run)), count))
+
     @property
     def is_full(self) -> bool:
         """Whether it is time to drop what comes after the first `most`."""

@@ -12,7 +12,7 @@ import pytest
 
 from folder_kit import files_done, put
 from headrace.errors import UpstreamError
-from headrace.sources import directory_files, directory_folder, directory_journal, directory_lane, directory_lanes
+from headrace.sources import directory_files, directory_folder, directory_journal, directory_lane, directory_lanes, directory_producer
 from headrace.sources.directory import Directory
 from headrace.sources.directory_producer import DirectoryProducer
 from headrace.sources.directory_waiting import Selection, Waiting
@@ -45,7 +45,7 @@ async def a_day(held: Reading, feed: Path, monkeypatch: pytest.MonkeyPatch, toda
 
 async def all_moved(feed: Path, today: date) -> None:
     async with asyncio.timeout(PATIENCE):
-        while len(files_done(feed, "*")) == 0 or len(list((feed / "done" / today.isoformat()).iterdir())) < FILES:
+        while len(list(feed.glob(f"done/{today.isoformat()}/*"))) < FILES:
             await asyncio.sleep(0.005)
 
 
@@ -91,6 +91,26 @@ def test_for_how_long_finished_files_are_kept_is_written_down() -> None:
     assert isinstance(again.producer(), DirectoryProducer)
     with pytest.raises(UpstreamError, match="0 days"):
         Directory("feed", keep_done=0)
+
+
+async def test_a_scan_that_takes_long_does_not_hold_up_the_reading(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory_producer, "EARLY_AFTER", -1.0)
+    monkeypatch.setattr(directory_producer, "EARLY_FILES", 10)
+    monkeypatch.setattr(directory_files, "SCAN_STEP", 1)
+    monkeypatch.setattr(directory_files, "SLICE_SECONDS", 0.0)
+    for number in range(300):
+        (feed / f"{number}.jsonl").write_bytes(b"%d\n" % number)
+    producer = Directory(feed).producer()
+    async with reading(producer) as held:
+        items = await held.take(1)
+        assert producer._scanned == 0
+        items += await held.take(299)
+        assert sorted(int(raw.data) for raw, _ in items) == list(range(300))
+        await held.advance(items)
+        async with asyncio.timeout(PATIENCE):
+            while len(files_done(feed, "*")) < 300:
+                await asyncio.sleep(0.01)
+        assert held._queue.empty()
 
 
 async def test_more_files_than_are_kept_in_mind_are_all_read_in_order(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
