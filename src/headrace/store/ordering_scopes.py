@@ -29,7 +29,7 @@ from headrace.store.ordering_turn import Fed, Feed, Turn
 T = TypeVar("T")
 ABANDONED: Final = "abandoned:"
 """How the names of scopes begin whose rows are still to be deleted."""
-ROWS_AT_ONCE: Final = 2_000
+ROWS_AT_ONCE: Final = 1_000
 """Rows of such scopes that one transaction deletes."""
 FORGOTTEN_ROWS: Final = 1_000
 """So many handled events are forgotten at once, and that whenever half as many more were handled."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Integer, case, cast, column, func, inspect, or_, select, table, true
+from sqlalchemy import ColumnElement, Connection, Integer, case, cast, column, func, inspect, or_, select, table, true
 
 from headrace.errors import ResourceError
 from headrace.store.balancing import UnservedTriggers
@@ -55,6 +55,19 @@ MAX_SCOPES = 20
 MAX_PIPELINES = 50
 
 TRIGGER_STATES = ("waiting", "running", "failed", "parked")
+
+
+def _sum(value: ColumnElement[Any]) -> ColumnElement[int]:
+    return func.coalesce(func.sum(value), 0)
+
+
+_declared = triggers.c.run_id.is_(None)
+_trigger_sums = select(
+    _sum(triggers.c.fired),
+    _sum(triggers.c.backlog),
+    _sum(cast(triggers.c.backlog > 0, Integer)),
+    *(_sum(cast((triggers.c.state == state) & _declared, Integer)) for state in TRIGGER_STATES),
+)
 
 
 class Overview(NamedTuple):
@@ -141,11 +154,7 @@ def schema_revision(connection: Connection) -> str:
 
 def trigger_sums(connection: Connection) -> TriggerSums:
     """Return the sums over all triggers, in one pass over them."""
-    declared = triggers.c.run_id.is_(None)
-    by_state = [func.coalesce(func.sum(cast((triggers.c.state == state) & declared, Integer)), 0) for state in TRIGGER_STATES]
-    kept = func.coalesce(func.sum(cast(triggers.c.backlog > 0, Integer)), 0)
-    sums = [func.coalesce(func.sum(triggers.c[name]), 0) for name in ("fired", "backlog")]
-    fired, depth, backlogs, *counts = map(int, connection.execute(select(*sums, kept, *by_state)).one())
+    fired, depth, backlogs, *counts = map(int, connection.execute(_trigger_sums).one())
     return TriggerSums(fired, depth, backlogs, dict(zip(TRIGGER_STATES, counts, strict=True)))
 
 

@@ -19,14 +19,24 @@ _LISTS: Final = ("jobs", "triggers", "streams", "backlogs", "scopes", "pipelines
 
 def fitted(status: Status) -> Status:
     """Return the status with its texts cut, and its lists too where it would take more than MAX_FRAME_BYTES as JSON."""
-    lists = {name: [_clipped(item) for item in getattr(status, name)] for name in _LISTS}
     rest = len(status.model_copy(update={name: [] for name in _LISTS}).model_dump_json().encode())
-    sizes = {name: [len(item.model_dump_json().encode()) + 1 for item in items] for name, items in lists.items()}
+    entries = {name: [_entry(item) for item in getattr(status, name)] for name in _LISTS}
+    lists = {name: [item for item, _ in given] for name, given in entries.items()}
+    sizes = {name: [size for _, size in given] for name, given in entries.items()}
     while rest + sum(map(sum, sizes.values())) > MAX_FRAME_BYTES and any(sizes.values()):
         longest = max(sizes, key=lambda name: sum(sizes[name]))
         keep = len(sizes[longest]) // 2
         del sizes[longest][keep:], lists[longest][keep:]
     return status.model_copy(update=lists)
+
+
+def _entry(item: BaseModel) -> tuple[BaseModel, int]:
+    """Return an entry with its texts cut, and its size as JSON."""
+    size = len(item.model_dump_json().encode()) + 1
+    if size <= MAX_TEXT_CHARS:  # then none of its texts is longer, and most entries are so short
+        return item, size
+    clipped = _clipped(item)
+    return clipped, len(clipped.model_dump_json().encode()) + 1
 
 
 def _clipped(model: BaseModel) -> BaseModel:
