@@ -9,7 +9,7 @@ from typing import TypeVar
 import structlog
 
 from headrace.engine.backoff import Backoff
-from headrace.errors import ApiUnavailable
+from headrace.errors import ApiError, ApiRefused, ApiUnavailable
 
 T = TypeVar("T")
 
@@ -30,11 +30,13 @@ async def insist(call: Callable[[], Awaitable[T]], what: str, *, most_failures: 
     while True:
         try:
             answer = await call()
-        except ApiUnavailable as trouble:
+        except ApiRefused:
+            raise
+        except ApiError as trouble:  # also what is no answer of an api: a proxy's page, say
             failures = failures + 1 if trouble.status == FAILED else 0
             if failures == most_failures:
                 raise
-            wait = backoff.next(trouble.retry_after)
+            wait = backoff.next(trouble.retry_after if isinstance(trouble, ApiUnavailable) else None)
             log.warning("api unavailable, trying again", what=what, error=str(trouble), hint=trouble.hint, retry_in=round(wait, 2))
             await asyncio.sleep(wait)
         else:

@@ -12,7 +12,7 @@ from headrace.engine import backoff
 from headrace.engine.leases import Leases
 from headrace.engine.outbox import Item, Outbox, Pending
 from headrace.engine.uploader import Storing, Uploader
-from headrace.errors import ApiRefused, ApiUnavailable, Fenced
+from headrace.errors import ApiError, ApiRefused, ApiUnavailable, Fenced
 from headrace.wire.backlog import SpillItem
 from headrace.wire.events import BatchStored, DeadLetterItem, EventBatch, EventItem
 from headrace.wire.jobs import Lease
@@ -227,6 +227,14 @@ async def test_an_api_that_fails_on_everything_is_waited_for_and_no_event_become
     assert len(api.stored) == 60
     assert not api.letters()
     assert not ledger.rejected
+
+
+async def test_what_answers_in_the_place_of_the_api_is_waited_for() -> None:
+    answers = [ApiError("It answered, but not as a Headrace api does.")] * 5
+    api = PickyApi(lambda _: answers.pop() if answers else None)
+    await upload(api, [item(number) for number in range(3)])
+    assert len(api.stored) == 3
+    assert not api.letters()
 
 
 async def test_a_dead_letter_that_is_refused_is_kept_in_a_smaller_form() -> None:
