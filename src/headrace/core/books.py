@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any, Final
+from typing import Final
 
 from headrace.core.custody import Answer, Kind
 from headrace.core.obligation import Batch, Counts, Entry, Kept, Lane, Reader
@@ -25,7 +25,7 @@ _ANSWERS: Final[dict[Kind, Answer]] = {"fired": "fired", "rejected": "rejected",
 
 @dataclass(slots=True, kw_only=True)
 class Books:
-    """The entries of one shared stream.
+    """The entries of one shared stream, `outstanding` of them, which hold `size` bytes; `newest` was published last.
 
     `keeps_custody`: entries remember who answered how. `now` is the time of the last change, where the caller sets it. `settling` are
     readers with answers to their backlog: the caller takes them out.
@@ -35,24 +35,12 @@ class Books:
     keeps_custody: bool = False
     now: float = 0.0
     outstanding: int = 0
+    size: int = 0
+    newest: Entry | None = None
     ready: deque[Lane] = field(default_factory=deque)
     lanes: dict[Hashable, Lane] = field(default_factory=dict)
     settling: dict[Reader, None] = field(default_factory=dict)
     _unresolved: dict[Entry, None] = field(default_factory=dict)
-
-    def _enter(self, raw: Any, payload: Any, lane: Hashable, position: int | None, now: float) -> Entry:
-        """Put a raw event at the end of its lane; who owes what is for the caller to say."""
-        books = self.lanes.get(lane)
-        if books is None:
-            books = self.lanes[lane] = Lane(lane)
-        self.now = now
-        counts = self.counts
-        entry = Entry(raw, payload, books, position, now, counts.read)
-        books.entries.append(entry)
-        books.read = position
-        self.outstanding += 1
-        counts.read += 1
-        return entry
 
     def oldest_unresolved(self) -> Entry | None:
         """Return the oldest entry that someone owes an answer to."""
@@ -67,16 +55,18 @@ class Books:
         items: list[AdvanceItem] = []
         taken: list[Entry] = []
         position = None
+        size = 0
         keeps_custody = self.keeps_custody
         while entries and not entries[0].pending:
             entry = entries.popleft()
             position = entry.position
+            size += entry.size
             items.append(_item((entry.payload, _outcome(entry.acked, entry.failed, entry.rejected, entry.spilled))))
             if keeps_custody:
                 taken.append(entry)
         lane.busy = True
         lane.in_flight = len(items)
-        return Batch(lane, items, position, taken)
+        return Batch(lane, items, position, taken, size)
 
     def advanced(self, batch: Batch) -> None:
         """Take an advanced batch off the books; its lane may go on, and is forgotten where nothing of it is left."""
@@ -85,6 +75,7 @@ class Books:
         lane.in_flight = 0
         lane.advanced = batch.position
         self.outstanding -= len(batch.items)
+        self.size -= batch.size
         self.counts.advanced += len(batch.items)
         if not lane.entries:
             del self.lanes[lane.key]

@@ -28,11 +28,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from headrace.core.books import Books
-from headrace.core.obligation import Binding, Claim, Entry, Kept, Published, Reader, Spill
+from headrace.core.obligation import Binding, Claim, Entry, Kept, Lane, Published, Reader, Spill
 from headrace.core.roster import Roster
+
+Claims: TypeAlias = Sequence[tuple[int, ...]]
 
 
 @dataclass(slots=True)
@@ -68,24 +70,26 @@ class Ledger(Books):
         self.roster.declare(trigger_ids)
 
     def publish(
-        self,
-        raw: Any,
-        payload: Any,
-        *,
-        lane: Hashable,
-        now: float,
-        position: int | None = None,
-        claims: Sequence[tuple[int, ...]] = (),
+        self, raw: Any, payload: Any, *, lane: Hashable, now: float, position: int | None = None, claims: Claims = (), size: int = 0
     ) -> Published:
         """Put a raw event on the books: owed by every reader, and by the declared triggers of each of `claims` together.
 
         The declared triggers that are in none of them do not want it; they count as acked.
         """
-        entry, roster = self._enter(raw, payload, lane, position, now), self.roster
+        books = self.lanes.get(lane)
+        if books is None:
+            books = self.lanes[lane] = Lane(lane)
+        counts, roster = self.counts, self.roster
+        self.now = now
+        self.newest = entry = Entry(raw, payload, books, position, now, counts.read, size)
+        books.entries.append(entry)
+        books.read = position
+        self.outstanding += 1
+        self.size += size
+        counts.read += 1
         if self.keeps_custody:
             entry.owed, entry.answers = roster.owed, []
-        first_seq = self.next_seq
-        weight = 0
+        first_seq, weight = self.next_seq, 0
         if claims:
             entry.derived = True
             seq = first_seq
@@ -103,19 +107,15 @@ class Ledger(Books):
         woken = self._deliver(entry) if roster.reading else ()
         return first_seq, woken, self._spill(entry, tuple(roster.away)) if roster.away else None
 
-    def publish_rejected(self, raw: Any, payload: Any, *, lane: Hashable, now: float, position: int | None = None) -> int | None:
+    def publish_rejected(self, payload: Any, *, lane: Hashable, now: float) -> int | None:
         """Put a raw event on the books for which all that there are owe one dead letter; None: there is nobody."""
-        entry = self._enter(raw, payload, lane, position, now)
-        seq, who = self.next_seq, self.roster.owed
-        if not who:
-            self._resolve(entry)
-            return None
-        entry.owed, entry.answers = (who, []) if self.keeps_custody else ((), None)
-        entry.derived, entry.pending = True, len(who)
-        self._unresolved[entry] = None
-        self._claims[seq] = Claim(entry, who, "dead_lettered")
-        self.next_seq = seq + 1
-        return seq
+        roster, who = self.roster, self.roster.owed
+        self.roster = Roster()
+        self.roster.declare(who)  # for this one all are as the declared are: they are told of it together
+        seq, _, _ = self.publish(None, payload, lane=lane, now=now, claims=(who,) if who else ())
+        self.roster = roster
+        self.mark_rejected(seq)
+        return seq if who else None
 
     def begin(self, reader: Reader) -> Entry | None:
         """Let the reader go on to its next entry, which ends the one it is at; None: nothing waits, and it is idle.
@@ -142,7 +142,7 @@ class Ledger(Books):
         self, reader: Reader, number: int, raw: Any, text: str, lane: str, *, position: int | None = None, attempts: int = 0
     ) -> Entry:
         """Let the reader, which is at nothing, go on to a kept raw event of its backlog."""
-        entry = reader.open = Kept(reader, number, raw, text, lane, position=position, now=self.now)
+        entry = reader.open = Kept.read(reader, number, raw, text, lane, position=position, now=self.now)
         entry.attempts = attempts
         self._unresolved[entry] = None
         reader.unsettled[number] = None

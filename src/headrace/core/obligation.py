@@ -3,76 +3,65 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
+
+from msgspec import Struct
 
 from headrace.core.custody import Answer, Kind
 from headrace.core.outcome import AdvanceItem
 from headrace.core.texts import lane_name
 
 
-class Entry:
+class Entry(Struct, eq=False):
     """One raw event on the books, with how many obligations are open and how the others ended.
 
     `order` rises in the order of publication. `owed` are the triggers that had to answer it, `answers` how those did that made something
-    of it; None: nobody keeps custody.
+    of it; None: nobody keeps custody. `size` is in bytes; `copy` makes the copy of the raw event that a reader may change, where it can.
     """
 
-    __slots__ = (
-        "acked",
-        "answers",
-        "derived",
-        "failed",
-        "lane",
-        "order",
-        "owed",
-        "payload",
-        "pending",
-        "position",
-        "published",
-        "raw",
-        "rejected",
-        "spilled",
-    )
-
-    def __init__(self, raw: Any, payload: Any, lane: Lane, position: int | None, published: float, order: int) -> None:
-        self.raw = raw
-        self.payload = payload
-        self.lane = lane
-        self.position = position
-        self.published = published
-        self.order = order
-        self.pending = self.acked = self.rejected = self.failed = self.spilled = 0
-        self.derived = False
-        self.answers: list[tuple[Kind, tuple[int, ...]]] | None = None
-        self.owed: tuple[int, ...] = ()
+    raw: Any
+    payload: Any
+    lane: Lane
+    position: int | None
+    published: float
+    order: int
+    size: int = 0
+    pending: int = 0
+    acked: int = 0
+    rejected: int = 0
+    failed: int = 0
+    spilled: int = 0
+    derived: bool = False
+    answers: list[tuple[Kind, tuple[int, ...]]] | None = None
+    owed: tuple[int, ...] = ()
+    copy: Callable[[Any], Any] | None = None
 
 
-class Kept(Entry):
+class Kept(Entry, eq=False, kw_only=True):
     """One raw event from the backlog of one reader, in no lane's books; `payload` is its text.
 
     `number` is None for one that the reader was at already when it was spilled, until it is found in the backlog; `answer` then keeps how
     it was answered.
     """
 
-    __slots__ = ("answer", "attempts", "number", "reader")
+    reader: Reader
+    number: int | None
+    attempts: int = 0
+    answer: Answer | None = None
 
-    def __init__(
-        self, reader: Reader, number: int | None, raw: Any, text: str | None, lane: Hashable, *, position: int | None, now: float
-    ) -> None:
-        super().__init__(raw, text, Lane(lane), position, now, -1)
-        self.reader = reader
-        self.number = number
-        self.attempts = 0
-        self.answer: Answer | None = None
-        self.pending = 1
-        self.answers = []
+    @classmethod
+    def read(
+        cls, reader: Reader, number: int | None, raw: Any, text: str | None, lane: Hashable, *, position: int | None, now: float
+    ) -> Self:
+        """Return one that its reader owes an answer to."""
+        return cls(raw, text, Lane(lane), position, now, -1, pending=1, answers=[], reader=reader, number=number)
 
     @classmethod
     def of(cls, reader: Reader, entry: Entry, now: float) -> Kept:
         """Return what will be kept of an entry that the reader is at; its `order` is negative as that of all that are in no lane."""
-        kept = cls(reader, None, entry.raw, None, entry.lane.key, position=entry.position, now=now)
+        kept = cls.read(reader, None, entry.raw, None, entry.lane.key, position=entry.position, now=now)
         kept.order = -2 - entry.order
         return kept
 
@@ -266,9 +255,10 @@ Published: TypeAlias = tuple[int, Sequence[Reader], Spill | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """The resolved beginning of one lane, to be advanced in one call. `entries`: the same, where custody is kept."""
+    """The resolved beginning of one lane, to be advanced in one call, `size` bytes. `entries`: the same, where custody is kept."""
 
     lane: Lane
     items: list[AdvanceItem]
     position: int | None
     entries: Sequence[Entry] = ()
+    size: int = 0

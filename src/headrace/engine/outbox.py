@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
+from sys import getsizeof
 from typing import TypeAlias
 
+from headrace.core.memory import MemoryBudget
 from headrace.wire.backlog import SpillItem
 from headrace.wire.custody import Receipt
 from headrace.wire.events import DeadLetterItem, EventItem, ReceiptStatus
@@ -54,9 +56,12 @@ class Outbox:
     Spills queue apart: a trigger that is stuck spills its whole queue at once, and what the others fired must not wait behind that.
     """
 
-    def __init__(self, bound: int = 8192) -> None:
+    def __init__(self, bound: int = 8192, budget: MemoryBudget | None = None) -> None:
         self._bound = bound
         self._last = 0
+        self.budget = budget or MemoryBudget()
+        self.held = 0
+        """The bytes of what is queued."""
         self._items: deque[Pending] = deque()
         self._spills: deque[Pending] = deque()
         self._filled = asyncio.Event()
@@ -75,13 +80,13 @@ class Outbox:
         self._last += 1
         pending.order = self._last
         (self._spills if isinstance(pending.item, SpillItem) else self._items).append(pending)
+        self._weigh(_held(pending.item))
         self._filled.set()
-        if len(self) >= self._bound:
-            self._room.clear()
 
     def put_first(self, pending: Pending) -> None:
         """Add an item that nothing queued must come before: an upstream waits for it, and what it tells of is stored already."""
         self._items.appendleft(pending)
+        self._weigh(_held(pending.item))
         self._filled.set()
 
     def put_back(self, pendings: Iterable[Pending]) -> None:
@@ -93,12 +98,11 @@ class Outbox:
         items = [one for one in back if not isinstance(one.item, SpillItem)]
         self._spills = deque(sorted(chain(spills, self._spills), key=attrgetter("order")))
         self._items = deque(sorted(chain(items, self._items), key=attrgetter("order")))
+        self._weigh(sum(_held(one.item) for one in back))
         self._filled.set()
-        if len(self) >= self._bound:
-            self._room.clear()
 
     async def room(self) -> None:
-        """Wait until fewer than `bound` items are queued."""
+        """Wait until fewer than `bound` items are queued, in less than half of the budget's bytes."""
         await self._room.wait()
 
     async def take(self, most: int, most_bytes: int) -> list[Pending]:
@@ -110,9 +114,16 @@ class Outbox:
         _move(self._spills, taken, min(most, len(taken) + max(FEW, len(taken))), most_bytes, size)
         if not self:
             self._filled.clear()
-        if len(self) < self._bound:
-            self._room.set()
+        self._weigh(-sum(_held(pending.item) for pending in taken))
         return taken
+
+    def _weigh(self, change: int) -> None:
+        self.held += change
+        self.budget.change(change)
+        if len(self) < self._bound and self.held < self.budget.limit // 2:
+            self._room.set()
+        else:
+            self._room.clear()
 
 
 def _move(queue: deque[Pending], taken: list[Pending], most: int, most_bytes: int, size: int) -> int:
@@ -124,6 +135,13 @@ def _move(queue: deque[Pending], taken: list[Pending], most: int, most_bytes: in
         size += more
         taken.append(queue.popleft())
     return size
+
+
+def _held(item: Item) -> int:
+    """Return how many bytes the text of an item holds in memory: of one that is not ASCII up to four for each character."""
+    if isinstance(item, Receipt):
+        return _RECEIPT_BYTES
+    return getsizeof(item.payload if isinstance(item, EventItem) else item.raw)
 
 
 def _size(item: Item) -> int:

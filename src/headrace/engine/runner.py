@@ -77,6 +77,7 @@ class Runner:
             recorder=ApiRecorder(api, outbox),
             ack_timeout=limits.ack_timeout,
             advance_timeout=limits.advance_timeout,
+            budget=outbox.budget,
         )
         self._redrive = Redrive(api, outbox, leases.epoch)
         self._watches: dict[str, dict[int, WatchTrigger]] = defaultdict(dict)

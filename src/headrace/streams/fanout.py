@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from operator import index
+from random import Random
 from typing import Any, Final
 
 import structlog
 
 from headrace.core.ledger import Ledger
+from headrace.core.memory import ENTRY_BYTES, weigh
+from headrace.core.obligation import Reader, Spill
 from headrace.core.texts import describe_error, describe_value, lane_name
-from headrace.errors import MalformedEvent, StreamError
+from headrace.errors import StreamError
+from headrace.streams.copies import copier
 from headrace.streams.delivery import DeliveryIds
 from headrace.streams.mailbox import Mailbox
 from headrace.streams.matched import Malformed, Matched, WatchSink
@@ -24,6 +28,7 @@ from headrace.triggers.raw import RawEvent
 
 log = structlog.get_logger(__name__)
 
+_WEIGH_EVERY: Final = 64
 _FIRST: Final = -(2**63)
 _LAST: Final = 2**63 - 1
 
@@ -66,10 +71,13 @@ class FanOut:
         self._clock = clock
         self._ready = ready
         self._delivery_ids = delivery_ids
+        self._chance = Random(stream)  # noqa: S311 - which raw events are weighed is no secret
+        self._until_weighed = 1  # the first
+        self._weight = 0
 
     def publish(self, producer: SharedStreamProducer, raw: Any, payload: Any) -> None:
         """Publish one raw event that `producer` yielded with `payload`. Raises `UnknownLane`; `reject` is to follow then."""
-        ledger, watches = self._ledger, self.watches
+        ledger, watches, is_text = self._ledger, self.watches, isinstance(raw, RawEvent)
         try:
             lane = producer.get_advance_lane(payload)
             opened = ledger.lanes.get(lane)
@@ -77,42 +85,70 @@ class FanOut:
         except BaseException as error:  # a producer may raise anything, also SystemExit; it is this raw event's trouble
             raise UnknownLane(f"The producer does not name its lane: {describe_error(error)}") from error
         try:
-            position = _position(producer, payload, raw)
-        except MalformedEvent as error:
-            self.reject(raw, payload, str(error), lane)
+            position = producer.get_position(payload)
+            if type(position) is not int or not _FIRST <= position <= _LAST:
+                position = _position(position, raw)
+        except BaseException as error:  # as above
+            self.reject(raw, payload, f"The producer gives no position: {describe_error(error)}", lane)
             return
-        if watches:
-            wanted = watches.wants(raw, name, position)
-            groups = wanted.groups
-            if len(groups) == 1:
-                claims: Sequence[tuple[int, ...]] = (groups[0][1],)
-            elif wanted.malformed is not None:
-                claims = (watches.trigger_ids,)
-            else:
-                claims = [trigger_ids for _, trigger_ids in groups]
-        else:
-            wanted, claims = None, ()
+        wanted = watches.wants(raw, name, position) if watches else None
+        claims = () if wanted is None else wanted.claims(watches)
         # Whoever makes something ready wakes the pump: what was ready before needs no second call.
-        was_ready = bool(ledger.ready)
-        first_seq, woken, spill = ledger.publish(raw, payload, lane=lane, now=self._clock(), position=position, claims=claims)
+        was_idle = not ledger.ready
+        self._until_weighed -= 1
+        if is_text or not self._until_weighed:
+            self._weigh(raw, is_text)
+        first_seq, woken, spill = ledger.publish(
+            raw, payload, lane=lane, now=self._clock(), position=position, claims=claims, size=self._weight
+        )
+        if woken or spill is not None:
+            self._tell(woken, spill)
+        if wanted is not None:
+            self._hand_over(
+                wanted, first_seq, name, position, None if position is not None else self._delivery_ids.at(ledger.counts.read - 1)
+            )
+        if is_text or self._registered is not None or len(ledger.roster.reading) != 1:
+            self._keep_little(ledger, raw)
+        if was_idle and ledger.ready:
+            self._ready()
+
+    def _tell(self, woken: Sequence[Reader], spill: Spill | None) -> None:
         for reader in woken:
             self._mailboxes[reader.trigger_id].wake()
         if spill is not None and self._registered is not None:
             self._registered.hand_over(spill)
-        if wanted is not None:
-            delivery_id = None if position is not None else self._delivery_ids.at(ledger.counts.read - 1)
-            self._hand_over(wanted, first_seq, name, position, delivery_id)
-        if not was_ready and ledger.ready:
-            self._ready()
+
+    def _weigh(self, raw: Any, is_text: bool) -> None:
+        """Say about how many bytes a raw event holds until it is advanced, at most.
+
+        What the producer needs to advance it may have the same content; where it waits for readers also itself, and its text in a spill.
+        Of other objects than `RawEvent` only some are weighed, and those that follow count the same: one costs what a fan-out costs.
+        """
+        times = 3 if self._ledger.roster.reading else 1
+        if is_text:
+            self._until_weighed = 1
+            self._weight = ENTRY_BYTES + (times * len(raw.data) if type(raw.data) is bytes else 0)
+        else:
+            self._until_weighed = self._chance.randint(1, _WEIGH_EVERY)
+            self._weight = ENTRY_BYTES + times * weigh(raw)
+
+    def _keep_little(self, ledger: Ledger, raw: Any) -> None:
+        """Keep nothing that nobody will read, and no parsed value; a raw event that several will read is copied for each."""
+        reading, entry = ledger.roster.reading, ledger.newest
+        if entry is not None and not reading:
+            entry.raw = None
+        elif entry is not None and (len(reading) > 1 or self._registered):
+            entry.copy = copier(raw)
+        if isinstance(raw, RawEvent):
+            raw.drop_value()
 
     def reject(self, raw: Any, payload: Any, reason: str, lane: Hashable = NO_LANE) -> None:
         """Publish a raw event that none can read: its dead letter is for all that there are."""
         ledger, sink = self._ledger, self._sink
         who = ledger.roster.owed
         log.error("Raw event rejected", stream=self._stream, lane=lane_name(lane), reason=reason)
-        seq = ledger.publish_rejected(raw, payload, lane=lane, now=self._clock())
+        seq = ledger.publish_rejected(payload, lane=lane, now=self._clock())
         if seq is not None:
-            ledger.mark_rejected(seq)
             if sink is None:
                 ledger.confirm(seq)
             else:
@@ -141,16 +177,13 @@ class FanOut:
             seq += 1
 
 
-def _position(producer: SharedStreamProducer, payload: Any, raw: Any) -> int | None:
-    """Return the position of a raw event. Raises `MalformedEvent` where what its producer says is none."""
-    try:
-        position = producer.get_position(payload)
-        if position is None and isinstance(raw, RawEvent):
-            position = raw.position
-        if position is None or (type(position) is int and _FIRST <= position <= _LAST):
-            return position
-        if not isinstance(position, bool) and _FIRST <= (number := index(position)) <= _LAST:
-            return number
-    except BaseException as error:  # as above
-        raise MalformedEvent(f"The producer gives no position: {describe_error(error)}") from error
-    raise MalformedEvent(f"The producer gives the position {describe_value(position)[:100]}: it must be an integer of 64 bits, or None.")
+def _position(position: Any, raw: Any) -> int | None:
+    """Return the number that `position` is, or what the raw event itself says. Raises where that is no number."""
+    if position is None and isinstance(raw, RawEvent):
+        position = raw.position
+    if position is None:
+        return None
+    number = index(position)
+    if isinstance(position, bool) or not _FIRST <= number <= _LAST:
+        raise ValueError(f"{describe_value(position)[:100]} is not an integer of 64 bits.")
+    return number

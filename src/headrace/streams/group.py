@@ -15,6 +15,7 @@ import structlog
 
 from headrace.core.custody import Custody
 from headrace.core.ledger import Ledger
+from headrace.core.memory import MemoryBudget
 from headrace.core.obligation import Counts, Reader
 from headrace.core.texts import describe_error
 from headrace.errors import AckTimeout, StreamEnded, StreamError
@@ -51,6 +52,7 @@ class Around(NamedTuple):
     sink: WatchSink | None
     recorder: Recorder | None
     left_behind: LeftBehind
+    budget: MemoryBudget
 
 
 class Group:
@@ -78,12 +80,10 @@ class Group:
         self._registered: Registered | None = None
         if acks and isinstance(sink, StreamSink):
             self._registered = Registered(self.name, self.ledger, sink, self._delivery_ids, max_attempts=policy.max_attempts)
-        self._make_producer = make_producer
-        self._policy = policy
+        self._make_producer, self._policy = make_producer, policy
         self._sink, self._on_end = sink, on_end
-        self.room = Room(self.ledger, policy)
-        self._grace = Grace(policy.close_timeout)
-        self._left_behind = around.left_behind
+        self.room = Room(self.ledger, policy, around.budget)
+        self._grace, self._left_behind = Grace(policy.close_timeout), around.left_behind
         self._pump = Pump(
             self.name,
             self.ledger,
@@ -115,11 +115,9 @@ class Group:
             grace=self._grace,
             registered=self._registered,
             fail=self._fail,
-            ended=lambda: self._ended,
             acks=acks,
         )
-        self.surveyed = 0
-        """Where the next survey begins to ask for lanes."""
+        self.surveyed = 0  # where the next survey begins
         self._ended = self._is_left = False
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._timing: asyncio.Task[None] | None = None
@@ -247,7 +245,7 @@ class Group:
         """Evict the stream and tell its subscribers, at once; None: it was stopped, and the sink is not told. Once only."""
         if self._ended:
             return
-        self._ended = True
+        self._ended = self._poll.is_over = True
         self._grace.begin()
         self._over.set_result(None)
         self.room.made()
@@ -288,6 +286,7 @@ class Group:
                 await self._live()
         finally:
             self.end(StreamEnded(f"The shared stream {self.name} was cancelled."))
+            self.room.close()
             if self.producer is not None:
                 await close(self.producer, self.name, self._grace, self._left_behind)
 
@@ -383,6 +382,8 @@ class Group:
             self.ledger.fail(reader)
             if mailbox is not None and mailbox.reader is reader:
                 mailbox.close(error)
+                if not self.acks and isinstance(self._sink, StreamSink):
+                    self._sink.failed(self.name, reader.trigger_id, error)  # its filter may hang
         self._changed()
 
     def _refuse(self, reader: Reader, reason: str | None) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from itertools import count
 from typing import Final
 
+from headrace.core.memory import MemoryBudget
 from headrace.core.obligation import Counts
 from headrace.errors import StreamError, UsageError
 from headrace.streams.backlog import Answer, Backlog, BacklogEntry
@@ -60,8 +61,10 @@ class SharedStreamManager:
     subscriber must answer. `sink`: takes what declared watches make, and, being a `StreamSink`, what registered triggers cannot take.
     `recorder`: keeps custody. `max_attempts`: failures of one trigger on one raw event before that is a dead letter.
     `advance_timeout`: seconds in which an advance must return; one that fails is tried `advance_attempts` times, with pauses between the
-    two seconds of `advance_backoff`, with jitter, then the stream ends. `max_advances`: lanes advanced at once. `close_timeout`: seconds
-    that anything may still take when a stream stops.
+    two seconds of `advance_backoff`, with jitter, then the stream ends. `max_advances`: lanes advanced at once; one that takes longer than
+    a second gives its place to another, so that there are up to four times as many with the slow ones (not where it is 1).
+    `close_timeout`: seconds that all of a producer's code together may still take when a stream stops; what goes on then is left behind.
+    `budget`: the bytes that all streams may hold, 256 MiB where it is not given.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class SharedStreamManager:
         advance_timeout: float = 60.0,
         close_timeout: float = 30.0,
         max_advances: int = 16,
+        budget: MemoryBudget | None = None,
     ) -> None:
         can_spill = isinstance(sink, StreamSink)
         if overflow == "spill" and not can_spill:
@@ -97,7 +101,7 @@ class SharedStreamManager:
             close_timeout=close_timeout,
             max_advances=max_advances,
         )
-        self._around = Around(policy, sink, recorder, LeftBehind())
+        self._around = Around(policy, sink, recorder, LeftBehind(), budget or MemoryBudget())
         self._clock = clock
         self._groups: dict[Hashable, Group] = {}
         self._running: dict[int, Group] = {}

@@ -51,6 +51,7 @@ class Mailbox:
         self._waiter: asyncio.Future[None] | None = None
         self._closed: Exception | None = None
         self._at: Entry | None = None
+        self._raw: Any = None
         self._origin: Origin | None = None
 
     @property
@@ -87,7 +88,7 @@ class Mailbox:
     def at(self) -> tuple[Origin, Any] | None:
         """The place of the raw event the filter is at, and that itself, also after `close`; None: it is at none. Any thread may ask."""
         entry = self._at
-        return None if entry is None else (Origin(entry.lane.name, entry.position), entry.raw)
+        return None if entry is None else (Origin(entry.lane.name, entry.position), self._raw)
 
     def __aiter__(self) -> Mailbox:
         self._enter()
@@ -132,16 +133,20 @@ class Mailbox:
             raise StreamError("Two tasks pull from the shared stream of one trigger at once.")
         while self._closed is None:
             # Whoever makes something ready wakes the pump: what was ready before needs no second call.
-            was_full, was_ready = bool(ledger.full), bool(ledger.ready)
+            had_room, was_idle = not ledger.full, not ledger.ready
             ledger.now = self._clock()
             entry = ledger.begin(reader)
             if entry is None and not reader.live and self._drain is not None:
                 entry = self._drain.begin()
-            if was_full or ledger.settling or (not was_ready and ledger.ready):
+            if not had_room or ledger.settling or (was_idle and ledger.ready):
                 self._changed()
             self._at, self._origin = entry, None
             if entry is not None:
-                return entry.raw
+                raw = entry.raw
+                if entry.copy is not None:
+                    raw = entry.copy(raw)
+                self._raw = raw
+                return raw
             self._pulling = True
             try:
                 await self._wait()

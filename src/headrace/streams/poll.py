@@ -28,7 +28,7 @@ STALLED_SECONDS: Final = 10.0
 
 
 class Poll:
-    """One reading of one upstream. `fail` fails a subscriber; `ended`: whether the stream is over."""
+    """One reading of one upstream. `fail` fails a subscriber."""
 
     def __init__(
         self,
@@ -40,7 +40,6 @@ class Poll:
         grace: Grace,
         registered: Registered | None,
         fail: Callable[[Reader, StreamError], None],
-        ended: Callable[[], bool],
         acks: bool,
     ) -> None:
         self._fan_out = fan_out
@@ -50,8 +49,9 @@ class Poll:
         self._grace = grace
         self._registered = registered
         self._fail = fail
-        self._ended = ended
         self._acks = acks
+        self.is_over = False
+        """Whether the stream is over: nothing more of it is published."""
         self.is_reading = True
         """Whether it reads; else it is closing the upstream."""
 
@@ -74,35 +74,40 @@ class Poll:
 
     async def _read(self, name: str, producer: SharedStreamProducer, stream: AsyncIterator[tuple[Any, Any]]) -> None:
         stretch = 0
-        ledger, publish, room, ended = self._ledger, self._fan_out.publish, self._room, self._ended
+        ledger, publish, room = self._ledger, self._fan_out.publish, self._room
         async for item in stream:
-            if ended():
+            if self.is_over:
                 return
-            overflowing = await self._overflow() if ledger.full else ()
             try:
                 raw, payload = item
             except Exception as error:
                 raise StreamError(f"The producer yielded {describe_value(item)[:200]}, not (raw_event, broker_payload).") from error
+            overflowing = await self._overflow() if ledger.full else None
             try:
                 publish(producer, raw, payload)
             except UnknownLane as unknown:
                 await self._reject_alone(raw, payload, str(unknown))
-            for reader in overflowing:
-                limit = self._policy.max_subscriber_queue
-                self._fail(reader, SubscriberOverflow(f"Trigger {reader.trigger_id} fell {limit} raw events behind {name}."))
+            if overflowing:
+                self._fail_all(overflowing, name)
             stretch += 1
-            if (ledger.full or ledger.outstanding >= room.most) and not room.is_there():
-                await self._wait_for_room(name)
-            elif stretch % POLL_STRETCH == 0:
+            if ledger.full or ledger.outstanding >= room.most or ledger.size >= room.allowance:
+                if not room.is_there():
+                    await self._wait_for_room(name)
+            elif not stretch % POLL_STRETCH:
                 await asyncio.sleep(0)
         raise StreamEnded
 
+    def _fail_all(self, readers: Sequence[Reader], name: str) -> None:
+        for reader in readers:
+            limit = self._policy.max_subscriber_queue
+            self._fail(reader, SubscriberOverflow(f"Trigger {reader.trigger_id} fell {limit} raw events behind {name}."))
+
     async def _reject_alone(self, raw: Any, payload: Any, reason: str) -> None:
         """Publish a raw event whose lane is unknown when no other is outstanding: to advance it must not advance past another."""
-        await self._room.emptied(self._ended)
-        if not self._ended():
+        await self._room.emptied(lambda: self.is_over)
+        if not self.is_over:
             self._fan_out.reject(raw, payload, reason)
-            await self._room.emptied(self._ended)
+            await self._room.emptied(lambda: self.is_over)
 
     async def _overflow(self) -> Sequence[Reader]:
         """Give those whose queue is full a chance to read; spill what the others have, or return them to be failed."""

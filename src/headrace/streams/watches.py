@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -23,6 +23,13 @@ class Wanted(NamedTuple):
     value: Any
     groups: list[tuple[Envelope, tuple[int, ...]]]
     malformed: str | None = None
+
+    def claims(self, watches: WatchSet) -> Sequence[tuple[int, ...]]:
+        """Return the triggers that owe something together: those of each envelope, or all of the watches one dead letter."""
+        groups = self.groups
+        if len(groups) == 1:
+            return (groups[0][1],)
+        return [trigger_ids for _, trigger_ids in groups] if self.malformed is None else (watches.trigger_ids,)
 
 
 class WatchSet:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from copy import copy
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -30,7 +31,7 @@ class RawEvent:
 
     @property
     def value(self) -> Any:
-        """The JSON value, parsed once however many read it. Raises `MalformedEvent`."""
+        """The JSON value, parsed when it is first read; each trigger has its own. Raises `MalformedEvent`."""
         if self._value is _UNREAD:
             if type(self.data) is not bytes:
                 raise MalformedEvent(f"Not valid JSON: its data is {type(self.data).__name__}, not bytes.")
@@ -41,6 +42,19 @@ class RawEvent:
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise MalformedEvent(f"Not valid JSON: {_reason(self.data, error)}.") from error
         return self._value
+
+    def unread_copy(self) -> Self:
+        """Return a copy with a value of its own, which is parsed when it is read; a subclass with more fields copies them too."""
+        kind = type(self)
+        if kind is not RawEvent:
+            other = copy(self)
+            other.drop_value()
+            return other
+        return kind(self.data, self.lane, self.position)
+
+    def drop_value(self) -> None:
+        """Let the parsed value go; it is parsed again when it is read."""
+        self._value = _UNREAD
 
     def __repr__(self) -> str:
         return f"RawEvent({self.data[:80]!r}, lane={self.lane!r}, position={self.position})"

@@ -1,0 +1,89 @@
+"""What one trigger changes in a raw event no other sees, nor is it spilled or seen again (streams C10)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from headrace.sources.message import Message
+from headrace.streams.copies import copied, copier
+from headrace.streams.hub import SharedStreamManager
+from headrace.triggers.event import TriggerEvent
+from headrace.triggers.raw import RawEvent
+from headrace.triggers.watch import WatchTrigger
+from stream_kit import KEY, Engine, Feed, Keeper, MemoryUpstream, Reads, until
+
+NESTED = {"n": 1, "inside": {"a": [1, {"b": 2}], "t": ([3],)}}
+
+
+@pytest.mark.parametrize("form", ["text", "message", "flat", "nested", "list"])
+async def test_what_one_trigger_changes_no_other_sees(form: str) -> None:
+    def value(raw: Any) -> Any:
+        return raw.value if isinstance(raw, RawEvent) else raw
+
+    class Changes(Reads):
+        fails = 1
+
+        async def filter_shared_stream(self, stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
+            async for raw in stream:
+                found = value(raw)
+                yield TriggerEvent(str(found))
+                found.clear()
+                if type(self).fails:
+                    type(self).fails -= 1
+                    raise RuntimeError
+
+    data = b'{"n":1,"inside":{"a":[1,{"b":2}]}}'
+    makes = {
+        "text": RawEvent(data, "x", 1),
+        "message": Message(data, "x", 1, "key", 2),
+        "flat": {"n": 1},
+        "nested": copied(NESTED) | {"inside": {"a": [1]}},
+        "list": [{"n": 1}, [2]],
+    }
+    raw = makes[form]
+    text = str(value(raw))
+    feed, keeper = Feed([("x", raw)]), Keeper()
+    hub = keeper.hub = SharedStreamManager(sink=keeper)
+    kind = type("ChangesFeed", (Changes,), {"feed": feed})
+    engines = [Engine(hub, keeper, number, kind()) for number in (1, 2)]
+    hub.register(trigger_ids=[1, 2, 3], key=KEY)
+    if form != "list":
+        hub.watch(triggers={4: WatchTrigger(upstream=MemoryUpstream.of(feed))}, key=KEY)
+    for engine in engines:
+        engine.start()
+    await until(lambda: sum(len(engine.events) for engine in engines) == 3)
+    assert [event for engine in engines for event in engine.events] == [text] * 3
+    assert [len(engine.faults) for engine in engines].count(1) == 1
+    assert all(text == str(value_of(spill.raw)) for spill in keeper.spills)
+    await hub.stop_all()
+    for engine in engines:
+        await engine.stop()
+
+
+def value_of(text: str) -> Any:
+    import msgspec
+
+    return msgspec.json.decode(text.lstrip("\x1e"))
+
+
+def test_copies() -> None:
+    make = copier(NESTED)
+    assert make is not None
+    copy = make(NESTED)
+    assert copy == NESTED
+    copy["inside"]["a"][1]["b"] = 9
+    copy["inside"]["t"][0].append(9)
+    assert NESTED["inside"] == {"a": [1, {"b": 2}], "t": ([3],)}
+    assert copier("text") is None
+    assert copier(object()) is None
+    message = Message(b"{}", "lane", 3, "key", 2)
+    own = message.unread_copy()
+    assert (type(own), own.data, own.lane, own.position, getattr(own, "key", None)) == (Message, b"{}", "lane", 3, "key")
+    assert own.value is not message.value
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert copied(deep) is not deep
