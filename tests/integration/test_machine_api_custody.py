@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection, delete
 
 from custody_kit import answered, receipt, spill
 from headrace.client.people import PeopleClient
 from headrace.client.triggerer import TriggererClient
+from headrace.core import custody
+from headrace.engine.leases import Leases
+from headrace.engine.outbox import Outbox
+from headrace.engine.recorder import FEW_OWED, ApiRecorder
+from headrace.engine.uploader import Uploader
 from headrace.errors import ApiRefused, Fenced
+from headrace.store.tables import crews
 from headrace.wire.backlog import SettleBacklog, Settled
 from headrace.wire.custody import Audit, Receipts
 from headrace.wire.dead_letters import ActOnDeadLetters, DeadLetterActions, DeadLettersActed
 from headrace.wire.events import EventBatch
-from headrace.wire.jobs import Heartbeat
+from headrace.wire.jobs import Heartbeat, Lease
 from headrace.wire.status import DeadLetterDetail, Status
 from machine_kit import KEY, Api, serving
 from store_kit import DATABASES, declaration, event, letter, registration
@@ -159,3 +166,35 @@ async def test_dead_letters_are_redriven_and_discarded_with_the_deployment_key_o
     assert (await client.heartbeat(Heartbeat())).backlogs == {}
     with PeopleClient(api.url) as people:
         assert [one["id"] for one in people.dead_letters()["dead_letters"]] == ["y"]
+
+
+class Nobody:
+    """The ledger, where no trigger event waits."""
+
+    def confirm_persisted(self, seqs: Iterable[int]) -> None:
+        assert not list(seqs)
+
+    def mark_rejected(self, seq: int) -> None:
+        raise AssertionError(seq)
+
+
+async def test_receipts_of_many_triggers_are_recorded_by_their_crew(client: TriggererClient, api: Api) -> None:
+    """The recorder and the uploader of a triggerer; retention merges the crew in between."""
+    await client.declare("flights", declaration(*(f"t{number}" for number in range(2 * FEW_OWED))))
+    leases, outbox = Leases(), Outbox()
+    leases.replace(Lease(trigger_id=one, epoch=epoch) for one, epoch in (await epochs(client)).items())
+    owed = tuple(sorted(await epochs(client)))
+    uploading = asyncio.create_task(Uploader(client, outbox, Nobody(), leases.epochs).run())
+    recorder = ApiRecorder(client, outbox)
+    await recorder.record(custody.Receipt("folder", "a", None, 9, 10, owed, (custody.Answers(owed[0], fired=3),)))
+    api.store.tidy(forget_crews)
+    await recorder.record(custody.Receipt("folder", "a", 9, 12, 3, owed, ()))
+    uploading.cancel()
+    assert await recorder.marks("folder", ["a", "b"]) == {"a": 12}
+    with PeopleClient(api.url) as people:
+        books = Audit.model_validate(await asyncio.to_thread(people.audit))
+    assert books.streams[0].read == 13
+
+
+def forget_crews(connection: Connection) -> int:
+    return connection.execute(delete(crews)).rowcount
