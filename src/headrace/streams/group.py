@@ -264,7 +264,7 @@ class Group:
 
     async def stopped(self) -> None:
         """Wait until the ended stream has stopped, as long as it may take, and a moment more."""
-        if not await ends_in(self._running, self._grace.left() + self._grace.seconds / 10) and not self._is_left:
+        if not await ends_in(self._running, self._grace.left() + self._grace.seconds / 5) and not self._is_left:
             self._is_left = True
             self._left_behind.add(self._running, self.name, "the stream")
 
