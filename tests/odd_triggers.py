@@ -17,7 +17,7 @@ from scenario_triggers import Behaving
 class Odd(Behaving):
     """Does what `odd` says.
 
-    `exit`, `interrupt`, `argparse`, `task exit`: in `handle`. `init`, `serialize`: it exits there. `key`: its key is a list.
+    `exit`, `interrupt`, `argparse`, `task exit`: in `handle`. `init`: it exits there.
     `cleanup hangs`, `cleanup raises`, `cleanup exits`. `wrap`: it raises an exception of its own where its stream ends.
     """
 
@@ -28,12 +28,7 @@ class Odd(Behaving):
             sys.exit(4)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        if self._odd == "serialize":
-            sys.exit(5)
         return "odd_triggers.Odd", {**self._kwargs, "odd": self._odd}
-
-    def shared_stream_key(self) -> Any:
-        return ["a", "list"] if self._odd == "key" else super().shared_stream_key()
 
     async def filter_shared_stream(self, stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
         try:

@@ -30,8 +30,9 @@ class Behaving(BaseEventTrigger):
     `fail_turns`, `return_turns`: so many of its first turns raise, or return, before they ask for a message. `pause`: [m, seconds],
     it sleeps at each n that m divides. `reject`, `poison`: [m, r], it refuses, or always fails on, each n with n % m == r. `only`:
     [m, r], it skips all other n. `pids`: a folder in which it leaves a file named for each process that it runs in.
-    `block_at`, `block`: at this n it holds up its process; `block` is how many seconds it sleeps, or `regex` (for ever, in C), `segfault`
-    or `exit`. `once`: a file that it leaves before; where that is, it does not. `until`: a file; it does each time until that is there.
+    `block_at`, `block`: at this n it holds up its process; `block` is how many seconds it sleeps, or `regex`, `burn` (for ever, in C),
+    `segfault` or `exit`. `once`: a file that it leaves before; where that is, it does not. `until`: a file; it does each time until that
+    is there.
     `strange_at`: at this n it fires what is no JSON.
     """
 
@@ -157,6 +158,8 @@ def _block(how: float | str) -> None:
     """Hold up the whole process."""
     if how == "regex":
         re.match("(a+)+$", "a" * 100 + "b")
+    elif how == "burn":
+        sum(range(10**12))
     elif how == "segfault":
         os.kill(os.getpid(), signal.SIGSEGV)
     elif how == "exit":

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 
 import structlog
 import uvloop
+from bench.api_process import ROOT
 
 from headrace.engine.current import Running
 from headrace.engine.leases import Leases
@@ -26,6 +27,9 @@ from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import Handled, TriggerEvent
 from headrace.wire.jobs import Lease
 from headrace.wire.triggers import FailureRecorded, RunTrigger
+
+sys.path.insert(0, str(ROOT / "tests"))
+from trigger_process_kit import local_processes
 
 Form: TypeAlias = Literal["alone", "shared"]
 
@@ -155,7 +159,11 @@ async def _running(pulse: Pulse, workloads: list[RunTrigger]) -> AsyncIterator[R
     leases = Leases()
     leases.replace(Lease(trigger_id=workload.trigger_id, epoch=1) for workload in workloads)
     # Nothing is asked of the api by those who have nothing to do.
-    async with Runner(cast(TriggererControl, None), leases, Outbox(), _failed, _stream_failed, Limits(), pulse) as runner:
+    outbox = Outbox()
+    # The trigger process is one only in name: both sides are measured together.
+    processes = local_processes(outbox)
+    api = cast(TriggererControl, None)
+    async with Runner(api, leases, outbox, _failed, _stream_failed, Limits(), processes, pulse) as runner:
         await runner.start(workloads)
         workloads.clear()
         yield runner

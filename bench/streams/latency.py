@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from time import process_time
-from typing import Any, Final
+from typing import Any, Final, get_args
 from uuid import uuid4
 
 from bench.api_process import KEY, ROOT, api_process, commit_ms
@@ -32,7 +32,7 @@ LONGEST: Final = 60.0
 
 async def latency(rounds: int, seconds: float, say: Say) -> dict[str, Any]:
     """Return the latencies of each form of trigger."""
-    forms: tuple[Form, ...] = ("declared", "handle", "declared beside a stuck trigger")
+    forms = get_args(Form)
     taken: dict[Form, list[dict[str, Any]]] = {form: [] for form in forms}
     folder = ROOT / ".headrace"
     folder.mkdir(exist_ok=True)
@@ -41,7 +41,7 @@ async def latency(rounds: int, seconds: float, say: Say) -> dict[str, Any]:
         commit = commit_ms(Path(home))
         async with api_process(Path(home)) as (url, _):
             for number in range(rounds):
-                for form in forms[: 3 if number == 0 else 2]:
+                for form in forms[: len(forms) if number == 0 else 2]:
                     taken[form].append(await _run(url, form, seconds))
     answer: dict[str, Any] = {
         "rate": RATE,
@@ -79,6 +79,7 @@ async def _run(url: str, form: Form, seconds: float) -> dict[str, Any]:
     events = figures["stored_events"] or 1
     figures["cpu_us_per_event"] = {
         "runner": round(1e6 * figures.pop("cpu_seconds") / events, 1),
+        "trigger processes": round(1e6 * figures.pop("trigger_process_cpu_seconds") / events, 1),
         "supervisor": round(1e6 * (process_time() - begun) / events, 1),
     }
     return figures

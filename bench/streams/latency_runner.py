@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import quantiles
 from time import perf_counter, process_time
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 import structlog
-from bench.streams.paced import LANES, Handled, Paced, Stuck, Times
+from bench.streams.paced import LANES, Blocking, Handled, Paced, Stuck, Times
 
 from headrace.client.relayed import RelayedSession
 from headrace.client.triggerer import TriggererClient
+from headrace.engine import turn
 from headrace.engine.runner import Limits
 from headrace.project import Project
-from headrace.standalone.runner import run_runner
+from headrace.standalone.runner import run_runner, run_trigger_process
 from headrace.wire.events import BatchStored, EventBatch
 
-Form: TypeAlias = Literal["declared", "handle", "declared beside a stuck trigger"]
+Form: TypeAlias = Literal[
+    "declared", "handle", "handle, one at a time", "declared beside a stuck trigger", "declared beside a blocking trigger"
+]
 
 RATE: Final = 1_000
 WARM_UP: Final = 1.0
@@ -46,7 +50,7 @@ class TimedClient(TriggererClient):
         return answer
 
 
-FORMS: Final[dict[str, Form]] = {form: form for form in ("declared", "handle", "declared beside a stuck trigger")}
+FORMS: Final[dict[str, Form]] = {form: form for form in get_args(Form)}
 
 
 def main(form: Form, run: str, seconds: float, out: Path) -> None:
@@ -61,13 +65,16 @@ def main(form: Form, run: str, seconds: float, out: Path) -> None:
         tasks.add(asyncio.create_task(_judge(made.times, form, seconds, out)))
         return made
 
-    run_runner(lambda: _project(form, run, total), Limits(), client)
+    if form == "handle, one at a time":
+        vars(turn)["WINDOW"] = 0
+    command = (sys.executable, "-m", "bench.streams.latency_runner", "trigger-process")
+    run_runner(lambda: _project(form, run, total), Limits(), client, command)
 
 
 async def _judge(times: Times, form: Form, seconds: float, out: Path) -> None:
     """Write the figures, once all is stored (and advanced) or it is too late."""
-    done = times.all_stored if form == "declared beside a stuck trigger" else times.all_advanced
-    begun = process_time()
+    done = times.all_stored if "beside" in form else times.all_advanced
+    begun, others = process_time(), _children_seconds()
     try:
         async with asyncio.timeout(seconds + WARM_UP + LATE):
             await done.wait()
@@ -80,6 +87,7 @@ async def _judge(times: Times, form: Form, seconds: float, out: Path) -> None:
         "stored": _milliseconds(times.due, times.stored, skipped),
         "advanced": _milliseconds(times.due, times.advanced, skipped),
         "cpu_seconds": process_time() - begun,
+        "trigger_process_cpu_seconds": _children_seconds() - others,
     }
     part = out.with_suffix(".part")
     part.write_text(json.dumps(figures))
@@ -88,13 +96,24 @@ async def _judge(times: Times, form: Form, seconds: float, out: Path) -> None:
 
 def _project(form: Form, run: str, total: int) -> Project:
     project = Project("bench")
-    if form == "handle":
+    if form.startswith("handle"):
         project.trigger("handled", Handled(run, RATE, total))
         return project
     project.watch("declared", Paced(run, RATE, total), id="$.id")
     if form == "declared beside a stuck trigger":
         project.trigger("stuck", Stuck(run, RATE, total))
+    if form == "declared beside a blocking trigger":
+        project.trigger("blocking", Blocking(run, RATE, total))
     return project
+
+
+def _children_seconds() -> float:
+    """Return the processor time of this process's children, in seconds."""
+    ticks = 0
+    for pid in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split():
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _milliseconds(due: Sequence[float], at: dict[int, float], skipped: int) -> dict[str, float] | None:
@@ -105,5 +124,7 @@ def _milliseconds(due: Sequence[float], at: dict[int, float], skipped: int) -> d
     return {"p50_ms": round(hundredths[49], 2), "p99_ms": round(hundredths[98], 2), "max_ms": round(max(waits), 2)}
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and sys.argv[1:] == ["trigger-process"]:
+    run_trigger_process(lambda: None, lambda session: TriggererClient("", key="", session=session))
+elif __name__ == "__main__":
     main(FORMS[sys.argv[1]], sys.argv[2], float(sys.argv[3]), Path(sys.argv[4]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any, ClassVar, NamedTuple
 
 from headrace.core.outcome import AdvanceItem
@@ -125,6 +125,14 @@ class Stuck(_PacedTrigger):
 
     async def handle(self, raw: RawEvent) -> TriggerEvent:
         await asyncio.Event().wait()
+        return TriggerEvent(raw.value)
+
+
+class Blocking(_PacedTrigger):
+    """Sleeps in the loop of its process, for ever, at its first raw event."""
+
+    async def handle(self, raw: RawEvent) -> TriggerEvent:
+        sleep(600)  # noqa: ASYNC251 - that is what it is for
         return TriggerEvent(raw.value)
 
 

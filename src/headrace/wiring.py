@@ -102,13 +102,26 @@ async def run_triggerer(settings: Settings) -> None:
 
 
 def run_runner(settings: Settings) -> None:
-    """Run what users wrote of a triggerer; `run_triggerer` starts this."""
+    """Run the streams and watches of a triggerer; `run_triggerer` starts this."""
     from headrace.client.triggerer import TriggererClient
     from headrace.engine.runner import Limits
+    from headrace.engine.silence import Patience
     from headrace.standalone import runner
 
-    limits = Limits(ack_timeout=settings.ack_timeout, advance_timeout=settings.advance_timeout)
-    runner.run_runner(lambda: read_project(settings), limits, lambda session: TriggererClient(settings.url, key="", session=session))
+    patience = Patience(stuck=settings.stuck_timeout)
+    limits = Limits(ack_timeout=settings.ack_timeout, advance_timeout=settings.advance_timeout, patience=patience)
+    command = (sys.executable, "-m", "headrace", "trigger-process")
+    runner.run_runner(
+        lambda: read_project(settings), limits, lambda session: TriggererClient(settings.url, key="", session=session), command
+    )
+
+
+def run_trigger_process(settings: Settings) -> None:
+    """Run what users wrote of triggers; `run_runner` starts this."""
+    from headrace.client.triggerer import TriggererClient
+    from headrace.standalone import runner
+
+    runner.run_trigger_process(lambda: read_project(settings), lambda session: TriggererClient(settings.url, key="", session=session))
 
 
 class _Incarnations:

@@ -100,7 +100,7 @@ async def test_what_blocks_a_triggerer_is_shown_with_where_it_is_until_it_goes_o
         await expect(page.locator("#blocked")).to_be_hidden()
         await scene.block("legs.late", 12, 'File "late.py", line 7 in handle', "<b>bold</b>")
         banner = page.locator("#blocked .banner")
-        await expect(banner).to_contain_text("Trigger legs.late blocks the triggerer on wheel-1 (job 1) for 12 s")
+        await expect(banner).to_contain_text("Trigger legs.late blocks its process on wheel-1 (job 1) for 12 s")
         await expect(banner.locator("pre")).to_be_hidden()
         await banner.locator("summary").click()
         await expect(banner.locator("pre")).to_have_text('File "late.py", line 7 in handle\n<b>bold</b>')

@@ -118,7 +118,7 @@ def test_a_trigger_that_blocks_is_told_by_name_on_the_command_line_and_counted_i
     stack = ['File "slow.py", line 7 in handle']
     api.store.jobs.heartbeat(owner.job_id, Heartbeat(blocked=Blocked(trigger_id=1, trigger="first", seconds=12, stack=stack)))
     for words in (("status",), ("triggers",), ("triggers", "show", "first")):
-        assert "blocks its triggerer for 12 s" in told(headrace(*words))
+        assert "blocks its process for 12 s" in told(headrace(*words))
     assert "slow.py" in told(headrace("triggers", "show", "first"))
     assert "blocks" not in told(headrace("triggers", "show", "second"))
     assert "headrace_triggerers_blocked 1.0" in api.ask("GET", "/metrics").text

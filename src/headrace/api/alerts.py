@@ -117,7 +117,7 @@ def _jobs(moment: Moment) -> Alerts:
             yield _error(f"job:{job.id}", words, "processes", job.last_heartbeat)
         if job.blocked is not None:
             what = "Something" if job.blocked.trigger is None else f"Trigger {job.blocked.trigger}"
-            words = f"{what} blocks the triggerer on {job.hostname} (job {job.id}): no other trigger runs there meanwhile."
+            words = f"{what} blocks its process on {job.hostname} (job {job.id}): it does nothing else meanwhile."
             yield _warning(f"job:{job.id}", words, "blocked")
 
 

@@ -198,7 +198,7 @@ def runs(api_url: ApiUrl = None, limit: Limit = 20, json: AsJson = False) -> Non
 def trouble(trigger: TriggerStatus) -> str:
     """Return in a line what is wrong with a trigger, or lately was; nothing where nothing ever was."""
     if trigger.blocking is not None:
-        return f"blocks its triggerer for {trigger.blocking:.0f} s: no other trigger runs there"
+        return f"blocks its process for {trigger.blocking:.0f} s: it does nothing else"
     if trigger.unserved is not None:
         return trigger.unserved
     if trigger.failed is None:

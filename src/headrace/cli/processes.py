@@ -41,6 +41,7 @@ def add_to(app: typer.Typer) -> None:
         epilog="Example: [bold]headrace triggerer --project project.py --api-url http://127.0.0.1:8642[/bold]",
     )(triggerer)
     app.command("runner", hidden=True)(runner)
+    app.command("trigger-process", hidden=True)(trigger_process)
     app.command("pipeline", rich_help_panel=panel, epilog=PIPELINE_EPILOG)(pipeline)
 
 
@@ -113,12 +114,21 @@ def triggerer(project: Project = None, home: Home = None, api_url: ApiUrl = None
 
 
 def runner() -> None:
-    """Run what users wrote of a triggerer, which starts this."""
+    """Run the streams and watches of a triggerer, which starts this."""
     from headrace.wiring import run_runner
 
     settings = read_settings()
     set_up_logging(settings, targets=[trigger_target])
     run_runner(settings)
+
+
+def trigger_process() -> None:
+    """Run what users wrote of a triggerer's triggers; its runner starts this."""
+    from headrace.wiring import run_trigger_process
+
+    settings = read_settings()
+    set_up_logging(settings, targets=[trigger_target])
+    run_trigger_process(settings)
 
 
 def pipeline(

@@ -36,6 +36,10 @@ class Calls:
             if not self._waiting:
                 self._quiet.set()
 
+    async def pass_on(self, method: str, path: str, content: bytes | None) -> bytes:
+        """Make the call of a trigger process. Raises `ApiError`."""
+        return await self.call(method, path, content)
+
     def answered(self, frame: Answered | Failed) -> None:
         """Give an answer to who waits for it; one that waits no more misses nothing."""
         waiting = self._waiting.get(frame.number)

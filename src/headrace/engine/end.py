@@ -28,10 +28,16 @@ class End:
     culprit: Culprit | None = None
 
 
+def ended(code: int) -> str:
+    """Return how a process ended that has this exit code."""
+    return (
+        f"The process ended by signal {-code} ({signal.Signals(-code).name})." if code < 0 else f"The process ended with exit code {code}."
+    )
+
+
 def died(code: int, running: int | None) -> End:
     """Return the end of a job whose runner has ended with `code` while the code of the trigger `running` held its loop."""
-    how = f"by signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"with exit code {code}"
-    return End(f"The runner ended {how}.", culprit=None if running is None else Culprit(running, "RunnerDied"))
+    return End(ended(code), culprit=None if running is None else Culprit(running, "RunnerDied"))
 
 
 def stuck(blocked: Blocked) -> End:

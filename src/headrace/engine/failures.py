@@ -12,6 +12,7 @@ from headrace.core.texts import cut_lines, describe_error, describe_text, descri
 from headrace.engine.current import Running, speaking_for
 from headrace.engine.insist import insist
 from headrace.engine.leases import Leases
+from headrace.engine.turn import TriggerError
 from headrace.errors import ApiError
 from headrace.ports.control_plane import TriggererControl
 from headrace.triggers.masking import mask
@@ -42,6 +43,7 @@ class Failures:
             epoch=epoch,
             number=self._number(trigger_id, epoch),
             upstream=upstream,
+            blocked=error.blocked if isinstance(error, TriggerError) else 0.0,
             type=storable_id(type(error).__name__, _TYPE_CHARS),
             message=mask(describe_text(error)),
             traceback=_lines(error),

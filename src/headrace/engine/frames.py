@@ -6,6 +6,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from headrace.engine.commands import Commands, Ready, Steps
 from headrace.errors import ProcessFailed
 
 MOST_BYTES: Final = 256 * 1024 * 1024
@@ -100,7 +101,9 @@ class Drain(_Frame):
     seconds: float
 
 
-Frame: TypeAlias = Declared | Unusable | Call | Report | Stopped | Over | Drained | Answered | Failed | Held | Drain
+Frame: TypeAlias = (
+    Declared | Unusable | Call | Report | Stopped | Over | Drained | Answered | Failed | Held | Drain | Commands | Steps | Ready
+)
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder(Frame)

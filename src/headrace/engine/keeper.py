@@ -1,21 +1,22 @@
 """Keep one trigger that is written in Python at work: start it again when it fails or is failed, as the api says.
 
-There may be 20,000 of these, most of them idle: one that works is one task and no more.
+There may be 20,000 of these, most of them idle: one that works is no task here, only in its trigger process.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from contextvars import copy_context
 from typing import Any, Final, Protocol
 
 import structlog
 
 from headrace.engine.backoff import Backoff
-from headrace.engine.current import Running, current_trigger, speaking_for
+from headrace.engine.current import Running, speaking_for
 from headrace.engine.firing import Firing
-from headrace.engine.pulse import Marked, Pulse
+from headrace.engine.pulse import Pulse
+from headrace.engine.trigger_processes import TriggerProcesses
+from headrace.engine.turn import ProcessEnded, Turn, TurnEnd, error_of
 from headrace.wire.triggers import FailureRecorded
 
 STUBBORN: Final = 10.0
@@ -24,7 +25,8 @@ STUBBORN: Final = 10.0
 CLEANUP: Final = 5.0
 """Seconds that `cleanup` may take before it is left behind."""
 
-_LEFT_BEHIND: Final[set[asyncio.Task[None]]] = set()  # the loop itself holds no task
+LONG_WAIT: Final = 10.0
+"""Where a trigger waits longer than these seconds to begin again, what is for it goes into its backlog meanwhile: nobody waits for it."""
 
 log = structlog.get_logger(__name__)
 
@@ -48,15 +50,18 @@ class StreamFailed(Protocol):
 class Keeper:
     """One trigger's turns, one after the other. It subscribes when it begins, so that it gets what is read from then on."""
 
-    __slots__ = ("_ending", "_failed", "_firing", "_pulse", "_subscribe", "_task", "_turning", "_waits")
+    __slots__ = ("_ending", "_failed", "_firing", "_processes", "_pulse", "_subscribe", "_task", "_turn", "_waits")
 
-    def __init__(self, firing: Firing, subscribe: Callable[[Firing], None], failed: Failed, pulse: Pulse) -> None:
+    def __init__(
+        self, firing: Firing, subscribe: Callable[[Firing], None], failed: Failed, pulse: Pulse, processes: TriggerProcesses
+    ) -> None:
         self._firing = firing
         self._subscribe = subscribe
         self._failed = failed
         self._pulse = pulse
+        self._processes = processes
         self._task: asyncio.Task[None] | None = None
-        self._turning = False
+        self._turn: Turn | None = None
         self._ending = False
         self._waits: Backoff | None = None
 
@@ -65,36 +70,46 @@ class Keeper:
         if after > 0:
             self._follow(self._later(after))
             return
+        firing = self._firing
         try:
             with self._pulse.at(self._running.trigger_id):
-                self._subscribe(self._firing)
-        except Exception as error:  # a user's trigger has a word in it: its `serialize`
-            self._follow(self._recover(error))
+                self._subscribe(firing)
+        except Exception as error:
+            self._follow(self._recover(TurnEnd(error)))
             return
-        context = copy_context()
-        context.run(current_trigger.set, self._running)
-        turn = Marked(self._firing.run(), self._pulse, self._running)
-        self._task = asyncio.Task(turn, name=self._running.name, context=context)
-        self._turning = True
-        self._task.add_done_callback(self._turned)
+        self._task = None
+        self._turn = self._processes.begin(
+            self._running.trigger_id,
+            self._running.name,
+            firing.workload,
+            firing.mailbox,
+            acks=firing.acks,
+            fire=firing.fired,
+            on_end=self._turned,
+        )
 
     def fail(self, error: Exception) -> None:
         """End the present turn, whose filter may hang, and begin another: the stream has failed the subscriber."""
-        turn = self._task
-        if self._turning and turn is not None and not self._ending:
-            self._turning = False
+        turn = self._turn
+        if turn is not None and not self._ending:
+            self._turn = None
             self._follow(self._replace(turn, error))
 
     def end(self) -> None:
         """Begin no turn any more; `stop` is to follow."""
         self._ending = True
 
-    async def stop(self, *, dropped: bool = False) -> None:
-        """Let the trigger end, and release what it holds; `dropped`: nothing waits on it any more."""
+    async def stop(self, *, until: float, dropped: bool = False) -> None:
+        """Let the trigger end, and release what it holds; `dropped`: nothing waits on it any more. What takes longer is left behind."""
         self._ending = True
-        if self._task is not None:
-            await self._ended(self._task)
-        await self._leave(dropped=dropped)
+        task, turn = self._task, self._turn
+        self._task = self._turn = None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task}, timeout=_left(until, STUBBORN))
+        if turn is not None:
+            await self._cancelled(turn, _left(until, STUBBORN))
+        await self._leave(until, dropped=dropped)
 
     @property
     def _running(self) -> Running:
@@ -104,35 +119,60 @@ class Keeper:
         self._task = asyncio.create_task(what, name=self._running.name)
         self._task.add_done_callback(_told)
 
-    def _turned(self, turn: asyncio.Task[None]) -> None:
+    def _turned(self, end: TurnEnd) -> None:
         """See how a turn ended that nobody ended."""
-        error = _why(turn)
-        if self._ending or not self._turning:
+        if self._ending or self._turn is None:
             return
-        self._turning = False
-        if error is None and self._firing.key is None:
+        self._turn = None
+        if end.moved:
+            self._firing.put_back()
+            self.begin()
+        elif end.error is None and self._firing.key is None:
             log.info("trigger is done", trigger=self._running.name)
-            self._follow(self._leave())
-            return
-        # It stays registered: what is read from now on would be kept for it and never asked for.
-        returned = RuntimeError("The filter returned; it is expected to read for as long as the stream lives.")
-        self._follow(self._recover(error or returned))
+            if self._firing.awaited:
+                return  # whether it is to be cleaned up is known when it is stopped
+            self._follow(self._leave(asyncio.get_running_loop().time() + CLEANUP))
+        elif end.error is None:
+            # It stays registered: what is read from now on would be kept for it and never asked for.
+            returned = RuntimeError("The filter returned; it is expected to read for as long as the stream lives.")
+            self._follow(self._recover(end._replace(error=returned)))
+        else:
+            self._follow(self._recover(end))
 
-    async def _replace(self, turn: asyncio.Task[None], error: Exception) -> None:
-        await self._ended(turn)
-        await self._recover(error)
+    async def _replace(self, turn: Turn, error: Exception) -> None:
+        await self._cancelled(turn, STUBBORN)
+        await self._recover(TurnEnd(error))
 
-    async def _recover(self, error: Exception) -> None:
-        failing, ended = self._firing.still(), self._firing.has_stream_ended
-        attempts = self._firing.fault(error)
+    async def _recover(self, end: TurnEnd) -> None:
+        firing, error = self._firing, end.error
+        if error is None:
+            raise RuntimeError("There is nothing to recover from.")
+        failing, ended = firing.still(), firing.has_stream_ended
+        attempts = await self._charge(end, error)
         # It got past what it failed on before, or will not see it again: each raw event has attempts and waits of its own, and ends as a
         # dead letter. How often the trigger itself may fail is the api's to say.
-        verdict = await self._failed(failing, error, upstream=attempts > 0 or ended)
+        verdict = await self._failed(failing, error, upstream=attempts > 0 or ended or not end.own)
         if verdict.verdict == "parked":
             with speaking_for(self._running):
                 log.error("trigger is parked; what is for it is kept", trigger=self._running.name, restarts=verdict.restarts)
+            await firing.leave()
             return
-        await self._later(self._wait(attempts) if attempts else verdict.retry_in)
+        seconds = self._wait(attempts) if attempts else verdict.retry_in
+        if seconds > LONG_WAIT:
+            await firing.leave()
+        await self._later(seconds)
+
+    async def _charge(self, end: TurnEnd, error: Exception) -> int:
+        """Let what the trigger was at come again; return how often it has failed on it, 0: the trigger itself has failed."""
+        firing = self._firing
+        if not end.loaded:
+            await firing.leave()  # what comes meanwhile is kept for it: nobody can say when it will be there
+            return 0
+        if not end.charge:
+            firing.put_back()
+            return 0
+        attempts = firing.fault(error)
+        return 0 if isinstance(error, ProcessEnded) else attempts
 
     def _wait(self, attempts: int) -> float:
         if attempts == 1 or self._waits is None:
@@ -144,41 +184,32 @@ class Keeper:
         if not self._ending:
             self.begin()
 
-    async def _ended(self, task: asyncio.Task[None]) -> None:
-        task.cancel()
-        _, stubborn = await asyncio.wait({task}, timeout=STUBBORN)
-        if stubborn:
-            log.error("the filter does not end although it was cancelled; it is left behind", trigger=self._running.name)
+    async def _cancelled(self, turn: Turn, seconds: float) -> None:
+        if not await turn.cancel(seconds):
+            turn.abandon()
+            log.error(
+                "the filter does not end although it was cancelled, or its process is blocked; it is left behind",
+                trigger=self._running.name,
+            )
 
-    async def _leave(self, *, dropped: bool = False) -> None:
+    async def _leave(self, until: float, *, dropped: bool = False) -> None:
         """Leave the stream and call `cleanup`. One that hangs or raises is named and left behind: nobody else waits for it."""
         await self._firing.leave()
-        context = copy_context()
-        context.run(current_trigger.set, self._running)
-        cleanup = Marked(self._firing.cleanup(dropped=dropped), self._pulse, self._running)
-        task = asyncio.Task(cleanup, name=f"cleanup of {self._running.name}", context=context)
-        done, _ = await asyncio.wait({task}, timeout=CLEANUP)
+        seconds = _left(until, CLEANUP)
+        workload = self._firing.workload if dropped else None
+        ended, failure = await self._processes.release(self._running.trigger_id, workload, seconds=seconds)
         with speaking_for(self._running):
-            if not done:
-                task.cancel()
-                _LEFT_BEHIND.add(task)
-                task.add_done_callback(_LEFT_BEHIND.discard)
-                log.error("cleanup does not return; it is left behind", trigger=self._running.name, seconds=CLEANUP)
-            elif (error := _why(task)) is not None:
-                log.error("cleanup failed", trigger=self._running.name, exc_info=error)
+            if not ended:
+                log.error("cleanup does not return; it is left behind", trigger=self._running.name, seconds=round(seconds, 1))
+            elif failure is not None:
+                log.error("cleanup failed", trigger=self._running.name, exc_info=error_of(failure))
+
+
+def _left(until: float, most: float) -> float:
+    return max(0.0, min(most, until - asyncio.get_running_loop().time()))
 
 
 def _told(task: asyncio.Task[None]) -> None:
     """Say what is a fault of ours: nobody awaits these tasks."""
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("a trigger is not kept any more", trigger=task.get_name(), exc_info=error)
-
-
-def _why(turn: asyncio.Task[None]) -> Exception | None:
-    """Return what the turn ended with; None: it returned."""
-    if turn.cancelled():
-        return RuntimeError("The trigger's filter cancelled itself.")
-    error = turn.exception()
-    if error is None or isinstance(error, Exception):
-        return error
-    return RuntimeError(f"The trigger raised {type(error).__name__}.")

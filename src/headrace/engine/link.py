@@ -36,6 +36,23 @@ class Link:
         except ConnectionError:
             self._writer.close()
 
+    def post(self, frame: Frame) -> None:
+        """Queue one frame without waiting; `queued` says how much is."""
+        if not self._writer.is_closing():
+            self._writer.write(encode(frame))
+
+    @property
+    def queued(self) -> int:
+        """How many bytes the other side has not taken."""
+        return 0 if self._writer.is_closing() else self._writer.transport.get_write_buffer_size()
+
+    async def flushed(self) -> None:
+        """Wait until the other side has taken most of what was posted, or is gone."""
+        try:
+            await self._writer.drain()
+        except ConnectionError:
+            self._writer.close()
+
     async def receive(self) -> Frame | None:
         """Return the next frame; None: the other side is gone."""
         while not self._received:

@@ -10,11 +10,11 @@ from headrace.triggers.modules import MODULES
 from headrace.wire.triggers import RunTrigger
 
 
-def load_trigger(workload: RunTrigger) -> BaseTrigger:
-    """Import the workload's class and make the trigger.
+def trigger_class(workload: RunTrigger) -> type[BaseTrigger]:
+    """Import the workload's class.
 
     Raises:
-        ProjectError: The class is of a module that is not allowed, cannot be imported, is no trigger, or does not take these arguments.
+        ProjectError: The class is of a module that is not allowed, cannot be imported, or is no trigger.
     """
     if workload.trouble is not None:
         raise ProjectError(f"Trigger '{workload.name}' cannot be loaded: {workload.trouble}")
@@ -29,6 +29,16 @@ def load_trigger(workload: RunTrigger) -> BaseTrigger:
         ) from error
     if not (isinstance(kind, type) and issubclass(kind, BaseTrigger)):
         raise ProjectError(f"Trigger '{workload.name}' cannot be loaded: {workload.classpath} is not a subclass of BaseTrigger.")
+    return kind
+
+
+def load_trigger(workload: RunTrigger) -> BaseTrigger:
+    """Import the workload's class and make the trigger.
+
+    Raises:
+        ProjectError: There is no such class, or it does not take these arguments.
+    """
+    kind = trigger_class(workload)
     try:
         return kind(**workload.kwargs)
     except HeadraceError:

@@ -101,6 +101,11 @@ class Outbox:
         self._weigh(sum(_held(one.item) for one in back))
         self._filled.set()
 
+    @property
+    def is_full(self) -> bool:
+        """Whether `room` waits."""
+        return not self._room.is_set()
+
     async def room(self) -> None:
         """Wait until fewer than `bound` items are queued, in less than half of the budget's bytes."""
         await self._room.wait()

@@ -9,7 +9,7 @@ from typing import Final
 
 from headrace.streams.hub import SharedStreamManager
 from headrace.streams.statistics import StreamStatistics
-from headrace.wire.jobs import Heartbeat
+from headrace.wire.jobs import Blocked, Heartbeat
 from headrace.wire.streams import StreamReport
 
 MAX_LANES: Final = 2_000
@@ -21,11 +21,11 @@ def stream_report(statistics: StreamStatistics) -> StreamReport:
     return StreamReport.model_validate(asdict(statistics))
 
 
-async def heartbeat(hub: SharedStreamManager, keys: Collection[Hashable]) -> bytes:
-    """Return the heartbeat about these streams. It lets others run after each stream."""
+async def heartbeat(hub: SharedStreamManager, keys: Collection[Hashable], blocked: Blocked | None = None) -> bytes:
+    """Return the heartbeat about these streams, and what blocks a trigger process just now. It lets others run after each stream."""
     most = max(1, min(100, MAX_LANES // max(1, len(keys))))
     reports: list[StreamReport] = []
     for key in keys:
         reports.append(stream_report(hub.statistics(key, most_lanes=most)))
         await asyncio.sleep(0)
-    return Heartbeat(streams=reports).model_dump_json().encode()
+    return Heartbeat(streams=reports, blocked=blocked).model_dump_json().encode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Coroutine, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 import structlog
@@ -16,21 +16,30 @@ from headrace.engine.current import Running
 from headrace.engine.firing import Firing
 from headrace.engine.keeper import Failed, Keeper, StreamFailed
 from headrace.engine.leases import Leases
-from headrace.engine.load_trigger import load_trigger
+from headrace.engine.load_trigger import load_trigger, trigger_class
 from headrace.engine.outbox import Outbox
 from headrace.engine.pulse import Pulse
 from headrace.engine.recorder import ApiRecorder
 from headrace.engine.redrive import Redrive
 from headrace.engine.sealer import Sealer
+from headrace.engine.silence import Patience
 from headrace.engine.stretch import Stretch
+from headrace.engine.trigger_processes import TriggerProcesses
 from headrace.errors import StreamError
 from headrace.ports.control_plane import TriggererControl
-from headrace.streams.hub import SharedStreamManager
-from headrace.triggers.base import stream_name
+from headrace.streams.hub import SharedStreamManager, StreamOpener
+from headrace.triggers.base import BaseEventTrigger, stream_name
 from headrace.triggers.watch import WatchTrigger
+from headrace.wire.jobs import Blocked
 from headrace.wire.triggers import RunTrigger
 
 _AT_ONCE = 64  # triggers that stop side by side
+
+STOP_SECONDS: Final = 15.0
+"""In so many seconds triggers stop, however many; what takes longer is left behind."""
+
+OVERFLOW_WAIT_SECONDS: Final = 0.02
+"""For so long a stream waits for a trigger process that still reads quickly, before what it cannot take is spilled."""
 
 GONE_SECONDS: Final = 60.0
 """For so long the last counts of a stream are reported whose last trigger has left."""
@@ -41,10 +50,11 @@ MAX_GONE_STREAMS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """In how many seconds a trigger must answer a raw event, and an upstream must be advanced."""
+    """In how many seconds a trigger must answer a raw event, an upstream must be advanced, and a trigger process must turn its loop."""
 
     ack_timeout: float = 300.0
     advance_timeout: float = 60.0
+    patience: Patience = field(default_factory=Patience)
 
 
 class Runner:
@@ -62,6 +72,7 @@ class Runner:
         failed: Failed,
         stream_failed: StreamFailed,
         limits: Limits,
+        processes: TriggerProcesses,
         pulse: Pulse | None = None,
     ) -> None:
         self._api = api
@@ -69,6 +80,7 @@ class Runner:
         self._outbox = outbox
         self._failed = failed
         self._stream_failed = stream_failed
+        self._processes = processes
         self._pulse = pulse or Pulse()
         sink = Sealer(outbox, self._mark_rejected, self._ended, self._filter_failed)
         self.hub = SharedStreamManager(
@@ -78,6 +90,7 @@ class Runner:
             ack_timeout=limits.ack_timeout,
             advance_timeout=limits.advance_timeout,
             budget=outbox.budget,
+            overflow_wait=OVERFLOW_WAIT_SECONDS,
         )
         self._redrive = Redrive(api, outbox, leases.epoch)
         self._watches: dict[str, dict[int, WatchTrigger]] = defaultdict(dict)
@@ -100,7 +113,14 @@ class Runner:
             keeper.end()
         # The streams first, as in `stop`.
         await self.hub.stop_all()
-        await _together(keeper.stop() for keeper in self._keepers.values())
+        until = asyncio.get_running_loop().time() + STOP_SECONDS
+        await _together(keeper.stop(until=until) for keeper in self._keepers.values())
+        await self._processes.close()
+
+    @property
+    def blocked(self) -> Blocked | None:
+        """The trigger that blocks its process just now, if one does."""
+        return self._processes.blocked
 
     @property
     def streams(self) -> tuple[Hashable, ...]:
@@ -130,6 +150,7 @@ class Runner:
             for one in made:
                 self._begin(one)
                 await stretch.rest()
+            await self._processes.ready()
         finally:
             for key in keys:
                 self.hub.release(key)
@@ -146,7 +167,8 @@ class Runner:
         await _ended([self._loading.pop(one) for one in stopping if one in self._loading])
         keepers = {one: self._keepers.pop(one) for one in stopping if one in self._keepers}
         await self._end_streams(ended - left, [keepers[one] for one in keepers if self._keys.get(one) not in left])
-        await _together([keeper.stop(dropped=one in dropped) for one, keeper in keepers.items()])
+        until = asyncio.get_running_loop().time() + STOP_SECONDS
+        await _together([keeper.stop(until=until, dropped=one in dropped) for one, keeper in keepers.items()])
         for trigger_id in gone:
             await self._leave(trigger_id)
         for key in ended & left:
@@ -195,21 +217,24 @@ class Runner:
                 self.hub.drain(trigger_id=trigger_id, key=key)
 
     def _made(self, workload: RunTrigger) -> _Made:
-        """Load one trigger: its watch, or its filter, or what it cannot be loaded for."""
+        """Load one trigger: its watch, or the class of what a trigger process is to make, or what it cannot be loaded for."""
         if workload.parked:
             self._log.warning("trigger is parked: it is not started, what is for it is kept", trigger=workload.name)
             return _Made(workload)
-        running = _running(workload)
         try:
             with self._pulse.at(workload.trigger_id):
-                trigger = load_trigger(workload)
-                if isinstance(trigger, WatchTrigger):
+                kind = trigger_class(workload)
+                if issubclass(kind, WatchTrigger) and isinstance(trigger := load_trigger(workload), WatchTrigger):
                     return _Made(workload, trigger.shared_stream_key(), watch=trigger)
-                backlog = ApiBacklog(self._api, workload.trigger_id, self._leases.epoch)
-                firing = Firing(running, trigger, self.hub, self._outbox, backlog, run_id=workload.run_id)
-        except Exception as error:  # a user's trigger may raise anything: it is reported, and what is for it is kept
+        except Exception as error:  # a user's module may raise anything: it is reported, and what is for it is kept
             return _Made(workload, error=error)
-        return _Made(workload, firing.key, firing=firing)
+        opener = StreamOpener(kind, workload.kwargs) if workload.stream is not None and issubclass(kind, BaseEventTrigger) else None
+        key = None if opener is None else workload.stream
+        backlog = ApiBacklog(self._api, workload.trigger_id, self._leases.epoch)
+        described = workload.model_dump_json().encode()
+        run_id = workload.run_id
+        firing = Firing(_running(workload), described, opener, self.hub, self._outbox, backlog, key=key, run_id=run_id)
+        return _Made(workload, key, firing=firing)
 
     def _name_keys(self, made: Sequence[_Made]) -> None:
         """Give those that are not loaded the key of the others of their stream."""
@@ -222,7 +247,7 @@ class Runner:
 
     async def _register(self, made: Sequence[_Made], stretch: Stretch) -> None:
         for one in made:
-            if one.watch is None and one.key is not None and (one.firing is None or one.firing.has_acks):
+            if one.watch is None and one.key is not None and (one.firing is None or one.firing.acks):
                 self.hub.register(trigger_ids=[one.workload.trigger_id], key=one.key)
                 await stretch.rest()
         watched = {one.watch.shared_stream_key(): None for one in made if one.watch is not None}
@@ -245,7 +270,7 @@ class Runner:
         elif one.firing is not None:
             if one.key is not None:
                 self._open(one.key)
-            keeper = self._keepers[trigger_id] = Keeper(one.firing, self._subscribe, self._failed, self._pulse)
+            keeper = self._keepers[trigger_id] = Keeper(one.firing, self._subscribe, self._failed, self._pulse, self._processes)
             keeper.begin(one.workload.start_after)
 
     async def _load_again(self, workload: RunTrigger, error: Exception) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 
 from headrace.engine.link import Link
 from headrace.engine.pulse import SIZE, Pulse
+from headrace.engine.stacks import users_frames
 from headrace.errors import ResourceError
 
 FILES: Final = "HEADRACE_RUNNER_FILES"
@@ -90,7 +91,7 @@ class RunnerProcess:
         os.close(self._stacks)
 
     async def stack(self) -> list[str]:
-        """Return where its main thread is, the innermost first, even if it holds the interpreter's lock; [] if it does not say."""
+        """Return where users' code is in its main thread, innermost first, also where that holds the interpreter's lock; []: unknown."""
         self._read()
         self._process.send_signal(ASK_FOR_STACK)
         loop = asyncio.get_running_loop()
@@ -105,7 +106,7 @@ class RunnerProcess:
             return []
         finally:
             loop.remove_reader(self._stacks)
-        return [line.strip() for line in self._read().splitlines() if line.startswith("  File ")]
+        return users_frames([line.strip() for line in self._read().splitlines() if line.startswith("  File ")])
 
     def _read(self) -> str:
         try:

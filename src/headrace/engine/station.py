@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 
@@ -17,6 +17,8 @@ from headrace.engine.outbox import Outbox
 from headrace.engine.pulse import Pulse
 from headrace.engine.reports import heartbeat
 from headrace.engine.runner import Limits, Runner
+from headrace.engine.runner_process import RunnerProcess
+from headrace.engine.trigger_processes import TriggerProcesses
 from headrace.engine.uploader import Uploader
 from headrace.errors import Fenced
 from headrace.ports.control_plane import TriggererControl
@@ -32,7 +34,16 @@ class Station:
     `api` sends through `calls`. When the supervisor is gone, nothing that was not confirmed can be advanced any more: no answer comes.
     """
 
-    def __init__(self, link: Link, calls: Calls, api: TriggererControl, limits: Limits, pulse: Pulse) -> None:
+    def __init__(
+        self,
+        link: Link,
+        calls: Calls,
+        api: TriggererControl,
+        limits: Limits,
+        pulse: Pulse,
+        start_process: Callable[[], Awaitable[RunnerProcess]],
+    ) -> None:
+        self._start_process = start_process
         self._link = link
         self._calls = calls
         self._api = api
@@ -45,7 +56,8 @@ class Station:
         """Work; return when everything has stopped."""
         leases, outbox = Leases(), Outbox()
         failures = Failures(self._api, leases)
-        runner = Runner(self._api, leases, outbox, failures, failures.stream, self._limits, self._pulse)
+        processes = TriggerProcesses(self._start_process, self._calls, outbox, self._limits.patience)
+        runner = Runner(self._api, leases, outbox, failures, failures.stream, self._limits, processes, self._pulse)
         uploader = Uploader(self._api, outbox, runner.hub, leases.epochs)
         tasks = [
             asyncio.create_task(self._listen(), name="supervisor's words"),
@@ -79,7 +91,7 @@ class Station:
                 await self._hold(order, runner, uploader, leases)
             await self._drain(runner, outbox, order.seconds)
         # the streams are closed now: what was confirmed is advanced, and the broker gives the rest again
-        await self._link.send(Report(await heartbeat(runner.hub, runner.streams)))
+        await self._link.send(Report(await heartbeat(runner.hub, runner.streams, runner.blocked)))
         await self._link.send(Drained())
 
     async def _hold(self, held: Held, runner: Runner, uploader: Uploader, leases: Leases) -> None:
@@ -139,5 +151,5 @@ class Station:
 
     async def _report(self, runner: Runner, every: float) -> None:
         while True:
-            await self._link.send(Report(await heartbeat(runner.hub, runner.streams)))
+            await self._link.send(Report(await heartbeat(runner.hub, runner.streams, runner.blocked)))
             await asyncio.sleep(every)

@@ -102,8 +102,8 @@ class Tenure:
         await self._relay.close(seconds)
 
     def heartbeat(self) -> Heartbeat:
-        """Return what there is to say: what the runner reported last, and what blocks it."""
-        return self._reported.model_copy(update={"blocked": self._watchman.blocked})
+        """Return what there is to say: what the runner reported last, and what blocks it, or else one of its trigger processes."""
+        return self._reported.model_copy(update={"blocked": self._watchman.blocked or self._reported.blocked})
 
     async def _listen(self, orders: Orders) -> End:
         while (frame := await self._runner.link.receive()) is not None:

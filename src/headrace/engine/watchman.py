@@ -11,13 +11,24 @@ from headrace.engine.runner_process import RunnerProcess
 from headrace.engine.silence import Patience, Silence
 from headrace.wire.jobs import Blocked
 
-_LOOK = 0.25  # seconds between two looks
+_LOOK = 0.1  # seconds between two looks
 
 
 class Watchman:
-    """Watches one runner. `name` gives a trigger's name; `changed` is called when a block begins or ends."""
+    """Watches one process. `name` gives a trigger's name; `changed` is called when a block begins or ends, `silent` at each look.
 
-    def __init__(self, runner: RunnerProcess, patience: Patience, name: Callable[[int], str], changed: Callable[[], None]) -> None:
+    `silent` is told for how many seconds the loop has not turned.
+    """
+
+    def __init__(
+        self,
+        runner: RunnerProcess,
+        patience: Patience,
+        name: Callable[[int], str],
+        changed: Callable[[], None],
+        silent: Callable[[float], None] | None = None,
+    ) -> None:
+        self._silent = silent
         self._runner = runner
         self._patience = patience
         self._name = name
@@ -33,8 +44,11 @@ class Watchman:
         while True:
             await asyncio.sleep(_LOOK)
             now = loop.time()
-            seconds = silence.seen(self._runner.pulse.beats, now - before, 2 * _LOOK)
+            # More than three looks apart, it was this process that did not run.
+            seconds = silence.seen(self._runner.pulse.beats, now - before, 3 * _LOOK)
             before = now
+            if self._silent is not None:
+                self._silent(seconds)
             await self._see(seconds)
             if seconds > self._patience.stuck and self.blocked is not None:
                 return self.blocked
@@ -54,7 +68,7 @@ class Watchman:
     def _say(self, blocked: Blocked) -> None:
         self.blocked = blocked
         self._log.error(
-            "a trigger blocks the loop: no other trigger runs meanwhile" if blocked.trigger else "the runner's loop is blocked",
+            "a trigger blocks the loop of its process" if blocked.trigger else "a loop is blocked",
             trigger=blocked.trigger,
             stack="\n  ".join(["", *blocked.stack]),
             hint="Use await, or asyncio.to_thread for what cannot wait.",

@@ -6,6 +6,8 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from fcntl import LOCK_EX, LOCK_UN, flock
+from functools import partial
 from pathlib import Path
 from threading import Lock
 
@@ -27,11 +29,10 @@ class Bounds:
 class _Open:
     descriptor: int
     start: int
-    size: int
 
 
 class LogFiles:
-    """The logs below one folder, for any number of threads. A log has one writing process at a time: the job or run that it is named for.
+    """The logs below one folder, for any number of threads and processes: a runner and its trigger processes write to the same.
 
     A line is in the kernel's hands when `append` returns: the process may be killed then, and it is there. What cannot be written is
     told to `trouble` once, until writing succeeds again: a full disk must not stop a trigger.
@@ -69,10 +70,27 @@ class LogFiles:
             file = self._keep(name, self._reopen(name))
         else:
             self._open.move_to_end(name)
-        if file.size and file.size + len(line) > self._bounds.file_bytes:
+        while (after := self._write(name, file, line)) is not None:
             os.close(self._open.pop(name).descriptor)
-            file = self._keep(name, self._begin(name, file.start + file.size))
-        file.size += os.write(file.descriptor, line)
+            file = self._keep(name, after())
+
+    def _write(self, name: LogName, file: _Open, line: bytes) -> Callable[[], _Open] | None:
+        """Write a line; return what opens the file that it belongs into where this is not it: another process may have gone on."""
+        # Where a file ends is where the next begins: nobody may add to it once that is there.
+        flock(file.descriptor, LOCK_EX)
+        try:
+            found = os.fstat(file.descriptor)
+            end = file.start + found.st_size
+            if found.st_nlink == 0 or (found.st_size and segment_path(self._root, name, end).exists()):
+                return partial(self._reopen, name)
+            if found.st_size and found.st_size + len(line) > self._bounds.file_bytes:
+                # It is made while the lock is held: whoever waits for that finds it.
+                begun = self._begin(name, end)
+                return lambda: begun
+            os.write(file.descriptor, line)
+        finally:
+            flock(file.descriptor, LOCK_UN)
+        return None
 
     def _keep(self, name: LogName, file: _Open) -> _Open:
         while len(self._open) >= self._bounds.open_files:
@@ -88,14 +106,14 @@ class LogFiles:
         descriptor = os.open(last.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
         size = last.end - last.start
         if size and os.pread(descriptor, 1, size - 1) != b"\n":  # the disk was full, or the machine fell: the line stays broken
-            size += os.write(descriptor, b"\n")
-        return _Open(descriptor, last.start, size)
+            os.write(descriptor, b"\n")
+        return _Open(descriptor, last.start)
 
     def _begin(self, name: LogName, start: int) -> _Open:
         path = segment_path(self._root, name, start)
         path.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        file = _Open(os.open(path, flags, 0o640), start, 0)
+        file = _Open(os.open(path, flags, 0o640), start)
         self._forget(name, path)
         return file
 

@@ -1,4 +1,4 @@
-"""The main function of a runner's process."""
+"""The main functions of a runner and of a trigger process."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 import structlog
 import uvloop
@@ -19,12 +19,14 @@ from headrace.client.relayed import RelayedSession
 from headrace.client.secrets import async_source
 from headrace.client.triggerer import TriggererClient
 from headrace.engine.calls import Calls
+from headrace.engine.commands import Ready
 from headrace.engine.frames import Declared, Unusable
 from headrace.engine.link import Link
 from headrace.engine.pulse import Pulse
 from headrace.engine.runner import Limits
-from headrace.engine.runner_process import ASK_FOR_STACK, FILES
+from headrace.engine.runner_process import ASK_FOR_STACK, FILES, RunnerCommand, RunnerProcess
 from headrace.engine.station import Station
+from headrace.engine.trigger_executor import TriggerExecutor
 from headrace.errors import HeadraceError, UsageError
 from headrace.project import Project
 from headrace.triggers.secrets import SECRETS
@@ -39,20 +41,15 @@ log = structlog.get_logger(__name__)
 MakeClient = Callable[[RelayedSession], TriggererClient]
 
 
-def run_runner(load: Callable[[], Project], limits: Limits, make_client: MakeClient) -> None:
-    """Import the project with `load` and run its triggers, as a supervisor has started this process to do.
+def run_runner(load: Callable[[], Project], limits: Limits, make_client: MakeClient, trigger_process: Sequence[str]) -> None:
+    """Import the project with `load` and run its streams and watches, as a supervisor has started this process to do.
+
+    `trigger_process` is the command that starts a trigger process.
 
     Raises:
         UsageError: No supervisor did.
     """
-    try:
-        control, page, stacks = (int(number) for number in os.environ.pop(FILES, "").split(","))
-    except ValueError as error:
-        raise UsageError("A runner is started by its triggerer.", hint="Start one with: headrace triggerer") from error
-    _tie_to_parent()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)  # a terminal's Ctrl-C is for the supervisor, which says what to do
-    faulthandler.register(ASK_FOR_STACK, file=stacks, all_threads=False)
+    inherited = _inherit()
     # before there is a loop: what a user's file does when it is imported is its own affair
     found: DeclareProject | HeadraceError
     name = ""
@@ -61,28 +58,91 @@ def run_runner(load: Callable[[], Project], limits: Limits, make_client: MakeCli
         name, found = project.name, project.declaration()
     except HeadraceError as error:
         found = error
-    uvloop.run(_run(socket.socket(fileno=control), Pulse(page), name, found, limits, make_client))
-    log.debug("runner ends")
+    command = RunnerCommand(trigger_process, dict(os.environ))
+    uvloop.run(_run(inherited, name, found, limits, make_client, command))
+    _end("runner")
+
+
+def run_trigger_process(load: Callable[[], object], make_client: MakeClient) -> None:
+    """Import the project with `load` and run triggers, as a runner has started this process to do.
+
+    Raises:
+        UsageError: No runner did.
+    """
+    inherited = _inherit()
+    error: HeadraceError | None = None
+    try:
+        load()
+    except HeadraceError as trouble:
+        error = trouble
+    uvloop.run(_execute(inherited, error, make_client))
+    _end("trigger process")
+
+
+class _Inherited(NamedTuple):
+    end: socket.socket
+    pulse: Pulse
+
+
+def _inherit() -> _Inherited:
+    """Take what the process that started this one has left for it."""
+    try:
+        control, page, stacks = (int(number) for number in os.environ.pop(FILES, "").split(","))
+    except ValueError as error:
+        raise UsageError("A runner is started by its triggerer.", hint="Start one with: headrace triggerer") from error
+    _tie_to_parent()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)  # a terminal's Ctrl-C is for the supervisor, which says what to do
+    faulthandler.register(ASK_FOR_STACK, file=stacks, all_threads=False)
+    return _Inherited(socket.socket(fileno=control), Pulse(page))
+
+
+def _end(what: str) -> None:
+    log.debug("process ends", what=what)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # a user's thread that does not end must not hold what the supervisor waits for
+    os._exit(0)  # a user's thread that does not end must not hold what others wait for
 
 
 async def _run(
-    end: socket.socket, pulse: Pulse, name: str, found: DeclareProject | HeadraceError, limits: Limits, make_client: MakeClient
+    inherited: _Inherited,
+    name: str,
+    found: DeclareProject | HeadraceError,
+    limits: Limits,
+    make_client: MakeClient,
+    command: RunnerCommand,
 ) -> None:
-    link = await Link.over(end)
+    link = await Link.over(inherited.end)
     if isinstance(found, HeadraceError):
         await link.send(Unusable(str(found), found.hint))
         await link.receive()
         return
     await link.send(Declared(name, found.model_dump_json().encode()))
-    pulse.start()
+    inherited.pulse.start()
     calls = Calls(link)
+    client = _client(calls, make_client)
+    await Station(link, calls, client, limits, inherited.pulse, lambda: RunnerProcess.start(command)).run(_REPORT_EVERY)
+
+
+async def _execute(inherited: _Inherited, error: HeadraceError | None, make_client: MakeClient) -> None:
+    link = await Link.over(inherited.end)
+    if error is not None:
+        await link.send(Unusable(str(error), error.hint))
+        await link.receive()
+        return
+    inherited.pulse.start()
+    calls = Calls(link)
+    _client(calls, make_client)
+    await link.send(Ready())
+    await TriggerExecutor(link, calls, inherited.pulse).run()
+
+
+def _client(calls: Calls, make_client: MakeClient) -> TriggererClient:
+    """Return what makes this process's calls, also those for connections and variables."""
     client = make_client(RelayedSession(calls.call))
     client.adopt(JobRegistered(job_id=0, token="", heartbeat=0))  # the supervisor signs what is sent
     SECRETS.use(async_source(lambda path: client.pass_on("GET", path, None), asyncio.get_running_loop()))
-    await Station(link, calls, client, limits, pulse).run(_REPORT_EVERY)
+    return client
 
 
 def _tie_to_parent() -> None:

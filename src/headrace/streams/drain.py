@@ -4,16 +4,30 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Final
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
 from headrace.core.ledger import Ledger
-from headrace.core.obligation import Entry, Reader
+from headrace.core.obligation import Entry, Kept, Reader
 from headrace.streams.backlog import Backlog, BacklogEntry
 from headrace.streams.rawtext import from_text
 from headrace.streams.trouble import text_of
 
 PAGE: Final = 500
 """Kept raw events fetched at once."""
+
+
+class Ahead(NamedTuple):
+    """A raw event that is to come: `token` is its entry, or its number in the backlog."""
+
+    token: Entry | int
+    raw: Any
+    lane: str
+    position: int | None
+
+    def is_now(self, entry: Entry) -> bool:
+        """Whether `entry` is this raw event."""
+        return entry is self.token or (isinstance(entry, Kept) and entry.number == self.token)
 
 
 class Drain:
@@ -41,6 +55,11 @@ class Drain:
         return self._ledger.begin_kept(
             self._reader, number, from_text(raw, lane, position), raw, lane, position=position, attempts=attempts
         )
+
+    def ahead(self, begin: int, end: int) -> list[Ahead]:
+        """Return what follows in the page that was fetched, from the `begin`th to before the `end`th."""
+        found = islice(self._page, begin, end)
+        return [Ahead(one.number, from_text(one.raw, one.lane, one.position), one.lane, one.position) for one in found]
 
     async def fetch(self) -> Sequence[BacklogEntry]:
         """Return the next page, for `take`."""

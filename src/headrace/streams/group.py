@@ -192,12 +192,13 @@ class Group:
             self.watches.discard(trigger_id)
             self.ledger.declare(self.watches.trigger_ids)
         mailbox = self._detached(trigger_id)
-        if mailbox is None:
+        if self._registered is not None and trigger_id in self._registered:
+            # Also one whose filter has failed, and is not to subscribe again soon.
+            self._registered.spill((self._registered.reader(trigger_id),), stop=True)
+        elif mailbox is None:
             return
-        if self._registered is None or trigger_id not in self._registered:
-            self.ledger.leave(mailbox.reader)
         else:
-            self._registered.spill((mailbox.reader,), stop=True)
+            self.ledger.leave(mailbox.reader)
         self._changed()
 
     def drop(self, trigger_id: int) -> None:
@@ -217,6 +218,13 @@ class Group:
         attempts = 0 if mailbox is None else self._registered.fault(mailbox.reader, error)
         self._changed()
         return attempts
+
+    def put_back(self, trigger_id: int) -> None:
+        """Let a registered subscriber leave, to come back to what it is at."""
+        mailbox = self._detached(trigger_id)
+        if mailbox is not None:
+            self.ledger.put_back(mailbox.reader)
+            self._changed()
 
     def look_back(self, trigger_id: int) -> None:
         """Let a subscriber look into its backlog before it goes on."""

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from itertools import count
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from headrace.core.memory import MemoryBudget
 from headrace.core.obligation import Counts
@@ -43,10 +43,19 @@ __all__ = [
     "Refused",
     "SharedStreamManager",
     "Spilled",
+    "StreamOpener",
     "StreamSink",
     "StreamStatistics",
     "WatchSink",
 ]
+
+
+class StreamOpener(NamedTuple):
+    """The class of a trigger and its keyword arguments: all that it takes to open its stream, where the trigger itself is elsewhere."""
+
+    kind: type[BaseEventTrigger]
+    kwargs: dict[str, Any]
+
 
 SEQ_BITS: Final = 40
 """A seq is the number of its stream and, in so many bits, a count within it."""
@@ -64,6 +73,7 @@ class SharedStreamManager:
     two seconds of `advance_backoff`, with jitter, then the stream ends. `max_advances`: lanes advanced at once; one that takes longer than
     a second gives its place to another, so that there are up to four times as many with the slow ones (not where it is 1).
     `close_timeout`: seconds that all of a producer's code together may still take when a stream stops; what goes on then is left behind.
+    `overflow_wait`: seconds for which the poll waits for subscribers with full queues that still read quickly.
     `budget`: the bytes that all streams may hold, 256 MiB where it is not given.
     """
 
@@ -83,6 +93,7 @@ class SharedStreamManager:
         advance_timeout: float = 60.0,
         close_timeout: float = 30.0,
         max_advances: int = 16,
+        overflow_wait: float = 0.0,
         budget: MemoryBudget | None = None,
     ) -> None:
         can_spill = isinstance(sink, StreamSink)
@@ -100,6 +111,7 @@ class SharedStreamManager:
             advance_timeout=advance_timeout,
             close_timeout=close_timeout,
             max_advances=max_advances,
+            overflow_wait=overflow_wait,
         )
         self._around = Around(policy, sink, recorder, LeftBehind(), budget or MemoryBudget())
         self._clock = clock
@@ -192,7 +204,15 @@ class SharedStreamManager:
         if group is not None:
             group.look_back(trigger_id)
 
-    def subscribe(self, *, trigger_id: int, trigger: BaseEventTrigger, key: Hashable, backlog: Backlog | None = None) -> Mailbox:
+    def put_back(self, *, trigger_id: int, key: Hashable) -> None:
+        """Let a registered subscriber leave that did not fail: what it is at stays owed, and it gets it first when it subscribes again."""
+        group = self._groups.get(key)
+        if group is not None:
+            group.put_back(trigger_id)
+
+    def subscribe(
+        self, *, trigger_id: int, trigger: BaseEventTrigger | StreamOpener, key: Hashable, backlog: Backlog | None = None
+    ) -> Mailbox:
         """Return the raw events of the stream for `trigger.filter_shared_stream`. Raises `StreamError`.
 
         With a `backlog` (the trigger is registered, or is so from now on): first what is kept there, then live, without gap or repeat; else
@@ -285,14 +305,13 @@ class SharedStreamManager:
         if key not in self._groups:
             self._counts.pop(key, None)
 
-    def _group(self, trigger: BaseEventTrigger, key: Hashable) -> Group:
+    def _group(self, trigger: BaseEventTrigger | StreamOpener, key: Hashable) -> Group:
         """The live stream of the key, or a new one, which starts when the running code next waits."""
         if key is None:
             raise StreamError("A shared stream needs a key that is not None.")
         group = self._groups.get(key)
         if group is None:
-            kind = type(trigger)
-            _, kwargs = trigger.serialize()
+            kind, kwargs = trigger if isinstance(trigger, StreamOpener) else (type(trigger), trigger.serialize()[1])
             acks = has_acks(kind)
             number = next(self._numbers)
             group = self._groups[key] = self._running[number] = Group(

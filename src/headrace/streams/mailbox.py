@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import islice
 from typing import Any, NamedTuple
 
 import structlog
@@ -12,7 +13,7 @@ from headrace.core.ledger import Ledger
 from headrace.core.obligation import Entry, Reader
 from headrace.errors import StreamError
 from headrace.streams.delivery import DeliveryIds
-from headrace.streams.drain import Drain
+from headrace.streams.drain import Ahead, Drain
 from headrace.streams.matched import Origin
 from headrace.triggers.reject import current_stream
 
@@ -48,6 +49,7 @@ class Mailbox:
         self._bind = self._ledger.bind
         self._drain = drain
         self._pulling = False
+        self._listener: Callable[[], None] | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._closed: Exception | None = None
         self._at: Entry | None = None
@@ -100,8 +102,50 @@ class Mailbox:
             current_stream.set(self)
         return self._next()
 
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Let `listener` be called when `take` may find something, and when the mailbox is closed: for who reads with `take`."""
+        self._listener = listener
+
+    def take(self) -> Entry | None:
+        """Be done with the raw event before and go on to the next; None: nothing waits, or it is closed. It does not wait."""
+        if self._closed is not None:
+            return None
+        entry = self._begin()
+        self._pulling = entry is None
+        return entry
+
+    def ahead(self, begin: int, end: int) -> Iterable[Ahead]:
+        """Return what comes after the raw event the reader is at, from the `begin`th to before the `end`th, as far as it is known."""
+        reader, drain = self._reader, self._drain
+        if reader.held is not None or self._closed is not None:
+            return ()
+        if reader.live:
+            return [Ahead(entry, entry.raw, entry.lane.name, entry.position) for entry in islice(reader.queue, begin, end)]
+        return () if drain is None else drain.ahead(begin, end)
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the backlog has to be asked for more before `take` finds something."""
+        return self._drain is not None and not self._reader.live and self._closed is None
+
+    async def fetch(self) -> bool:
+        """Ask the backlog for more; say whether `take` may find something now. Else the listener is called when it may."""
+        drain = self._drain
+        if drain is None:
+            return True
+        page = await drain.fetch()
+        return self._closed is not None or drain.take(page)
+
+    def put_back(self) -> None:
+        """Let the reader come back first to what it is at, which it did not fail on."""
+        if self._closed is None:
+            self._ledger.put_back(self._reader)
+            self._at, self._origin = None, None
+
     def wake(self) -> None:
         """Let the filter, if it waits, look again."""
+        if self._listener is not None:
+            self._listener()
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -128,19 +172,10 @@ class Mailbox:
             current_stream.set(self)
 
     async def _next(self) -> Any:
-        ledger, reader = self._ledger, self._reader
         if self._pulling:
             raise StreamError("Two tasks pull from the shared stream of one trigger at once.")
         while self._closed is None:
-            # Whoever makes something ready wakes the pump: what was ready before needs no second call.
-            had_room, was_idle = not ledger.full, not ledger.ready
-            ledger.now = self._clock()
-            entry = ledger.begin(reader)
-            if entry is None and not reader.live and self._drain is not None:
-                entry = self._drain.begin()
-            if not had_room or ledger.settling or (was_idle and ledger.ready):
-                self._changed()
-            self._at, self._origin = entry, None
+            entry = self._begin()
             if entry is not None:
                 raw = entry.raw
                 if entry.copy is not None:
@@ -153,6 +188,20 @@ class Mailbox:
             finally:
                 self._pulling = False
         raise self._closed
+
+    def _begin(self) -> Entry | None:
+        ledger, reader = self._ledger, self._reader
+        # Whoever makes something ready wakes the pump: what was ready before needs no second call.
+        was_full, was_ready = bool(ledger.full), bool(ledger.ready)
+        ledger.now = self._clock()
+        entry = ledger.begin(reader)
+        if entry is None and not reader.live and self._drain is not None:
+            entry = self._drain.begin()
+        if was_full or ledger.settling or (not was_ready and ledger.ready):
+            self._changed()
+        self._at, self._origin = entry, None
+        self._raw = None if entry is None else entry.raw
+        return entry
 
     async def _wait(self) -> None:
         """Return when there may be something to begin with."""

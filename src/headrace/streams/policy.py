@@ -27,6 +27,7 @@ class StreamPolicy:
     advance_timeout: float
     close_timeout: float
     max_advances: int
+    overflow_wait: float = 0.0
 
     def __post_init__(self) -> None:
         if self.overflow not in ("spill", "block", "fail"):

@@ -14,6 +14,7 @@ from headrace.core.texts import describe_error, describe_value
 from headrace.errors import StreamEnded, StreamError, SubscriberOverflow
 from headrace.streams.fanout import FanOut, UnknownLane
 from headrace.streams.grace import POLL_SHARE, Grace, is_cancelled
+from headrace.streams.pace import Pace
 from headrace.streams.policy import StreamPolicy
 from headrace.streams.registered import Registered
 from headrace.streams.room import Room
@@ -50,6 +51,7 @@ class Poll:
         self._registered = registered
         self._fail = fail
         self._acks = acks
+        self._pace = Pace(ledger, room, policy)
         self.is_over = False
         """Whether the stream is over: nothing more of it is published."""
         self.is_reading = True
@@ -112,6 +114,8 @@ class Poll:
     async def _overflow(self) -> Sequence[Reader]:
         """Give those whose queue is full a chance to read; spill what the others have, or return them to be failed."""
         await asyncio.sleep(0)
+        if await self._pace.caught_up():
+            return ()
         full = tuple(self._ledger.full)
         if self._policy.overflow == "fail":
             return full

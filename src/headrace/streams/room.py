@@ -65,6 +65,11 @@ class Room:
         finally:
             del self._budget.waiting[self._made.set]
 
+    async def freed(self) -> None:
+        """Wait until there may be room, though not for all."""
+        self._made.clear()
+        await self._made.wait()
+
     async def emptied(self, ended: Callable[[], bool]) -> None:
         """Wait until nothing is outstanding, or the stream has `ended`."""
         while self._ledger.outstanding and not ended():

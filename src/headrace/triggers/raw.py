@@ -56,6 +56,17 @@ class RawEvent:
         """Let the parsed value go; it is parsed again when it is read."""
         self._value = _UNREAD
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what goes to another process: all but the parsed value."""
+        slots = (name for kind in type(self).__mro__ for name in getattr(kind, "__slots__", ()))
+        state = {name: getattr(self, name) for name in slots if name != "_value" and hasattr(self, name)}
+        return state | getattr(self, "__dict__", {})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._value = _UNREAD
+        for name, value in state.items():
+            setattr(self, name, value)
+
     def __repr__(self) -> str:
         return f"RawEvent({self.data[:80]!r}, lane={self.lane!r}, position={self.position})"
 

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 import pytest
 
 from headrace.core.deferral import RUN_FAILED, RUN_SKIPPED, RUN_SUCCEEDED
-from headrace.engine.current import Running
-from headrace.engine.firing import Firing
-from headrace.engine.outbox import Outbox
-from headrace.streams.backlog import Answer, BacklogEntry
-from headrace.streams.hub import SharedStreamManager
+from headrace.engine import trigger_executor
 from headrace.triggers.base import BaseTrigger
 from headrace.triggers.event import RunFailed, RunSkipped, RunSucceeded, TriggerEvent
 from headrace.wire.events import EventItem
+from headrace.wire.triggers import RunTrigger
+from unit.engine.test_runner import Api, running, until
 
 
 class Yielding(BaseTrigger):
     """Yields these, then returns; knows whether it was closed and how often it was cleaned up."""
 
-    def __init__(self, *events: TriggerEvent) -> None:
+    def __init__(self, *events: TriggerEvent, ends: bool = True) -> None:
         super().__init__()
         self.events = events
+        self.ends = ends
         self.closed = False
         self.cleaned = 0
 
@@ -37,6 +36,8 @@ class Yielding(BaseTrigger):
             for event in self.events:
                 yield event
                 await asyncio.sleep(0)
+            if not self.ends:
+                await asyncio.Event().wait()
         finally:
             self.closed = True
 
@@ -44,25 +45,26 @@ class Yielding(BaseTrigger):
         self.cleaned += 1
 
 
-class NoBacklog:
-    async def fetch(self, after: int, limit: int) -> list[BacklogEntry]:
-        return []
-
-    async def settle(self, settled: Sequence[tuple[int, Answer]]) -> None:
-        return
-
-
-def firing(trigger: BaseTrigger, outbox: Outbox, run_id: str | None = "run") -> Firing:
-    return Firing(Running(1, "run:one/1", "trigger-1.log"), trigger, SharedStreamManager(), outbox, NoBacklog(), run_id=run_id)
-
-
-async def fired(trigger: BaseTrigger, run_id: str | None = "run") -> list[EventItem]:
-    outbox = Outbox()
-    one = firing(trigger, outbox, run_id)
-    one.subscribe()
-    await one.run()
-    taken = await outbox.take(10, 10_000)
-    return [pending.item for pending in taken if isinstance(pending.item, EventItem)]
+async def fired(trigger: Yielding, run_id: str | None = "run", *, dropped: bool = False) -> list[EventItem]:
+    """Let the trigger run to its end and be stopped; return what was stored."""
+    api = Api()
+    workload = RunTrigger(
+        trigger_id=1,
+        name="run:one/1",
+        classpath="odd_triggers.Alone",
+        kwargs={},
+        stream=None,
+        queue="q",
+        epoch=1,
+        log_name="",
+        run_id=run_id,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trigger_executor, "load_trigger", lambda _: trigger)
+        async with running(api, workload) as runner:
+            await until(lambda: len(api.events) >= (1 if run_id else len(trigger.events)))
+            await runner.stop([1], dropped=[1] if dropped else [])
+    return [*api.events.values()]
 
 
 async def test_the_first_event_is_all_that_is_sent() -> None:
@@ -90,6 +92,6 @@ async def test_the_run_fails_where_there_is_nothing_to_go_on_with(events: tuple[
 
 @pytest.mark.parametrize(("run_id", "dropped", "cleaned"), [("run", False, 0), ("run", True, 1), (None, False, 1)])
 async def test_it_is_cleaned_up_only_when_nothing_waits_on_it(run_id: str | None, dropped: bool, cleaned: int) -> None:
-    trigger = Yielding()
-    await firing(trigger, Outbox(), run_id).cleanup(dropped=dropped)
+    trigger = Yielding(TriggerEvent(1), ends=False)
+    await fired(trigger, run_id, dropped=dropped)
     assert trigger.cleaned == cleaned

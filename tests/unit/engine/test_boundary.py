@@ -16,12 +16,12 @@ from headrace.core.paths import JsonPath
 from headrace.core.texts import MAX_ID_BYTES, is_id, is_storable, storable_id
 from headrace.engine.current import Place, Running
 from headrace.engine.failures import Failures
-from headrace.engine.firing import Firing
 from headrace.engine.leases import Leases
 from headrace.engine.letters import smaller
 from headrace.engine.outbox import Outbox
 from headrace.engine.relay import _may
 from headrace.engine.sealer import Sealer, seal
+from headrace.engine.turn import TurnEnd
 from headrace.errors import ApiRefused
 from headrace.streams.matched import Malformed, Matched, Refused
 from headrace.triggers.base import BaseTrigger
@@ -29,6 +29,7 @@ from headrace.triggers.event import TriggerEvent
 from headrace.triggers.raw import RawEvent
 from headrace.wire.events import DeadLetterItem, EventBatch, EventItem
 from headrace.wire.triggers import FailureRecorded, TriggerFailure
+from trigger_process_kit import run_alone
 
 
 def sealer(outbox: Outbox) -> Sealer:
@@ -174,16 +175,10 @@ ODD_EVENTS = {
 }
 
 
-def firing(event: Any, outbox: Outbox) -> Firing:
-    return Firing(Running(7, "odd", "log"), Own(event), None, outbox, None)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("name", ODD_EVENTS)
 async def test_an_odd_trigger_event_becomes_its_own_dead_letter(name: str) -> None:
     outbox = Outbox()
-    at_work = firing(ODD_EVENTS[name], outbox)
-    at_work.subscribe()
-    await at_work.run()
+    assert await run_alone(Own(ODD_EVENTS[name]), outbox) == TurnEnd()
     (letter,) = letters(outbox)
     assert letter.kind == "unserialisable"
     EventBatch(epochs={}, dead_letters=[letter]).model_dump_json().encode()
@@ -191,17 +186,15 @@ async def test_an_odd_trigger_event_becomes_its_own_dead_letter(name: str) -> No
 
 async def test_a_usual_trigger_event_becomes_an_event() -> None:
     outbox = Outbox()
-    at_work = firing(TriggerEvent({"a": None, "b": deep(190)}, occurred=datetime(2026, 1, 1, tzinfo=UTC)), outbox)
-    at_work.subscribe()
-    await at_work.run()
+    await run_alone(Own(TriggerEvent({"a": None, "b": deep(190)}, occurred=datetime(2026, 1, 1, tzinfo=UTC))), outbox)
     assert not letters(outbox)
+    assert len(outbox) == 1
 
 
 async def test_what_is_no_trigger_event_is_a_fault_of_the_trigger() -> None:
-    at_work = firing({"a": 1}, Outbox())
-    at_work.subscribe()
-    with pytest.raises(TypeError, match="yielded a dict"):
-        await at_work.run()
+    end = await run_alone(Own({"a": 1}), Outbox())
+    assert type(end.error).__name__ == "TypeError"
+    assert "yielded a dict" in str(end.error)
 
 
 class Mute(Exception):

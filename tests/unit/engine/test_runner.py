@@ -29,6 +29,7 @@ from headrace.wire.events import BatchStored, DeadLetterItem, EventBatch, EventI
 from headrace.wire.jobs import Lease
 from headrace.wire.triggers import FailureRecorded, RunTrigger
 from scenario_triggers import Behaving
+from trigger_process_kit import local_processes
 
 
 @dataclass
@@ -107,7 +108,9 @@ async def running(api: Api, *workloads: RunTrigger, ack_timeout: float = 30) -> 
     leases, outbox = Leases(), Outbox()
     leases.replace(Lease(trigger_id=workload.trigger_id, epoch=1) for workload in workloads)
     limits = Limits(ack_timeout=ack_timeout)
-    async with asyncio.timeout(60), Runner(cast(TriggererControl, api), leases, outbox, api.failure, api.stream_failure, limits) as runner:
+    processes = local_processes(outbox)
+    made = Runner(cast(TriggererControl, api), leases, outbox, api.failure, api.stream_failure, limits, processes)
+    async with asyncio.timeout(60), made as runner:
         uploading = asyncio.create_task(Uploader(api, outbox, runner.hub, leases.epochs).run())
         await runner.start(workloads)
         yield runner
@@ -215,26 +218,6 @@ async def test_a_filter_that_returns_is_started_again_and_misses_nothing(upstrea
     async with running(api, workload(1, upstream, {"return_turns": 2}), workload(2, upstream)):
         await until(lambda: len(api.fired(1)) == 40 and len(api.fired(2)) == 40 and not api.kept.get(1))
     assert api.failed == [(1, "RuntimeError")] * 2
-
-
-async def test_a_trigger_that_does_not_serialize_is_reported_and_started_when_it_does(
-    upstream: Memory, waits: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    api = Api()
-    first, second = workload(1, upstream), workload(2, upstream)
-    serialize, calls = Behaving.serialize, 0
-
-    def refusing(self: Behaving) -> tuple[str, dict[str, Any]]:
-        nonlocal calls
-        calls += 1
-        if calls <= 3:
-            raise RuntimeError("not yet")
-        return serialize(self)
-
-    monkeypatch.setattr(Behaving, "serialize", refusing)
-    async with running(api, first, second):
-        await until(lambda: len(api.fired(1)) == 40 and len(api.fired(2)) == 40)
-    assert {kind for _, kind in api.failed} == {"RuntimeError"}
 
 
 async def test_what_is_redriven_for_a_watch_is_asked_of_it_again(upstream: Memory, waits: list[int]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import weakref
 from collections.abc import AsyncIterator
@@ -28,12 +27,11 @@ def odd(trigger_id: int, upstream: Memory, what: str, how: dict[str, Any] | None
     return _workload(trigger_id, f"t{trigger_id}", "odd_triggers.Odd", given, upstream)
 
 
-@pytest.mark.parametrize("what", ["exit", "interrupt", "argparse", "task exit", "init", "serialize", "key"])
+@pytest.mark.parametrize("what", ["exit", "interrupt", "argparse", "task exit", "init"])
 async def test_a_trigger_that_would_end_its_process_fails_alone(upstream: Memory, waits: list[int], what: str) -> None:
     Pulse().start()
     api = Api(parked={1})
-    # Only the trigger that opens a stream is asked to serialize.
-    others = [workload(2, upstream)] if what == "serialize" else [workload(2, upstream), watch(3, upstream)]
+    others = [workload(2, upstream), watch(3, upstream)]
     async with running(api, odd(1, upstream, what), *others):
         await until(lambda: api.failed and all(len(api.fired(one.trigger_id)) == 40 for one in others))
     assert {trigger_id for trigger_id, _ in api.failed} == {1}
@@ -111,8 +109,7 @@ async def test_triggers_that_were_stopped_are_freed_also_where_many_were_started
         try:
             async with running(api) as runner:
                 await runner.start(workloads)
-                await asyncio.sleep(0)
-                assert len(made) == 1100
+                await until(lambda: len(made) == 1100)
                 await runner.stop([one.trigger_id for one in workloads])
                 gc.collect()
                 assert len(made) == 0

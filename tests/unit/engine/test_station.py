@@ -27,6 +27,7 @@ from headrace.wire.jobs import JobRegistered
 from headrace.wire.triggers import DeclaredTrigger, DeclareProject, Workloads
 from machine_kit import KEY, Api, serving
 from store_kit import registration
+from trigger_process_kit import start_local
 
 PROJECT = "flights"
 
@@ -77,7 +78,7 @@ async def supervised(api: Api, client: TriggererClient) -> AsyncIterator[Supervi
     calls = Calls(link)
     relayed = TriggererClient(api.url, key="", session=RelayedSession(calls.call))
     relayed.adopt(JobRegistered(job_id=0, token="", heartbeat=0))
-    works = (supervisor.listen(), supervisor.beat(), Station(link, calls, relayed, Limits(), Pulse()).run(report_every=60))
+    works = (supervisor.listen(), supervisor.beat(), Station(link, calls, relayed, Limits(), Pulse(), start_local).run(report_every=60))
     tasks = [asyncio.create_task(work) for work in works]
     try:
         yield supervisor

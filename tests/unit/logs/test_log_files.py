@@ -51,6 +51,22 @@ def test_what_is_written_is_read_whatever_the_size_of_the_files(tmp_path: Path) 
     assert (tmp_path / "triggers/7/trigger-7-job-3.log").exists()
 
 
+def test_two_processes_that_write_to_one_log_lose_and_overlap_nothing(tmp_path: Path) -> None:
+    writers = [LogFiles(tmp_path, refuse, Bounds(file_bytes=100, files=1000)) for _ in range(2)]
+    for number, line in enumerate(lines(200)):
+        writers[number // 3 % 2].append(NAME, line)
+    assert all_of(tmp_path) == (0, b"".join(lines(200)))
+
+
+def test_a_process_whose_file_was_removed_meanwhile_goes_on_with_the_last(tmp_path: Path) -> None:
+    idle, busy = (LogFiles(tmp_path, refuse, Bounds(file_bytes=100, files=3)) for _ in range(2))
+    idle.append(NAME, b"first\n")
+    for line in lines(100):
+        busy.append(NAME, line)
+    idle.append(NAME, b"last\n")
+    assert all_of(tmp_path)[1].endswith(b"line 99\nlast\n")
+
+
 def test_the_oldest_lines_go_and_an_offset_still_means_the_same(tmp_path: Path) -> None:
     files = LogFiles(tmp_path, refuse, Bounds(file_bytes=100, files=3))
     whole = b""

@@ -17,7 +17,7 @@ const levelOf = (state) => Object.keys(LEVELS).find((level) => LEVELS[level].inc
 
 function blockedWords(job) {
   const { trigger, seconds } = job.blocked;
-  return `${trigger === null ? "Something" : `Trigger ${trigger}`} blocks the triggerer on ${job.hostname} (job ${job.id}) for ${duration(seconds)}: no other trigger runs there meanwhile.`;
+  return `${trigger === null ? "Something" : `Trigger ${trigger}`} blocks its process on ${job.hostname} (job ${job.id}) for ${duration(seconds)}: it does nothing else meanwhile.`;
 }
 
 function blockedCard() {

@@ -1,0 +1,91 @@
+"""Trigger processes that are none: the executor runs in the loop of the test, at the other end of a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import cast
+
+import pytest
+
+from headrace.engine import trigger_executor
+from headrace.engine.calls import Calls
+from headrace.engine.commands import Ready
+from headrace.engine.current import Running
+from headrace.engine.firing import Firing
+from headrace.engine.link import Link
+from headrace.engine.outbox import Outbox
+from headrace.engine.pulse import Pulse
+from headrace.engine.relay import PassingOn
+from headrace.engine.runner_process import RunnerProcess
+from headrace.engine.silence import Patience
+from headrace.engine.trigger_executor import TriggerExecutor
+from headrace.engine.trigger_processes import TriggerProcesses
+from headrace.engine.turn import TurnEnd
+from headrace.streams.backlog import Backlog
+from headrace.streams.hub import SharedStreamManager
+from headrace.triggers.base import BaseTrigger
+from headrace.wire.triggers import RunTrigger
+
+
+class LocalProcess:
+    """A `RunnerProcess` in the loop of the test. `kill` ends it as a signal would: what it had not sent is lost."""
+
+    def __init__(self, link: Link, end: Link) -> None:
+        self.link = link
+        self.pulse = Pulse()
+        self.pid = 0
+        self.executor = TriggerExecutor(end, Calls(end), self.pulse)
+        self._end = end
+        self._task = asyncio.create_task(self._run())
+        self._code = 0
+
+    async def _run(self) -> None:
+        await self._end.send(Ready())
+        await self.executor.run()
+
+    async def ended(self) -> int:
+        await asyncio.wait({self._task})
+        return self._code
+
+    def kill(self) -> None:
+        self._code = -9
+        self._task.cancel()
+        for task in (*self.executor._tasks.values(), *self.executor._cleanups):
+            task.cancel()
+        self._end.close()
+
+    async def stack(self) -> list[str]:
+        return []
+
+    async def close(self) -> None:
+        self.kill()
+        await asyncio.wait({self._task})
+        self.link.close()
+
+
+async def start_local() -> RunnerProcess:
+    ours, theirs = socket.socketpair()
+    return cast(RunnerProcess, LocalProcess(await Link.over(ours), await Link.over(theirs)))
+
+
+def local_processes(outbox: Outbox, api: PassingOn | None = None) -> TriggerProcesses:
+    return TriggerProcesses(start_local, cast(PassingOn, api), outbox, Patience())
+
+
+async def run_alone(trigger: BaseTrigger, outbox: Outbox) -> TurnEnd:
+    """Let a trigger run that polls alone, in a trigger process; return how it ended."""
+    workload = RunTrigger(
+        trigger_id=7, name="odd", classpath="odd_triggers.Alone", kwargs={}, stream=None, queue="q", epoch=1, log_name="log"
+    )
+    described = workload.model_dump_json().encode()
+    firing = Firing(Running(7, "odd", "log"), described, None, SharedStreamManager(), outbox, cast(Backlog, None))
+    processes = local_processes(outbox)
+    ended: asyncio.Future[TurnEnd] = asyncio.get_running_loop().create_future()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trigger_executor, "load_trigger", lambda _: trigger)
+        processes.begin(7, "odd", described, None, acks=None, fire=firing.fired, on_end=ended.set_result)
+        try:
+            return await ended
+        finally:
+            await processes.close()
