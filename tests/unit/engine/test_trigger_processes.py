@@ -1,0 +1,73 @@
+"""Which trigger runs where: the one that blocks or ends its process is alone from then on, and nobody loses or repeats anything."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from headrace.engine.pulse import Pulse
+from headrace.engine.runner import Runner
+from headrace.engine.trigger_process import TriggerProcess
+from headrace.sources.memory import Memory
+from trigger_process_kit import LocalProcess
+from unit.engine.test_runner import Api, running, until, upstream, waits, watch, workload
+
+__all__ = ["upstream", "waits"]
+
+
+def process_of(runner: Runner, trigger_id: int) -> TriggerProcess:
+    return runner._processes._at[trigger_id]
+
+
+def at_work(process: TriggerProcess, trigger_id: int) -> LocalProcess:
+    """Let the pulse of the process show that this trigger's code holds the loop (0: none's does)."""
+    local = cast(LocalProcess, process._process)
+    local.pulse = Pulse()  # its own one would be cleared by the tasks that end with it, which a signal ends at once
+    local.pulse.numbers[1] = trigger_id
+    return local
+
+
+def more(upstream: Memory) -> None:
+    upstream.send_many(({"n": n} for n in range(40, 80)), lane="one")
+
+
+async def test_the_others_leave_a_process_that_is_blocked(upstream: Memory, waits: list[int]) -> None:
+    api = Api()
+    async with running(api, workload(1, upstream), workload(2, upstream), watch(3, upstream)) as runner:
+        await until(lambda: len(api.fired(1)) == len(api.fired(2)) == 40)
+        blocked = process_of(runner, 1)
+        at_work(blocked, 1)
+        runner._processes.is_silent(blocked, 0.6)
+        assert process_of(runner, 1) is blocked
+        assert process_of(runner, 2) is not blocked
+        at_work(blocked, 0)
+        more(upstream)
+        await until(lambda: all(len(api.fired(one)) == 80 for one in (1, 2, 3)))
+    assert api.failed == []
+    assert api.letters == []
+
+
+async def test_a_trigger_that_ends_its_process_is_alone_from_then_on(upstream: Memory, waits: list[int]) -> None:
+    api = Api()
+    async with running(api, workload(1, upstream), workload(2, upstream)) as runner:
+        await until(lambda: len(api.fired(1)) == len(api.fired(2)) == 40)
+        at_work(process_of(runner, 1), 1).kill()
+        more(upstream)
+        await until(lambda: all(len(api.fired(one)) == 80 for one in (1, 2)))
+        assert process_of(runner, 1) is not process_of(runner, 2)
+    assert api.failed == [(1, "RunnerDied")]
+    assert len(api.events) == 160
+
+
+async def test_where_nobody_knows_who_ended_it_they_are_divided(upstream: Memory, waits: list[int]) -> None:
+    api = Api()
+    async with running(api, *(workload(one, upstream) for one in (1, 2, 3))) as runner:
+        await until(lambda: all(len(api.fired(one)) == 40 for one in (1, 2, 3)))
+        at_work(process_of(runner, 1), 0).kill()
+        more(upstream)
+        await until(lambda: all(len(api.fired(one)) == 80 for one in (1, 2, 3)))
+        assert process_of(runner, 1) is not process_of(runner, 2)
+        assert process_of(runner, 2) is process_of(runner, 3)
+        at_work(process_of(runner, 2), 0).kill()
+        await until(lambda: process_of(runner, 2) is not process_of(runner, 3))
+    assert api.failed == []
+    assert len(api.events) == 240
