@@ -27,6 +27,7 @@ group = typer.Typer(
 
 backlog = typer.Typer(
     help="What is kept for triggers that could not take it.",
+    epilog="Example: [bold]headrace triggers backlog drop legs.united[/bold]",
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
 )
