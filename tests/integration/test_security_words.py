@@ -43,11 +43,11 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 @pytest.fixture
 def _masked() -> Iterator[None]:
-    kept = masks[:]
+    kept, configuration = masks[:], structlog.get_config()
     masks[:] = [mask_event]
     yield
     masks[:] = kept
-    structlog.reset_defaults()
+    structlog.configure(**configuration)
     logging.basicConfig(handlers=[], force=True)
 
 

@@ -27,6 +27,7 @@ TITLES = {
     "ambiguous": "It could be more than one",
     "fenced": "A newer owner holds this, or the job has ended",
     "ended": "The job has ended",
+    "incomplete": "Part of the declaration is missing",
     "too-large": "The request is too large",
     "too-often": "Too many requests",
     "unsupported-version": "The API version is not known",

@@ -36,7 +36,7 @@ NAME = trigger_log(7, 3)
 def said(tmp_path: Path) -> Iterator[io.StringIO]:
     """Set logging up as a process does; gives what goes into the process's log."""
     root, stream = logging.getLogger(), io.StringIO()
-    before = root.handlers[:], root.level
+    before, configuration = (root.handlers[:], root.level), structlog.get_config()
     handler = TargetHandler(LogFiles(tmp_path, refuse), [trigger_target, run_target])
     for old in root.handlers:
         root.removeHandler(old)
@@ -46,7 +46,7 @@ def said(tmp_path: Path) -> Iterator[io.StringIO]:
     handler.close()
     root.handlers[:] = before[0]
     root.setLevel(before[1])
-    structlog.reset_defaults()
+    structlog.configure(**configuration)
 
 
 def refuse(error: OSError) -> None:
