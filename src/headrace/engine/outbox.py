@@ -54,6 +54,7 @@ class Outbox:
 
     Shared streams bound what they have outstanding, so they `put`; triggers that poll alone wait for `room` after each event.
     Spills queue apart: a trigger that is stuck spills its whole queue at once, and what the others fired must not wait behind that.
+    A spill overtakes nothing: were it durable before an older item of its trigger, a crash would bring that item after the spill.
     """
 
     def __init__(self, bound: int = 8192, budget: MemoryBudget | None = None) -> None:
@@ -114,9 +115,11 @@ class Outbox:
         """Wait for at least one item; return at most `most` items and, beyond the first, at most `most_bytes` of payload."""
         await self._filled.wait()
         taken: list[Pending] = []
-        # Where both come without end, a quarter or more is spills, and a half or more is others.
+        # Where both come without end, a quarter or more is spills that may travel, and a half or more is others.
         size = _move(self._items, taken, most - min(len(self._spills), most // 4), most_bytes, 0)
-        _move(self._spills, taken, min(most, len(taken) + max(FEW, len(taken))), most_bytes, size)
+        before = self._items[0].order if self._items else None
+        size = _move(self._spills, taken, min(most, len(taken) + max(FEW, len(taken))), most_bytes, size, before)
+        _move(self._items, taken, most, most_bytes, size)
         if not self:
             self._filled.clear()
         self._weigh(-sum(_held(pending.item) for pending in taken))
@@ -131,9 +134,9 @@ class Outbox:
             self._room.clear()
 
 
-def _move(queue: deque[Pending], taken: list[Pending], most: int, most_bytes: int, size: int) -> int:
-    """Move items while there are fewer than `most` and they are not too large together; return their bytes."""
-    while queue and len(taken) < most:
+def _move(queue: deque[Pending], taken: list[Pending], most: int, most_bytes: int, size: int, before: int | None = None) -> int:
+    """Move items that were put before order `before`, while fewer than `most` are taken and all fit in `most_bytes`; return the bytes."""
+    while queue and len(taken) < most and (before is None or queue[0].order < before):
         more = _size(queue[0].item)
         if taken and size + more > most_bytes:
             break

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,10 +44,24 @@ async def test_a_stuck_trigger_s_queue_does_not_hold_up_what_others_fired() -> N
 
 
 async def test_neither_starves_where_both_come_without_end() -> None:
-    outbox = filled([*map(event, range(2000)), *map(spill, range(3000))])
-    calls = [await took(outbox) for _ in range(3)]
+    outbox = filled([*map(event, range(2000)), *map(spill, range(3000)), *map(event, range(2000, 4000))])
+    calls = [await took(outbox) for _ in range(4)]
     shares = [[sum(isinstance(item, kind) for item in call) for kind in (EventItem, SpillItem)] for call in calls]
-    assert shares == [[1500, 500], [500, 500], [0, FEW]]
+    assert shares == [[2000, 0], [1500, 500], [500, 500], [0, FEW]]
+
+
+async def test_a_spill_does_not_overtake_what_its_trigger_fired_before() -> None:
+    own = [event(number).model_copy(update={"firings": [2]}) for number in range(2500)]
+    outbox = filled([*own, spill(2500)])
+    assert [await took(outbox), await took(outbox)] == [own[:2000], [*own[2000:], spill(2500)]]
+
+
+async def test_a_spill_waits_for_what_is_put_back() -> None:
+    outbox = filled([*map(event, range(3)), spill(3)])
+    before = await outbox.take(3, 1 << 20)
+    outbox.put_back(before)
+    assert await took(outbox, most=2) == [event(0), event(1)]
+    assert await took(outbox) == [event(2), spill(3)]
 
 
 async def test_a_receipt_comes_first() -> None:
@@ -79,6 +95,23 @@ def test_all_is_taken_once_in_order_and_within_bounds(sizes: list[tuple[bool, in
     assert all(len(call) == 1 or sum(_size(item) for item in call) <= most_bytes for call in calls)
     for kind in (EventItem, SpillItem):
         assert [item for call in calls for item in call if isinstance(item, kind)] == [item for item in items if isinstance(item, kind)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_when_a_spill_is_taken_nothing_older_stays(seed: int) -> None:
+    """A crash may come after any batch: then a spill is durable only with all that was there before it."""
+    chance = random.Random(seed)
+    outbox, taken = Outbox(), list[Pending]()
+    for number in range(600):
+        make = spill if chance.random() < 0.1 else event  # with more of them, spills lag behind by themselves
+        outbox.put(Pending(make(number, chance.randint(1, 50))))
+        if chance.random() < 0.1:
+            taken = await outbox.take(chance.randint(1, 20), chance.randint(1, 400))
+            newest = max((pending.order for pending in taken if isinstance(pending.item, SpillItem)), default=0)
+            assert all(pending.order > newest for pending in outbox), f"seed {seed}"
+        elif chance.random() < 0.05:
+            outbox.put_back(taken)
+            taken = []
 
 
 def _size(item: Item) -> int:
