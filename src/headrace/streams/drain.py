@@ -31,8 +31,10 @@ class Ahead(NamedTuple):
 
 
 class Drain:
-    """Reads the backlog, page by page, and lets the reader go live when there is none left.
+    """Reads the backlog from its beginning, page by page, and lets the reader go live when there is none left.
 
+    What the reader has read before and has not settled yet is left out. It is not always the oldest: what the reader was at when that was
+    spilled may have older dead letters before it, which were redriven meanwhile.
     A page that is not full lets the reader collect what is published from then on, so that it catches up however quick the stream is.
     It goes live in the one step in which a page comes back empty, all its spills are confirmed, and none was made since the page was asked
     for: whatever was spilled is read, and whatever was not is collected.
@@ -43,6 +45,7 @@ class Drain:
         self._ledger = ledger
         self._reader = reader
         self._page: deque[BacklogEntry] = deque()
+        self._after = 0
         self._spilled = 0
         self._sure = False
         ledger.catch_up(reader)
@@ -65,7 +68,7 @@ class Drain:
         """Return the next page, for `take`."""
         reader = self._reader
         self._spilled, self._sure = reader.spilled, not reader.claims
-        return await self.backlog.fetch(max(reader.unsettled, default=0), PAGE)
+        return await self.backlog.fetch(self._after, PAGE)
 
     def take(self, page: Sequence[BacklogEntry]) -> bool:
         """Go on to a page, or go live where there is none; False: what was spilled must first be confirmed."""
@@ -74,6 +77,7 @@ class Drain:
         if len(page) < PAGE:
             self._ledger.catch_up(reader)
         if page:
+            self._after = page[-1].number
             return True
         if self._sure and reader.spilled == self._spilled:
             self._ledger.go_live(reader)

@@ -341,6 +341,43 @@ async def test_what_waits_for_its_confirmation_is_not_read_twice() -> None:
     await scene.close()
 
 
+@pytest.mark.parametrize("redriven", [1, 700])
+async def test_a_redriven_letter_older_than_a_spill_in_hand_is_not_passed_over_after_a_fault(redriven: int) -> None:
+    class FailsAtLast(Reads):
+        gate = asyncio.Event()
+        failed = False
+
+        async def filter_shared_stream(self, stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
+            async for raw in stream:
+                if raw == 0:
+                    await self.gate.wait()
+                if raw == f"again {redriven}" and not type(self).failed:
+                    type(self).failed = True
+                    raise ValueError("a hiccup")
+                yield TriggerEvent(raw)
+
+    scene = Scene(1, items=[0], kind=FailsAtLast, max_subscriber_queue=2)
+    engine = scene.engine(1)
+    engine.confirm = False
+    engine.start()
+    await until(lambda: scene.feed.read == 1)
+    await settle()
+    letters = [f"again {number}" for number in range(1, redriven + 1)]
+    for number, letter in enumerate(letters):
+        scene.keeper.keep(1, "old", number, f'\x1e"{letter}"')
+    scene.feed.feed(1, 2, 3)
+    await until(lambda: scene.keeper.spills)
+    FailsAtLast.gate.set()
+    await until(lambda: engine.faults)
+    scene.feed.feed("live")
+    await until(lambda: "live" in engine.events)
+    assert engine.events == [0, *letters, 1, 2, 3, "live"]
+    engine.confirm = True
+    scene.hub.confirm_persisted(engine.seqs)
+    await until(lambda: not scene.keeper.backlog(1).entries)
+    await scene.close()
+
+
 async def test_a_trigger_is_added_and_removed_while_the_stream_runs() -> None:
     scene = Scene(1, items=["a"], auto=False)
     one, two = scene.engine(1), scene.engine(2)
