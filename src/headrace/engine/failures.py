@@ -21,6 +21,7 @@ from headrace.wire.triggers import MAX_FAILED, FailureRecorded, StreamFailure, T
 _REFUSED = 5.0  # seconds to wait before a start that the api would not speak about: its lease is about to go
 _TYPE_CHARS = 200
 _MOST_LOGS = 100  # logs of triggers that a failure of their stream is written to
+_ROOM = 1_000  # triggers whose failures are counted before the counts of those that have left are forgotten
 
 
 class Failures:
@@ -30,6 +31,7 @@ class Failures:
         self._api = api
         self._leases = leases
         self._numbers: dict[int, tuple[int, int]] = {}
+        self._room = _ROOM
         self._log = structlog.get_logger(__name__)
 
     async def __call__(self, running: Running, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
@@ -79,6 +81,10 @@ class Failures:
     def _number(self, trigger_id: int, epoch: int) -> int:
         last_epoch, last = self._numbers.get(trigger_id, (epoch, 0))
         number = last + 1 if last_epoch == epoch else 1
+        if trigger_id not in self._numbers and len(self._numbers) >= self._room:
+            # A trigger under a new epoch, or no longer held, begins to count again: its entry says nothing.
+            self._numbers = {one: kept for one, kept in self._numbers.items() if self._leases.epoch(one) == kept[0]}
+            self._room = max(_ROOM, 2 * len(self._numbers))
         self._numbers[trigger_id] = (epoch, number)
         return number
 
