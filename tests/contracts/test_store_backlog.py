@@ -116,6 +116,13 @@ def test_a_stale_lease_keeps_reads_and_settles_nothing(store: Store, owner: Hold
     assert positions(owner, 2) == [1]
 
 
+def test_a_spill_does_not_overtake_one_of_its_trigger_that_was_fenced_for_another(store: Store, owner: Holder) -> None:
+    stale = Holder(store, owner.job_id, owner.epochs | {2: 0})
+    assert keep(stale, spill(5, 1, 2), spill(6, 1), spill(7, 1)) == ["fenced"] * 3
+    assert keep(owner, spill(5, 1, 2), spill(6, 1), spill(7, 1)) == ["stored"] * 3
+    assert (positions(owner, 1), positions(owner, 2)) == ([5, 6, 7], [5])
+
+
 def test_pages_meet_and_new_ones_come_behind_the_last_number_ever_seen(owner: Holder) -> None:
     keep(owner, *(spill(n) for n in range(5)))
     first = waiting(owner, limit=3)

@@ -54,6 +54,7 @@ class Uploader:
         self._epochs = epochs
         self._sending: list[Pending] = []
         self._fenced: list[Pending] = []
+        self._fenced_triggers: set[int] = set()
         self._patience = Backoff()
         self._log = structlog.get_logger(__name__)
 
@@ -64,8 +65,9 @@ class Uploader:
             Fenced: This job is over; nothing more of it may be stored.
         """
         while True:
-            self._sending = await self._outbox.take(_MOST_ITEMS, _MOST_BYTES)
-            await self._send(self._sending)
+            self._sending = self._without_late_spills(await self._outbox.take(_MOST_ITEMS, _MOST_BYTES))
+            if self._sending:
+                await self._send(self._sending)
             self._sending = []
 
     def unanswered(self, trigger_ids: Iterable[int]) -> set[int]:
@@ -75,7 +77,24 @@ class Uploader:
     def again(self) -> None:
         """Send again what was fenced, before all that was fired after it: the leases are others now."""
         fenced, self._fenced = self._fenced, []
+        self._fenced_triggers.clear()
         self._outbox.put_back(fenced)
+
+    def _without_late_spills(self, taken: list[Pending]) -> list[Pending]:
+        """Return what may be sent: spills that come after a fenced item of one of their triggers wait with it, in their order."""
+        if not self._fenced:
+            return taken
+        sent = []
+        for pending in taken:
+            if isinstance(pending.item, SpillItem) and not self._fenced_triggers.isdisjoint(pending.item.triggers):
+                self._wait_for_leases(pending)
+            else:
+                sent.append(pending)
+        return sent
+
+    def _wait_for_leases(self, pending: Pending) -> None:
+        self._fenced.append(pending)
+        self._fenced_triggers.update(triggers_of(pending.item))
 
     async def _send(self, batch: Sequence[Pending]) -> None:
         # a worklist, so that one poison item among 2,000 costs eleven more calls and no recursion
@@ -149,7 +168,8 @@ class Uploader:
         if self._epochs(sent) != sent:
             self._outbox.put_back(owed)
         else:
-            self._fenced += owed
+            for pending in owed:
+                self._wait_for_leases(pending)
 
     def _refused(self, pending: Pending, reason: str) -> list[list[Pending]]:
         """Return what is to be sent instead of an item that the api does not take."""

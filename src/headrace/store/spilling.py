@@ -115,8 +115,18 @@ class Spills:
         self._keeping = Keeping(connection, now)
 
     def add(self, items: Sequence[SpillItem], mine: set[int]) -> list[ItemStatus]:
-        """Return the status of each item of a batch whose sender holds the triggers `mine`."""
-        return [self._add(item, mine) for item in items]
+        """Return the status of each item of a batch whose sender holds the triggers `mine`.
+
+        With one that is fenced, all that follow it for any of its triggers are: they would come before it in the backlog.
+        """
+        statuses: list[ItemStatus] = []
+        fenced: set[int] = set()
+        for item in items:
+            status = self._add(item, mine) if fenced.isdisjoint(item.triggers) else "fenced"
+            if status == "fenced":
+                fenced.update(item.triggers)
+            statuses.append(status)
+        return statuses
 
     def write(self, connection: Connection) -> None:
         """Keep what was added."""

@@ -292,6 +292,43 @@ async def test_what_was_fenced_is_stored_before_what_was_fired_after_it() -> Non
     assert stored == [f"e{number}" for number in range(6)]
 
 
+async def test_a_spill_waits_for_a_fenced_one_of_its_trigger_and_others_do_not() -> None:
+    leases = Leases()
+    leases.replace([Lease(trigger_id=7, epoch=1), Lease(trigger_id=8, epoch=1)])
+    stored: list[int | None] = []
+    fenced = asyncio.Event()
+
+    class Changed:
+        async def store(self, batch: EventBatch) -> BatchStored:
+            await asyncio.sleep(0)
+            statuses = ["fenced" if 8 in spill.triggers and batch.epochs[8] == 1 else "stored" for spill in batch.spills]
+            stored.extend(spill.position for spill, status in zip(batch.spills, statuses, strict=True) if status == "stored")
+            fenced.set()
+            return BatchStored.model_validate({"events": [], "dead_letters": [], "spills": statuses})
+
+    def spill(number: int, *triggers: int) -> Pending:
+        return Pending(SpillItem(stream="u", lane="l", position=number, raw="{}", triggers=list(triggers)), number)
+
+    outbox, ledger = Outbox(), Ledger(range(4))
+    uploader = Uploader(Changed(), outbox, ledger, leases.epochs)
+    outbox.put(spill(0, 7, 8))
+    task = asyncio.create_task(uploader.run())
+    await fenced.wait()
+    outbox.put(spill(1, 7))
+    outbox.put(spill(2, 9))
+    while 2 in ledger.owed:
+        await asyncio.sleep(0)
+    outbox.put(spill(3, 7))
+    while len(outbox):
+        await asyncio.sleep(0)
+    assert stored == [2]
+    leases.replace([Lease(trigger_id=7, epoch=1), Lease(trigger_id=8, epoch=2)])
+    uploader.again()
+    await ledger.done.wait()
+    task.cancel()
+    assert stored == [2, 0, 1, 3]
+
+
 async def test_what_was_fenced_goes_back_to_its_place_among_spills_too() -> None:
     outbox = Outbox()
     spill = [Pending(SpillItem(stream="u", lane="l", position=number, raw="{}", triggers=[7]), number) for number in range(4)]
