@@ -107,12 +107,14 @@ class Books:
     def _rejected(self, entry: Entry, kind: Kind, reader: Reader) -> None:
         if entry.answers is not None:
             entry.answers.append((kind, reader.who))
+        entry.acked -= 1
         entry.rejected += 1
         self._answered(entry, 1)
 
     def _failed(self, entry: Entry, reader: Reader) -> None:
         if entry.answers is not None:
             entry.answers.append(("failed", reader.who))
+        entry.acked -= 1
         entry.failed += 1
         self._answered(entry, 1)
 

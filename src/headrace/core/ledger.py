@@ -25,16 +25,14 @@ claims are, `fail`, `leave`, `spill` and `drop` what the reader still owes; `ove
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from headrace.core.books import Books
-from headrace.core.obligation import Binding, Claim, Entry, Kept, Lane, Published, Reader, Spill
+from headrace.core.obligation import Binding, Claim, Claims, Entry, Kept, Lane, Published, Reader, Spill
 from headrace.core.roster import Roster
-
-Claims: TypeAlias = Sequence[tuple[int, ...]]
 
 
 @dataclass(slots=True)
@@ -70,7 +68,7 @@ class Ledger(Books):
         self.roster.declare(trigger_ids)
 
     def publish(
-        self, raw: Any, payload: Any, *, lane: Hashable, now: float, position: int | None = None, claims: Claims = (), size: int = 0
+        self, raw: Any, payload: Any, lane: Hashable, now: float, position: int | None = None, claims: Claims = (), size: int = 0
     ) -> Published:
         """Put a raw event on the books: owed by every reader, and by the declared triggers of each of `claims` together.
 
@@ -80,32 +78,33 @@ class Ledger(Books):
         if books is None:
             books = self.lanes[lane] = Lane(lane)
         counts, roster = self.counts, self.roster
+        reading, away, order, first_seq = roster.reading, roster.away, counts.read, self.next_seq
         self.now = now
-        self.newest = entry = Entry(raw, payload, books, position, now, counts.read, size)
+        owed = len(reading) + len(away)
+        self.newest = entry = Entry(raw, payload, books, position, now, order, size, owed, len(roster.declared) + owed)
         books.entries.append(entry)
         books.read = position
         self.outstanding += 1
         self.size += size
-        counts.read += 1
+        counts.read = order + 1
         if self.keeps_custody:
             entry.owed, entry.answers = roster.owed, []
-        first_seq, weight = self.next_seq, 0
         if claims:
-            entry.derived = True
-            seq = first_seq
-            for who in claims:
-                self._claims[seq] = Claim(entry, who, "fired")
-                weight += len(who)
-                seq += 1
-            self.next_seq = seq
-        entry.acked = len(roster.declared) - weight
-        entry.pending = weight + len(roster.reading) + len(roster.away)
+            self._claim(entry, claims)
         if not entry.pending:
             self._resolve(entry)
             return first_seq, (), None
         self._unresolved[entry] = None
-        woken = self._deliver(entry) if roster.reading else ()
-        return first_seq, woken, self._spill(entry, tuple(roster.away)) if roster.away else None
+        woken = []
+        for reader in reading:
+            reader.queue.append(entry)
+            if reader.idle:
+                reader.idle = False
+                woken.append(reader)
+        # What is queued is outstanding: below the limit nobody's queue can be full.
+        if self.outstanding >= self.queue_limit:
+            self.full.update(reader for reader in reading if len(reader.queue) >= self.queue_limit)
+        return first_seq, woken, self._spill(entry, tuple(away)) if away else None
 
     def publish_rejected(self, payload: Any, *, lane: Hashable, now: float) -> int | None:
         """Put a raw event on the books for which all that there are owe one dead letter; None: there is nobody."""
@@ -122,8 +121,15 @@ class Ledger(Books):
 
         One that is not live gets only what it is to come back to.
         """
-        if reader.open is not None:
+        entry = reader.open
+        if entry is not None and (reader.binding is not None or reader.settled):
             self.end(reader)
+        elif entry is not None:  # as `end` does it: most raw events are of no interest to most readers
+            reader.open = None
+            entry.pending -= 1
+            if not entry.pending:
+                del self._unresolved[entry]
+                self._resolve(entry)
         if reader.held is not None:
             entry, reader.held = reader.held, None
         elif reader.live and reader.queue:
@@ -179,7 +185,6 @@ class Ledger(Books):
                 self._close(binding)
             return
         # The way of nearly every answer, with that in `_close`: `_answered`, written out.
-        entry.acked += 1
         entry.pending -= 1
         if not entry.pending:
             del self._unresolved[entry]
@@ -292,6 +297,7 @@ class Ledger(Books):
             if isinstance(entry, Kept):
                 self._drop_kept(entry)
             else:
+                entry.acked -= 1
                 self._answered(entry, 1)
 
     def overdue(self, now: float) -> list[Reader]:
@@ -302,17 +308,12 @@ class Ledger(Books):
         """Return when the next reader is overdue; None: no reader owes anything."""
         return min((due for _, due in self.roster.due(self.ack_timeout)), default=None)
 
-    def _deliver(self, entry: Entry) -> list[Reader]:
-        woken = []
-        for reader in self.roster.reading:
-            reader.queue.append(entry)
-            if reader.idle:
-                reader.idle = False
-                woken.append(reader)
-        # What is queued is outstanding: below the limit nobody's queue can be full.
-        if self.outstanding >= self.queue_limit:
-            self.full.update(reader for reader in self.roster.reading if len(reader.queue) >= self.queue_limit)
-        return woken
+    def _claim(self, entry: Entry, claims: Claims) -> None:
+        entry.derived = True
+        for seq, who in enumerate(claims, self.next_seq):
+            self._claims[seq] = Claim(entry, who, "fired")
+            entry.pending += len(who)
+        self.next_seq += len(claims)
 
     def _spill(self, entry: Entry, readers: tuple[Reader, ...]) -> Spill:
         seq = self.next_seq
@@ -371,7 +372,6 @@ class Ledger(Books):
             return
         if entry.answers is not None:
             entry.answers.append(("fired", reader.who))
-        entry.acked += 1
         entry.pending -= 1
         if not entry.pending:
             del self._unresolved[entry]
@@ -387,12 +387,12 @@ class Ledger(Books):
         entry, kind, weight = claim.entry, claim.kind, len(claim.who)
         if entry.answers is not None:
             entry.answers.append((kind, claim.who))
-        if kind == "fired":
-            entry.acked += weight
-        elif kind == "spilled":
-            entry.spilled += weight
-        else:
-            entry.rejected += weight
+        if kind != "fired":
+            entry.acked -= weight
+            if kind == "spilled":
+                entry.spilled += weight
+            else:
+                entry.rejected += weight
         for reader in claim.readers:
             del reader.claims[seq]
             if not reader.claims:

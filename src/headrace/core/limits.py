@@ -9,6 +9,9 @@ from typing import Final
 MAX_JSON_DEPTH: Final = 200
 """The deepest nesting of arrays and objects in JSON. Code that walks a value may recurse this often: Python allows about 1,000 calls."""
 
+FLAT_JSON_BYTES: Final = 2 * MAX_JSON_DEPTH
+"""No JSON of this length can be nested too deep: each level takes two brackets."""
+
 _AS_ARRAYS: Final = bytes.maketrans(b"{}", b"[]")
 _NOT_NEEDED: Final = bytes(set(range(256)) - set(b'[]{}"'))
 _OPENED: Final = ord("[")

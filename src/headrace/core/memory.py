@@ -41,25 +41,35 @@ class MemoryBudget:
 
 def weigh(value: Any) -> int:
     """Return about how many bytes a value holds: all of texts, bytes, lists, tuples, sets and dicts in it; of another object its own."""
-    total = 0
+    total = weighed = 0
     values = [value]
-    weighed = 0
     while values:
-        one = values.pop()
-        kind = type(one)
-        if kind is dict:
-            values += one.values()
-            values += one
-        elif kind in _CONTAINERS:
-            values += one
+        level = values[: _MOST_WEIGHED - weighed]
+        rest = len(values) - len(level)
         try:
-            total += getsizeof(one)
+            total += sum(map(getsizeof, level))
         except BaseException:  # a class of the user's may raise anything
-            total += ENTRY_BYTES
-        weighed += 1
+            total += sum(map(_own_size, level))
+        weighed += len(level)
+        values = []
+        # Most levels are all plain values: that is seen without a loop in Python.
+        if not _CONTAINERS.isdisjoint(map(type, level)):
+            for one in level:
+                kind = type(one)
+                if kind is dict:
+                    values += one.values()
+                if kind in _CONTAINERS:
+                    values += one
         if weighed == _MOST_WEIGHED:
-            return total * (weighed + len(values)) // weighed
+            return total * (weighed + rest + len(values)) // weighed
     return total
 
 
-_CONTAINERS: Final = frozenset({list, tuple, set, frozenset})
+def _own_size(value: Any) -> int:
+    try:
+        return getsizeof(value)
+    except BaseException:  # as above
+        return ENTRY_BYTES
+
+
+_CONTAINERS: Final = frozenset({dict, list, tuple, set, frozenset})

@@ -15,7 +15,7 @@ from headrace.core.texts import lane_name
 
 
 class Entry(Struct, eq=False):
-    """One raw event on the books, with how many obligations are open and how the others ended.
+    """One raw event on the books, with how many obligations are open and how the others ended; `acked` includes those that are open.
 
     `order` rises in the order of publication. `owed` are the triggers that had to answer it, `answers` how those did that made something
     of it; None: nobody keeps custody. `size` is in bytes; `copy` makes the copy of the raw event that a reader may change, where it can.
@@ -93,22 +93,19 @@ class Lane:
         return len(self.entries) + self.in_flight
 
 
-class Binding:
+class Binding(Struct, eq=False):
     """What a reader derived from one entry, until all of it is confirmed.
 
     `seq` and those in `more` (there are seldom any, so that it is seldom a list) are all of it, `owed` how many are not confirmed.
     """
 
-    __slots__ = ("closed", "entry", "more", "owed", "reader", "rejected", "seq")
-
-    def __init__(self, reader: Reader, entry: Entry, seq: int) -> None:
-        self.reader = reader
-        self.entry = entry
-        self.seq = seq
-        self.more: list[int] | None = None
-        self.owed = 1
-        self.closed = False
-        self.rejected = False
+    reader: Reader
+    entry: Entry
+    seq: int
+    more: list[int] | None = None
+    owed: int = 1
+    closed: bool = False
+    rejected: bool = False
 
     def add(self, seq: int) -> None:
         """Take in one thing more that was derived from the entry."""
@@ -210,8 +207,7 @@ class Reader:
         return (entry is self.open and not self.settled) or entry is self.held or entry in self.queue
 
 
-@dataclass(slots=True)
-class Claim:
+class Claim(Struct, eq=False):
     """What the triggers `who` owe together: one thing to store, and what kind of answer it is. `readers`: theirs, where they have any."""
 
     entry: Entry
@@ -249,6 +245,8 @@ class Spill(NamedTuple):
     readers: tuple[Reader, ...]
 
 
+Claims: TypeAlias = Sequence[tuple[int, ...]]
+"""The declared triggers of each claim."""
 Published: TypeAlias = tuple[int, Sequence[Reader], Spill | None]
 """What `publish` did: claim `i` has this seq plus `i`, these readers, idle until now, have something to read; what is to be kept."""
 

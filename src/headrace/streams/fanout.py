@@ -6,6 +6,7 @@ Whatever a raw event is like, and whatever its producer says of it, becomes that
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from operator import index
 from random import Random
 from typing import Any, Final
@@ -29,6 +30,8 @@ from headrace.triggers.raw import RawEvent
 log = structlog.get_logger(__name__)
 
 _WEIGH_EVERY: Final = 64
+_matched: Final = partial(tuple.__new__, Matched)
+"""`Matched` of a tuple, without the detour that every named tuple takes in Python."""
 _FIRST: Final = -(2**63)
 _LAST: Final = 2**63 - 1
 
@@ -72,7 +75,7 @@ class FanOut:
         self._ready = ready
         self._delivery_ids = delivery_ids
         self._chance = Random(stream)  # noqa: S311 - which raw events are weighed is no secret
-        self._until_weighed = 1  # the first
+        self._weigh_at = 0  # the first
         self._weight = 0
 
     def publish(self, producer: SharedStreamProducer, raw: Any, payload: Any) -> None:
@@ -91,23 +94,27 @@ class FanOut:
         except BaseException as error:  # as above
             self.reject(raw, payload, f"The producer gives no position: {describe_error(error)}", lane)
             return
-        wanted = watches.wants(raw, name, position) if watches else None
+        wanted = watches.wants(raw, name, position) if watches.envelopes else None
         claims = () if wanted is None else wanted.claims(watches)
         # Whoever makes something ready wakes the pump: what was ready before needs no second call.
-        was_idle = not ledger.ready
-        self._until_weighed -= 1
-        if is_text or not self._until_weighed:
-            self._weigh(raw, is_text)
-        first_seq, woken, spill = ledger.publish(
-            raw, payload, lane=lane, now=self._clock(), position=position, claims=claims, size=self._weight
-        )
+        was_idle, reading, registered = not ledger.ready, ledger.roster.reading, self._registered
+        # The content counts also for what the producer needs to advance it; where readers wait, for itself and its text in a spill.
+        if is_text:
+            self._weight = ENTRY_BYTES + (3 if reading else 1) * (len(raw.data) if type(raw.data) is bytes else 0)
+            self._weigh_at = 0
+        elif ledger.counts.read >= self._weigh_at:
+            self._weigh(raw)
+        # What is read by nobody is not kept.
+        kept = raw if reading or registered is not None else None
+        first_seq, woken, spill = ledger.publish(kept, payload, lane, self._clock(), position, claims, self._weight)
         if woken or spill is not None:
             self._tell(woken, spill)
         if wanted is not None:
             self._hand_over(
                 wanted, first_seq, name, position, None if position is not None else self._delivery_ids.at(ledger.counts.read - 1)
             )
-        if is_text or self._registered is not None or len(ledger.roster.reading) != 1:
+            wanted.raw.drop_value()
+        if kept is not None and (is_text or registered is not None or len(reading) != 1):
             self._keep_little(ledger, raw)
         if was_idle and ledger.ready:
             self._ready()
@@ -118,19 +125,14 @@ class FanOut:
         if spill is not None and self._registered is not None:
             self._registered.hand_over(spill)
 
-    def _weigh(self, raw: Any, is_text: bool) -> None:
-        """Say about how many bytes a raw event holds until it is advanced, at most.
+    def _weigh(self, raw: Any) -> None:
+        """Set about how many bytes this raw event, which is no `RawEvent`, and those that follow hold, until one is weighed again.
 
-        What the producer needs to advance it may have the same content; where it waits for readers also itself, and its text in a spill.
-        Of other objects than `RawEvent` only some are weighed, and those that follow count the same: one costs what a fan-out costs.
+        Only some are weighed: one costs what a fan-out costs.
         """
         times = 3 if self._ledger.roster.reading else 1
-        if is_text:
-            self._until_weighed = 1
-            self._weight = ENTRY_BYTES + (times * len(raw.data) if type(raw.data) is bytes else 0)
-        else:
-            self._until_weighed = self._chance.randint(1, _WEIGH_EVERY)
-            self._weight = ENTRY_BYTES + times * weigh(raw)
+        self._weigh_at = self._ledger.counts.read + self._chance.randint(1, _WEIGH_EVERY)
+        self._weight = ENTRY_BYTES + times * weigh(raw)
 
     def _keep_little(self, ledger: Ledger, raw: Any) -> None:
         """Keep nothing that nobody will read, and no parsed value; a raw event that several will read is copied for each."""
@@ -169,7 +171,7 @@ class FanOut:
         seq = first_seq
         for envelope, trigger_ids in wanted.groups:
             try:
-                sink.matched(Matched(seq, self._stream, lane, position, wanted.raw, wanted.value, envelope, trigger_ids, delivery_id))
+                sink.matched(_matched((seq, self._stream, lane, position, wanted.raw, wanted.value, envelope, trigger_ids, delivery_id)))
             except Exception as error:
                 log.exception("Raw event cannot be made an event", stream=self._stream, lane=lane, position=position)
                 self._ledger.mark_rejected(seq)

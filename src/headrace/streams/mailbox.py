@@ -111,6 +111,7 @@ class Mailbox:
         if self._closed is not None:
             return None
         entry = self._begin()
+        self._raw = None if entry is None else entry.raw
         self._pulling = entry is None
         return entry
 
@@ -174,14 +175,22 @@ class Mailbox:
     async def _next(self) -> Any:
         if self._pulling:
             raise StreamError("Two tasks pull from the shared stream of one trigger at once.")
+        ledger, reader = self._ledger, self._reader
         while self._closed is None:
-            entry = self._begin()
+            # As `_begin` does it, written out: this is the way of nearly every raw event.
+            was_roomy, was_idle = not ledger.full, not ledger.ready
+            ledger.now = self._clock()
+            entry = ledger.begin(reader)
+            if entry is None and not reader.live and self._drain is not None:
+                entry = self._drain.begin()
+            if not was_roomy or (was_idle and ledger.ready) or ledger.settling:
+                self._changed()
+            self._at = entry
+            self._origin = None
             if entry is not None:
-                raw = entry.raw
-                if entry.copy is not None:
-                    raw = entry.copy(raw)
-                self._raw = raw
+                raw = self._raw = entry.raw if entry.copy is None else entry.copy(entry.raw)
                 return raw
+            self._raw = None
             self._pulling = True
             try:
                 await self._wait()
@@ -192,15 +201,15 @@ class Mailbox:
     def _begin(self) -> Entry | None:
         ledger, reader = self._ledger, self._reader
         # Whoever makes something ready wakes the pump: what was ready before needs no second call.
-        was_full, was_ready = bool(ledger.full), bool(ledger.ready)
+        was_roomy, was_idle = not ledger.full, not ledger.ready
         ledger.now = self._clock()
         entry = ledger.begin(reader)
         if entry is None and not reader.live and self._drain is not None:
             entry = self._drain.begin()
-        if was_full or ledger.settling or (not was_ready and ledger.ready):
+        if not was_roomy or (was_idle and ledger.ready) or ledger.settling:
             self._changed()
-        self._at, self._origin = entry, None
-        self._raw = None if entry is None else entry.raw
+        self._at = entry
+        self._origin = None
         return entry
 
     async def _wait(self) -> None:

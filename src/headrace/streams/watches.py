@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from headrace.core.envelope import Envelope
 from headrace.core.patterns import MatchIndex
@@ -16,7 +17,7 @@ from headrace.triggers.raw import RawEvent
 from headrace.triggers.watch import WatchTrigger
 
 
-class Wanted(NamedTuple):
+class Wanted(Struct, eq=False):
     """Who wants a raw event: the triggers with each envelope; or why nobody can read it (then `groups` is empty)."""
 
     raw: RawEvent
@@ -37,28 +38,29 @@ class WatchSet:
 
     def __init__(self, triggers: Mapping[int, WatchTrigger]) -> None:
         self._index = MatchIndex()
-        self._envelopes: dict[int, Envelope] = {}
+        self.envelopes: dict[int, Envelope] = {}
+        """The envelope of each trigger."""
         for trigger_id, trigger in triggers.items():
             self._index.add(trigger.match, trigger_id)
-            self._envelopes[trigger_id] = trigger.envelope
-        self._kinds = set(self._envelopes.values())
+            self.envelopes[trigger_id] = trigger.envelope
+        self._kinds = set(self.envelopes.values())
 
     def __len__(self) -> int:
-        return len(self._envelopes)
+        return len(self.envelopes)
 
     def __contains__(self, trigger_id: int) -> bool:
-        return trigger_id in self._envelopes
+        return trigger_id in self.envelopes
 
     @property
     def trigger_ids(self) -> tuple[int, ...]:
         """The ids of the triggers."""
-        return tuple(self._envelopes)
+        return tuple(self.envelopes)
 
     def discard(self, trigger_id: int) -> None:
         """Remove a trigger; one that is not there changes nothing."""
-        if self._envelopes.pop(trigger_id, None) is not None:
+        if self.envelopes.pop(trigger_id, None) is not None:
             self._index.remove(trigger_id)
-            self._kinds = set(self._envelopes.values())
+            self._kinds = set(self.envelopes.values())
 
     def wants(self, raw: Any, lane: str, position: int | None) -> Wanted:
         """Return who wants `raw`: a `RawEvent`, or a mapping, which is encoded. Nothing is raised, whatever `raw` is."""
@@ -77,10 +79,10 @@ class WatchSet:
     def _grouped(self, trigger_ids: Iterable[int]) -> list[tuple[Envelope, tuple[int, ...]]]:
         matched = tuple(trigger_ids)
         if len(matched) <= 1 or len(self._kinds) == 1:
-            return [(self._envelopes[matched[0]], matched)] if matched else []
+            return [(self.envelopes[matched[0]], matched)] if matched else []
         groups: dict[Envelope, list[int]] = {}
         for trigger_id in matched:
-            groups.setdefault(self._envelopes[trigger_id], []).append(trigger_id)
+            groups.setdefault(self.envelopes[trigger_id], []).append(trigger_id)
         return [(envelope, tuple(ids)) for envelope, ids in groups.items()]
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from headrace.core.limits import MAX_JSON_DEPTH, is_too_deep
+from headrace.core.limits import FLAT_JSON_BYTES, MAX_JSON_DEPTH, is_too_deep
 from headrace.errors import MalformedEvent
 
 _UNREAD: Final = object()
@@ -35,7 +35,7 @@ class RawEvent:
         if self._value is _UNREAD:
             if type(self.data) is not bytes:
                 raise MalformedEvent(f"Not valid JSON: its data is {type(self.data).__name__}, not bytes.")
-            if is_too_deep(self.data):
+            if len(self.data) > FLAT_JSON_BYTES and is_too_deep(self.data):
                 raise MalformedEvent(f"Not valid JSON here: it is nested deeper than {MAX_JSON_DEPTH} levels.")
             try:
                 self._value = _decode(self.data)
