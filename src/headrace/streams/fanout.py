@@ -89,7 +89,7 @@ class FanOut:
             raise UnknownLane(f"The producer does not name its lane: {describe_error(error)}") from error
         try:
             position = producer.get_position(payload)
-            if type(position) is not int or not _FIRST <= position <= _LAST:
+            if not (_FIRST <= position <= _LAST if type(position) is int else position is None and not is_text):
                 position = _position(position, raw)
         except BaseException as error:  # as above
             self.reject(raw, payload, f"The producer gives no position: {describe_error(error)}", lane)

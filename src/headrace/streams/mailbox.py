@@ -42,6 +42,26 @@ class Mailbox:
     the error, from any await it is in.
     """
 
+    __slots__ = (
+        "_acks",
+        "_at",
+        "_bind",
+        "_changed",
+        "_clock",
+        "_closed",
+        "_delivery_ids",
+        "_drain",
+        "_ledger",
+        "_listener",
+        "_origin",
+        "_pulling",
+        "_raw",
+        "_reader",
+        "_refuse",
+        "_waiter",
+        "trigger_id",
+    )
+
     def __init__(self, reader: Reader, ties: Ties, drain: Drain | None = None) -> None:
         self.trigger_id = reader.trigger_id
         self._ledger, self._clock, self._changed, self._refuse, self._acks, self._delivery_ids = ties
