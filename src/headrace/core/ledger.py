@@ -90,8 +90,14 @@ class Ledger(Books):
         if self.keeps_custody:
             entry.owed, entry.answers = roster.owed, []
         if claims:
-            self._claim(entry, claims)
-        if not entry.pending:
+            entry.derived = True
+            seq = first_seq
+            for who in claims:
+                self._claims[seq] = Claim(entry, who, "fired")
+                owed += len(who)
+                seq += 1
+            self.next_seq, entry.pending = seq, owed
+        if not owed:
             self._resolve(entry)
             return first_seq, (), None
         self._unresolved[entry] = None
@@ -307,13 +313,6 @@ class Ledger(Books):
     def deadline(self) -> float | None:
         """Return when the next reader is overdue; None: no reader owes anything."""
         return min((due for _, due in self.roster.due(self.ack_timeout)), default=None)
-
-    def _claim(self, entry: Entry, claims: Claims) -> None:
-        entry.derived = True
-        for seq, who in enumerate(claims, self.next_seq):
-            self._claims[seq] = Claim(entry, who, "fired")
-            entry.pending += len(who)
-        self.next_seq += len(claims)
 
     def _spill(self, entry: Entry, readers: tuple[Reader, ...]) -> Spill:
         seq = self.next_seq
