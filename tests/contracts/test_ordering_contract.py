@@ -63,6 +63,7 @@ def test_any_number_of_workers_who_fail_crash_and_dawdle(kind: str, dead: str, s
     Crew(handling(kind, scopes, policy), chance).run(history(chance))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", EVERY)
 def test_a_reversed_chain_of_100_000(kind: str, scopes: SqlScopes) -> None:
     # all of them on PostgreSQL take 15 s: the soak does that
@@ -74,6 +75,7 @@ def test_10_000_followers_of_one_leader_come_in_order_of_time(kind: str, scopes:
     followers_of_one_leader(home(kind, scopes, wide=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", EVERY)
 def test_a_leader_that_comes_after_50_000_other_events(kind: str, scopes: SqlScopes) -> None:
     a_leader_after_many_others(home(kind, scopes, wide=True))

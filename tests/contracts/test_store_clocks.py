@@ -72,6 +72,7 @@ def test_a_clock_that_is_ahead_deletes_nothing_young_and_is_told_of(store: Store
     assert count(store) == count(store, deferred_runs) == 0
 
 
+@pytest.mark.slow
 def test_a_clock_that_stays_ahead_deletes_what_is_old_and_nothing_else(store: Store, clock: TurnedClock) -> None:
     owner = holder(store, "first")
     work(store, owner, "a")

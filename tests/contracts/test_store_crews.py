@@ -101,6 +101,7 @@ def test_receipts_by_crew_are_fenced_by_the_stream(store: Store, owner: Holder) 
         record(owner, by_crew(crew, 2, 3, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_is_merged_each_trigger_was_owed_as_much(store: Store, seed: int) -> None:
     """Sets that change at random, named at random, also late; a crew that was merged is defined again, as the recorder does."""

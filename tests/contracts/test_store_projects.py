@@ -60,6 +60,7 @@ def test_a_late_firing_is_redelivered_to_its_own_project(store: Store, flights: 
     assert (first.before, second.before) == (["orders.paid"], ["orders.paid", "orders.paid"])
 
 
+@pytest.mark.slow
 def test_a_call_may_name_more_triggers_than_one_statement_takes(store: Store, flights: Holder) -> None:
     """SQLite takes 32,766 values in one statement where it was built so (250,000 in Debian's)."""
     one = min(flights.epochs)

@@ -81,6 +81,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 async def test_processes_that_are_killed_lose_nothing_and_repeat_only_what_was_in_hand(kind: str, tmp_path: Path) -> None:
     """Processes, one of which is killed in a handler again and again: it repeats at most that one event each time."""

@@ -53,6 +53,7 @@ def run(spark: SparkSession, home: Path, *, backwards: bool = False) -> CheckRes
     return check_tables(few_plan().manifest, list(january()[:FEW]), read_departures(tables), read_board(tables), outcome.dead_letters)
 
 
+@pytest.mark.slow
 def test_both_tables_are_right_however_chains_are_cut_into_batches(spark: SparkSession, tmp_path: Path) -> None:
     result = run(spark, tmp_path)
     assert [point for point in result.points if not point.ok] == []
