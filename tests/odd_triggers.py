@@ -7,17 +7,31 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from headrace.triggers.base import BaseEventTrigger
-from headrace.triggers.event import Handled, TriggerEvent
+from headrace.triggers.event import Handled, Reject, TriggerEvent
 from scenario_triggers import Behaving
+
+
+class OddText(str):
+    """A text that no encoder knows."""
+
+    __slots__ = ()
+
+    def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
+        raise ValueError("not to be written")
+
+
+REASONS: Final[dict[str, Any]] = {"reason object": object(), "reason surrogate": "\udcff", "reason bytes": b"\xff"}
 
 
 class Odd(Behaving):
     """Does what `odd` says.
 
     `exit`, `interrupt`, `argparse`, `task exit`: in `handle`. `init`: it exits there.
+    `reason object`, `reason surrogate`, `reason bytes`: it rejects every raw event with that.
+    `odd text`: the id of its events is no plain str.
     `cleanup hangs`, `cleanup raises`, `cleanup exits`. `wrap`: it raises an exception of its own where its stream ends.
     """
 
@@ -48,6 +62,10 @@ class Odd(Behaving):
             argparse.ArgumentParser().parse_args(["--nonsense"])
         if self._odd == "task exit":
             await asyncio.create_task(_exit())
+        if self._odd in REASONS:
+            return Reject(REASONS[self._odd])
+        if self._odd == "odd text":
+            return TriggerEvent({"n": raw.value["n"]}, id=OddText(f"id-{raw.value['n']}"))
         return await super().handle(raw)
 
     async def cleanup(self) -> None:

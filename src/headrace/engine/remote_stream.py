@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
+from headrace.core.texts import describe_text
 from headrace.engine.commands import Next, Raw, Refused, Step
 from headrace.engine.current import Place, trace_of
 from headrace.errors import StreamError
@@ -95,7 +96,8 @@ class RemoteStream:
         if not self.acks or self._closed is not None or self._at is None or self._refused:
             return False
         self._refused = True
-        self._say(Refused(self.turn, self.generation, reason))
+        # A user gives the reason: whatever it is, it must reach the runner.
+        self._say(Refused(self.turn, self.generation, None if reason is None else describe_text(reason)))
         return True
 
     def __aiter__(self) -> RemoteStream:

@@ -24,6 +24,8 @@ from headrace.engine.commands import (
     Ended,
     Failure,
     Fired,
+    Next,
+    Refused,
     Release,
     Released,
     Reset,
@@ -214,7 +216,31 @@ class TriggerExecutor:
     def _send(self) -> None:
         if self._steps:
             steps, self._steps = self._steps, []
-            self._link.post(Steps(steps))
+            try:
+                self._link.post(Steps(steps))
+            except Exception:  # one of the steps has a user's value that cannot be written: the others must arrive
+                for step in steps:
+                    self._send_alone(step)
+
+    def _send_alone(self, step: Step) -> None:
+        try:
+            self._link.post(Steps([step]))
+        except Exception as error:
+            log.exception("step cannot be written", step=type(step).__name__)
+            self._link.post(Steps([_writable(step, error)]))
+
+
+def _writable(step: Step, error: Exception) -> Step:
+    """Return a step in the place of one that cannot be written: an event is a dead letter, anything else fails its turn."""
+    match step:
+        case Fired(turn, generation):
+            return Fired(turn, generation, None, None, None, None, None, None, None, describe_text(error))
+        case Refused(turn, generation):
+            return Refused(turn, generation, describe_text(error))
+        case Released(trigger_id):
+            return Released(trigger_id, failure(error))
+        case Next(turn, generation) | Ended(turn, generation):
+            return Ended(turn, generation, failure(error), loaded=True)
 
 
 def _payload(event: TriggerEvent) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace.engine import keeper
+from headrace.engine import keeper, remote_stream
 from headrace.engine.pulse import Pulse
 from headrace.sources.memory import Memory
 from headrace.sources.memory_producer import MemoryProducer
@@ -35,6 +35,27 @@ async def test_a_trigger_that_would_end_its_process_fails_alone(upstream: Memory
     async with running(api, odd(1, upstream, what), *others):
         await until(lambda: api.failed and all(len(api.fired(one.trigger_id)) == 40 for one in others))
     assert {trigger_id for trigger_id, _ in api.failed} == {1}
+
+
+@pytest.mark.parametrize("what", ["reason object", "reason surrogate", "reason bytes", "odd text"])
+async def test_an_answer_that_cannot_be_written_holds_up_no_other_trigger(upstream: Memory, waits: list[int], what: str) -> None:
+    api = Api()
+    others = [workload(2, upstream), watch(3, upstream)]
+    async with running(api, odd(1, upstream, what), *others):
+        await until(lambda: len(api.letters) == 40 and all(len(api.fired(one.trigger_id)) == 40 for one in others))
+    assert {tuple(letter.triggers) for letter in api.letters} == {(1,)}
+    assert api.failed == []
+
+
+async def test_a_step_that_cannot_be_written_takes_no_other_with_it(
+    upstream: Memory, waits: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Whatever a later version forgets to clean: the step alone fails, as the answer of its own turn.
+    monkeypatch.setattr(remote_stream, "describe_text", lambda reason: reason)
+    api = Api()
+    async with running(api, odd(1, upstream, "reason object"), workload(2, upstream)):
+        await until(lambda: len(api.letters) == 40 and len(api.fired(2)) == 40)
+    assert {tuple(letter.triggers) for letter in api.letters} == {(1,)}
 
 
 @pytest.mark.parametrize("what", ["", "wrap"])
