@@ -2,7 +2,8 @@
 
 A *turn* is one life of one trigger's filter or `run()`. The trigger process reads ahead: `Deliver` gives a turn raw events before it has
 asked for them, and each `Next` goes on to the oldest of these. Where the runner has taken back what it gave (it was spilled meanwhile), it
-says `Reset` and counts the turn's *generation* up: what the turn still says under an older one is of no account.
+says `Reset` and counts the turn's *generation* up: what the turn still says under an older one is of no account. A filter that is at a raw
+event when the `Reset` arrives belongs to the older generation until it pulls the next.
 """
 
 from __future__ import annotations

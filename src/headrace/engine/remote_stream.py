@@ -50,16 +50,31 @@ def unpack(raw: Raw) -> Delivered:
 class RemoteStream:
     """An async iterator of raw events for one turn of one filter. To pull the next is to be done with the one before.
 
-    `say` takes what the runner is to know, in order.
+    `say` takes what the runner is to know, in order. `generation` is that of the raw event that the filter is at.
     """
 
-    __slots__ = ("_asked", "_at", "_closed", "_items", "_pulling", "_refused", "_say", "_waiter", "acks", "generation", "name", "turn")
+    __slots__ = (
+        "_asked",
+        "_at",
+        "_closed",
+        "_items",
+        "_next_generation",
+        "_pulling",
+        "_refused",
+        "_say",
+        "_waiter",
+        "acks",
+        "generation",
+        "name",
+        "turn",
+    )
 
     def __init__(self, turn: int, name: str, say: Callable[[Step], None], *, acks: bool) -> None:
         self.turn = turn
         self.name = name
         self.acks = acks
         self.generation = 0
+        self._next_generation = 0
         self._say = say
         self._items: deque[Delivered] = deque()
         self._at: Delivered | None = None
@@ -81,7 +96,10 @@ class RemoteStream:
 
     def reset(self, generation: int) -> None:
         """Drop what the filter has not begun with; the next is asked for already."""
-        self.generation = generation
+        self._next_generation = generation
+        if self._at is None:
+            self.generation = generation
+        # Else it is at a raw event that the runner has taken back: until it pulls the next, what it says is of the older generation.
         self._items.clear()
         self._asked = True
 
@@ -122,6 +140,7 @@ class RemoteStream:
             raise StreamError("Two tasks pull from the shared stream of one trigger at once.")
         self._at = None
         self._refused = False
+        self.generation = self._next_generation
         if not self._asked and self._closed is None:
             self._asked = True
             self._say(Next(self.turn, self.generation))

@@ -151,7 +151,12 @@ class Turn:
     def next(self, step: Next) -> None:
         """The filter is done with what it was at, and goes on."""
         mailbox = self.mailbox
-        if mailbox is None or mailbox.is_closed or step.generation != self._generation:
+        if mailbox is None or not self._is_current(step.generation):
+            return
+        if mailbox.is_closed:
+            if self._sent:
+                # It goes on with what it has read ahead, which the books do not say that it is at.
+                self._generation += 1
             return
         entry = mailbox.take()
         if entry is not None and self._sent and self._sent[0].is_now(entry):
@@ -169,18 +174,19 @@ class Turn:
 
     def fired(self, step: Fired) -> None:
         """The trigger yielded an event."""
-        if step.generation == self._generation:
+        if self._is_current(step.generation):
             self._fire(step)
 
     def refused(self, step: Refused) -> None:
         """The filter refused what it is at."""
-        if step.generation == self._generation and self.mailbox is not None:
+        if self._is_current(step.generation) and self.mailbox is not None:
             self.mailbox.refuse(step.reason)
 
     def ended(self, step: Ended) -> None:
         """The process says that the turn is over."""
         error = None if step.failure is None else error_of(step.failure)
-        self.finish(TurnEnd(error, charge=step.generation == self._generation, loaded=step.loaded))
+        closed = self.mailbox is not None and self.mailbox.is_closed
+        self.finish(TurnEnd(error, charge=closed or step.generation == self._generation, loaded=step.loaded))
 
     def finish(self, end: TurnEnd) -> None:
         """The turn is over. Once only."""
@@ -265,6 +271,9 @@ class Turn:
             self.carrier.send(Close(self.number, type(mailbox.error).__name__, str(mailbox.error)))
         elif self._wants:
             self.carrier.wake(self)
+
+    def _is_current(self, generation: int) -> bool:
+        return generation == self._generation and not self._over
 
     def _release(self) -> None:
         if self._fetching is not None:
