@@ -11,6 +11,7 @@ from headrace.demo.flights import Leg, read_legs
 from headrace.demo.manifest import Manifest
 from headrace.demo.plan import FeedPlan, plan_feed
 from headrace.demo.tables import BoardHour, Departure
+from headrace.sources.file_names import new_lane
 from headrace.wire.status import DeadLetterSummary
 
 FEW = 3_000
@@ -76,7 +77,7 @@ def dead_letter(manifest: Manifest, number: int) -> DeadLetterSummary:
         kind=bad.kind,
         reason="Not what it should be.",
         stream="directory:feed",
-        lane=bad.file,
+        lane=new_lane(bad.file),
         position=bad.offset,
         triggers=[],
         attempts=1,

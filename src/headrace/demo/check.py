@@ -11,11 +11,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from headrace.demo.feed import DONE_FOLDER, FEED_FOLDER
+from headrace.demo.feed import FEED_FOLDER, done_files
 from headrace.demo.flights import Leg, read_legs
 from headrace.demo.manifest import Manifest
 from headrace.demo.tables import BoardHour, Departure, read_board, read_departures
 from headrace.errors import ResourceError
+from headrace.sources.file_names import file_of
 from headrace.wire.status import DeadLetterSummary
 
 EXAMPLES: Final = 3
@@ -89,7 +90,7 @@ def check_tables(
 def feed_is_complete(home: Path, manifest: Manifest) -> Point:
     """Every line that was to be written has been written."""
     folder = home / FEED_FOLDER
-    files = [*folder.glob("*.jsonl"), *(folder / DONE_FOLDER).glob("*.jsonl")]
+    files = [*folder.glob("*.jsonl"), *done_files(folder)]
     lines = sum(path.read_bytes().count(b"\n") for path in files)
     wrong = []
     if len(files) != manifest.files or lines != manifest.lines:
@@ -186,7 +187,7 @@ def board_adds_up(sent: Iterable[Leg], board: Sequence[BoardHour]) -> Point:
 
 def bad_lines_are_kept(manifest: Manifest, dead_letters: Sequence[DeadLetterSummary]) -> Point:
     """Every bad line is a dead letter, once, with its file, its offset and a reason; there are no others."""
-    found = Counter(f"{letter.lane} at byte {letter.position}: {letter.kind}" for letter in dead_letters)
+    found = Counter(f"{file_of(letter.lane or '')} at byte {letter.position}: {letter.kind}" for letter in dead_letters)
     expected = Counter(f"{bad.file} at byte {bad.offset}: {bad.kind}" for bad in manifest.bad)
     wrong = [f"{line}, not kept" for line in (expected - found).elements()]
     wrong += [f"{line}, kept without cause or twice" for line in (found - expected).elements()]

@@ -13,12 +13,12 @@ import structlog
 
 from headrace.demo.files import write_atomically
 from headrace.demo.manifest import Manifest, Parameters
-from headrace.demo.plan import FeedFile, FeedPlan, plan_feed
+from headrace.demo.plan import FeedPlan, plan_feed
 from headrace.errors import ResourceError, UsageError
+from headrace.sources.directory_folder import DONE_FOLDER
 from headrace.sources.folder_lock import FolderLock
 
 FEED_FOLDER: Final = "feed"
-DONE_FOLDER: Final = "done"
 LOCK_NAME: Final = ".feed.lock"
 LOCK_RETRY: Final = 0.5
 
@@ -51,6 +51,11 @@ def run_feed(home: Path, parameters: Parameters, stop: Event | None = None) -> M
     return plan.manifest
 
 
+def done_files(folder: Path) -> list[Path]:
+    """Return the files that the reader of the feed's `folder` has finished: it moves each to a folder of the day."""
+    return list((folder / DONE_FOLDER).glob("*/*.jsonl"))
+
+
 def _plan(home: Path, parameters: Parameters) -> FeedPlan:
     """Plan the feed and leave its manifest in `home`, unless that of another feed is there."""
     found = Manifest.load(home)
@@ -69,7 +74,8 @@ def _plan(home: Path, parameters: Parameters) -> FeedPlan:
 
 def _write(folder: Path, plan: FeedPlan, stop: Event) -> None:
     """Write the files that are missing. The clock starts at the first of them, so that a resumed feed keeps its pace."""
-    missing = [file for file in plan.files if not _is_there(folder, file)]
+    there = _names_in(folder)
+    missing = [file for file in plan.files if file.name not in there]
     if not missing:
         return
     pace = plan.manifest.parameters.seconds / plan.manifest.parameters.slices
@@ -84,9 +90,10 @@ def _write(folder: Path, plan: FeedPlan, stop: Event) -> None:
     log.info("feed complete", files=len(plan.files), lines=plan.manifest.lines)
 
 
-def _is_there(folder: Path, file: FeedFile) -> bool:
-    """Tell whether the file was written: look in the folder first, as a reader moves files from there to `done`, never back."""
-    return (folder / file.name).exists() or (folder / DONE_FOLDER / file.name).exists()
+def _names_in(folder: Path) -> set[str]:
+    """Return the names of all files written: list the folder first, as a reader moves files from there to `done`."""
+    names = {path.name for path in folder.glob("*.jsonl")}
+    return names | {path.name for path in done_files(folder)}
 
 
 def _announce(manifest: Manifest) -> None:

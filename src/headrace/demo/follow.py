@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from headrace.demo.feed import DONE_FOLDER, FEED_FOLDER
+from headrace.demo.feed import FEED_FOLDER, done_files
 from headrace.demo.live import statuses
 from headrace.demo.manifest import Manifest
 from headrace.errors import ProcessFailed
@@ -42,7 +42,6 @@ def complete(status: Status, home: Path) -> bool:
     manifest = Manifest.load(home)
     if manifest is None or status.head == 0 or not status.scopes:
         return False
-    feed = home / FEED_FOLDER
-    if sum(1 for _ in (feed / DONE_FOLDER).glob("*.jsonl")) < manifest.files:
+    if len(done_files(home / FEED_FOLDER)) < manifest.files:
         return False
     return all(scope.cursor >= status.head and scope.waiting == 0 for scope in status.scopes)

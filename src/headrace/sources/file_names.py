@@ -36,6 +36,11 @@ def new_lane(name: str) -> str:
     return f"{text}@{secrets.token_hex(6)}"
 
 
+def file_of(lane: str) -> str:
+    """Return the file's name, as the text that `new_lane` put into the lane's name."""
+    return lane.rpartition("@")[0]
+
+
 def with_suffix(name: str, suffix: str) -> str:
     """Return the name with `suffix` at its end, cut where a file system would refuse its length."""
     data = os.fsencode(name)[: MAX_NAME_BYTES - len(suffix)]

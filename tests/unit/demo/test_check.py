@@ -183,7 +183,7 @@ def test_a_point_that_fails_counts_all_and_shows_three() -> None:
 
 def test_a_feed_that_is_not_at_its_end_is_found(tmp_path: Path) -> None:
     manifest = few_plan().manifest
-    done = tmp_path / "feed" / "done"
+    done = tmp_path / "feed" / "done" / "2027-02-05"
     done.mkdir(parents=True)
     for file in few_plan().files:
         (done / file.name).write_bytes(file.data)

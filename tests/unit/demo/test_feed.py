@@ -65,17 +65,6 @@ def test_a_feed_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     assert there(tmp_path) == whole()
 
 
-def test_what_its_reader_has_done_is_not_written_again(tmp_path: Path) -> None:
-    run_feed(tmp_path, ASKED, StopAfter(2))
-    done = tmp_path / "feed" / "done"
-    done.mkdir()
-    moved = set(there(tmp_path))
-    for name in moved:
-        (tmp_path / "feed" / name).rename(done / name)
-    run_feed(tmp_path, ASKED)
-    assert set(there(tmp_path)) == set(whole()) - moved
-
-
 def test_a_home_with_another_feed_is_refused(tmp_path: Path) -> None:
     run_feed(tmp_path, ASKED, StopAfter(0))
     with pytest.raises(UsageError, match="another feed"):
