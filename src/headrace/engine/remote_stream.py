@@ -14,6 +14,7 @@ from headrace.core.texts import describe_text
 from headrace.engine.commands import Next, Raw, Refused, Step
 from headrace.engine.current import Place, trace_of
 from headrace.errors import StreamError
+from headrace.triggers.masking import mask
 from headrace.triggers.raw import RawEvent
 from headrace.triggers.reject import current_stream
 
@@ -115,7 +116,7 @@ class RemoteStream:
             return False
         self._refused = True
         # A user gives the reason: whatever it is, it must reach the runner.
-        self._say(Refused(self.turn, self.generation, None if reason is None else describe_text(reason)))
+        self._say(Refused(self.turn, self.generation, None if reason is None else mask(describe_text(reason))))
         return True
 
     def __aiter__(self) -> RemoteStream:

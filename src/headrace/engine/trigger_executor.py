@@ -43,6 +43,7 @@ from headrace.engine.stretch import Stretch
 from headrace.errors import AckTimeout, StreamEnded, StreamError, SubscriberOverflow
 from headrace.triggers.base import BaseEventTrigger, BaseTrigger
 from headrace.triggers.event import RunFailed, TriggerEvent
+from headrace.triggers.masking import mask
 from headrace.wire.triggers import RunTrigger
 
 MAX_STEPS: Final = 256
@@ -159,7 +160,7 @@ class TriggerExecutor:
         try:
             fired = Fired(turn, generation, _payload(event), *_fields(event))
         except Exception as error:  # whatever a user's value does, it is this event's alone
-            reason, shown = _reason(error), describe_value(event)
+            reason, shown = mask(_reason(error)), mask(describe_value(event))
             fired = Fired(turn, generation, None, None, None, None, None, None, None, reason, shown)
         self._say(fired)
 
@@ -234,9 +235,9 @@ def _writable(step: Step, error: Exception) -> Step:
     """Return a step in the place of one that cannot be written: an event is a dead letter, anything else fails its turn."""
     match step:
         case Fired(turn, generation):
-            return Fired(turn, generation, None, None, None, None, None, None, None, describe_text(error))
+            return Fired(turn, generation, None, None, None, None, None, None, None, mask(describe_text(error)))
         case Refused(turn, generation):
-            return Refused(turn, generation, describe_text(error))
+            return Refused(turn, generation, mask(describe_text(error)))
         case Released(trigger_id):
             return Released(trigger_id, failure(error))
         case Next(turn, generation) | Ended(turn, generation):
@@ -269,10 +270,10 @@ def _fields(event: TriggerEvent) -> tuple[str | None, str | None, str | None, st
 
 
 def failure(error: BaseException) -> Failure:
-    """Return what a trigger raised as text that can be sent and stored."""
+    """Return what a trigger raised as text that can be sent and stored, without secrets: only this process knows which it has fetched."""
     kind = clean_text(type(error).__name__)[:MAX_TYPE_CHARS]
-    lines = [line for entry in describe_traceback(error) for line in entry.splitlines()]
-    return Failure(kind, describe_text(error), lines[-MAX_TRACEBACK_LINES:])
+    lines = [line for entry in describe_traceback(error) for line in mask(entry).splitlines()]
+    return Failure(kind, mask(describe_text(error)), lines[-MAX_TRACEBACK_LINES:])
 
 
 async def _cleanup(trigger: BaseTrigger) -> None:

@@ -14,6 +14,7 @@ from headrace.engine.commands import Begin, Cancel, Close, Command, Ended, Failu
 from headrace.engine.remote_stream import pack
 from headrace.streams.drain import Ahead
 from headrace.streams.hub import Mailbox
+from headrace.triggers.masking import mask
 
 WINDOW: Final = 64
 """So many raw events a trigger process may have of one turn that it has not asked for."""
@@ -268,7 +269,7 @@ class Turn:
         if mailbox is None or self._over:
             return
         if mailbox.error is not None:
-            self.carrier.send(Close(self.number, type(mailbox.error).__name__, str(mailbox.error)))
+            self.carrier.send(Close(self.number, type(mailbox.error).__name__, mask(str(mailbox.error))))
         elif self._wants:
             self.carrier.wake(self)
 

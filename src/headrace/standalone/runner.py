@@ -29,6 +29,7 @@ from headrace.engine.station import Station
 from headrace.engine.trigger_executor import TriggerExecutor
 from headrace.errors import HeadraceError, UsageError
 from headrace.project import Project
+from headrace.triggers.masking import mask
 from headrace.triggers.secrets import SECRETS
 from headrace.wire.jobs import JobRegistered
 from headrace.wire.triggers import DeclareProject
@@ -114,7 +115,7 @@ async def _run(
 ) -> None:
     link = await Link.over(inherited.end)
     if isinstance(found, HeadraceError):
-        await link.send(Unusable(str(found), found.hint))
+        await link.send(_unusable(found))
         await link.receive()
         return
     await link.send(Declared(name, found.model_dump_json().encode()))
@@ -127,7 +128,7 @@ async def _run(
 async def _execute(inherited: _Inherited, error: HeadraceError | None, make_client: MakeClient) -> None:
     link = await Link.over(inherited.end)
     if error is not None:
-        await link.send(Unusable(str(error), error.hint))
+        await link.send(_unusable(error))
         await link.receive()
         return
     inherited.pulse.start()
@@ -135,6 +136,11 @@ async def _execute(inherited: _Inherited, error: HeadraceError | None, make_clie
     _client(calls, make_client)
     await link.send(Ready())
     await TriggerExecutor(link, calls, inherited.pulse).run()
+
+
+def _unusable(error: HeadraceError) -> Unusable:
+    """Return why the project cannot be used, without the secrets that its import has read."""
+    return Unusable(mask(str(error)), None if error.hint is None else mask(error.hint))
 
 
 def _client(calls: Calls, make_client: MakeClient) -> TriggererClient:
