@@ -147,13 +147,15 @@ class Keeper:
         firing, error = self._firing, end.error
         if error is None:
             raise RuntimeError("There is nothing to recover from.")
-        failing, ended = firing.still(), firing.has_stream_ended
+        # Where it read ahead in a process that is gone, nobody knows which raw event it was at: its log must not name another.
+        failing = firing.still() if end.charge else self._running._replace(place=None)
+        ended = firing.has_stream_ended
         attempts = await self._charge(end, error)
         # It got past what it failed on before, or will not see it again: each raw event has attempts and waits of its own, and ends as a
         # dead letter. How often the trigger itself may fail is the api's to say.
         verdict = await self._failed(failing, error, upstream=attempts > 0 or ended or not end.own)
         if verdict.verdict == "parked":
-            with speaking_for(self._running):
+            with speaking_for(failing):
                 log.error("trigger is parked; what is for it is kept", trigger=self._running.name, restarts=verdict.restarts)
             await firing.leave()
             return

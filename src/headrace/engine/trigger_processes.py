@@ -201,7 +201,6 @@ class TriggerProcesses:
             turn.finish(TurnEnd(ProcessFailed(f"The trigger's process does not run: {reason}"), charge=False, own=False))
 
     def _blame(self, process: TriggerProcess, culprit: int, reason: str, blocked: Blocked | None) -> None:
-        exact = culprit in self._suspects
         self._suspects.add(culprit)
         self._at.pop(culprit, None)
         kind = "RunnerDied" if blocked is None else "Blocked"
@@ -209,7 +208,7 @@ class TriggerProcesses:
         error = error_of(Failure(kind, reason, stack), ProcessEnded, 0.0 if blocked is None else blocked.seconds)
         for turn in [turn for turn in process.turns.values() if turn.trigger_id == culprit]:
             del process.turns[turn.number]
-            turn.finish(TurnEnd(error, charge=exact))
+            turn.finish(TurnEnd(error, charge=turn.is_exact))
 
     def _assign(self, trigger_id: int) -> TriggerProcess:
         if trigger_id in self._suspects:

@@ -204,6 +204,11 @@ class Turn:
         self._over = True
         self._release()
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether the books say which raw event its filter is at: it reads nothing ahead."""
+        return self._window == 0
+
     async def cancel(self, seconds: float) -> bool:
         """Cancel the turn; say whether it ended within so many seconds. Where its process is blocked nobody waits."""
         if self._over:

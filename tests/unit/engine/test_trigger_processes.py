@@ -71,3 +71,18 @@ async def test_where_nobody_knows_who_ended_it_they_are_divided(upstream: Memory
         await until(lambda: process_of(runner, 2) is not process_of(runner, 3))
     assert api.failed == []
     assert len(api.events) == 240
+
+
+async def test_what_a_trigger_was_at_is_charged_only_where_it_had_read_nothing_ahead(upstream: Memory, waits: list[int]) -> None:
+    api = Api()
+    async with running(api, workload(1, upstream), workload(2, upstream)) as runner:
+        await until(lambda: len(api.fired(1)) == len(api.fired(2)) == 40)
+        first = process_of(runner, 1)
+        (turn,) = [turn for turn in first.turns.values() if turn.trigger_id == 1]
+        local = at_work(first, 1)
+        runner._processes.is_silent(first, 0.6)
+        assert not turn.is_exact, "that it blocks does not change what it has read"
+        local.kill()
+        await until(lambda: (now := runner._processes._at.get(1)) is not None and now is not first and bool(now.turns))
+        assert [turn.is_exact for turn in process_of(runner, 1).turns.values()] == [True]
+    assert api.failed == [(1, "RunnerDied")]
