@@ -137,7 +137,7 @@ async def test_a_reader_that_stood_still_past_its_lease_is_replaced_and_can_chan
     old = Queue(path).producer()
     async with reading(old) as stood_still:
         items = await stood_still.take(3)
-        with QueueFile(path).writing() as connection:
+        with closing(QueueFile(path)) as file, file.writing() as connection:
             connection.execute("UPDATE queue SET expires = 1")
         async with reading(Queue(path).producer()) as held:
             assert values(await held.take(3)) == [0, 1, 2]
@@ -165,7 +165,7 @@ async def test_a_lease_runs_on_while_the_stream_is_open_and_its_loss_ends_the_st
         async with asyncio.timeout(PATIENCE):
             while expires() <= first:
                 await asyncio.sleep(0.05)
-        with QueueFile(path).writing() as connection:
+        with closing(QueueFile(path)) as file, file.writing() as connection:
             connection.execute("UPDATE queue SET epoch = epoch + 1")
         with pytest.raises(StreamEnded):
             await held.take(1)
