@@ -48,8 +48,8 @@ def test_the_others_are_done_while_a_trigger_still_blocks(tmp_path: Path, block:
         other.send(1500)
         expected = {"same": range(1600), "even": range(0, 1600, 2), "other": range(1600), "other-even": range(0, 1600, 2)}
         until(lambda: all(oracle.counts().get(name, 0) >= len(wanted) for name, wanted in expected.items()), "the others have it all")
-        # What it cannot take is kept for it, so that the broker may go on.
-        assert oracle.counts().get("blocks", 0) <= 50
+        # What it cannot take is kept for it, so that the broker may go on. Four lanes are read side by side: it blocks among the first 100.
+        assert oracle.counts().get("blocks", 0) < 100
         until(lambda: other.left() == 0, "the other upstream is advanced")
         assert deployment.rows("SELECT name FROM triggers WHERE failures > 0") == []
         assert children(triggerer.pid) == [runner], "the runner never ended"
