@@ -195,18 +195,8 @@ class Mailbox:
     async def _next(self) -> Any:
         if self._pulling:
             raise StreamError("Two tasks pull from the shared stream of one trigger at once.")
-        ledger, reader = self._ledger, self._reader
         while self._closed is None:
-            # As `_begin` does it, written out: this is the way of nearly every raw event.
-            was_roomy, was_idle = not ledger.full, not ledger.ready
-            ledger.now = self._clock()
-            entry = ledger.begin(reader)
-            if entry is None and not reader.live and self._drain is not None:
-                entry = self._drain.begin()
-            if not was_roomy or (was_idle and ledger.ready) or ledger.settling:
-                self._changed()
-            self._at = entry
-            self._origin = None
+            entry = self._begin()
             if entry is not None:
                 raw = self._raw = entry.raw if entry.copy is None else entry.copy(entry.raw)
                 return raw
