@@ -25,7 +25,6 @@ from headrace.engine.runner import Limits, Runner
 from headrace.ports.control_plane import TriggererControl
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import Handled, TriggerEvent
-from headrace.wire.jobs import Lease
 from headrace.wire.triggers import FailureRecorded, RunTrigger
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -157,7 +156,7 @@ async def _measure(form: Form, count: int) -> dict[str, Any]:
 @asynccontextmanager
 async def _running(pulse: Pulse, workloads: list[RunTrigger]) -> AsyncIterator[Runner]:
     leases = Leases()
-    leases.replace(Lease(trigger_id=workload.trigger_id, epoch=1) for workload in workloads)
+    leases.update({workload.trigger_id: 1 for workload in workloads})
     # Nothing is asked of the api by those who have nothing to do.
     outbox = Outbox()
     # The trigger process is one only in name: both sides are measured together.

@@ -23,7 +23,7 @@ from headrace.wire.backlog import SettleBacklog, Settled
 from headrace.wire.custody import Audit, Receipts
 from headrace.wire.dead_letters import ActOnDeadLetters, DeadLetterActions, DeadLettersActed
 from headrace.wire.events import EventBatch
-from headrace.wire.jobs import Heartbeat, Lease
+from headrace.wire.jobs import Heartbeat
 from headrace.wire.status import DeadLetterDetail, Status
 from machine_kit import KEY, Api, serving
 from store_kit import DATABASES, declaration, event, letter, registration
@@ -182,7 +182,7 @@ async def test_receipts_of_many_triggers_are_recorded_by_their_crew(client: Trig
     """The recorder and the uploader of a triggerer; retention merges the crew in between."""
     await client.declare("flights", declaration(*(f"t{number}" for number in range(2 * FEW_OWED))))
     leases, outbox = Leases(), Outbox()
-    leases.replace(Lease(trigger_id=one, epoch=epoch) for one, epoch in (await epochs(client)).items())
+    leases.update(await epochs(client))
     owed = tuple(sorted(await epochs(client)))
     uploading = asyncio.create_task(Uploader(client, outbox, Nobody(), leases.epochs).run())
     recorder = ApiRecorder(client, outbox)

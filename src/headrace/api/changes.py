@@ -35,6 +35,7 @@ from headrace.wire.triggers import (
     ProjectDeclared,
     RunTrigger,
     TriggerFailure,
+    TriggersLoaded,
     Workloads,
 )
 
@@ -95,6 +96,24 @@ class DeclarationsHavePages(VersionChange):
     @convert_response_to_previous_version_for(ProjectDeclared)
     def done_at_once(response: ResponseInfo) -> None:
         for name in ("done", "after"):
+            response.body.pop(name)
+
+
+class LoadsAnswerDifferences(VersionChange):
+    """A load may name the revision that its job knows, and is answered what is different; a heartbeat may be answered without leases."""
+
+    instructions_to_migrate_to_previous_version = (
+        schema(LoadTriggers).field("since").didnt_exist,
+        schema(TriggersLoaded).field("gone").didnt_exist,
+        schema(TriggersLoaded).field("revision").didnt_exist,
+        schema(TriggersLoaded).field("whole").didnt_exist,
+        schema(TriggersLoaded).field("more").didnt_exist,
+        schema(Heartbeat).field("leases").didnt_exist,
+    )
+
+    @convert_response_to_previous_version_for(TriggersLoaded)
+    def without_revision(response: ResponseInfo) -> None:
+        for name in ("gone", "revision", "whole", "more"):
             response.body.pop(name)
 
 
@@ -236,6 +255,7 @@ VERSIONS = VersionBundle(
         CrewsAreNamed,
         StreamsFailOnce,
         DeclarationsHavePages,
+        LoadsAnswerDifferences,
         ScopesTellMore,
         DeliveriesHaveIds,
         SinglesHaveCallsOfTheirOwn,

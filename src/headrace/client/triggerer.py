@@ -90,9 +90,10 @@ class TriggererClient:
                 return answer
             whole = whole.model_copy(update={"after": answer.after})
 
-    async def load(self, capacity: int, queues: list[str]) -> TriggersLoaded:
-        """Claim up to `capacity` triggers; answer with every lease now held."""
-        return await self._ask("POST", "/execution/triggers/load", LoadTriggers(capacity=capacity, queues=queues), TriggersLoaded)
+    async def load(self, capacity: int, queues: list[str], since: str | None = None) -> TriggersLoaded:
+        """Claim up to `capacity` triggers; answer with every lease now held, or with what changed since a revision."""
+        asked = LoadTriggers(capacity=capacity, queues=queues, since=since)
+        return await self._ask("POST", "/execution/triggers/load", asked, TriggersLoaded)
 
     async def workloads(self, trigger_ids: list[int]) -> list[RunTrigger]:
         """Return what is needed to run those of the triggers that this job holds."""

@@ -7,7 +7,8 @@ The law:
   of units² / capacity: either can only happen so often, so that moving ends and nothing goes to and fro;
 - the smallest units move, at most a quarter of a job's units with one step (and no fewer than `LEAST`);
 - a job that drains, or no longer serves a unit, gives it back at once, and so does one whose triggers are all parked;
-- what is given back is claimed only after its job has said that it stopped; until then it counts as that of whom it goes to.
+- what is given back is claimed only after its job has said that it stopped; until then it counts as that of whom it goes to;
+- a unit of which some is given back already goes on that way: the rest of it follows.
 """
 
 from __future__ import annotations
@@ -112,6 +113,8 @@ class _Plan:
         if unit.holder is not None and load is None:
             return  # held by a job that has not said yet what it takes
         if unit.leaving or load is None:
+            if load is not None and unit.held():
+                self._must_go[load.job.id].append(unit)
             if not unit.idle:
                 self._pending.append(unit)
         elif not unit.idle and not load.job.draining and load.job.serves(unit):

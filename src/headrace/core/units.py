@@ -54,8 +54,8 @@ class Unit(NamedTuple):
         return [trigger.id for trigger in self.triggers]
 
     def held(self) -> list[int]:
-        """Return its triggers that somebody holds."""
-        return [trigger.id for trigger in self.triggers if trigger.holder is not None]
+        """Return its triggers that are held and not given back yet."""
+        return [trigger.id for trigger in self.triggers if trigger.holder not in (None, trigger.stopping)]
 
     def free_for(self, job_id: int) -> list[int]:
         """Return its triggers that the job could claim now: those that nobody holds, and nobody else has yet to stop."""

@@ -81,17 +81,24 @@ class Failed(_Frame):
     retry_after: float | None
 
 
-class Held(_Frame):
-    """Supervisor: run these triggers (their epochs) and no others; `workloads` are those of the ones that are new, in pages.
+class Workload(_Frame):
+    """Supervisor: a page of workloads, for the `Held` that follows."""
 
-    `cleanup` are those that are to be confirmed as stopped, `backlogs` says which have something kept. `dropped` go for good: nothing
-    waits on them any more.
+    page: bytes
+
+
+class Held(_Frame):
+    """Supervisor: run these triggers too, or anew (their epochs), and those that are `gone` no more. All others run on.
+
+    `workloads` are those of the ones that run anew, in pages. `cleanup` are those that are to be confirmed as stopped, `backlogs` says
+    which have something kept. `dropped` go for good: nothing waits on them any more.
     """
 
-    epochs: dict[int, int]
-    workloads: list[bytes]
-    cleanup: list[int]
-    backlogs: dict[int, int]
+    epochs: dict[int, int] = {}
+    gone: list[int] = []
+    workloads: list[bytes] = []
+    cleanup: list[int] = []
+    backlogs: dict[int, int] = {}
     dropped: list[int] = []
 
 
@@ -102,7 +109,7 @@ class Drain(_Frame):
 
 
 Frame: TypeAlias = (
-    Declared | Unusable | Call | Report | Stopped | Over | Drained | Answered | Failed | Held | Drain | Commands | Steps | Ready
+    Declared | Unusable | Call | Report | Stopped | Over | Drained | Answered | Failed | Workload | Held | Drain | Commands | Steps | Ready
 )
 
 _encoder: Final = msgspec.msgpack.Encoder()

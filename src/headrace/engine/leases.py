@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-
-from headrace.wire.jobs import Lease
+from collections.abc import Collection, Iterable, Mapping
 
 
 class Leases:
@@ -14,24 +12,28 @@ class Leases:
         self._epochs: dict[int, int] = {}
         self._last: dict[int, int] = {}
 
-    def changes(self, leases: Iterable[Lease]) -> tuple[list[int], list[int]]:
-        """Return which triggers are to start, and which to stop, when these are held. A new epoch is a stop and a start."""
-        held = {lease.trigger_id: lease.epoch for lease in leases}
-        stop = [one for one, epoch in self._epochs.items() if held.get(one) != epoch]
-        start = [one for one, epoch in held.items() if self._epochs.get(one) != epoch]
+    def changes(self, epochs: Mapping[int, int], gone: Iterable[int] = ()) -> tuple[list[int], list[int]]:
+        """Return which triggers are to start, and which to stop, when these leases are held too. A new epoch is a stop and a start."""
+        start = [one for one, epoch in epochs.items() if self._epochs.get(one) != epoch]
+        stop = [one for one in (*start, *gone) if one in self._epochs]
         return start, stop
 
-    def replace(self, leases: Iterable[Lease]) -> None:
-        """Take the leases that are now held."""
-        self._epochs = {lease.trigger_id: lease.epoch for lease in leases}
-        self._last |= self._epochs
+    def update(self, epochs: Mapping[int, int], gone: Iterable[int] = ()) -> None:
+        """Take leases that are new, and drop those that are gone."""
+        for one in gone:
+            self._epochs.pop(one, None)
+        self._epochs.update(epochs)
+        self._last.update(epochs)
 
     def forget(self, keep: Collection[int]) -> None:
         """Forget the last epochs of triggers that are neither held nor in `keep`."""
-        self._last = {one: epoch for one, epoch in self._last.items() if one in self._epochs or one in keep}
+        if len(self._last) > len(self._epochs):
+            self._last = {one: epoch for one, epoch in self._last.items() if one in self._epochs or one in keep}
 
     def gone(self) -> list[int]:
         """Return the triggers that are no longer held and not forgotten."""
+        if len(self._last) == len(self._epochs):
+            return []  # all that is held is in both
         return [one for one in self._last if one not in self._epochs]
 
     def epochs(self, trigger_ids: Iterable[int]) -> dict[int, int]:

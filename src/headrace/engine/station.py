@@ -9,7 +9,7 @@ import structlog
 
 from headrace.engine.calls import Calls
 from headrace.engine.failures import Failures
-from headrace.engine.frames import Answered, Drain, Drained, Failed, Frame, Held, Over, Report, Stopped
+from headrace.engine.frames import Answered, Drain, Drained, Failed, Frame, Held, Over, Report, Stopped, Workload
 from headrace.engine.instructions import Instructions
 from headrace.engine.leases import Leases
 from headrace.engine.link import Link
@@ -22,7 +22,6 @@ from headrace.engine.trigger_processes import TriggerProcesses
 from headrace.engine.uploader import Uploader
 from headrace.errors import Fenced
 from headrace.ports.control_plane import TriggererControl
-from headrace.wire.jobs import Lease
 from headrace.wire.triggers import RunTrigger, Workloads
 
 _HANDOVER = 10.0  # seconds in which what is under way on a stream is resolved before the stream is given away
@@ -82,7 +81,7 @@ class Station:
     def _hear(self, frame: Frame) -> None:
         if isinstance(frame, Answered | Failed):
             self._calls.answered(frame)
-        elif isinstance(frame, Held | Drain):
+        elif isinstance(frame, Workload | Held | Drain):
             self._orders.put(frame)
 
     async def _work(self, runner: Runner, uploader: Uploader, leases: Leases, outbox: Outbox) -> None:
@@ -95,13 +94,12 @@ class Station:
         await self._link.send(Drained())
 
     async def _hold(self, held: Held, runner: Runner, uploader: Uploader, leases: Leases) -> None:
-        """Run what is held, no more and no less; say what has stopped."""
-        now = [Lease(trigger_id=one, epoch=epoch) for one, epoch in held.epochs.items()]
-        start, stop = leases.changes(now)
+        """Run what is held now, and no more what is gone; say what has stopped."""
+        start, stop = leases.changes(held.epochs, held.gone)
         gone = [one for one in stop if one not in held.epochs]
         # First of all: what names a trigger that only changed is stored under its new epoch, and what names one that goes under its
         # last, which counts until it is said to have stopped. Nothing would come to rest while they are fenced.
-        leases.replace(now)
+        leases.update(held.epochs, held.gone)
         if start or stop:
             uploader.again()
         if gone:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import structlog
@@ -17,7 +18,8 @@ from pydantic import ValidationError
 
 from headrace.engine.current import Running
 from headrace.engine.end import End, died, stuck
-from headrace.engine.frames import Call, Drain, Drained, Frame, Held, Over, Report, Stopped
+from headrace.engine.frames import Call, Drain, Drained, Frame, Held, Over, Report, Stopped, Workload
+from headrace.engine.holding import Holding
 from headrace.engine.insist import insist
 from headrace.engine.relay import Relay
 from headrace.engine.runner_process import RunnerProcess
@@ -26,9 +28,11 @@ from headrace.engine.watchman import Watchman
 from headrace.errors import ApiRefused, ApiUnavailable, Fenced
 from headrace.ports.control_plane import TriggererControl
 from headrace.wire.jobs import Heartbeat, HeartbeatAnswer, JobRegistered, Wanted
-from headrace.wire.triggers import TriggersLoaded, Workloads
+from headrace.wire.triggers import Workloads
 
 _PAGE = 500  # workloads in one call: they are read in one piece, also in the runner, where nothing else runs meanwhile
+
+_CLEANED = 5_000  # triggers that one call gives back
 
 _ASKED = End("It was told to stop.", asked=True)
 
@@ -71,6 +75,7 @@ class Tenure:
         self._relay = Relay(api, runner.link)
         self._watchman = Watchman(runner, patience, self._name, self._wake)
         self._running: dict[int, Running] = {}
+        self._holding = Holding()
         self.epochs: dict[int, int] = {}
         """What the runner was told to run."""
         self._beat_now = asyncio.Event()
@@ -103,7 +108,7 @@ class Tenure:
 
     def heartbeat(self) -> Heartbeat:
         """Return what there is to say: what the runner reported last, and what blocks it, or else one of its trigger processes."""
-        return self._reported.model_copy(update={"blocked": self._watchman.blocked or self._reported.blocked})
+        return self._reported.model_copy(update={"blocked": self._watchman.blocked or self._reported.blocked, "leases": False})
 
     async def _listen(self, orders: Orders) -> End:
         while (frame := await self._runner.link.receive()) is not None:
@@ -130,8 +135,11 @@ class Tenure:
             self._log.error("report not understood", error=str(error))
 
     async def _give_back(self, epochs: dict[int, int]) -> None:
+        stopped = list(epochs.items())
         try:
-            await insist(lambda: self._api.cleanup(list(epochs), epochs), "cleanup")
+            for at in range(0, len(stopped), _CLEANED):
+                part = dict(stopped[at : at + _CLEANED])
+                await insist(partial(self._api.cleanup, list(part), part), "cleanup")
         except Fenced as fenced:
             self._log.warning("triggers not given back: the job is over", reason=str(fenced))
         else:
@@ -165,7 +173,7 @@ class Tenure:
             if refused.status not in _OF_ITS_CONTENT:
                 raise
             self._log.error("report refused", error=str(refused), hint=refused.hint, streams=len(beat.streams))
-        return await self._api.heartbeat(Heartbeat(blocked=beat.blocked))
+        return await self._api.heartbeat(Heartbeat(blocked=beat.blocked, leases=False))
 
     def _want(self, wanted: Wanted, orders: Orders) -> None:
         if wanted == "run" or orders.stop.is_set():
@@ -178,27 +186,36 @@ class Tenure:
     async def _claim(self) -> None:
         """Claim what there is to claim; have the runner run what is held, no more and no less."""
         # Each time: a trigger that is new, or whose job has died, is nobody's until somebody asks.
-        loaded = await self._api.load(self._share.capacity, list(self._share.queues))
-        held = _to_run(loaded)
-        new = [one for one, epoch in held.items() if self.epochs.get(one) != epoch]
-        if not new and held.keys() == self.epochs.keys() and not loaded.revoked:
+        while True:
+            loaded = await self._api.load(self._share.capacity, list(self._share.queues), self._holding.revision)
+            self._holding.update(loaded)
+            if not loaded.more:
+                break
+        due = self._holding.due(self.epochs)
+        if not due.start and not due.stop and not self._holding.revoked:
+            self._holding.done()
             return
-        pages, got = [], set()
-        for at in range(0, len(new), _PAGE):
-            workloads = await self._api.workloads(new[at : at + _PAGE])
-            self._running |= {one.trigger_id: Running(one.trigger_id, one.name, one.log_name) for one in workloads}
-            got |= {workload.trigger_id for workload in workloads}
-            pages.append(Workloads(workloads=workloads).model_dump_json().encode())
-        self.epochs = {one: epoch for one, epoch in held.items() if one in got or self.epochs.get(one) == epoch}
-        self._running = {one: running for one, running in self._running.items() if one in self.epochs}
-        self._log.info("triggers held", triggers=len(self.epochs), new=len(got), revoked=len(loaded.revoked))
-        leased = {lease.trigger_id for lease in loaded.leases}
-        dropped = [one for one in loaded.revoked if one not in leased]
-        await self._runner.link.send(Held(self.epochs, pages, loaded.revoked, {}, dropped))
+        got: set[int] = set()
+        for at in range(0, len(due.start), _PAGE):
+            workloads = await self._api.workloads(due.start[at : at + _PAGE])
+            self._running.update((one.trigger_id, Running(one.trigger_id, one.name, one.log_name)) for one in workloads)
+            got.update(workload.trigger_id for workload in workloads)
+            await self._runner.link.send(Workload(Workloads(workloads=workloads).model_dump_json().encode()))
+        started = {one: epoch for one, epoch in self._holding.epochs(due.start).items() if one in got}
+        # One whose workload did not come is held no more, or is again: the next answer says which.
+        gone = [*due.stop, *(one for one in due.start if one not in got and one in self.epochs)]
+        for one in gone:
+            del self.epochs[one]
+            self._running.pop(one, None)
+        self.epochs.update(started)
+        self._holding.done(again=[one for one in due.start if one not in got])
+        revoked = list(self._holding.revoked)
+        self._log.info("triggers held", triggers=len(self.epochs), new=len(got), revoked=len(revoked))
+        await self._runner.link.send(Held(started, gone, [], revoked, {}, self._holding.dropped()))
 
     async def _tell_backlogs(self, backlogs: dict[int, int]) -> None:
         if backlogs:
-            await self._runner.link.send(Held(self.epochs, [], [], backlogs))
+            await self._runner.link.send(Held(backlogs=backlogs))
 
     async def _watch(self) -> End:
         blocked = await self._watchman.run()
@@ -239,8 +256,3 @@ class Tenure:
 
     def _wake(self) -> None:
         self._beat_now.set()
-
-
-def _to_run(loaded: TriggersLoaded) -> dict[int, int]:
-    revoked = set(loaded.revoked)
-    return {lease.trigger_id: lease.epoch for lease in loaded.leases if lease.trigger_id not in revoked}

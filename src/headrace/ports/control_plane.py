@@ -42,8 +42,8 @@ class TriggererControl(Protocol):
         """Declare the whole of a project; triggers no longer named are removed."""
         ...
 
-    async def load(self, capacity: int, queues: list[str]) -> TriggersLoaded:
-        """Claim up to `capacity` triggers; answer with every lease now held."""
+    async def load(self, capacity: int, queues: list[str], since: str | None = None) -> TriggersLoaded:
+        """Claim up to `capacity` triggers; answer with every lease now held, or with what changed since a revision."""
         ...
 
     async def workloads(self, trigger_ids: list[int]) -> list[RunTrigger]:

@@ -1,11 +1,18 @@
-"""Balancing: what `core.balance` decides, read from the tables and written to them in the transaction of a load.
+"""Balancing: what `core.balance` decides, read from a snapshot and written in slices, each in a transaction of its own.
 
-Looking at every trigger is for when something changed. Once nobody has anything to do, that is remembered together with the mark of
-the last change, and looking whether the mark is still there is all that a load costs.
+Looking at every trigger is for when something changed. Once no job has anything to do, that is remembered together with the mark of the
+last change, and looking whether the mark is still there is all that a load costs.
+
+The law: a decision is made without the writers' lock, so each slice looks again at what it changes (`leases.claim`). All that a job was to
+claim or to give back is done before the job is answered: what is claimed of a stream in part is not run. Where the api dies between two
+slices, the next load of the job does the rest, since a unit of which some is claimed, or given back, goes on that way.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from functools import partial
+from time import monotonic
 from typing import NamedTuple
 
 import msgspec
@@ -14,13 +21,11 @@ from sqlalchemy import Connection, select
 from headrace.core import balance
 from headrace.core.units import Job, Trigger
 from headrace.store import leases
+from headrace.store.database import Database
 from headrace.store.dialects import driver_rows
 from headrace.store.tables import jobs, triggers
-from headrace.wire.jobs import Lease
 
 LATELY = 5_000_000  # microseconds; who was not heard of for so long is given nothing new, though it is not taken for dead yet
-
-_MOST_JOBS = 100
 
 _jobs = select(jobs.c.id, jobs.c.capacity, jobs.c.queues, jobs.c.wanted, jobs.c.heartbeat).where(
     jobs.c.state == "running", jobs.c.kind == "triggerer", jobs.c.capacity.is_not(None)
@@ -36,51 +41,68 @@ _triggers = select(
 ).where(triggers.c.state != "removed")
 
 
-class Holdings(NamedTuple):
-    """What a job holds, and what of it, or beside it, it is to let go."""
+_running = select(jobs.c.id).where(jobs.c.state == "running")
 
-    leases: list[Lease]
-    revoked: list[int]
+
+class Decision(NamedTuple):
+    """What a job is to claim and to give back, and which jobs have ended and still hold something that must be freed first."""
+
+    ended: set[int]
+    step: balance.Step
 
 
 class Balancer:
-    """Lets each job take its step. It belongs to one writer: what it remembers is asked and told in its transactions only."""
+    """Lets each job take its step."""
 
-    def __init__(self) -> None:
+    def __init__(self, database: Database) -> None:
+        self._database = database
         self._settled: dict[str, tuple[object, ...]] = {}
-        self._seen: tuple[object, ...] = ()
-        self._holdings: dict[int, Holdings] = {}
-        self._leases: dict[int, dict[tuple[int, int], Lease]] = {}
 
-    def step(self, connection: Connection, job_id: int, project: str, now: int) -> None:
-        """Let the job claim and give back what it is to."""
-        seen = leases.version(connection)
-        if self._settled.get(project) == seen:
-            return
-        found = balance.step(_read_triggers(connection, project), _read_jobs(connection, project, now), job_id)
-        if found.claim:
-            leases.claim(connection, job_id, found.claim, now)
-        if found.give_back:
-            leases.give_back(connection, job_id, found.give_back)
-        if found.settled:
+    def is_settled(self, connection: Connection, project: str) -> bool:
+        """Return whether no job of the project has anything to do."""
+        return self._settled.get(project) == leases.version(connection)
+
+    def step(self, job_id: int, project: str, seconds: float | None) -> bool:
+        """Let the job claim and give back what it is to; return whether that was possible within so many seconds."""
+        until = None if seconds is None else monotonic() + seconds
+        return all(until is None or monotonic() < until for _ in self._slices(job_id, project))
+
+    def _slices(self, job_id: int, project: str) -> Iterator[None]:
+        """Do a slice of the step, and stop after each that is not the last."""
+        found = self._decide(job_id, project)
+        while found.ended:
+            while self._database.write(partial(leases.release, job_ids=found.ended)):
+                yield
+            found = self._decide(job_id, project)
+        for part in _cut(found.step.claim):
+            self._database.write(partial(self._claim, job_id=job_id, project=project, part=part))
+            yield
+        for part in _cut(found.step.give_back):
+            self._database.write(partial(leases.give_back, job_id=job_id, trigger_ids=part))
+            yield
+
+    def _decide(self, job_id: int, project: str) -> Decision:
+        with self._database.reading() as connection:
+            seen = leases.version(connection)  # first: what changes after this is looked at again
+            there = _read_triggers(connection, project)
+            listed = _read_jobs(connection, project, self._database.now())
+            running = set(connection.execute(_running).scalars())
+        step = balance.step(there, listed, job_id)
+        ended = {one for trigger in there for one in (trigger.holder, trigger.stopping) if one is not None and one not in running}
+        if step.settled and not ended:
             self._settled[project] = seen
+        return Decision(ended, step)
 
-    def holdings(self, connection: Connection, job_id: int) -> Holdings:
-        """Return what the job holds; it is read anew only after a change."""
-        seen = leases.version(connection)
-        if seen != self._seen:
-            self._seen, self._holdings = seen, {}
-        if job_id not in self._holdings:
-            self._holdings[job_id] = Holdings(self._held(connection, job_id), leases.revoked(connection, job_id))
-        return self._holdings[job_id]
+    def _claim(self, connection: Connection, job_id: int, project: str, part: Sequence[int]) -> None:
+        wanted = connection.execute(select(jobs.c.wanted).where(jobs.c.id == job_id, jobs.c.state == "running")).scalar_one_or_none()
+        if wanted == "run":
+            leases.claim(connection, job_id, project, part, self._database.now())
 
-    def _held(self, connection: Connection, job_id: int) -> list[Lease]:
-        """Return the job's leases; those that it had before are not made anew."""
-        made = leases.held(connection, job_id, self._leases.pop(job_id, {}))
-        if len(self._leases) >= _MOST_JOBS:
-            self._leases.clear()  # of jobs that ended, mostly
-        self._leases[job_id] = made
-        return list(made.values())
+
+def _cut(trigger_ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Yield as many of the triggers at a time as one transaction changes."""
+    for start in range(0, len(trigger_ids), leases.MAX_CHANGED):
+        yield trigger_ids[start : start + leases.MAX_CHANGED]
 
 
 def unserved(connection: Connection) -> dict[int, str]:

@@ -6,7 +6,7 @@ all pages are there, nothing is applied. Whoever stops in between is followed by
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, delete, exists, func, insert, select, update
@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Row, delete, exists, func, insert, select, up
 from headrace.errors import ApiRefused
 from headrace.store import kwargs, leases
 from headrace.store.database import Database
-from headrace.store.dialects import among, row_by_row, rows_among
+from headrace.store.dialects import among, driver_rows, row_by_row, rows_among
 from headrace.store.failures import FRESH
 from headrace.store.jobs import require_running
 from headrace.store.tables import projects, staged_triggers, triggers
@@ -35,7 +35,7 @@ def stage(database: Database, connection: Connection, job_id: int, page: StageTr
     mine = select(staged_triggers.c.name).where(*_of(project, page.declaration), among(staged_triggers.c.name, "names"))
     there = {row.name for row in rows_among(connection, mine, "names", [trigger.name for trigger in page.triggers])}
     given = {trigger.name: trigger for trigger in page.triggers if trigger.name not in there}
-    known = _rows(connection, project, list(given))
+    known = rows_named(connection, project, list(given))
     rows: list[dict[str, Any]] = []
     for trigger in given.values():
         what, row = kwargs.named(project, trigger.name), known.get(trigger.name)
@@ -94,6 +94,18 @@ def remove(connection: Connection, trigger_ids: list[int], now: int) -> None:
         connection.execute(update(triggers).where(triggers.c.id.in_(part)).values(state="removed", removed=now))
 
 
+def remove_others(connection: Connection, project: str, names: Collection[str], after: int, now: int) -> int:
+    """Remove some triggers of a project that have other names, from the id `after` on; return after which id to go on (0: nowhere)."""
+    declared = (triggers.c.project == project, triggers.c.run_id.is_(None), triggers.c.state != "removed", triggers.c.id > after)
+    gone: list[int] = []
+    for part in driver_rows(connection, select(triggers.c.id, triggers.c.name).where(*declared).order_by(triggers.c.id), AT_ONCE):
+        gone += [trigger_id for trigger_id, name in part if name not in names]
+        if len(gone) >= AT_ONCE:
+            break
+    remove(connection, gone[:AT_ONCE], now)
+    return gone[AT_ONCE - 1] if len(gone) >= AT_ONCE else 0
+
+
 def forget(connection: Connection, declaration: str, most: int) -> int:
     """Forget pages of a declaration, at most so many triggers; return how many."""
     row_by_row(connection)
@@ -112,7 +124,7 @@ def staged_declarations(connection: Connection, before: int, most: int) -> int:
 
 
 def _declare(connection: Connection, project: str, rows: Sequence[Row[Any]], now: int) -> None:
-    known = _rows(connection, project, [row.name for row in rows])
+    known = rows_named(connection, project, [row.name for row in rows])
     new: list[dict[str, Any]] = []
     changed: list[tuple[int, Row[Any]]] = []
     adjusted = False
@@ -135,7 +147,8 @@ def _declare(connection: Connection, project: str, rows: Sequence[Row[Any]], now
         leases.changed(connection)
 
 
-def _rows(connection: Connection, project: str, names: list[str]) -> dict[str, Row[Any]]:
+def rows_named(connection: Connection, project: str, names: list[str]) -> dict[str, Row[Any]]:
+    """Return the triggers of a project that have these names, also those that were removed."""
     return {row.name: row for row in rows_among(connection, _known.where(triggers.c.project == project), "names", names)}
 
 

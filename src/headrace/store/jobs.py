@@ -10,21 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 from sqlalchemy import Connection, insert, select, update
 
 from headrace.errors import ApiRefused, Fenced
 from headrace.store import leases, reports
-from headrace.store.balancing import Balancer, Holdings
+from headrace.store.balancing import Balancer
 from headrace.store.database import Database
+from headrace.store.holdings import Holdings
 from headrace.store.silence import Silence, steady_clock
 from headrace.store.tables import jobs
 from headrace.wire.jobs import EVERY_PROJECT, Blocked, CompleteJob, Heartbeat, HeartbeatAnswer, JobKind, RegisterJob, Wanted
+from headrace.wire.triggers import LoadTriggers, TriggersLoaded
 
 SECOND = 1_000_000
 STACK_LINES = 100
 STACK_WIDTH = 500
+
+BALANCING = 5.0
+"""Seconds that a load claims and gives back for, at most, before it is answered that there is more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +59,29 @@ class Jobs:
         self._database = database
         self._liveness = liveness
         self._silence = Silence(liveness.threshold, liveness.ticks)
-        self._balancer = Balancer()
+        self._balancer = Balancer(database)
+        self._holdings = Holdings(database)
+        self._unreleased: set[int] = set()
 
     def register(self, job: RegisterJob) -> Registered:
         """Register a process, and end the job of the incarnation that it replaces."""
-        return self._database.write(lambda connection: _register(connection, job, self._database.now()))
+        registered, ended = self._database.write(lambda connection: _register(connection, job, self._database.now()))
+        self._release(ended)
+        return registered
 
     def heartbeat(self, job_id: int, beat: Heartbeat) -> HeartbeatAnswer:
-        """Note that the job lives and what its streams did; answer with what is wanted and the leases it holds."""
-        return self._database.write(lambda connection: self._beat(connection, job_id, beat))
+        """Note that the job lives and what its streams did; answer with what is wanted and, if it asks for them, the leases it holds."""
+        answer = self._database.write(lambda connection: self._beat(connection, job_id, beat))
+        self._release_swept()
+        if not beat.leases:
+            return answer
+        held = self._holdings.all(job_id)
+        return answer.model_copy(update={"leases": held.leases, "revoked": held.revoked})
 
     def complete(self, job_id: int, end: CompleteJob) -> None:
         """End the job; only the first end counts."""
-        self._database.write(lambda connection: end_jobs(connection, [job_id], end.state, end.reason, self._database.now()))
+        ended = self._database.write(lambda connection: end_jobs(connection, [job_id], end.state, end.reason, self._database.now()))
+        self._release(ended)
 
     def want(self, job_id: int, wanted: Wanted) -> None:
         """Say what is wanted of a triggerer; it learns of it with its next heartbeat.
@@ -91,16 +107,35 @@ class Jobs:
         running = connection.execute(select(jobs.c.id, jobs.c.heartbeat).where(jobs.c.state == "running"))
         silent = self._silence.over((row[0], row[1]) for row in running)
         if silent:
-            end_jobs(connection, silent, "lost", f"silent for {self._liveness.threshold // SECOND} s", self._database.now())
+            reason = f"silent for {self._liveness.threshold // SECOND} s"
+            self._unreleased.update(end_jobs(connection, silent, "lost", reason, self._database.now()))
 
-    def take(self, connection: Connection, job: RunningJob, capacity: int, queues: list[str]) -> Holdings:
-        """Let a triggerer claim and give back, within a work of the writer, by the capacity and the queues that it says."""
-        written = msgspec.json.encode(sorted(set(queues))).decode()
-        if (job.capacity, job.queues) != (capacity, written):
-            connection.execute(update(jobs).where(jobs.c.id == job.id).values(capacity=capacity, queues=written))
+    def load(self, job_id: int, asked: LoadTriggers) -> TriggersLoaded:
+        """Let a triggerer claim and give back, by the capacity and the queues that it says; return what it holds.
+
+        One that says which revision it knows is told the differences to that, and is answered within `BALANCING` also where that is not
+        all yet.
+        """
+        project = self._database.write(lambda connection: self._take(connection, job_id, asked))
+        self._release_swept()
+        if asked.since is None:
+            if project is not None:
+                self._balancer.step(job_id, project, None)
+            return self._holdings.all(job_id)
+        if project is not None and not self._balancer.step(job_id, project, BALANCING):
+            return TriggersLoaded(leases=[], revoked=[], whole=False, revision=asked.since, more=True)
+        return self._holdings.changes(job_id, asked.since)
+
+    def _take(self, connection: Connection, job_id: int, asked: LoadTriggers) -> str | None:
+        """Note that the job lives and what it takes; return its project, if there may be something to do in it."""
+        job = require_running(connection, job_id)
+        touch(connection, job_id, self._database.now())
+        self.sweep(connection)
+        written = msgspec.json.encode(sorted(set(asked.queues))).decode()
+        if (job.capacity, job.queues) != (asked.capacity, written):
+            connection.execute(update(jobs).where(jobs.c.id == job.id).values(capacity=asked.capacity, queues=written))
             leases.changed(connection)
-        self._balancer.step(connection, job.id, job.project, self._database.now())
-        return self._balancer.holdings(connection, job.id)
+        return None if self._balancer.is_settled(connection, job.project) else job.project
 
     def _beat(self, connection: Connection, job_id: int, beat: Heartbeat) -> HeartbeatAnswer:
         job = require_running(connection, job_id)
@@ -108,9 +143,20 @@ class Jobs:
         touch(connection, job_id, self._database.now(), blocked=_kept(beat.blocked), batch=batch)
         reports.keep(connection, job_id, beat.streams, self._database.now())
         self.sweep(connection)
-        mine = self._balancer.holdings(connection, job_id)
         backlogs = leases.backlogs(connection, job_id)
-        return HeartbeatAnswer.model_construct(wanted=job.wanted, leases=mine.leases, revoked=mine.revoked, backlogs=backlogs)
+        return HeartbeatAnswer.model_construct(wanted=job.wanted, leases=[], revoked=[], backlogs=backlogs)
+
+    def _release_swept(self) -> None:
+        """Free what is left of what jobs held that the last sweep ended."""
+        ended = list(self._unreleased)
+        self._release(ended)
+        self._unreleased.difference_update(ended)
+
+    def _release(self, ended: list[int]) -> None:
+        """Free, slice by slice, what is left of what jobs held that have ended."""
+        more = bool(ended)
+        while more:
+            more = self._database.write(partial(leases.release, job_ids=ended))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +185,17 @@ def touch(connection: Connection, job_id: int, now: int, **more: str | None) -> 
     connection.execute(update(jobs).where(jobs.c.id == job_id).values(heartbeat=now, **more))
 
 
-def end_jobs(connection: Connection, job_ids: list[int], state: str, reason: str | None, now: int) -> None:
-    """End those of the jobs that still run, and release what they hold."""
+def end_jobs(connection: Connection, job_ids: list[int], state: str, reason: str | None, now: int) -> list[int]:
+    """End those of the jobs that still run, and release what they hold.
+
+    Returns the jobs, if they held more than one transaction releases: `leases.release` goes on, or else the next load does.
+    """
     running = (jobs.c.id.in_(job_ids), jobs.c.state == "running")
     ended = connection.execute(update(jobs).where(*running).values(state=state, reason=reason, ended=now, blocked=None, batch=None))
-    if ended.rowcount:
-        leases.release(connection, job_ids)
+    if not ended.rowcount:
+        return []
+    leases.changed(connection)
+    return job_ids if leases.release(connection, job_ids) else []
 
 
 def _kept(blocked: Blocked | None) -> str | None:
@@ -154,12 +205,12 @@ def _kept(blocked: Blocked | None) -> str | None:
     return blocked.model_copy(update={"stack": [line[:STACK_WIDTH] for line in blocked.stack[:STACK_LINES]]}).model_dump_json()
 
 
-def _register(connection: Connection, job: RegisterJob, now: int) -> Registered:
+def _register(connection: Connection, job: RegisterJob, now: int) -> tuple[Registered, list[int]]:
+    """Return the job, and the one that it replaces, if that held more than this transaction has released."""
     known = connection.execute(select(jobs.c.id, jobs.c.kind).where(jobs.c.registration_id == job.registration_id)).one_or_none()
     if known is not None:
-        return Registered(known.id, known.kind)
-    if job.replaces is not None:
-        _replace(connection, job, job.replaces, now)
+        return Registered(known.id, known.kind), []
+    ended = [] if job.replaces is None else _replace(connection, job, job.replaces, now)
     made = connection.execute(
         insert(jobs)
         .returning(jobs.c.id)
@@ -167,7 +218,7 @@ def _register(connection: Connection, job: RegisterJob, now: int) -> Registered:
             **job.model_dump(exclude={"replaces"}), state="running", wanted="run", reason=None, registered=now, heartbeat=now, ended=None
         )
     )
-    return Registered(int(made.scalar_one()), job.kind)
+    return Registered(int(made.scalar_one()), job.kind), ended
 
 
 def _want(connection: Connection, job_id: int, wanted: Wanted) -> None:
@@ -181,9 +232,9 @@ def _want(connection: Connection, job_id: int, wanted: Wanted) -> None:
     leases.changed(connection)
 
 
-def _replace(connection: Connection, job: RegisterJob, replaced: str, now: int) -> None:
-    """End the previous incarnation, if it is one: the same work, on the same host."""
+def _replace(connection: Connection, job: RegisterJob, replaced: str, now: int) -> list[int]:
+    """End the previous incarnation, if it is one: the same work, on the same host. Returns what `end_jobs` does."""
     previous = select(jobs.c.id).where(
         jobs.c.registration_id == replaced, jobs.c.kind == job.kind, jobs.c.project == job.project, jobs.c.hostname == job.hostname
     )
-    end_jobs(connection, list(connection.execute(previous).scalars()), "lost", "replaced by its next incarnation", now)
+    return end_jobs(connection, list(connection.execute(previous).scalars()), "lost", "replaced by its next incarnation", now)

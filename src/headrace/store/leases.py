@@ -10,18 +10,20 @@ Whatever changes who may hold what is to call `changed`, or to call what does so
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import ColumnElement, Connection, case, func, insert, select, update
 
 from headrace.core.restarts import MOST
 from headrace.errors import Fenced
 from headrace.store.dialects import driver_rows
-from headrace.store.tables import meta, triggers
-from headrace.wire.jobs import Lease
+from headrace.store.tables import jobs, meta, triggers
 
 LEASES = "leases"
 AT_ONCE = 10_000
+MAX_CHANGED = 2_000
+"""Leases that one transaction changes where there may be many: more go in several transactions."""
+
 WAIT = round(MOST * 1_000_000)  # microseconds
 
 _version = select(
@@ -45,11 +47,16 @@ def version(connection: Connection) -> tuple[object, ...]:
     return tuple(connection.execute(_version).one())
 
 
-def held(connection: Connection, job_id: int, known: Mapping[tuple[int, int], Lease]) -> dict[tuple[int, int], Lease]:
-    """Return every lease that the job holds, by its trigger and epoch; those that are `known` are not made anew: that takes long."""
-    query = select(triggers.c.id, triggers.c.epoch).where(triggers.c.job_id == job_id).order_by(triggers.c.id)
-    found = [row for part in driver_rows(connection, query, AT_ONCE) for row in part]
-    return {(one, epoch): known.get((one, epoch)) or Lease.model_construct(trigger_id=one, epoch=epoch) for one, epoch in found}
+def held(connection: Connection, job_id: int) -> dict[int, int]:
+    """Return the triggers that the job holds or has yet to let go, each with twice its epoch (0: not held), and 1 more if it is revoked."""
+    told = case((triggers.c.revoked_job_id == job_id, 1), else_=0)
+    mine = select(triggers.c.id, 2 * triggers.c.epoch + told).where(triggers.c.job_id == job_id)
+    states: dict[int, int] = {}
+    for part in driver_rows(connection, mine, AT_ONCE):
+        states.update(part)
+    leaving = triggers.c.revoked_job_id == job_id
+    lost = select(triggers.c.id).where(leaving, triggers.c.job_id.is_(None) | (triggers.c.job_id != job_id))
+    return states | dict.fromkeys(connection.execute(lost).scalars(), 1)
 
 
 def backlogs(connection: Connection, job_id: int) -> dict[int, int]:
@@ -58,26 +65,39 @@ def backlogs(connection: Connection, job_id: int) -> dict[int, int]:
     return {row.id: row.backlog for row in connection.execute(select(triggers.c.id, triggers.c.backlog).where(*kept))}
 
 
-def revoked(connection: Connection, job_id: int) -> list[int]:
-    """Return the triggers that the job must let go."""
-    mine = triggers.c.revoked_job_id == job_id
-    return list(connection.execute(select(triggers.c.id).where(mine).order_by(triggers.c.id)).scalars())
+def claim(connection: Connection, job_id: int, project: str, trigger_ids: Sequence[int], now: int) -> None:
+    """Give the job those of these triggers that nobody holds, at their next epochs.
+
+    What was decided before this transaction began may have changed since: a trigger is left alone where another job holds any trigger
+    of its stream, or has yet to let go of one.
+    """
+    free = (triggers.c.job_id.is_(None), triggers.c.revoked_job_id.is_(None) | (triggers.c.revoked_job_id == job_id))
+    found = connection.execute(
+        select(triggers.c.id, triggers.c.stream).where(triggers.c.id.in_(trigger_ids), *free, triggers.c.state != "removed")
+    ).all()
+    taken = _streams_of_others(connection, job_id, project, {row.stream for row in found if row.stream is not None})
+    mine = [row.id for row in found if row.stream not in taken]
+    if mine:
+        values = {"job_id": job_id, "epoch": triggers.c.epoch + 1, "revoked_job_id": None, "started": _starts(now), "state": _claimed_state}
+        connection.execute(update(triggers).where(triggers.c.id.in_(mine)).values(**values))
+        changed(connection)
 
 
-def claim(connection: Connection, job_id: int, trigger_ids: Sequence[int], now: int) -> None:
-    """Give the job these triggers, which nobody holds, at their next epochs."""
-    for part in parts(trigger_ids):
-        free = (triggers.c.id.in_(part), triggers.c.job_id.is_(None))
-        taken = update(triggers).where(*free).values(job_id=job_id, epoch=triggers.c.epoch + 1, revoked_job_id=None, started=_starts(now))
-        connection.execute(taken.values(state=_claimed_state))
-    changed(connection)
+def _streams_of_others(connection: Connection, job_id: int, project: str, streams: set[str]) -> set[str]:
+    """Return those of a project's streams of which another job holds a trigger or has yet to let go of one."""
+    if not streams:
+        return set()
+    mine = select(triggers.c.stream).where(triggers.c.project == project, triggers.c.stream.in_(streams)).distinct()
+    # two ranges of the index, and no `<>`: almost always there is nothing in either
+    held_by = [mine.where(triggers.c.job_id < job_id), mine.where(triggers.c.job_id > job_id)]
+    leaving = mine.where(triggers.c.revoked_job_id.is_not(None), triggers.c.revoked_job_id != job_id)
+    return {stream for query in (*held_by, leaving) for stream in connection.execute(query).scalars()}
 
 
 def give_back(connection: Connection, job_id: int, trigger_ids: Sequence[int]) -> None:
     """Tell the job to let these triggers go; it holds them until it says that it has stopped them."""
-    for part in parts(trigger_ids):
-        mine = (triggers.c.id.in_(part), triggers.c.job_id == job_id)
-        connection.execute(update(triggers).where(*mine).values(revoked_job_id=job_id))
+    mine = (triggers.c.id.in_(trigger_ids), triggers.c.job_id == job_id)
+    connection.execute(update(triggers).where(*mine).values(revoked_job_id=job_id))
     changed(connection)
 
 
@@ -105,11 +125,19 @@ def let_go(connection: Connection, job_id: int, trigger_ids: Sequence[int], epoc
         changed(connection)
 
 
-def release(connection: Connection, job_ids: Sequence[int]) -> None:
-    """Free whatever jobs that ended hold, or have yet to let go."""
-    for job_id in job_ids:
-        _free(connection, _stopped(job_id), job_id)
-    changed(connection)
+def release(connection: Connection, job_ids: Collection[int]) -> bool:
+    """Free triggers that ended jobs hold or have yet to let go, at most `MAX_CHANGED`; return whether there may be more."""
+    ended = list(connection.execute(select(jobs.c.id).where(jobs.c.id.in_(job_ids), jobs.c.state != "running")).scalars())
+    room = MAX_CHANGED
+    for job_id in ended:
+        found = list(connection.execute(select(triggers.c.id).where(_stopped(job_id)).limit(room)).scalars())
+        if found:
+            _free(connection, triggers.c.id.in_(found), job_id)
+            changed(connection)
+        room -= len(found)
+        if not room:
+            return True
+    return False
 
 
 def require_lease(connection: Connection, job_id: int, trigger_id: int, epoch: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -12,7 +13,7 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 from headrace.errors import ApiRefused
 from headrace.store import kwargs, leases
 from headrace.store.database import Database
-from headrace.store.declarations import AT_ONCE, NEW, Place, apply, forget, remove, require_staged, stage
+from headrace.store.declarations import AT_ONCE, NEW, Place, apply, forget, remove_others, require_staged, rows_named, stage
 from headrace.store.failures import FRESH
 from headrace.store.jobs import require_running
 from headrace.store.keyring import Keyring
@@ -32,11 +33,17 @@ class Projects:
     def declare(self, job_id: int, name: str, declared: DeclareProject) -> ProjectDeclared:
         """Make the project what is declared; a trigger that changed loses its lease, so that it is run anew.
 
-        Of a staged declaration it applies as much as `BUDGET` allows, a bounded number in each commit.
+        What is no longer declared goes a bounded number in each commit. Of a staged declaration it applies as much as `BUDGET` allows, a
+        bounded number in each commit too.
         """
-        if declared.staged is None:
-            return self._database.write(lambda connection: _declare(self._database, connection, job_id, name, declared))
-        return self._declare_staged(job_id, name, declared)
+        if declared.staged is not None:
+            return self._declare_staged(job_id, name, declared)
+        now = self._database.now()
+        answer, place = self._database.write(lambda connection: _declare(self._database, connection, job_id, name, declared, now))
+        names = {trigger.name for trigger in declared.triggers}
+        while place:
+            place = self._database.write(partial(_remove_more, project=name, names=names, after=place, now=now))
+        return answer
 
     def stage(self, job_id: int, page: StageTriggers) -> None:
         """Keep a page of a declaration, until all of it is there and it is declared."""
@@ -75,25 +82,29 @@ def _require_own(connection: Connection, job_id: int, project: str) -> None:
         raise ApiRefused(f"Job {job_id} belongs to project '{own}', not to '{project}'.", status=403, problem="forbidden")
 
 
-def _declare(database: Database, connection: Connection, job_id: int, project: str, declared: DeclareProject) -> ProjectDeclared:
-    now = database.now()
+def _declare(
+    database: Database, connection: Connection, job_id: int, project: str, declared: DeclareProject, now: int
+) -> tuple[ProjectDeclared, int]:
+    """Declare all and remove some; return the answer, and after which trigger to go on with removing (0: nowhere)."""
     _require_own(connection, job_id, project)
     connection.execute(delete(projects).where(projects.c.name == project))
     connection.execute(insert(projects).values(name=project, declared=now))
     _declare_pipelines(connection, project, {pipeline.name: pipeline for pipeline in declared.pipelines})
-    _declare_triggers(connection, project, {trigger.name: trigger for trigger in declared.triggers}, now, database.keyring)
-    ids = connection.execute(
-        select(triggers.c.name, triggers.c.id)
-        .where(triggers.c.project == project, triggers.c.state != "removed", triggers.c.run_id.is_(None))
-        .order_by(triggers.c.id)
-    )
-    return ProjectDeclared(triggers={row.name: row.id for row in ids})
+    wanted = {trigger.name: trigger for trigger in declared.triggers}
+    place = remove_others(connection, project, wanted.keys(), 0, now)
+    _declare_triggers(connection, project, wanted, now, database.keyring)
+    ids = {row.id: name for name, row in rows_named(connection, project, list(wanted)).items()}
+    return ProjectDeclared(triggers={ids[one]: one for one in sorted(ids)}), place
+
+
+def _remove_more(connection: Connection, project: str, names: Collection[str], after: int, now: int) -> int:
+    """Remove some more of what a declaration does not name, unless another declaration came meanwhile."""
+    last = connection.execute(select(projects.c.declared).where(projects.c.name == project)).scalar_one_or_none()
+    return remove_others(connection, project, names, after, now) if last == now else 0
 
 
 def _declare_triggers(connection: Connection, project: str, wanted: dict[str, DeclaredTrigger], now: int, keyring: Keyring) -> None:
-    declared = (triggers.c.project == project, triggers.c.run_id.is_(None))
-    known = {row.name: row for row in connection.execute(select(triggers).where(*declared))}
-    gone = [row.id for name, row in known.items() if name not in wanted and row.state != "removed"]
+    known = rows_named(connection, project, list(wanted))
     changed: list[tuple[int, dict[str, Any]]] = []
     new: list[dict[str, Any]] = []
     for name, trigger in wanted.items():
@@ -110,7 +121,6 @@ def _declare_triggers(connection: Connection, project: str, wanted: dict[str, De
             new.append({"project": project, "name": name, "declared": now, **NEW, **values})
         else:
             changed.append((row.id, values))
-    remove(connection, gone, now)
     leases.revoke(connection, [trigger_id for trigger_id, _ in changed])
     for trigger_id, values in changed:
         connection.execute(update(triggers).where(triggers.c.id == trigger_id).values(**FRESH, declared=now, removed=None, **values))

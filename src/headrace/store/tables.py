@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, LargeBinary, MetaData, Table, Text, UniqueConstraint
+from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, LargeBinary, MetaData, Table, Text, UniqueConstraint, text
 
 metadata = MetaData(
     naming_convention={
@@ -117,6 +117,14 @@ triggers = Table(
     Index(None, "job_id"),
     Index(None, "run_id"),
     Index(None, "stream", "job_id"),
+    # of the few that are being given back, or that changed while they ran
+    Index(
+        "ix_triggers_revoked_job_id",
+        "revoked_job_id",
+        "stream",
+        sqlite_where=text("revoked_job_id IS NOT NULL"),
+        postgresql_where=text("revoked_job_id IS NOT NULL"),
+    ),
 )
 
 pipelines = Table(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from sqlalchemy import Connection, Row, select
 
@@ -10,7 +11,7 @@ from headrace.store import failures, kwargs, leases
 from headrace.store.bell import Bell
 from headrace.store.database import Database
 from headrace.store.dialects import among, rows_among
-from headrace.store.jobs import Jobs, require_running, touch
+from headrace.store.jobs import Jobs, require_running
 from headrace.store.keyring import Keyring
 from headrace.store.tables import triggers
 from headrace.wire.triggers import (
@@ -36,8 +37,8 @@ class Triggers:
         self._runs_changed = runs_changed
 
     def load(self, job_id: int, asked: LoadTriggers) -> TriggersLoaded:
-        """Claim for the job up to its capacity; answer with all that it holds and what it must let go."""
-        return self._database.write(lambda connection: self._load(connection, job_id, asked))
+        """Claim for the job up to its capacity; answer with what it holds and what it must let go."""
+        return self._jobs.load(job_id, asked)
 
     def workloads(self, job_id: int, trigger_ids: Sequence[int]) -> list[RunTrigger]:
         """Return what is needed to run those of the triggers that the job holds."""
@@ -62,19 +63,14 @@ class Triggers:
         return self._database.write(lambda connection: _fail_stream(connection, job_id, failed, self._database.now()))
 
     def cleanup(self, job_id: int, gone: CleanupTriggers) -> None:
-        """Give up the job's leases on triggers that it has stopped: others may have them now."""
-        self._database.write(lambda connection: _clean_up(connection, job_id, gone))
+        """Give up the job's leases on triggers that it has stopped: others may have them now. Of many it gives up some at a time."""
+        for start in range(0, len(gone.trigger_ids), leases.MAX_CHANGED):
+            part = gone.trigger_ids[start : start + leases.MAX_CHANGED]
+            self._database.write(partial(_clean_up, job_id=job_id, trigger_ids=part, epochs=gone.epochs))
 
     def resume(self, trigger_id: int) -> None:
         """Let a trigger that is parked, or waits after a failure, start at once."""
         self._database.write(lambda connection: failures.resume(connection, trigger_id))
-
-    def _load(self, connection: Connection, job_id: int, asked: LoadTriggers) -> TriggersLoaded:
-        job = require_running(connection, job_id)
-        touch(connection, job_id, self._database.now())
-        self._jobs.sweep(connection)
-        mine = self._jobs.take(connection, job, asked.capacity, asked.queues)
-        return TriggersLoaded.model_construct(leases=mine.leases, revoked=mine.revoked)
 
 
 def _workload(row: Row[tuple[object, ...]], job_id: int, keyring: Keyring, now: int) -> RunTrigger:
@@ -107,6 +103,6 @@ def _fail_stream(connection: Connection, job_id: int, failed: StreamFailure, now
     return failures.record_stream(connection, job_id, failed, now)
 
 
-def _clean_up(connection: Connection, job_id: int, gone: CleanupTriggers) -> None:
+def _clean_up(connection: Connection, job_id: int, trigger_ids: Sequence[int], epochs: Mapping[int, int]) -> None:
     require_running(connection, job_id)
-    leases.let_go(connection, job_id, gone.trigger_ids, gone.epochs)
+    leases.let_go(connection, job_id, trigger_ids, epochs)

@@ -69,19 +69,21 @@ class RunningBatch(Wire):
 class Heartbeat(Wire):
     """A sign of life, with what the job's streams have done since it started (absolute counts), and what blocks its triggers just now.
 
-    A pipeline tells the `batch` that it is at.
+    A pipeline tells the `batch` that it is at. `leases`: the answer is to have them; a job that loads differences needs none.
     """
 
     streams: list[StreamReport] = []
     blocked: Blocked | None = None
     batch: RunningBatch | None = None
+    leases: bool = True
 
 
 class HeartbeatAnswer(Wire):
     """What the api wants of the job, the leases it still holds, and how much is kept in its triggers' backlogs.
 
     `wanted` is `run`; `drain`: let everything go, finish what is under way and complete the job; `stop`: do so without delay.
-    `leases` and `revoked` are those of `TriggersLoaded`: what is held and not revoked is to run. `token` is the job's next, in time.
+    `leases` and `revoked` are those of a whole `TriggersLoaded`, and empty where the heartbeat did not ask for leases. `token` is the job's
+    next, in time.
     """
 
     wanted: Wanted

@@ -78,10 +78,14 @@ class LoadTriggers(Wire):
 
     Both are kept with the job, since what the others may have is reckoned with them. Nothing is claimed, and nothing given back, but here:
     it is to be asked with each heartbeat.
+
+    `since` is the revision of the last answer, "" before the first: the answer has what is different from that. Without it, the answer has
+    everything.
     """
 
     capacity: int = Field(gt=0, le=1_000_000_000)
     queues: list[str] = ["default"]
+    since: str | None = Field(default=None, max_length=64)
 
 
 class TriggersLoaded(Wire):
@@ -92,10 +96,18 @@ class TriggersLoaded(Wire):
     has changed or is gone: what it resolved before may still be stored, and that it stopped is to be said as well. All that is given
     back of a stream goes together. So: stop reading, store what was resolved, advance what is confirmed, then clean up. A trigger that is
     held again at a new epoch is not in `revoked`: it is to be stopped and started anew, without a cleanup.
+
+    Where the call named a revision, only triggers that differ from it are here: what is said of one replaces all that was said of it
+    before, and those that are `gone` are in neither list any more. `whole`: the revision was not known, so what was held before is to be
+    forgotten first. `more`: ask again at once, since the revision of this answer; until there is no more, start and stop nothing.
     """
 
     leases: list[Lease]
     revoked: list[int]
+    gone: list[int] = []
+    revision: str = ""
+    whole: bool = True
+    more: bool = False
 
 
 class FetchWorkloads(Wire):

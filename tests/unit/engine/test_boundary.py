@@ -28,7 +28,6 @@ from headrace.triggers.base import BaseTrigger
 from headrace.triggers.event import TriggerEvent
 from headrace.triggers.raw import RawEvent
 from headrace.wire.events import DeadLetterItem, EventBatch, EventItem
-from headrace.wire.jobs import Lease
 from headrace.wire.triggers import FailureRecorded, TriggerFailure
 from trigger_process_kit import run_alone
 
@@ -236,7 +235,7 @@ async def test_failures_of_triggers_that_have_left_are_forgotten() -> None:
     api, leases = Api(), Leases()
     failures = Failures(api, leases)  # type: ignore[arg-type]
     for number in range(1_500):  # deferred runs: each is a trigger that fails once and leaves
-        leases.replace([Lease(trigger_id=number, epoch=1), Lease(trigger_id=9_999, epoch=1)])
+        leases.update({number: 1, 9_999: 1})
         leases.forget(())
         await failures(Running(number, "odd", "log"), ValueError("no"))
     await failures(Running(9_999, "odd", "log"), ValueError("no"))

@@ -21,7 +21,6 @@ from headrace.errors import ApiRefused, ApiUnavailable, Fenced
 from headrace.ports.control_plane import TriggererControl
 from headrace.wire.backlog import BacklogItem, BacklogPage, SettleBacklog
 from headrace.wire.events import BatchStored, EventBatch, EventItem
-from headrace.wire.jobs import Lease
 
 
 class Api:
@@ -62,7 +61,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def held() -> Leases:
     leases = Leases()
-    leases.replace([Lease(trigger_id=1, epoch=4), Lease(trigger_id=2, epoch=5)])
+    leases.update({1: 4, 2: 5})
     return leases
 
 
@@ -167,7 +166,7 @@ async def test_one_who_waits_no_more_does_not_hurt_the_others() -> None:
 
 async def test_a_trigger_that_went_is_answered_for_under_its_last_epoch() -> None:
     api, leases = Api(), held()
-    leases.replace([Lease(trigger_id=2, epoch=5)])
+    leases.update({}, [1])
     async with recording(api, leases) as (books, _):
         await books.record(receipt("a", 1, 1, 2))
     assert api.calls[0].epochs == {1: 4, 2: 5}
@@ -185,9 +184,9 @@ async def test_a_backlog_is_read_and_settled_through_trouble() -> None:
 
 def test_leases_say_what_is_to_start_and_to_stop() -> None:
     leases = held()
-    now = [Lease(trigger_id=2, epoch=6), Lease(trigger_id=3, epoch=1)]
-    assert leases.changes(now) == ([2, 3], [1, 2])
-    assert leases.changes(now) == ([2, 3], [1, 2])
-    leases.replace(now)
-    assert leases.changes(now) == ([], [])
+    now = {2: 6, 3: 1}
+    assert leases.changes(now, [1, 7]) == ([2, 3], [2, 1])
+    assert leases.changes(now, [1, 7]) == ([2, 3], [2, 1])
+    leases.update(now, [1, 7])
+    assert leases.changes(now, [1, 7]) == ([], [])
     assert leases.epochs([1, 2, 3, 9]) == {1: 4, 2: 6, 3: 1, 9: 0}

@@ -26,7 +26,6 @@ from headrace.triggers.watch import WatchTrigger
 from headrace.wire.backlog import BacklogItem, BacklogPage, SettleBacklog
 from headrace.wire.custody import LaneMarks
 from headrace.wire.events import BatchStored, DeadLetterItem, EventBatch, EventItem
-from headrace.wire.jobs import Lease
 from headrace.wire.triggers import FailureRecorded, RunTrigger
 from scenario_triggers import Behaving
 from trigger_process_kit import local_processes
@@ -106,7 +105,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @asynccontextmanager
 async def running(api: Api, *workloads: RunTrigger, ack_timeout: float = 30) -> AsyncIterator[Runner]:
     leases, outbox = Leases(), Outbox()
-    leases.replace(Lease(trigger_id=workload.trigger_id, epoch=1) for workload in workloads)
+    leases.update({workload.trigger_id: 1 for workload in workloads})
     limits = Limits(ack_timeout=ack_timeout)
     processes = local_processes(outbox)
     made = Runner(cast(TriggererControl, api), leases, outbox, api.failure, api.stream_failure, limits, processes)

@@ -64,9 +64,10 @@ class Supervisor:
             loaded = await self._client.load(10, ["default"])
             epochs = {lease.trigger_id: lease.epoch for lease in loaded.leases}
             new = [one for one in epochs if one not in self._known]
-            self._known.update(new)
+            gone = [one for one in self._known if one not in epochs]
+            self._known = set(epochs)
             pages = [Workloads(workloads=await self._client.workloads(new)).model_dump_json().encode()] if new else []
-            await self._link.send(Held(epochs, pages, loaded.revoked, {}, loaded.revoked))
+            await self._link.send(Held(epochs, gone, pages, loaded.revoked, {}, loaded.revoked))
             await asyncio.sleep(0.02)
 
 

@@ -9,7 +9,6 @@ from headrace.engine.failures import Failures
 from headrace.engine.leases import Leases
 from headrace.errors import ApiRefused
 from headrace.ports.control_plane import TriggererControl
-from headrace.wire.jobs import Lease
 from headrace.wire.triggers import MAX_FAILED, StreamFailure, StreamFailureRecorded
 
 
@@ -27,7 +26,7 @@ class Api:
 
 def failures(api: Api, watches: int) -> tuple[Failures, list[Running]]:
     leases = Leases()
-    leases.replace(Lease(trigger_id=one, epoch=3) for one in range(watches))
+    leases.update(dict.fromkeys(range(watches), 3))
     return Failures(cast(TriggererControl, api), leases), [Running(one, f"w{one}", "") for one in range(watches)]
 
 

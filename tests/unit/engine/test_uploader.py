@@ -15,7 +15,6 @@ from headrace.engine.uploader import Storing, Uploader
 from headrace.errors import ApiError, ApiRefused, ApiUnavailable, Fenced
 from headrace.wire.backlog import SpillItem
 from headrace.wire.events import BatchStored, DeadLetterItem, EventBatch, EventItem
-from headrace.wire.jobs import Lease
 
 
 class FlakyApi:
@@ -148,14 +147,14 @@ async def test_what_was_fenced_is_sent_again_once_the_leases_are_others() -> Non
             status = "stored" if batch.epochs == {7: 2} else "fenced"
             return BatchStored.model_validate({"events": [status] * len(batch.events), "dead_letters": []})
 
-    leases.replace([Lease(trigger_id=7, epoch=1)])
+    leases.update({7: 1})
     outbox, ledger = Outbox(), Ledger([0])
     outbox.put(item(0))
     uploader = Uploader(Changed(), outbox, ledger, leases.epochs)
     task = asyncio.create_task(uploader.run())
     while not sent:
         await asyncio.sleep(0)
-    leases.replace([Lease(trigger_id=7, epoch=2)])
+    leases.update({7: 2})
     uploader.again()
     await ledger.done.wait()
     task.cancel()
@@ -276,7 +275,7 @@ async def test_what_was_fenced_is_stored_before_what_was_fired_after_it() -> Non
                 fenced.set()
             return BatchStored.model_validate({"events": [status] * len(batch.events), "dead_letters": []})
 
-    leases.replace([Lease(trigger_id=7, epoch=1)])
+    leases.update({7: 1})
     outbox, ledger = Outbox(), Ledger(range(6))
     uploader = Uploader(Changed(), outbox, ledger, leases.epochs)
     for number in range(2):
@@ -285,7 +284,7 @@ async def test_what_was_fenced_is_stored_before_what_was_fired_after_it() -> Non
     await fenced.wait()
     for number in range(2, 6):
         outbox.put(item(number))
-    leases.replace([Lease(trigger_id=7, epoch=2)])
+    leases.update({7: 2})
     uploader.again()
     await ledger.done.wait()
     task.cancel()
@@ -294,7 +293,7 @@ async def test_what_was_fenced_is_stored_before_what_was_fired_after_it() -> Non
 
 async def test_a_spill_waits_for_a_fenced_one_of_its_trigger_and_others_do_not() -> None:
     leases = Leases()
-    leases.replace([Lease(trigger_id=7, epoch=1), Lease(trigger_id=8, epoch=1)])
+    leases.update({7: 1, 8: 1})
     stored: list[int | None] = []
     fenced = asyncio.Event()
 
@@ -322,7 +321,7 @@ async def test_a_spill_waits_for_a_fenced_one_of_its_trigger_and_others_do_not()
     while len(outbox):
         await asyncio.sleep(0)
     assert stored == [2]
-    leases.replace([Lease(trigger_id=7, epoch=1), Lease(trigger_id=8, epoch=2)])
+    leases.update({7: 1, 8: 2})
     uploader.again()
     await ledger.done.wait()
     task.cancel()
