@@ -25,7 +25,7 @@ from headrace.wire.dead_letters import ActOnDeadLetters
 from headrace.wire.events import Cursor, DeadLetterItem, EventBatch, EventItem
 from headrace.wire.jobs import Blocked, Heartbeat, RegisterJob
 from headrace.wire.runs import RunReport
-from headrace.wire.streams import LaneReport, StreamReport
+from headrace.wire.streams import LaneReport, RetryReport, StreamReport
 from headrace.wire.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, TriggerFailure
 from store_kit import sqlite_of
 
@@ -116,6 +116,7 @@ class Scene:
         oldest: float | None = None,
         held_by: str | None = None,
         error: str | None = None,
+        retrying: Sequence[RetryReport] = (),
     ) -> None:
         """Report the stream as a triggerer does with its heartbeat."""
         lanes = [
@@ -133,6 +134,8 @@ class Scene:
             lanes=lanes,
             oldest_unresolved=oldest,
             held_by=held_by,
+            lanes_retrying=len(retrying),
+            retrying=list(retrying),
             spilled=3,
             resolved=advanced,
             ack_seconds=advanced / 4,

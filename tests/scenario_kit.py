@@ -104,6 +104,7 @@ class Deployment:
             "HEADRACE_KEY": KEY,
             "HEADRACE_API_URL": self.url,
             "PYTHONUNBUFFERED": "1",
+            "HEADRACE_RETRY_WAIT": "2",
             **{f"HEADRACE_{name.upper()}": str(value) for name, value in settings.items()},
         }
         self._processes: list[Process] = []

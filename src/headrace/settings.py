@@ -56,6 +56,10 @@ class Settings(BaseSettings):
     lookback: Annotated[float, Field(gt=0)] = Field(default=900.0, description="seconds to wait for a leader")
     ack_timeout: Annotated[float, Field(gt=0)] = Field(default=300.0, description="seconds in which a trigger must answer a raw event")
     advance_timeout: Annotated[float, Field(gt=0)] = Field(default=60.0, description="seconds in which an upstream must be advanced")
+    retry_wait: Annotated[float, Field(ge=0)] = Field(
+        default=250.0,
+        description="longest seconds before the last of five attempts at a raw event that a trigger fails on; each wait before is a fifth",
+    )
     api_timeout: Annotated[float, Field(gt=0)] = Field(default=30.0, description="seconds in which the api must answer a triggerer")
     job_timeout: Annotated[float, Field(gt=0)] = Field(default=30.0, description="seconds without a heartbeat after which a job is dead")
     capacity: Annotated[int, Field(gt=0)] = Field(default=20_000, description="how many triggers a triggerer takes")

@@ -109,7 +109,7 @@ def run_runner(settings: Settings) -> None:
     from headrace.standalone import runner
 
     patience = Patience(stuck=settings.stuck_timeout)
-    limits = Limits(ack_timeout=settings.ack_timeout, advance_timeout=settings.advance_timeout, patience=patience)
+    limits = Limits(settings.ack_timeout, settings.advance_timeout, settings.retry_wait, patience)
     command = (sys.executable, "-m", "headrace", "trigger-process")
     runner.run_runner(
         lambda: read_project(settings), limits, lambda session: TriggererClient(settings.url, key="", session=session), command

@@ -23,7 +23,7 @@ from headrace.wire.events import HOLD_BUCKETS, Cursor, EventBatch
 from headrace.wire.jobs import CompleteJob, Heartbeat, RegisterJob
 from headrace.wire.problem import PROBLEM_JSON
 from headrace.wire.status import DeadLetterDetail, DeadLetterPage, EventDetail, EventPage, RunList, Status, StreamList, TriggerList
-from headrace.wire.streams import StreamReport
+from headrace.wire.streams import RetryReport, StreamReport
 from people_scene import KEY, PROJECT, STREAM, Scene, at_work, opened, run, serving
 
 SCRIPTS = ("page.js", "ordering.js", "parts.js", "detail.js", "words.js")
@@ -169,6 +169,19 @@ async def test_the_lists_stand_alone_too(scene: Scene, http: httpx.AsyncClient) 
     assert [len(stream.lanes) for stream in streams] == [2]
     runs = RunList.model_validate_json((await http.get("/api/v1/runs", params={"pipeline": "late_legs"})).content).runs
     assert [(found.pipeline, found.seqs) for found in runs] == [("late_legs", [(1, 62)])]
+
+
+async def test_a_retry_is_named_while_its_job_runs(scene: Scene, http: httpx.AsyncClient) -> None:
+    trigger_id = next(iter(scene.epochs))
+    retry = RetryReport(trigger_id=trigger_id, lane="a.jsonl", position=3, attempts=2, seconds=9.0, error="ValueError: no")
+    await scene.beat(read=10, advanced=10, retrying=[retry])
+    status = await status_of(http)
+    [found] = status.streams[0].retrying
+    name = next(trigger.name for trigger in status.triggers if trigger.id == trigger_id)
+    assert (found.trigger, found.attempts, found.seconds) == (name, 2, 9.0)
+    assert any(f"trigger {name} failed 2 times in lane a.jsonl" in alert.summary for alert in status.alerts)
+    await scene.triggerer.complete(CompleteJob(state="failed"))
+    assert (await status_of(http)).streams[0].retrying == []
 
 
 async def test_the_counts_of_a_stream_outlive_its_job(scene: Scene, http: httpx.AsyncClient) -> None:

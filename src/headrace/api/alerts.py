@@ -204,11 +204,19 @@ def _streams(moment: Moment) -> Alerts:
             yield _error(about, f"Stream {stream.stream} cannot advance {which}: {first_line(stuck[0].error)}", "streams")
         if (stream.oldest_unresolved or 0.0) > OWED_SECONDS:
             yield _error(about, _owed(stream), "streams")
+        if stream.retrying:
+            yield _warning(about, _retrying(stream), "streams")
 
 
 def _owed(stream: StreamStatus) -> str:
     seconds = stream.oldest_unresolved or 0.0
     return f"Stream {stream.stream} has waited {_lasting(seconds)} for {stream.held_by or 'an answer'}."
+
+
+def _retrying(stream: StreamStatus) -> str:
+    retry = max(stream.retrying, key=lambda one: one.attempts)
+    failed = f"trigger {retry.trigger} failed {count(retry.attempts, 'time')} in lane {retry.lane}: {first_line(retry.error)}"
+    return f"{waiting(stream.lanes_retrying, 'lane')} for a retry on stream {stream.stream}; {failed}"
 
 
 def _backlogs(moment: Moment) -> Alerts:

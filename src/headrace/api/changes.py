@@ -212,6 +212,8 @@ class JobsSayMore(VersionChange):
         schema(Heartbeat).field("blocked").didnt_exist,
         schema(StreamReport).field("left_behind").didnt_exist,
         schema(StreamReport).field("oldest_lane").didnt_exist,
+        schema(StreamReport).field("lanes_retrying").didnt_exist,
+        schema(StreamReport).field("retrying").didnt_exist,
         schema(RegisterJob).field("kind").had(type=Literal["triggerer", "pipeline"]),
     )
 

@@ -39,7 +39,7 @@ from headrace.core.roster import Roster
 class Ledger(Books):
     """The books of one shared stream. `queue_limit`: readers with so many entries queued are in `full`. Seqs count up from `next_seq`.
 
-    `drainable` are readers of whose claims the last was just confirmed: the caller takes them out.
+    `drainable` are readers of whose claims the last was just confirmed, or any where one only reads its backlog: the caller takes them out.
     """
 
     queue_limit: int
@@ -394,6 +394,6 @@ class Ledger(Books):
                 entry.rejected += weight
         for reader in claim.readers:
             del reader.claims[seq]
-            if not reader.claims:
+            if not reader.claims or reader.retries:
                 self.drainable.append(reader)
         self._answered(entry, weight)

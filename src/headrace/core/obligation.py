@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypeAlias
 
 from msgspec import Struct
@@ -115,12 +116,17 @@ class Binding(Struct, eq=False):
         self.more.append(seq)
 
 
+_NO_RETRIES: Mapping[str, object] = MappingProxyType({})
+
+
 class Reader:
     """One subscriber: what waits for it, what it is at, and what it derived that is not yet confirmed. `idle`: it found nothing to read.
 
     A `registered` one owes its answers whether it runs or not: what it cannot take is spilled. It is `live` when it has read its backlog:
     only then does it read its queue, in which is nothing older than what is in the backlog. `held` is what it comes back to first; `begun`
-    when it went on to what it is at; `claims` are its spills and dead letters that are not yet confirmed, `spilled` counts its spills;
+    when it went on to what it is at; `claims` are its spills and dead letters that are not yet confirmed, `spilled` counts its spills, and
+    each look back;
+    `retries` are its lanes that wait to be tried again: it reads its backlog only as long as there are any;
     `unsettled` are the numbers of the backlog that it has read; `answers` are to be settled there; `moved` is what it was at when that
     was spilled, until it is found in the backlog.
     """
@@ -137,6 +143,7 @@ class Reader:
         "open",
         "queue",
         "registered",
+        "retries",
         "settled",
         "spilled",
         "trigger_id",
@@ -163,10 +170,12 @@ class Reader:
         self.unsettled: dict[int, None] = {}
         self.answers: list[tuple[int, Answer]] = []
         self.moved: Kept | None = None
+        self.retries: Mapping[str, object] = _NO_RETRIES
 
     def look_back(self) -> None:
-        """Let a live reader read its backlog again before it goes on."""
+        """Let a reader read its backlog again before it goes on: something was put there, also while it asks for a page."""
         self.live = self.idle = False
+        self.spilled += 1
 
     def due(self, timeout: float) -> float | None:
         """Return when the reader is overdue; None: it owes nothing that anyone waits for.

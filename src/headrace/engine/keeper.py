@@ -178,7 +178,7 @@ class Keeper:
 
     def _wait(self, attempts: int) -> float:
         if attempts == 1 or self._waits is None:
-            self._waits = Backoff(first=0.5, most=60.0)
+            self._waits = Backoff(first=0.5, most=5.0)
         return self._waits.next()
 
     async def _later(self, seconds: float) -> None:

@@ -50,10 +50,14 @@ MAX_GONE_STREAMS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """In how many seconds a trigger must answer a raw event, an upstream must be advanced, and a trigger process must turn its loop."""
+    """In how many seconds a trigger must answer a raw event, an upstream must be advanced, and a trigger process must turn its loop.
+
+    `retry_wait`: the longest seconds before the last attempt at a raw event that a trigger fails on.
+    """
 
     ack_timeout: float = 300.0
     advance_timeout: float = 60.0
+    retry_wait: float = 250.0
     patience: Patience = field(default_factory=Patience)
 
 
@@ -89,6 +93,7 @@ class Runner:
             recorder=ApiRecorder(api, outbox),
             ack_timeout=limits.ack_timeout,
             advance_timeout=limits.advance_timeout,
+            retry_wait=limits.retry_wait,
             budget=outbox.budget,
             overflow_wait=OVERFLOW_WAIT_SECONDS,
         )

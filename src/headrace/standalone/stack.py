@@ -117,6 +117,7 @@ def child_environment(settings: Settings) -> dict[str, str]:
         "LOOKBACK": settings.lookback,
         "ACK_TIMEOUT": settings.ack_timeout,
         "ADVANCE_TIMEOUT": settings.advance_timeout,
+        "RETRY_WAIT": settings.retry_wait,
         "API_TIMEOUT": settings.api_timeout,
         "JOB_TIMEOUT": settings.job_timeout,
         "STUCK_TIMEOUT": settings.stuck_timeout,

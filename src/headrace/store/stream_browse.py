@@ -51,7 +51,7 @@ def top_streams(connection: Connection, limit: int) -> Streams:
         total += len(more)
         names += more[: limit - len(names)]
     found = streams_named(connection, list(dict.fromkeys(names)))
-    return Streams([one.model_copy(update={"lanes": one.lanes[:MAX_LANES_SHOWN]}) for one in found], total)
+    return Streams([one.model_copy(update={"lanes": one.lanes[:MAX_LANES_SHOWN], "retrying": one.retrying[:1]}) for one in found], total)
 
 
 def streams_named(connection: Connection, names: Sequence[str]) -> list[StreamStatus]:
@@ -77,7 +77,8 @@ def _statuses(connection: Connection, found: Sequence[Found]) -> list[StreamStat
 def _stream(reports: list[Found], report: StreamReport, recorded: int | None) -> StreamStatus:
     last = reports[-1]
     sums = {name: sum(getattr(row, name) for row in reports) for name in COUNTS + SECONDS if name != "outstanding"}
-    over = {"state": "stopped", "outstanding": 0, "in_flight": 0, "oldest_unresolved": None, "held_by": None, "oldest_lane": None}
+    nothing: dict[str, Any] = {"outstanding": 0, "in_flight": 0, "oldest_unresolved": None, "held_by": None, "oldest_lane": None}
+    over = {"state": "stopped", **nothing, "lanes_retrying": 0, "retrying": []}
     gone = {} if last.job_state == "running" else over
     counts: dict[str, int] = {"recorded": sums["read"]}
     if recorded is not None:
@@ -89,8 +90,9 @@ def _stream(reports: list[Found], report: StreamReport, recorded: int | None) ->
 
 
 def _holders(connection: Connection, reports: Any) -> dict[int, str]:
-    """Return the names of the triggers that hold the oldest events, which jobs know by number only."""
+    """Return the names of the triggers that hold the oldest events or try one again, which jobs know by number only."""
     held = {int(found[1]) for report in reports if (found := HOLDER.match(report.held_by or "")) is not None}
+    held.update(retry.trigger_id for report in reports for retry in report.retrying)
     if not held:
         return {}
     return {row.id: row.name for row in connection.execute(select(triggers.c.id, triggers.c.name).where(triggers.c.id.in_(held)))}
@@ -98,6 +100,10 @@ def _holders(connection: Connection, reports: Any) -> dict[int, str]:
 
 def _naming(report: StreamReport, names: dict[int, str]) -> StreamReport:
     held = HOLDER.match(report.held_by or "")
-    if held is None or int(held[1]) not in names:
-        return report
-    return report.model_copy(update={"held_by": names[int(held[1])] + held[2]})
+    named: dict[str, Any] = {}
+    if held is not None and int(held[1]) in names:
+        named["held_by"] = names[int(held[1])] + held[2]
+    if report.retrying:
+        known = [one.model_copy(update={"trigger": names.get(one.trigger_id, f"trigger {one.trigger_id}")}) for one in report.retrying]
+        named["retrying"] = known
+    return report.model_copy(update=named) if named else report

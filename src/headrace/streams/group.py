@@ -18,9 +18,10 @@ from headrace.core.ledger import Ledger
 from headrace.core.memory import MemoryBudget
 from headrace.core.obligation import Counts, Reader
 from headrace.core.texts import describe_error
-from headrace.errors import AckTimeout, StreamEnded, StreamError
+from headrace.errors import StreamEnded, StreamError
 from headrace.streams.backlog import Backlog
 from headrace.streams.closing import close
+from headrace.streams.deadlines import Deadlines
 from headrace.streams.delivery import DeliveryIds
 from headrace.streams.drain import Drain
 from headrace.streams.fanout import FanOut
@@ -34,15 +35,12 @@ from headrace.streams.recorder import Recorder
 from headrace.streams.registered import Registered
 from headrace.streams.room import Room
 from headrace.streams.settler import Settler
-from headrace.streams.trouble import Trouble
+from headrace.streams.trouble import Retry, Trouble
 from headrace.streams.watches import WatchSet
 from headrace.triggers.base import stream_name
 from headrace.triggers.producer import SharedStreamProducer
 
 log = structlog.get_logger(__name__)
-
-LONGEST_SLEEP = 86_400.0
-"""Seconds; where there is no ack timeout there is nothing to wake up for."""
 
 
 class Around(NamedTuple):
@@ -79,7 +77,7 @@ class Group:
         self.mailboxes: dict[int, Mailbox] = {}
         self._registered: Registered | None = None
         if acks and isinstance(sink, StreamSink):
-            self._registered = Registered(self.name, self.ledger, sink, self._delivery_ids, max_attempts=policy.max_attempts)
+            self._registered = Registered(self.name, self.ledger, sink, self._delivery_ids, policy, self._wake)
         self._make_producer, self._policy = make_producer, policy
         self._sink, self._on_end = sink, on_end
         self.room = Room(self.ledger, policy, around.budget)
@@ -107,6 +105,16 @@ class Group:
         self._backlogs: dict[int, Backlog] = {}
         self._settler = Settler(self.ledger, policy, self._grace, lambda reader: self._backlogs.get(reader.trigger_id))
         self._ties = Ties(self.ledger, policy.clock, self._changed, self._refuse, acks, self._delivery_ids)
+        self._deadlines = Deadlines(
+            self.name,
+            self.ledger,
+            policy,
+            sink,
+            mailboxes=self.mailboxes,
+            registered=self._registered,
+            acks=acks,
+            changed=self._changed,
+        )
         self._poll = Poll(
             self._fan_out,
             self.ledger,
@@ -114,7 +122,7 @@ class Group:
             policy,
             grace=self._grace,
             registered=self._registered,
-            fail=self._fail,
+            fail=self._deadlines.fail,
             acks=acks,
         )
         self.surveyed = 0  # where the next survey begins
@@ -150,6 +158,10 @@ class Group:
         """How many tasks in the upstream's code run on although they were cancelled."""
         return self._left_behind.count(self.name)
 
+    def retries(self) -> list[tuple[int, Retry]]:
+        """Return what waits to be tried again, with the id of the trigger that failed on it."""
+        return [] if self._registered is None else self._registered.retries()
+
     def is_empty(self) -> bool:
         """Whether nobody is left: subscribed, registered or declared."""
         return not self.mailboxes and not self.watches and not self._registered
@@ -172,7 +184,7 @@ class Group:
         else:
             reader = self._registered.reader(trigger_id)
             self._backlogs[trigger_id] = backlog
-            drain = Drain(backlog, self.ledger, reader)
+            drain = Drain(backlog, self.ledger, reader, retries=self._registered.trouble(trigger_id).retries, clock=self._policy.clock)
         mailbox = self.mailboxes[trigger_id] = Mailbox(reader, self._ties, drain)
         return mailbox
 
@@ -227,11 +239,10 @@ class Group:
             self._changed()
 
     def look_back(self, trigger_id: int) -> None:
-        """Let a subscriber look into its backlog before it goes on."""
-        mailbox = self.mailboxes.get(trigger_id)
-        if mailbox is not None and mailbox.reader.registered:
-            mailbox.reader.look_back()
-            mailbox.wake()
+        """Let a registered trigger look into its backlog before it goes on, also one that is yet to subscribe again."""
+        if self._registered is not None and trigger_id in self._registered:
+            self._registered.reader(trigger_id).look_back()
+            self._wake(trigger_id)
 
     def confirmed(self) -> None:
         """Let those go on who waited for what the ledger was just told to be durable."""
@@ -241,9 +252,7 @@ class Group:
         if ledger.settling:
             self._settler.wake()
         while ledger.drainable:
-            mailbox = self.mailboxes.get(ledger.drainable.pop().trigger_id)
-            if mailbox is not None:
-                mailbox.wake()
+            self._wake(ledger.drainable.pop().trigger_id)
 
     async def emptied(self) -> None:
         """Wait until nothing is outstanding, or the stream has ended."""
@@ -257,6 +266,8 @@ class Group:
         self._grace.begin()
         self._over.set_result(None)
         self.room.made()
+        if self._registered is not None:
+            self._registered.close()
         self._on_end(self)
         for mailbox in self.mailboxes.values():
             why = StreamEnded(f"The shared stream {self.name} ended: {error or 'it was stopped'}")
@@ -275,6 +286,11 @@ class Group:
         if not await ends_in(self._running, self._grace.left() + self._grace.seconds / 5) and not self._is_left:
             self._is_left = True
             self._left_behind.add(self._running, self.name, "the stream")
+
+    def _wake(self, trigger_id: int) -> None:
+        mailbox = self.mailboxes.get(trigger_id)
+        if mailbox is not None:
+            mailbox.wake()
 
     def _must_be_new(self, trigger_id: int) -> None:
         if trigger_id in self.mailboxes or trigger_id in self.watches:
@@ -307,7 +323,7 @@ class Group:
             return
         try:
             async with asyncio.TaskGroup() as tasks:
-                self._timing = tasks.create_task(self._guarded(self._time()), name="headrace timer")
+                self._timing = tasks.create_task(self._guarded(self._deadlines.run()), name="headrace timer")
                 tasks.create_task(self._guarded(self._pump.run(self.producer)), name="headrace pump")
                 tasks.create_task(self._guarded(self._settler.run()), name="headrace settler")
                 tasks.create_task(self._guarded(self._read(self.producer)), name="headrace reader").add_done_callback(self._finish)
@@ -355,44 +371,6 @@ class Group:
         except Exception as error:
             self.end(error)
             raise
-
-    async def _time(self) -> None:
-        """Fail those who do not answer in time; sleeps to the oldest deadline, or to the first that can come when nobody owes anything."""
-        timeout, clock = self.ledger.ack_timeout, self._policy.clock
-        while True:
-            deadline = self.ledger.deadline()
-            delay = timeout if deadline is None else deadline - clock()
-            await asyncio.sleep(max(0.0, min(delay, LONGEST_SLEEP)))
-            now = self.ledger.now = clock()
-            slow: list[Reader] = []
-            for reader in self.ledger.overdue(now):
-                if reader.registered and not self._hangs(reader, now):
-                    slow.append(reader)
-                else:
-                    self._fail(reader, AckTimeout(f"Trigger {reader.trigger_id} did not answer {self.name} within {timeout:g} seconds."))
-            if slow and self._registered is not None:
-                self._registered.spill(slow, stop=False)
-
-    def _hangs(self, reader: Reader, now: float) -> bool:
-        """Whether a registered reader is at one raw event for too long, or runs and has never asked for one."""
-        mailbox = self.mailboxes.get(reader.trigger_id)
-        return reader.is_stuck(self.ledger.ack_timeout, now) or (mailbox is not None and reader.open is None and not mailbox.is_pulling)
-
-    def _fail(self, reader: Reader, error: StreamError) -> None:
-        log.warning("Subscriber failed", stream=self.name, trigger_id=reader.trigger_id, reason=str(error))
-        mailbox = self.mailboxes.get(reader.trigger_id)
-        if reader.registered and self._registered is not None:
-            if mailbox is not None:
-                del self.mailboxes[reader.trigger_id]
-                mailbox.close(error)
-            self._registered.fail(reader, error)
-        else:
-            self.ledger.fail(reader)
-            if mailbox is not None and mailbox.reader is reader:
-                mailbox.close(error)
-                if not self.acks and isinstance(self._sink, StreamSink):
-                    self._sink.failed(self.name, reader.trigger_id, error)  # its filter may hang
-        self._changed()
 
     def _refuse(self, reader: Reader, reason: str | None) -> bool:
         if reader.registered and self._registered is not None:

@@ -69,6 +69,7 @@ class SharedStreamManager:
     `max_outstanding`: raw events of one stream that are not advanced; at the bound the poll pauses. `ack_timeout`: seconds in which a
     subscriber must answer. `sink`: takes what declared watches make, and, being a `StreamSink`, what registered triggers cannot take.
     `recorder`: keeps custody. `max_attempts`: failures of one trigger on one raw event before that is a dead letter.
+    `retry_wait`: the longest seconds before the last attempt; the waits before are shorter. The trigger's other lanes go on meanwhile.
     `advance_timeout`: seconds in which an advance must return; one that fails is tried `advance_attempts` times, with pauses between the
     two seconds of `advance_backoff`, with jitter, then the stream ends. `max_advances`: lanes advanced at once; one that takes longer than
     a second gives its place to another, so that there are up to four times as many with the slow ones (not where it is 1).
@@ -88,6 +89,7 @@ class SharedStreamManager:
         sink: WatchSink | None = None,
         recorder: Recorder | None = None,
         max_attempts: int = 5,
+        retry_wait: float = 250.0,
         advance_backoff: tuple[float, float] = (0.1, 5.0),
         advance_attempts: int = 8,
         advance_timeout: float = 60.0,
@@ -106,6 +108,7 @@ class SharedStreamManager:
             overflow=overflow or ("spill" if can_spill else "block"),
             clock=clock,
             max_attempts=max_attempts,
+            retry_wait=retry_wait,
             advance_backoff=advance_backoff,
             advance_attempts=advance_attempts,
             advance_timeout=advance_timeout,

@@ -22,6 +22,7 @@ class StreamPolicy:
     overflow: Overflow
     clock: Callable[[], float]
     max_attempts: int
+    retry_wait: float
     advance_backoff: tuple[float, float]
     advance_attempts: int
     advance_timeout: float

@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Final
 
 import structlog
 
 from headrace.core.ledger import Ledger
-from headrace.core.obligation import Entry, Reader, Spill
+from headrace.core.obligation import Entry, Kept, Reader, Spill
 from headrace.core.texts import describe_error, describe_traceback
 from headrace.errors import MalformedEvent, StreamError
 from headrace.streams.delivery import DeliveryIds
 from headrace.streams.matched import Malformed, Poisoned, Refused, Spilled, StreamSink
+from headrace.streams.policy import StreamPolicy
 from headrace.streams.rawtext import to_text
-from headrace.streams.trouble import Trouble, text_of
+from headrace.streams.trouble import Failed, Retry, Trouble, retry_wait, text_of
 from headrace.streams.watches import printed
 from headrace.triggers.masking import mask
 
 log = structlog.get_logger(__name__)
 
 _MAX_ENTRIES = 100  # of a traceback
+_TIMER_SLACK: Final = 0.01
+"""Seconds by which a timer is later than what it is for, so that this is due then by any clock."""
 
 
 class Registered:
-    """Those who owe their answers whether they run or not."""
+    """Those who owe their answers whether they run or not. `wake` lets one, if it waits, look into its backlog again."""
 
-    def __init__(self, stream: str, ledger: Ledger, sink: StreamSink, delivery_ids: DeliveryIds, *, max_attempts: int) -> None:
+    def __init__(
+        self, stream: str, ledger: Ledger, sink: StreamSink, delivery_ids: DeliveryIds, policy: StreamPolicy, wake: Callable[[int], None]
+    ) -> None:
         self._stream = stream
         self._ledger = ledger
         self._sink = sink
         self._delivery_ids = delivery_ids
-        self._max_attempts = max_attempts
+        self._policy = policy
+        self._wake = wake
+        self._chance = Random()  # noqa: S311 - it spreads retries, and is no secret
         self._readers: dict[int, Reader] = {}
         self._troubles: dict[int, Trouble] = {}
+        self._timers: dict[int, asyncio.TimerHandle] = {}
 
     def __len__(self) -> int:
         return len(self._readers)
@@ -42,17 +53,33 @@ class Registered:
 
     def add(self, trigger_id: int, trouble: Trouble) -> None:
         """Register a trigger, which is away until it subscribes."""
-        self._readers[trigger_id] = self._ledger.register(trigger_id)
+        reader = self._readers[trigger_id] = self._ledger.register(trigger_id)
+        reader.retries = trouble.retries
         self._troubles[trigger_id] = trouble
+        self._set_timer(trigger_id)
 
     def drop(self, trigger_id: int) -> None:
         """Let a trigger go; it owes no more."""
         self._ledger.drop(self._readers.pop(trigger_id))
         del self._troubles[trigger_id]
+        self._cancel_timer(trigger_id)
+
+    def close(self) -> None:
+        """Wake nobody any more: the stream has ended."""
+        for trigger_id in tuple(self._timers):
+            self._cancel_timer(trigger_id)
+
+    def retries(self) -> list[tuple[int, Retry]]:
+        """Return what waits to be tried again, with the id of the trigger that failed on it."""
+        return [(trigger_id, retry) for trigger_id, trouble in self._troubles.items() for retry in trouble.retries.values()]
 
     def reader(self, trigger_id: int) -> Reader:
         """Return the reader of a registered trigger."""
         return self._readers[trigger_id]
+
+    def trouble(self, trigger_id: int) -> Trouble:
+        """Return what a registered trigger failed on."""
+        return self._troubles[trigger_id]
 
     def spill(self, readers: Iterable[Reader], *, stop: bool) -> None:
         """Let these be away: all they owe is spilled; with `stop` they do not go on with what they are at."""
@@ -86,19 +113,30 @@ class Registered:
         return True
 
     def fault(self, reader: Reader, error: Exception) -> int:
-        """Let the reader come back to what it is at, or, after so many times, give the sink that as a dead letter.
+        """Let what the reader is at come to it again, later each time, or, after so many times, give the sink that as a dead letter.
 
-        Returns how often it has failed on it.
+        Returns how often it has failed on it. The first time it is the next that the reader gets. Then it waits in the backlog, and so
+        does what follows it in its lane; the reader goes on with its other lanes.
         """
         entry = None if reader.settled else reader.open
-        attempts = 0
-        if entry is not None:
-            trouble = self._troubles[reader.trigger_id]
-            attempts = trouble.count(entry, self._delivery_ids.of(entry))
-            if attempts >= self._max_attempts:
-                self._poison(reader, entry, attempts, trouble, error)
-        self._ledger.put_back(reader)
-        return attempts
+        if entry is None:
+            self._ledger.put_back(reader)
+            return 0
+        trouble, delivery_id, policy = self._troubles[reader.trigger_id], self._delivery_ids.of(entry), self._policy
+        failed = trouble.count(entry, delivery_id)
+        wait = retry_wait(failed.attempts, policy.max_attempts, policy.retry_wait, self._chance)
+        if failed.attempts >= policy.max_attempts:
+            trouble.forget(entry, delivery_id)
+            self._poison(reader, entry, failed, error)
+            self._ledger.put_back(reader)
+        elif wait and _can_be_kept(entry):
+            lane, due = entry.lane.name, policy.clock() + wait
+            trouble.retries[lane] = Retry(lane, entry.position, failed.attempts, due, mask(describe_error(error)))
+            self.spill((reader,), stop=True)
+            self._set_timer(reader.trigger_id)
+        else:
+            self._ledger.put_back(reader)
+        return failed.attempts
 
     def fail(self, reader: Reader, error: StreamError) -> None:
         """Let a reader be away that did not answer, or not quickly enough, and tell the sink. All it owes is spilled."""
@@ -106,12 +144,29 @@ class Registered:
         self.spill((reader,), stop=True)
         self._sink.failed(self._stream, reader.trigger_id, error)
 
-    def _poison(self, reader: Reader, entry: Entry, attempts: int, trouble: Trouble, error: Exception) -> None:
+    def _set_timer(self, trigger_id: int) -> None:
+        """Wake the trigger when the first of its retries is due."""
+        self._cancel_timer(trigger_id)
+        trouble, now = self._troubles.get(trigger_id), self._policy.clock()
+        waits = [] if trouble is None else [retry.due - now for retry in trouble.retries.values() if retry.due > now]
+        if waits:
+            self._timers[trigger_id] = asyncio.get_running_loop().call_later(min(waits) + _TIMER_SLACK, self._is_due, trigger_id)
+
+    def _cancel_timer(self, trigger_id: int) -> None:
+        timer = self._timers.pop(trigger_id, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _is_due(self, trigger_id: int) -> None:
+        self._set_timer(trigger_id)
+        self._wake(trigger_id)
+
+    def _poison(self, reader: Reader, entry: Entry, failed: Failed, error: Exception) -> None:
         seq = self._ledger.dead_letter(reader, "dead_lettered")
         if seq is None:
             return
         reason = mask(describe_error(error))
-        log.error("Raw event given up on", stream=self._stream, trigger_id=reader.trigger_id, attempts=attempts, reason=reason)
+        log.error("Raw event given up on", stream=self._stream, trigger_id=reader.trigger_id, attempts=failed.attempts, reason=reason)
         self._sink.poisoned(
             Poisoned(
                 seq,
@@ -120,10 +175,21 @@ class Registered:
                 entry.position,
                 text_of(entry),
                 reader.trigger_id,
-                attempts + getattr(entry, "attempts", 0),
-                trouble.times,
+                failed.attempts + getattr(entry, "attempts", 0),
+                failed.times,
                 tuple(mask(entry) for entry in describe_traceback(error)[-_MAX_ENTRIES:]),
                 reason,
                 self._delivery_ids.of(entry),
             )
         )
+
+
+def _can_be_kept(entry: Entry) -> bool:
+    """Whether a backlog can give the raw event back as it is. If not, neither can it what else its producer yields."""
+    if isinstance(entry, Kept):
+        return True
+    try:
+        to_text(entry.raw)
+    except MalformedEvent:
+        return False
+    return True

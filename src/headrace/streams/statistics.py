@@ -25,6 +25,18 @@ class LaneStatistics:
 
 
 @dataclass(frozen=True, slots=True)
+class RetryStatistics:
+    """One raw event that a trigger failed on `attempts` times; it comes again in `seconds`, and its lane waits with it."""
+
+    trigger_id: int
+    lane: str
+    position: int | None
+    attempts: int
+    seconds: float
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class StreamStatistics:
     """One shared stream. The counts are of raw events, since the hub was made, also across a stream that ended and began again.
 
@@ -33,6 +45,7 @@ class StreamStatistics:
     did not, `advance_seconds` is the time of those that did; `in_flight` is how many lanes are being advanced. `lanes`: at most 100, those
     furthest behind first. `oldest_unresolved`: the age in seconds of the oldest raw event that someone still owes an answer, `held_by`
     who, and `oldest_lane` where it is. `left_behind`: tasks in the upstream's code that run on although they were cancelled.
+    `lanes_retrying` is how many lanes wait, for one trigger each, for a raw event that is to be tried again; `retrying` are the first 5.
     """
 
     stream: str
@@ -56,6 +69,8 @@ class StreamStatistics:
     held_by: str | None = None
     oldest_lane: str | None = None
     left_behind: int = 0
+    lanes_retrying: int = 0
+    retrying: tuple[RetryStatistics, ...] = ()
 
     @classmethod
     def of(cls, stream: str, state: str, counts: Counts, **more: Any) -> StreamStatistics:

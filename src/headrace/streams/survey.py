@@ -7,15 +7,16 @@ time, and goes on from there the next time. For the others it has what was said 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from heapq import nlargest
+from heapq import nlargest, nsmallest
 from itertools import chain, islice
 from time import perf_counter
 from typing import Final
 
 from headrace.core.obligation import Entry, Lane
-from headrace.core.texts import MAX_TEXT_CHARS, clean_text, describe_error, describe_value, lane_name
+from headrace.core.texts import MAX_TEXT_CHARS, clean_text, cut_text, describe_error, describe_value, lane_name
 from headrace.streams.group import Group
-from headrace.streams.statistics import LaneStatistics, StreamStatistics
+from headrace.streams.statistics import LaneStatistics, RetryStatistics, StreamStatistics
+from headrace.streams.trouble import Retry
 from headrace.triggers.producer import SharedStreamProducer
 
 MOST_LANES: Final = 100
@@ -25,6 +26,9 @@ MAX_SECONDS: Final = 0.02
 """For which it is asked in one survey."""
 MAX_UNREADABLE: Final = 20
 """What the upstream cannot read, of which so much is reported."""
+MAX_RETRIES: Final = 5
+"""Raw events that wait to be tried again, of which so many are reported: those that come first."""
+MAX_ERROR_CHARS: Final = 300
 STORE: Final = "the store"
 """Who holds what has been answered but is not yet durable."""
 
@@ -35,6 +39,7 @@ def survey(group: Group, now: float, most_lanes: int = MOST_LANES) -> StreamStat
     if group.producer is not None:
         _look(group, group.producer)
     oldest = ledger.oldest_unresolved()
+    retries = group.retries()
     unreadable = [] if group.producer is None else _unreadable(group.producer)
     worst = nlargest(max(0, most_lanes - len(unreadable)), ledger.lanes.values(), key=_behind)
     return StreamStatistics.of(
@@ -49,6 +54,8 @@ def survey(group: Group, now: float, most_lanes: int = MOST_LANES) -> StreamStat
         held_by=None if oldest is None else _holder(group, oldest),
         oldest_lane=None if oldest is None else oldest.lane.name,
         left_behind=group.left_behind,
+        lanes_retrying=len(retries),
+        retrying=tuple(_retry(*one, now) for one in nsmallest(MAX_RETRIES, retries, key=lambda one: one[1].due)),
     )
 
 
@@ -93,6 +100,11 @@ def _statistics(lane: Lane) -> LaneStatistics:
     # Before this process has advanced a lane, it is as far as the upstream itself has it.
     advanced = lane.committed if lane.advanced is None else lane.advanced
     return LaneStatistics(lane.name, lane.read, advanced, lane.end, lane.committed, lane.outstanding, lane.error or lane.trouble)
+
+
+def _retry(trigger_id: int, retry: Retry, now: float) -> RetryStatistics:
+    error = cut_text(retry.reason, MAX_ERROR_CHARS)
+    return RetryStatistics(trigger_id, retry.lane, retry.position, retry.attempts, max(0.0, retry.due - now), error)
 
 
 def _behind(lane: Lane) -> tuple[int, int]:

@@ -17,6 +17,21 @@ class LaneReport(Wire):
     error: str | None = None
 
 
+class RetryReport(Wire):
+    """One raw event that a trigger failed on `attempts` times: it comes again in `seconds`. What follows it in its lane waits with it.
+
+    `trigger` is the trigger's name, which jobs do not say.
+    """
+
+    trigger_id: int
+    trigger: str = ""
+    lane: str
+    position: int | None = None
+    attempts: int
+    seconds: float
+    error: str
+
+
 class StreamReport(Wire):
     """One shared stream: counts since the job started, and the lanes that are open (at most 100, the furthest behind first).
 
@@ -24,7 +39,8 @@ class StreamReport(Wire):
     failed or hung, `advance_seconds` the time of those that succeeded; `ack_seconds` is the sum over the resolved raw events, `resolved`,
     of the time from publishing to the last answer; `in_flight` is how many lanes are being advanced now. `error` of a lane is why its
     last advance failed, until one succeeds, or why it cannot be read. `left_behind`: tasks in the upstream's code that run on although
-    they were cancelled.
+    they were cancelled. `lanes_retrying` is how many lanes wait, for one trigger each, for a raw event that is to be tried again;
+    `retrying` are at most 5 of these, the first that is due first.
     """
 
     stream: str
@@ -48,3 +64,5 @@ class StreamReport(Wire):
     held_by: str | None = None
     oldest_lane: str | None = None
     left_behind: int = 0
+    lanes_retrying: int = 0
+    retrying: list[RetryReport] = []

@@ -13,7 +13,7 @@ from headrace.wire.alerts import Alert
 from headrace.wire.jobs import Blocked
 from headrace.wire.scopes import ScopeStatus, Underway
 from headrace.wire.status import Counts, EventCount, JobStatus, PipelineStatus, Status, StreamStatus, Totals, TriggerStatus
-from headrace.wire.streams import LaneReport
+from headrace.wire.streams import LaneReport, RetryReport
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -80,6 +80,7 @@ def test_nothing_is_said_where_all_is_well(case: str) -> None:
     assert alerts_of(status(**WELL[case])) == []
 
 
+RETRY = RetryReport(trigger_id=7, trigger="legs", lane="a.jsonl", position=3, attempts=2, seconds=9.0, error="ValueError: no\nmore")
 LOST = [job(id=n, kind="pipeline", state="failed", started=ago(60 * n), ended=ago(20 * n), reason="disk full\nmore") for n in (2, 3)]
 WRONG: dict[str, tuple[dict[str, Any], list[tuple[str, str]]]] = {
     "no triggerer": ({"triggers": [trigger()]}, [("error", "process:triggerer")]),
@@ -100,6 +101,7 @@ WRONG: dict[str, tuple[dict[str, Any], list[tuple[str, str]]]] = {
     "a failed stream": ({"streams": [stream(state="failed")]}, [("error", "stream:folder")]),
     "a stuck lane": ({"streams": [stream(lanes=[LaneReport(lane="a", error="TimeoutError: 60 s")])]}, [("error", "stream:folder")]),
     "an event is owed": ({"streams": [stream(oldest_unresolved=61.0, held_by="the store")]}, [("error", "stream:folder")]),
+    "a retry": ({"streams": [stream(lanes_retrying=1, retrying=[RETRY])]}, [("warning", "stream:folder")]),
     "dead letters": ({"dead_letters": 2}, [("warning", "dead-letters")]),
     "a blocked runner": (
         {"jobs": [job(blocked=Blocked(trigger_id=1, trigger="legs", seconds=9, stack=[]))]},
@@ -118,6 +120,11 @@ def test_a_restart_loop_is_told_with_its_count_and_its_last_reason() -> None:
     (alert,) = alerts_of(status(jobs=LOST))
     assert "2 times" in alert.summary
     assert alert.summary.endswith("disk full")
+
+
+def test_a_retry_is_told_with_its_trigger_and_the_reason() -> None:
+    (alert,) = alerts_of(status(streams=[stream(lanes_retrying=3, retrying=[RETRY])]))
+    assert alert.summary == "3 lanes wait for a retry on stream folder; trigger legs failed 2 times in lane a.jsonl: ValueError: no"
 
 
 def test_a_full_disk_comes_first_and_the_age_of_heartbeats_says_nothing_then() -> None:

@@ -103,10 +103,10 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @asynccontextmanager
-async def running(api: Api, *workloads: RunTrigger, ack_timeout: float = 30) -> AsyncIterator[Runner]:
+async def running(api: Api, *workloads: RunTrigger, ack_timeout: float = 30, retry_wait: float = 0.0) -> AsyncIterator[Runner]:
     leases, outbox = Leases(), Outbox()
     leases.update({workload.trigger_id: 1 for workload in workloads})
-    limits = Limits(ack_timeout=ack_timeout)
+    limits = Limits(ack_timeout=ack_timeout, retry_wait=retry_wait)
     processes = local_processes(outbox)
     made = Runner(cast(TriggererControl, api), leases, outbox, api.failure, api.stream_failure, limits, processes)
     async with asyncio.timeout(60), made as runner:
@@ -163,6 +163,17 @@ async def test_each_raw_event_that_a_trigger_fails_on_has_attempts_and_waits_of_
     assert [(letter.kind, letter.attempts, letter.triggers) for letter in api.letters] == [("failed", 5, [1])] * 4
     assert api.fired(1) == [n for n in range(40) if n % 10 != 3]
     assert waits == [0, 1, 2, 3, 4] * 4
+
+
+async def test_a_lane_that_waits_for_a_retry_holds_up_no_other_lane(upstream: Memory, waits: list[int]) -> None:
+    upstream.send_many(({"n": n} for n in range(100, 140)), lane="two")
+    api = Api()
+    async with running(api, workload(1, upstream, {"poison": [10**9, 3]}), workload(2, upstream), retry_wait=1e6) as runner:
+        await until(lambda: len(api.fired(1)) == 43 and len(api.fired(2)) == 80)
+        [retry] = runner.hub.statistics(upstream.stream_key()).retrying
+    assert api.fired(1) == [0, 1, 2, *range(100, 140)]
+    assert (retry.trigger_id, retry.lane, retry.attempts) == (1, "one", 2)
+    assert not api.letters
 
 
 async def test_an_event_bears_the_trace_of_its_raw_event_also_when_that_was_kept_for_it(tmp_path: Path) -> None:

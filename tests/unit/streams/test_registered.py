@@ -24,7 +24,7 @@ class Scene:
     def __init__(self, *registered: int, items: Any = (), kind: type[Reads] = Reads, auto: bool = True, **bounds: Any) -> None:
         self.feed = Feed(items)
         self.keeper = Keeper(auto=auto)
-        self.hub = self.keeper.hub = SharedStreamManager(sink=self.keeper, **bounds)
+        self.hub = self.keeper.hub = SharedStreamManager(sink=self.keeper, **{"retry_wait": 0.0} | bounds)
         self.kind = type("ReadsFeed", (kind,), {"feed": self.feed})
         self.hub.register(trigger_ids=registered, key=KEY)
 

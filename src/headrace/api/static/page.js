@@ -113,7 +113,8 @@ function drawStream(card, stream, jobs) {
   const facts = [["Read", number(stream.read)], ["Advanced", number(stream.advanced)], ["Outstanding", number(stream.outstanding)], ["Not wanted", number(stream.filtered)],
     ["Rejected", number(stream.rejected), stream.rejected && "warm"], ["Failed", number(stream.failed), stream.failed && "hot"], ["Spilled", number(stream.spilled)],
     ["Advance errors", number(stream.advance_errors), stream.advance_errors && "warm"], ["Mean advance", mean(stream.advance_seconds, stream.advances)], ["Mean answer", mean(stream.ack_seconds, stream.resolved)],
-    ["Oldest unresolved", waits, stream.oldest_unresolved > 60 && "warm"]];
+    ["Oldest unresolved", waits, stream.oldest_unresolved > 60 && "warm"],
+    ...(stream.lanes_retrying ? [["Retrying", `${plural(stream.lanes_retrying, "lane")}, the next in ${duration(stream.retrying[0].seconds)}`, "warm"]] : [])];
   card.querySelector(".facts").replaceChildren(...facts.map(([label, value, heat]) => element("div", "", element("dt", "", label), element("dd", heat || "", value))));
   const behind = stream.lanes.reduce((sum, lane) => sum + (lagOf(lane) ?? 0), 0);
   const more = stream.lanes_open > stream.lanes.length ? `, the ${stream.lanes.length} furthest behind` : "";
