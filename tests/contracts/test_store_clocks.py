@@ -131,13 +131,13 @@ def test_what_passed_while_nobody_was_there_counts_a_day_at_most(kind: str, tmp_
 
 def test_marks_are_kept_for_as_long_as_they_are_needed(store: Store, clock: TurnedClock) -> None:
     for _ in range(5):
-        Tidier(store, 2).tidy()
+        Tidier(store, 0.5).tidy()
     assert count(store, age_marks) == 1, "no two of one minute"
-    tidier = Tidier(store, 2)
+    tidier = Tidier(store, 0.5)
     for _ in range(100):
         clock.turn(HOUR)
         tidier.tidy()
-    assert count(store, age_marks) == 49
+    assert count(store, age_marks) == 49, "those of two days: what the keys of events take"
 
 
 def test_what_a_webhook_holds_is_passed_over_a_bounded_piece_at_a_time(

@@ -12,7 +12,7 @@ from headrace.core.handling import Caused
 from headrace.errors import ApiRefused
 from headrace.store import Store
 from headrace.store.ages import Old
-from headrace.store.forgetting import logged_events
+from headrace.store.forgetting import event_keys, logged_events
 from headrace.store.ordering_scopes import scope_named
 from headrace.store.ordering_tables import ordering_events, ordering_scopes
 from headrace.store.overview import overview
@@ -163,3 +163,34 @@ def test_a_scope_that_does_not_come_back_is_seen_and_can_be_removed(store: Store
     assert not store.scopes.remove("dead")
     tidy(store)
     assert kept(store) == [11, 12, 13]
+
+
+def test_keys_are_deleted_once_they_are_four_times_as_old_as_retention_keeps_events(
+    store: Store, clock: TurnedClock
+) -> None:
+    owner = holder(store, "first")
+    for ids in (range(1, 11), range(11, 14)):
+        owner.append(*(event(f"e{n}") for n in ids))
+        clock.turn(60)
+        tidy(store)
+        clock.turn(31 * DAY)
+    tidy(store)
+    assert kept(store, forgotten_keys.c.seq) == list(range(1, 14))
+    assert owner.append(event("e1")) == ["duplicate"]
+    clock.turn(57 * DAY)
+    tidy(store)  # the first ten came 119 days ago, the other three 88
+    assert kept(store, forgotten_keys.c.seq) == list(range(1, 14))
+    assert owner.append(event("e1")) == ["duplicate"]
+    clock.turn(2 * DAY)
+    tidy(store)
+    assert kept(store, forgotten_keys.c.seq) == [11, 12, 13]
+    assert owner.append(event("e11"), event("e1")) == ["duplicate", "stored"]
+    assert store.log.head().head == 14
+
+
+def test_keys_are_deleted_a_bounded_number_at_a_time(store: Store, owner: Holder) -> None:
+    tidy(store)
+    assert store.tidy(lambda connection: event_keys(connection, 8, 3)) == 3
+    assert kept(store, forgotten_keys.c.seq) == list(range(4, 11))
+    assert [store.tidy(lambda connection: event_keys(connection, 8, 3)) for _ in range(3)] == [3, 2, 0]
+    assert kept(store, forgotten_keys.c.seq) == [9, 10]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import Lock
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Row, delete, func, insert, select
 
@@ -20,20 +20,24 @@ MAX_GAP: Final = 86_400_000_000
 MIN_INTERVAL: Final = 60_000_000
 """Microseconds between two marks at least."""
 
+KEY_RETENTIONS: Final = 4
+"""The key of an event is kept so many times as long as the event itself."""
+
 _M = age_marks.c
 
 
 class Old(NamedTuple):
     """What is old enough to be deleted.
 
-    Of the log: events up to the seq `head`, and those up to `next_head` that came before `received`. Of all else, what the wall clock dates
-    before `before`. Times in microseconds.
+    Of the log: events up to the seq `head`, and those up to `next_head` that came before `received`; keys of deleted events up to the seq
+    `keys`. Of all else, what the wall clock dates before `before`. Times in microseconds.
     """
 
     head: int
     next_head: int
     received: int
     before: int
+    keys: int = 0
 
 
 class AgeClock:
@@ -64,7 +68,7 @@ class AgeClock:
 def old_enough(connection: Connection, age: int, now: int, kept_for: int) -> Old:
     """Return what is older than `kept_for` (µs) at this `age` of the database, when its clock says `now`."""
     bound = age - kept_for
-    before = connection.execute(select(age_marks).where(_M.age <= bound).order_by(_M.age.desc()).limit(1)).one_or_none()
+    before = _last_mark(connection, bound)
     after = connection.execute(select(age_marks).where(_M.age > bound).order_by(_M.age).limit(1)).one_or_none()
     next_head = log_head(connection) if after is None else after.head
     if before is not None:
@@ -72,10 +76,17 @@ def old_enough(connection: Connection, age: int, now: int, kept_for: int) -> Old
     else:  # older than the first mark is what its wall clock says
         head, received = 0, (now if after is None else after.wall) - ((age if after is None else after.age) - bound)
     later = connection.execute(select(func.min(_M.wall)).where(_M.age > bound)).scalar_one()
-    return Old(head, next_head, received, min(received, now - kept_for, received if later is None else later))
+    keys = _last_mark(connection, age - KEY_RETENTIONS * kept_for)
+    wall = min(received, now - kept_for, received if later is None else later)
+    return Old(head, next_head, received, wall, 0 if keys is None else keys.head)
 
 
-def forget_marks(connection: Connection, age: int) -> None:
-    """Delete the marks that nobody asks for any more when what is younger than `age` is kept."""
-    needed = select(func.max(_M.age)).where(_M.age <= age).scalar_subquery()
+def forget_marks(connection: Connection, age: int, kept_for: int) -> None:
+    """Delete the marks that `old_enough` does not read any more at this `age`."""
+    needed = select(func.max(_M.age)).where(_M.age <= age - KEY_RETENTIONS * kept_for).scalar_subquery()
     connection.execute(delete(age_marks).where(_M.age < needed))
+
+
+def _last_mark(connection: Connection, age: int) -> Row[Any] | None:
+    """Return the last mark that was left up to `age`."""
+    return connection.execute(select(age_marks).where(_M.age <= age).order_by(_M.age.desc()).limit(1)).one_or_none()

@@ -5,8 +5,8 @@ Its law:
   after that of task runs while one waits.
 - What is open stays by itself, and holds nothing else back: events of pipelines' dead letters, events that a webhook has yet to settle or
   has given up on, and events of redeliveries that some scope has not read.
-- An event goes with its firings and redeliveries. Its key stays, with its `seq`: a copy that comes later is still a copy, and a follower
-  that comes later follows one that is known to have come.
+- An event goes with its firings and redeliveries. Its key stays, with its `seq`, until it is KEY_RETENTIONS times as old: so long a copy
+  that comes later is still a copy, and a follower that comes later follows one that is known to have come.
 """
 
 from __future__ import annotations
@@ -91,6 +91,15 @@ def _first_from(connection: Connection, first: int, last: int) -> int | None:
         return None
     found: int | None = connection.execute(select(func.min(events.c.seq)).where(events.c.seq.between(first, last))).scalar_one()
     return found
+
+
+def event_keys(connection: Connection, up_to: int, most: int) -> int:
+    """Delete the keys of deleted events up to the seq `up_to`, at most `most`; return how many."""
+    seqs = select(forgotten_keys.c.seq).where(forgotten_keys.c.seq <= up_to).order_by(forgotten_keys.c.seq).limit(most)
+    found = connection.execute(seqs).scalars().all()
+    if found:
+        connection.execute(delete(forgotten_keys).where(forgotten_keys.c.seq.between(found[0], found[-1])))
+    return len(found)
 
 
 def discarded_letters(connection: Connection, before: int, most: int) -> int:

@@ -162,12 +162,13 @@ events = Table(
     Index(None, "key", unique=True),
 )
 
-# The keys of events that the log has forgotten: a copy is still a copy, and a leader is known to have come. Kept for ever.
+# The keys of events that the log has forgotten: a copy is still a copy, and a leader is known to have come. Retention deletes them later.
 forgotten_keys = Table(
     "forgotten_keys",
     metadata,
     Column("key", LargeBinary, primary_key=True),
     Column("seq", BigInteger, nullable=False),
+    Index(None, "seq"),
     sqlite_with_rowid=False,
 )
 

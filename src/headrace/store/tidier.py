@@ -12,7 +12,7 @@ import structlog
 from sqlalchemy import Connection
 
 from headrace.store.ages import Old, forget_marks, old_enough
-from headrace.store.forgetting import logged_events
+from headrace.store.forgetting import event_keys, logged_events
 from headrace.store.retention import SWEEPS, Sweep
 from headrace.store.store import Store
 
@@ -53,7 +53,7 @@ class Tidier:
             ResourceError: The database is away.
         """
         old = self._old()
-        return sum(self._sweep(sweep, old.before) for sweep in self._sweeps) + self._sweep_log(old)
+        return sum(self._sweep(sweep, old.before) for sweep in self._sweeps) + self._sweep_log(old) + self._sweep(event_keys, old.keys)
 
     def tidy_all(self) -> float:
         """Forget what is old enough, each kind by itself; return how many seconds to wait before the next round."""
@@ -63,6 +63,7 @@ class Tidier:
             for sweep in self._sweeps:
                 gone += self._attempt(f"retention of {sweep.__name__.replace('_', ' ')}", partial(self._sweep, sweep, old.before), 0)
             gone += self._attempt("retention of events", partial(self._sweep_log, old), 0)
+            gone += self._attempt("retention of event keys", partial(self._sweep, event_keys, old.keys), 0)
         if gone:
             self._log.info("old rows deleted", rows=gone, retention_days=self._days)
         return self._pause
@@ -84,7 +85,7 @@ class Tidier:
         def work(connection: Connection) -> Old:
             now = self._store.now()
             age = self._store.ages.mark(connection, now)
-            forget_marks(connection, age - kept_for)
+            forget_marks(connection, age, kept_for)
             old = old_enough(connection, age, now, kept_for)
             self._store.background.record_lag(now - kept_for - old.before)
             return old
