@@ -8,7 +8,7 @@ WORKERS ?= 4
 PYTEST := $(BIN)/pytest -q -n $(WORKERS) --dist loadgroup
 QUICK := smoke or not (acceptance or slow)
 
-.PHONY: help demo demo-year test test-rest test-all check docs soak soak-streams soak-control soak-ordering soak-pipeline soak-hostile bench-ordering bench-streams bench-control fuzz-api lock clean setup-run setup-dev
+.PHONY: help demo demo-year test test-rest test-all check docs soak soak-streams soak-control soak-ordering soak-pipeline soak-hostile simulate-year bench-ordering bench-streams bench-control fuzz-api lock clean setup-run setup-dev
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -52,6 +52,9 @@ soak-pipeline: setup-dev ## a pipeline on 1,000,000 events killed 20 times befor
 
 soak-hostile: setup-dev ## odd data, files, triggers and producers for 30 minutes beside innocent triggers; SOAK="--seed 1 --minutes 5"
 	@$(BIN)/python scripts/soak_hostile.py $(SOAK)
+
+simulate-year: setup-dev ## days at 1 GB, 10,000 files and 864,000 task runs, with retention: nothing may grow; YEAR="--days 30 --database postgresql"
+	@$(BIN)/python scripts/simulate_year.py $(YEAR)
 
 soak-ordering: setup-dev ## 10,000 generated histories through every home of the ordering; ORDERING="--home sqlite --seed 7"
 	@$(BIN)/python scripts/soak_ordering.py $(ORDERING)

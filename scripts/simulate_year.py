@@ -1,44 +1,152 @@
-"""Simulate a year of files, events and task runs on one database, and print what it holds: it must not grow once retention has begun.
+"""Simulate days of files, events and task runs at full rate, with retention after each, and compare the first week with the last.
 
-A day is a turn of the clock; by default it brings 100 files of 10 events, and 100 runs. With --files 10000 it takes hours.
+Files go through the real Directory, hub and uploader into the store, without HTTP; ages are injected by turning the store's clock. Of the
+runs some go through every call, the others are inserted as rows of the same shape. A figure that grows makes the exit code 1.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
+from statistics import fmean
 from tempfile import TemporaryDirectory
+
+import structlog
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from store_kit import DATABASES, database_url
-from year_kit import Shape, year
+from headrace.store.migrating import upgrade
+from headrace.store.tidier import REST
+from postgres_kit import Postgres
+from store_kit import DATABASES, sqlite_of
+from year_kit import WEEK, Day, Shape, Step, Year, steady_from
+
+GROWTH = 1.1
+SLACK = {
+    "disk MB": 200.0,  # write-ahead logs and freed pages
+    "journal bytes": 5e6,  # it is compacted at 4 MiB
+    "resident MB": 60.0,  # caches of the databases
+    "Python objects": 20_000.0,
+    "status ms": 20.0,
+    "rows: crews": 200.0,  # they are merged in bulk
+    "rows: triggers": 50.0,
+}
+"""What a figure may differ by from week to week, beyond GROWTH."""
 
 
 def main() -> int:
-    """Print a line for each tenth day; return 0 if the last tenth of the days holds no more than 1.2 times the middle one."""
-    asked = _arguments()
-    shape = Shape(files=asked.files, runs=asked.runs, waiting=asked.waiting, payload=asked.payload, retention=asked.retention)
-    sizes: list[float] = []
-    with TemporaryDirectory(prefix="headrace-year-") as folder:
+    """Print a line for each day and a table of all figures; return 1 if one of them grows."""
+    arguments = _arguments()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    shape = _shape(arguments)
+    print(f"{arguments.database}, seed {shape.seed}: {shape}", flush=True)
+    days: list[Day] = []
+    with TemporaryDirectory(prefix="headrace-year-", dir=arguments.folder) as folder:
         home = Path(folder)
-        for found in year(database_url(asked.database, home), home / "headrace.db", shape, asked.days):
-            sizes.append(found.megabytes)
-            if found.day % asked.every == asked.every - 1:
-                rows = "  ".join(f"{name} {count:,}" for name, count in found.rows.items())
-                sides = f"opened {found.opened * 1000:.0f} ms  marks {found.marks:,} B  heartbeat {found.heartbeat:,} B"
-                print(f"day {found.day + 1:4}  {found.megabytes:7.1f} MB  {sides}  {rows}", flush=True)
-    flat = sizes[-1] <= 1.2 * sizes[len(sizes) // 2]
-    print("flat" if flat else f"it grew from {sizes[len(sizes) // 2]:.1f} MB to {sizes[-1]:.1f} MB")
-    return 0 if flat else 1
+        for day in Year(_database(arguments.database, home), home, shape).days(arguments.days):
+            days.append(day)
+            _progress(day)
+    _paces(days, shape)
+    return 1 if _grown(days, steady_from(shape)) else 0
+
+
+def _database(kind: str, home: Path) -> str:
+    if kind == "sqlite":
+        return sqlite_of(home)
+    server = Postgres(fsync=True)
+    server.admin("CREATE DATABASE {}", "year")
+    upgrade(server.url("year"))
+    return server.url("year")
+
+
+def _progress(day: Day) -> None:
+    parts = "  ".join(f"{name} {took:.1f} s" for name, took in day.pace.items())
+    longest = max(day.retention, default=Step(0, 0, "none"))
+    kept = f"{day.figures['disk MB']:,.0f} MB  {day.figures['resident MB']:,.0f} MB resident"
+    spent = sum(step.wall for step in day.retention)
+    print(f"day {day.number + 1:4}  {kept}  {parts}  retention {spent:.1f} s, longest {longest.wall * 1000:.0f} ms", flush=True)
+
+
+def _paces(days: Sequence[Day], shape: Shape) -> None:
+    if shape.files:
+        took = fmean(day.pace["files"] for day in days)
+        files, events = shape.files / took, shape.files * shape.lines / took
+        print(f"\n{files:,.0f} files/s, {events:,.0f} events/s; needed {shape.files / 86_400:.2f} files/s")
+    live = fmean(day.pace["live runs"] for day in days)
+    print(f"{shape.live / live:,.0f} task runs/s through every call; needed {shape.runs / 86_400:.1f}/s")
+    for name in ("opening of the store", "opening of the folder"):
+        opened = [day.pace[name] for day in days if name in day.pace]
+        print(f"{name}, by week: {'  '.join(f'{took * 1000:.0f} ms' for took in opened)}")
+    _retention(days)
+
+
+def _retention(days: Sequence[Day]) -> None:
+    last = days[-1].retention
+    spent = sum(step.wall for step in last)
+    print(f"retention, last day: {len(last):,} transactions, {spent:.1f} s, {spent + REST * len(last):.0f} s with its rests")
+    by_name: dict[str, list[Step]] = defaultdict(list)
+    for step in sorted(chain.from_iterable(day.retention for day in days)):
+        by_name[step.name].append(step)
+    for name, steps in sorted(by_name.items()):
+        p99 = steps[len(steps) * 99 // 100].wall * 1000
+        processor = max(step.processor for step in steps) * 1000
+        longest = f"longest {steps[-1].wall * 1000:6.1f} ms (of them {processor:6.1f} ms at the most of this process's processor time)"
+        print(f"  {name:24} {len(steps):7,} transactions  p99 {p99:6.1f} ms  {longest}")
+
+
+def _grown(days: Sequence[Day], steady: int) -> list[str]:
+    """Print the figures of the first days after `steady` and of the last; return those that grow."""
+    width = min(WEEK, (len(days) - steady) // 2)
+    if width < 1:
+        print(f"\nToo few days to compare: nothing is steady before day {steady + 1}.")
+        return []
+    first, last = days[steady : steady + width], days[-width:]
+    print(f"\n{'figure':26} days {steady + 1}-{steady + width:<12} days {len(days) - width + 1}-{len(days)}")
+    grown = []
+    for name in days[-1].figures:
+        before, after = (fmean(day.figures[name] for day in some) for some in (first, last))
+        grows = after > before * GROWTH + SLACK.get(name, 1.0)
+        grown += [name] if grows else []
+        print(f"{name:26} {before:15,.1f} {after:15,.1f}  {'GROWS' if grows else 'flat'}")
+    return grown
+
+
+def _shape(arguments: argparse.Namespace) -> Shape:
+    files, lines = arguments.files_per_day, arguments.events_per_file
+    return Shape(
+        files=files,
+        lines=lines,
+        line_bytes=round(arguments.bytes_per_day / (files * lines)) if files else 0,
+        runs=arguments.runs_per_day,
+        live=arguments.live_runs,
+        waiting=arguments.waiting_runs,
+        retention=arguments.retention_days,
+        seed=arguments.seed,
+    )
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--database", choices=DATABASES, default="sqlite")
-    for name, default in {"days": 365, "every": 30, "files": 100, "runs": 100, "waiting": 200, "payload": 300, "retention": 30}.items():
-        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--folder", type=Path, help="where the database and the folder are put (default: the system's for temporary files)")
+    numbers = {
+        "days": (14, "days to simulate"),
+        "files-per-day": (10_000, "files that a folder gets each day"),
+        "events-per-file": (10, "lines of a file"),
+        "bytes-per-day": (1_000_000_000, "bytes of all files of a day"),
+        "runs-per-day": (864_000, "task runs that end each day"),
+        "live-runs": (500, "how many of them go through every call"),
+        "waiting-runs": (200, "how many of these wait at any time"),
+        "retention-days": (1, "days for which what has ended is kept"),
+        "seed": (1, "of what is made at random"),
+    }
+    for name, (default, words) in numbers.items():
+        parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{words} ({default:,})")
     return parser.parse_args()
 
 

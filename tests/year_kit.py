@@ -1,144 +1,247 @@
-"""A year in minutes: days of files, events and task runs on a store whose clock is turned, with a round of retention after each."""
+"""Days of files, events and task runs on a store whose clock is turned, with a round of retention after each, and what there is then."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+import asyncio
+import gc
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import NamedTuple
+from random import Random
+from time import perf_counter, process_time
+from typing import Any, NamedTuple, TypeVar, cast
+from unittest.mock import patch
 
-from sqlalchemy import func, select
+from sqlalchemy import Connection, func, select
 
-from custody_kit import answered, books
-from headrace.core.crews import EMPTY, crew_digest, digest_text
+from custody_kit import books
+from headrace.sources.directory import Directory
 from headrace.store import Store, open_store
-from headrace.store.deferred_tables import deferred_runs
-from headrace.store.tables import backlog, crews, custody, events, lanes, triggers
+from headrace.store.ages import KEY_RETENTIONS, AgeClock
+from headrace.store.deferred_tables import deferred_runs, run_events
+from headrace.store.overview import overview
+from headrace.store.tables import age_marks, backlog, crews, custody, events, firings, forgotten_keys, jobs, lanes, triggers
 from headrace.store.tidier import Tidier
-from headrace.wire.custody import CrewDefinition, Receipt
-from headrace.wire.deferred import AwaitedTrigger, StartRun, Waiting
-from headrace.wire.events import EventBatch
 from headrace.wire.jobs import Heartbeat
-from headrace.wire.triggers import CleanupTriggers
-from store_kit import Holder, TurnedClock, event, holder
+from store_kit import Holder, TurnedClock, declaration, registration
+from year_runs import DayOfRuns
+from year_triggerer import Triggerer, folder_figures, remove
+
+T = TypeVar("T")
 
 DAY_SECONDS = 86_400
+WEEK = 7
 WATCHES = ("first", "second", "third")
-TABLES = {"events": events, "lanes": lanes, "crews": crews, "books": custody, "triggers": triggers, "runs": deferred_runs, "kept": backlog}
+TABLES = {
+    "events": events,
+    "firings": firings,
+    "forgotten keys": forgotten_keys,
+    "lanes": lanes,
+    "crews": crews,
+    "books": custody,
+    "triggers": triggers,
+    "task runs": deferred_runs,
+    "events of runs": run_events,
+    "backlog": backlog,
+    "jobs": jobs,
+    "age marks": age_marks,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a day brings, and for how many days it is kept. `waiting` runs wait at any time; `together` of them come and go at once."""
+    """What a day brings, and for how many days it is kept.
+
+    Of the runs `live` go through every call, the others are inserted as rows; `waiting` of the first wait at any time.
+    """
 
     files: int = 100
+    lines: int = 10
+    line_bytes: int = 300
     runs: int = 100
-    waiting: int = 200
-    together: int = 10
-    payload: int = 300
+    live: int = 100
+    waiting: int = 50
     retention: int = 10
+    seed: int = 1
 
 
-class Figures(NamedTuple):
-    """What there is at the end of a day: rows of tables, bytes of the database, and what an opening and a heartbeat take."""
+class Step(NamedTuple):
+    """One transaction of retention: seconds of the clock until it is durable, of this process's processor time, and what it was."""
 
-    day: int
-    rows: dict[str, int]
-    megabytes: float
-    opened: float
-    marks: int
-    heartbeat: int
+    wall: float
+    processor: float
+    name: str
 
 
-def year(url: str, path: Path, shape: Shape, days: int) -> Iterator[Figures]:
-    """Yield the figures of each day; the books must balance at the end of each."""
-    clock = TurnedClock()
-    store = open_store(url, clock=clock)
-    owner = holder(store, *WATCHES, hostname="year")
-    running: list[str] = []
-    crew, members = EMPTY, frozenset[int]()
-    try:
-        for day in range(days):
-            _files(owner, shape, day)
-            crew, members = _runs(owner, shape, day, running, crew, members)
-            clock.turn(DAY_SECONDS)
-            store.jobs.heartbeat(owner.job_id, Heartbeat())
-            Tidier(store, shape.retention).tidy()
-            assert books(store).clean
-            store.close()
-            started = time.perf_counter()
-            store = owner.store = open_store(url, clock=clock)
-            opened = time.perf_counter() - started
-            yield Figures(day, _rows(store), _megabytes(store, path), opened, *_sizes(owner, day))
-    finally:
-        store.close()
+@dataclass(slots=True)
+class Day:
+    """What a day came to: `figures` must not grow with the days, `pace` is how long its parts took, in seconds.
+
+    `retention` are the transactions of its round of retention, of which the rests between them are left out.
+    """
+
+    number: int
+    retention: list[Step] = field(default_factory=list)
+    figures: dict[str, float] = field(default_factory=dict)
+    pace: dict[str, float] = field(default_factory=dict)
 
 
-def _files(owner: Holder, shape: Shape, day: int) -> None:
-    ids = sorted(owner.epochs)[: len(WATCHES)]
-    for number in range(shape.files):
-        lane, read = f"{day}/{number}.jsonl", 10
-        items = [event(f"{lane}/{line}", *ids, lane=lane, position=line, payload=f'"{"x" * shape.payload}"') for line in range(read)]
-        receipt = Receipt(
-            stream="folder", lane=lane, after=None, last=read - 1, read=read, owed=ids, answers=[answered(one, fired=read) for one in ids]
-        )
-        batch = EventBatch(epochs={one: owner.epochs[one] for one in ids}, events=items, receipts=[receipt])
-        owner.store.log.append(owner.job_id, batch)
+def steady_from(shape: Shape) -> int:
+    """Return the first day after which nothing may grow: as many days are behind it as the longest is kept, the keys of events."""
+    return (KEY_RETENTIONS if shape.files else 1) * shape.retention + 1
 
 
-def _runs(owner: Holder, shape: Shape, day: int, running: list[str], crew: int, members: frozenset[int]) -> tuple[int, frozenset[int]]:
-    """Let runs come and go on another stream, a few at a time: each time another set of triggers owes what is read."""
-    store = owner.store
-    for number in range(shape.runs):
-        run = f"{day}-{number}"
-        awaited = AwaitedTrigger(classpath="some.Trigger", kwargs={})
-        store.task_runs.start("flights", StartRun(run_id=run, task="t", waiting=Waiting(method="m", trigger=awaited)))
-        running.append(run)
-        if len(running) > shape.waiting:
-            store.task_runs.cancel(running.pop(0))
-        if number % shape.together != shape.together - 1:
-            continue
-        _let_go(owner)
-        now = frozenset(owner.epochs) - set(range(1, len(WATCHES) + 1))
-        joined, departed = sorted(now - members), sorted(members - now)
-        digest = crew_digest(joined, departed, crew)
-        given = CrewDefinition(
-            stream="queue", digest=digest_text(digest), base=digest_text(crew) if crew else None, joined=joined, departed=departed
-        )
-        if not store.custody.define(owner.job_id, given).defined:
-            whole = given.model_copy(update={"base": None, "joined": sorted(now), "departed": []})
-            assert store.custody.define(owner.job_id, whole).defined
-        crew, members = digest, now
-        last = day * shape.runs + number
-        after = last - shape.together if last > shape.together else None
-        receipt = Receipt(stream="queue", lane="0", after=after, last=last, read=10, owed=[], crew=digest_text(crew))
-        batch = EventBatch(epochs={}, receipts=[receipt])
-        assert store.log.append(owner.job_id, batch).receipts == ["stored"]
-    return crew, members
+class Retention:
+    """A store as the tidier sees it, which measures each of its transactions."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.steps: list[Step] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """Measure a work of the writer."""
+        begun, worked = perf_counter(), process_time()
+        answer = self._store.write(work)
+        self.steps.append(Step(perf_counter() - begun, process_time() - worked, _named(work)))
+        return answer
+
+    def tidy(self, sweep: Callable[[Connection], int]) -> int:
+        """Measure a sweep."""
+        return self.write(sweep)
+
+    def run(self, days: float) -> None:
+        """Run one round, without its rests."""
+        with patch("headrace.store.tidier.REST", 0.0):
+            Tidier(cast(Store, self), days).tidy()
 
 
-def _let_go(owner: Holder) -> None:
-    before = owner.epochs
-    owner.load(1_000_000)
-    gone = [one for one in before if one not in owner.epochs]
-    owner.store.triggers.cleanup(owner.job_id, CleanupTriggers(trigger_ids=gone))
+class Year:
+    """One simulation. `home` holds the folder that is watched, and the database where that is SQLite's."""
+
+    def __init__(self, url: str, home: Path, shape: Shape) -> None:
+        self._url, self._home, self._shape = url, home, shape
+        self._clock = TurnedClock()
+        self._random = Random(shape.seed)
+        self._store = self._open()
+        self._folder = home / "inbox"
+        self._folder.mkdir()
+        directory = Directory(self._folder, keep_done=shape.retention)
+        job = self._store.jobs.register(registration(hostname="year"))
+        self._store.projects.declare(job.id, "flights", declaration(*WATCHES, stream=directory.stream_key()))
+        self._owner = Holder(self._store, job.id, {})
+        self._owner.load()
+        self._triggerer = Triggerer(self._owner, directory, self._folder)
+        self._runs = DayOfRuns(self._triggerer, shape.waiting, self._random)
+
+    def days(self, count: int) -> Iterator[Day]:
+        """Yield each day; the books must balance at the end of each."""
+        with asyncio.Runner() as runner, self._dated():
+            runner.run(self._triggerer.start())
+            try:
+                for number in range(count):
+                    day = Day(number)
+                    if number % WEEK == 0:
+                        day.pace["opening of the store"] = self._reopen()
+                        day.pace["opening of the folder"] = runner.run(self._triggerer.reopen())
+                    runner.run(self._live(day))
+                    self._end(day)
+                    day.figures["heartbeat bytes"] = float(len(runner.run(self._triggerer.heartbeat())))
+                    yield day
+            finally:
+                runner.run(self._triggerer.close())
+                self._store.close()
+                remove(self._folder)
+
+    async def _live(self, day: Day) -> None:
+        shape = self._shape
+        if shape.files:
+            day.pace["files"] = await self._triggerer.read_files(day.number, shape.files, shape.lines, shape.line_bytes, self._random)
+        day.pace["live runs"] = await self._runs.live(shape.live)
+        if shape.runs > shape.live:
+            day.pace["runs as rows"] = self._runs.insert(shape.runs - shape.live, self._store.now())
+
+    def _end(self, day: Day) -> None:
+        self._clock.turn(DAY_SECONDS)
+        answer = self._store.jobs.heartbeat(self._owner.job_id, Heartbeat())
+        self._runs.heartbeat()
+        retention = Retention(self._store)
+        retention.run(self._shape.retention)
+        day.retention = retention.steps
+        assert books(self._store).clean
+        day.figures |= {
+            "disk MB": _disk(self._store, self._home),
+            "heartbeat answer bytes": float(len(answer.model_dump_json())),
+            "resident MB": _resident(),
+            "Python objects": float(_objects()),
+            "status ms": self._status() * 1000,
+            **folder_figures(self._folder),
+            **self._rows(),
+        }
+
+    def _reopen(self) -> float:
+        self._store.close()
+        begun = perf_counter()
+        self._store = self._owner.store = self._open()
+        return perf_counter() - begun
+
+    def _open(self) -> Store:
+        store = open_store(self._url, clock=self._clock)
+        store.ages = AgeClock(self._clock.ticks)
+        return store
+
+    def _rows(self) -> dict[str, float]:
+        with self._store.reading() as connection:
+            count = select(func.count())
+            return {f"rows: {name}": float(connection.execute(count.select_from(table)).scalar_one()) for name, table in TABLES.items()}
+
+    def _status(self) -> float:
+        best = 60.0
+        for _ in range(3):
+            begun = process_time()
+            with self._store.reading() as connection:
+                overview(connection, self._store.now(), self._store.liveness)
+            best = min(best, process_time() - begun)
+        return best
+
+    @contextmanager
+    def _dated(self) -> Iterator[None]:
+        """Let finished files go into folders of the days that are simulated."""
+
+        def day() -> date:
+            return datetime.fromtimestamp(self._clock.now / 1e6, UTC).date()
+
+        with patch("headrace.sources.directory_folder.day", day):
+            yield
 
 
-def _rows(store: Store) -> dict[str, int]:
+def _named(work: Callable[..., Any]) -> str:
+    """Return the name of a work of the tidier, or of the sweep in it."""
+    inner = getattr(work, "func", work)
+    cells = [cell.cell_contents for cell in getattr(inner, "__closure__", None) or ()]
+    names = [getattr(cell, "__name__", "") for cell in cells if callable(cell)]
+    return str(next((name for name in names if name), getattr(inner, "__name__", "?"))).replace("_", " ")
+
+
+def _disk(store: Store, home: Path) -> float:
+    files = list(home.glob("headrace.db*"))
+    if files:
+        return sum(path.stat().st_size for path in files) / 1e6
+    query = "SELECT pg_database_size(current_database()) + (SELECT sum(size) FROM pg_ls_waldir())"
     with store.reading() as connection:
-        return {name: connection.execute(select(func.count()).select_from(table)).scalar_one() for name, table in TABLES.items()}
+        return float(connection.exec_driver_sql(query).scalar_one()) / 1e6
 
 
-def _megabytes(store: Store, path: Path) -> float:
-    if path.exists():
-        return path.stat().st_size / 1e6
-    with store.reading() as connection:
-        return float(connection.exec_driver_sql("SELECT pg_database_size(current_database())").scalar_one()) / 1e6
+def _resident() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1]) if Path("/proc/self/statm").exists() else 0
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def _sizes(owner: Holder, day: int) -> tuple[int, int]:
-    """Return the bytes of the marks that a stream's opening asks for, and of a heartbeat's answer."""
-    marks = owner.store.custody.marks(owner.job_id, "folder", [f"{day}/{number}.jsonl" for number in range(16)])
-    answer = owner.store.jobs.heartbeat(owner.job_id, Heartbeat())
-    return len(marks.model_dump_json()), len(answer.model_dump_json())
+def _objects() -> int:
+    gc.collect()
+    return len(gc.get_objects())

@@ -1,4 +1,4 @@
-"""Books forget: what a database holds does not grow with the days behind it, only with what is live and what retention keeps."""
+"""What a database, a folder and a process hold does not grow with the days behind them, only with what is live and what retention keeps."""
 
 from __future__ import annotations
 
@@ -7,18 +7,33 @@ from pathlib import Path
 import pytest
 
 from headrace.store.crews import KEPT
+from headrace.store.tidier import AT_ONCE
 from store_kit import DATABASES, database_url
-from year_kit import Shape, year
+from year_kit import Day, Shape, Year, steady_from
+
+DAYS = 12
+BOUNDS = {
+    "rows: crews": 2 * KEPT + 20,  # they are merged in bulk
+    "rows: books": 4,  # one is of all task runs that have ended
+    "rows: triggers": 30,  # the last stays, whatever it was
+}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", DATABASES)
-def test_after_the_time_of_retention_nothing_grows(kind: str, tmp_path: Path) -> None:
-    shape = Shape(files=4, runs=40, waiting=20, together=2, payload=50, retention=2)
-    found = list(year(database_url(kind, tmp_path), tmp_path / "headrace.db", shape, days=8))
-    half, last = found[3], found[-1]
-    bound = {"crews": 2 * KEPT + 20, "books": 4}  # crews are merged in bulk, once a day; one row is of all runs that have ended
-    for name, rows in last.rows.items():
-        assert rows <= max(half.rows[name] * 1.1, bound.get(name, 0)), name
-    assert last.marks == half.marks
-    assert last.heartbeat <= half.heartbeat * 1.3  # ids have more digits
+def test_nothing_grows_after_the_time_of_retention(kind: str, tmp_path: Path) -> None:
+    shape = Shape(files=4, lines=3, line_bytes=100, runs=700, live=40, waiting=20, retention=1)
+    days = list(Year(database_url(kind, tmp_path), tmp_path, shape).days(DAYS))
+    early, late = days[steady_from(shape)], days[-1]
+    for name, value in late.figures.items():
+        if name.startswith("rows: ") or "finished files" in name:
+            assert value <= max(early.figures[name], BOUNDS.get(name, 0)), name
+    assert late.figures["rows: task runs"] < 2 * shape.runs
+    assert late.figures["heartbeat bytes"] <= early.figures["heartbeat bytes"] * 1.1  # counters have more digits
+    assert late.figures["heartbeat answer bytes"] <= early.figures["heartbeat answer bytes"] * 1.1
+    assert deleted(days, "task runs") > AT_ONCE, "more than one transaction deletes"
+
+
+def deleted(days: list[Day], name: str) -> int:
+    """Return how many rows, at most, the transactions of one kind deleted on the last day."""
+    return AT_ONCE * sum(step.name == name for step in days[-1].retention)
