@@ -19,7 +19,7 @@ from sqlalchemy import Connection, func, select
 
 from custody_kit import books
 from headrace.sources.directory import Directory
-from headrace.store import Store, open_store
+from headrace.store import Liveness, Store, open_store
 from headrace.store.ages import KEY_RETENTIONS, AgeClock
 from headrace.store.deferred_tables import deferred_runs, run_events
 from headrace.store.overview import overview
@@ -191,7 +191,8 @@ class Year:
         return perf_counter() - begun
 
     def _open(self) -> Store:
-        store = open_store(self._url, clock=self._clock)
+        # The jobs say nothing while a day is simulated, however long that takes.
+        store = open_store(self._url, clock=self._clock, liveness=Liveness(threshold=DAY_SECONDS * 1_000_000))
         store.ages = AgeClock(self._clock.ticks)
         return store
 

@@ -165,9 +165,7 @@ def test_a_scope_that_does_not_come_back_is_seen_and_can_be_removed(store: Store
     assert kept(store) == [11, 12, 13]
 
 
-def test_keys_are_deleted_once_they_are_four_times_as_old_as_retention_keeps_events(
-    store: Store, clock: TurnedClock
-) -> None:
+def test_keys_are_deleted_once_they_are_four_times_as_old_as_retention_keeps_events(store: Store, clock: TurnedClock) -> None:
     owner = holder(store, "first")
     for ids in (range(1, 11), range(11, 14)):
         owner.append(*(event(f"e{n}") for n in ids))
