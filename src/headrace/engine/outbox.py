@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from math import inf
 from operator import attrgetter
 from sys import getsizeof
 from typing import TypeAlias
@@ -17,9 +18,6 @@ from headrace.wire.custody import Receipt
 from headrace.wire.events import DeadLetterItem, EventItem, ReceiptStatus
 
 Item: TypeAlias = EventItem | DeadLetterItem | SpillItem | Receipt
-
-FEW = 128
-"""So many spills may travel in any batch."""
 
 _RECEIPT_BYTES = 256  # more or less; what counts is that they count
 
@@ -50,10 +48,10 @@ class Pending:
 
 
 class Outbox:
-    """A queue whose `put` never waits, and whose `room` does.
+    """Two queues: of spills, and of all other items. `put` never waits, and `room` does.
 
     Shared streams bound what they have outstanding, so they `put`; triggers that poll alone wait for `room` after each event.
-    Spills queue apart: a trigger that is stuck spills its whole queue at once, and what the others fired must not wait behind that.
+    A stuck trigger spills every raw event of its stream, and the other triggers' events must not wait behind these: spills travel alone.
     A spill overtakes nothing: were it durable before an older item of its trigger, a crash would bring that item after the spill.
     """
 
@@ -65,7 +63,10 @@ class Outbox:
         """The bytes of what is queued."""
         self._items: deque[Pending] = deque()
         self._spills: deque[Pending] = deque()
+        self._items_sent: Sequence[Pending] = ()
+        self._spills_sent: Sequence[Pending] = ()
         self._filled = asyncio.Event()
+        self._spilled = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
 
@@ -76,13 +77,22 @@ class Outbox:
         yield from self._items
         yield from self._spills
 
+    @property
+    def sent(self) -> Iterator[Pending]:
+        """What was taken and is not answered yet."""
+        return chain(self._items_sent, self._spills_sent)
+
     def put(self, pending: Pending) -> None:
         """Add one item."""
         self._last += 1
         pending.order = self._last
-        (self._spills if isinstance(pending.item, SpillItem) else self._items).append(pending)
+        if isinstance(pending.item, SpillItem):
+            self._spills.append(pending)
+            self._spilled.set()
+        else:
+            self._items.append(pending)
+            self._filled.set()
         self._weigh(_held(pending.item))
-        self._filled.set()
 
     def put_first(self, pending: Pending) -> None:
         """Add an item that nothing queued must come before: an upstream waits for it, and what it tells of is stored already."""
@@ -100,7 +110,9 @@ class Outbox:
         self._spills = deque(sorted(chain(spills, self._spills), key=attrgetter("order")))
         self._items = deque(sorted(chain(items, self._items), key=attrgetter("order")))
         self._weigh(sum(_held(one.item) for one in back))
-        self._filled.set()
+        if self._items:
+            self._filled.set()
+        self._spilled.set()
 
     @property
     def is_full(self) -> bool:
@@ -112,16 +124,50 @@ class Outbox:
         await self._room.wait()
 
     async def take(self, most: int, most_bytes: int) -> list[Pending]:
-        """Wait for at least one item; return at most `most` items and, beyond the first, at most `most_bytes` of payload."""
+        """Wait for an item that is no spill; return at most `most` of them and, beyond the first, at most `most_bytes` of payload.
+
+        What was taken before is answered, or put back.
+        """
+        self._items_sent = ()
+        self._spilled.set()
         await self._filled.wait()
-        taken: list[Pending] = []
-        # Where both come without end, a quarter or more is spills that may travel, and a half or more is others.
-        size = _move(self._items, taken, most - min(len(self._spills), most // 4), most_bytes, 0)
-        before = self._items[0].order if self._items else None
-        size = _move(self._spills, taken, min(most, len(taken) + max(FEW, len(taken))), most_bytes, size, before)
-        _move(self._items, taken, most, most_bytes, size)
-        if not self:
+        self._items_sent = taken = self._move(self._items, most, most_bytes)
+        if not self._items:
             self._filled.clear()
+        return taken
+
+    async def take_spills(self, most: int, most_bytes: int, linger: float) -> list[Pending]:
+        """Wait for spills, `linger` seconds more for others unless `most` are there; return as many as `take` does.
+
+        All that is older than they are is answered.
+        """
+        self._spills_sent = ()
+        if not self._spills:
+            await self._wait_for_spills()
+        if len(self._spills) < most:
+            await asyncio.sleep(linger)
+        while not self._spills or self._spills[0].order > self._oldest():
+            await self._wait_for_spills()
+        self._spills_sent = taken = self._move(self._spills, most, most_bytes, self._oldest())
+        return taken
+
+    async def _wait_for_spills(self) -> None:
+        self._spilled.clear()
+        await self._spilled.wait()
+
+    def _oldest(self) -> float:
+        """Return the order of the oldest item that is not answered; receipts, which come first, have none."""
+        return min(next((one.order for one in queue if one.order), inf) for queue in (self._items_sent, self._items))
+
+    def _move(self, queue: deque[Pending], most: int, most_bytes: int, before: float = inf) -> list[Pending]:
+        """Take items that were put before order `before`, at most `most` and, beyond the first, at most `most_bytes`."""
+        taken: list[Pending] = []
+        size = 0
+        while queue and len(taken) < most and queue[0].order < before:
+            size += _size(queue[0].item)
+            if taken and size > most_bytes:
+                break
+            taken.append(queue.popleft())
         self._weigh(-sum(_held(pending.item) for pending in taken))
         return taken
 
@@ -132,17 +178,6 @@ class Outbox:
             self._room.set()
         else:
             self._room.clear()
-
-
-def _move(queue: deque[Pending], taken: list[Pending], most: int, most_bytes: int, size: int, before: int | None = None) -> int:
-    """Move items that were put before order `before`, while fewer than `most` are taken and all fit in `most_bytes`; return the bytes."""
-    while queue and len(taken) < most and (before is None or queue[0].order < before):
-        more = _size(queue[0].item)
-        if taken and size + more > most_bytes:
-            break
-        size += more
-        taken.append(queue.popleft())
-    return size
 
 
 def _held(item: Item) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import Protocol
+from typing import Final, Protocol
 
 import structlog
 
@@ -22,6 +22,15 @@ _MOST_FAILURES = 2  # answers 500 in a row, after which a batch is sent in parts
 _MOST_FAILURES_ALONE = 5  # and after which one item is taken for the cause, where the api takes something else
 _MOST_ITEMS = 2000
 _MOST_BYTES = 4 * 1024 * 1024
+
+MAX_SPILLS: Final = 128
+"""Spills in one batch: an event that comes meanwhile waits for the transaction that stores them."""
+
+MAX_SPILL_BYTES: Final = 256 * 1024
+"""Raw text in one batch of spills, unless one spill alone has more."""
+
+SPILL_LINGER_SECONDS: Final = 0.05
+"""A spill waits so long for others to travel with."""
 
 
 class Storing(Protocol):
@@ -45,14 +54,16 @@ class Settling(Protocol):
 
 
 class Uploader:
-    """One batch in flight at a time; transient trouble keeps it, a permanent refusal is narrowed down to the items that cause it."""
+    """One batch of spills and one of all else in flight at a time.
+
+    Transient trouble keeps a batch, a permanent refusal is narrowed down to the items that cause it.
+    """
 
     def __init__(self, api: Storing, outbox: Outbox, settling: Settling, epochs: Callable[[Iterable[int]], dict[int, int]]) -> None:
         self._api = api
         self._outbox = outbox
         self._settling = settling
         self._epochs = epochs
-        self._sending: list[Pending] = []
         self._fenced: list[Pending] = []
         self._fenced_triggers: set[int] = set()
         self._patience = Backoff()
@@ -64,15 +75,22 @@ class Uploader:
         Raises:
             Fenced: This job is over; nothing more of it may be stored.
         """
-        while True:
-            self._sending = self._without_late_spills(await self._outbox.take(_MOST_ITEMS, _MOST_BYTES))
-            if self._sending:
-                await self._send(self._sending)
-            self._sending = []
+        senders = [
+            asyncio.create_task(self._send_items(), name="uploader of items"),
+            asyncio.create_task(self._send_spills(), name="uploader of spills"),
+        ]
+        try:
+            done, _ = await asyncio.wait(senders, return_when=asyncio.FIRST_COMPLETED)
+            for sender in done:
+                sender.result()
+        finally:
+            for sender in senders:
+                sender.cancel()
+            await asyncio.wait(senders)
 
     def unanswered(self, trigger_ids: Iterable[int]) -> set[int]:
         """Return those of the triggers that something names which the api has not answered yet."""
-        return set(trigger_ids) & {one for pending in chain(self._sending, self._outbox) for one in triggers_of(pending.item)}
+        return set(trigger_ids) & {one for pending in chain(self._outbox.sent, self._outbox) for one in triggers_of(pending.item)}
 
     def again(self) -> None:
         """Send again what was fenced, before all that was fired after it: the leases are others now."""
@@ -80,16 +98,26 @@ class Uploader:
         self._fenced_triggers.clear()
         self._outbox.put_back(fenced)
 
+    async def _send_items(self) -> None:
+        while True:
+            await self._send(await self._outbox.take(_MOST_ITEMS, _MOST_BYTES))
+
+    async def _send_spills(self) -> None:
+        while True:
+            taken = await self._outbox.take_spills(MAX_SPILLS, MAX_SPILL_BYTES, SPILL_LINGER_SECONDS)
+            if spills := self._without_late_spills(taken):
+                await self._send(spills)
+
     def _without_late_spills(self, taken: list[Pending]) -> list[Pending]:
         """Return what may be sent: spills that come after a fenced item of one of their triggers wait with it, in their order."""
         if not self._fenced:
             return taken
         sent = []
         for pending in taken:
-            if isinstance(pending.item, SpillItem) and not self._fenced_triggers.isdisjoint(pending.item.triggers):
-                self._wait_for_leases(pending)
-            else:
+            if self._fenced_triggers.isdisjoint(triggers_of(pending.item)):
                 sent.append(pending)
+            else:
+                self._wait_for_leases(pending)
         return sent
 
     def _wait_for_leases(self, pending: Pending) -> None:

@@ -1,4 +1,4 @@
-"""What is taken next: in order, bounded, and never all spills while something else waits."""
+"""What is taken next: in order, bounded, and a spill only after all that is older than it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine.outbox import FEW, Item, Outbox, Pending
+from headrace.engine.outbox import Item, Outbox, Pending
 from headrace.wire.backlog import SpillItem
 from headrace.wire.custody import Receipt
 from headrace.wire.events import EventItem
@@ -36,24 +36,54 @@ async def took(outbox: Outbox, most: int = 2000, most_bytes: int = 1 << 20) -> l
         return [pending.item for pending in await outbox.take(most, most_bytes)]
 
 
-async def test_a_stuck_trigger_s_queue_does_not_hold_up_what_others_fired() -> None:
+async def took_spills(outbox: Outbox, most: int = 2000, most_bytes: int = 1 << 20) -> list[Item]:
+    async with asyncio.timeout(5):
+        return [pending.item for pending in await outbox.take_spills(most, most_bytes, 0.0)]
+
+
+async def is_waiting(task: asyncio.Task[list[Item]]) -> bool:
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return not task.done()
+
+
+async def test_a_stuck_trigger_s_queue_does_not_travel_with_what_others_fired() -> None:
     outbox = filled([*map(spill, range(1024)), event(1), event(2)])
-    assert await took(outbox) == [event(1), event(2), *map(spill, range(FEW))]
+    assert await took(outbox) == [event(1), event(2)]
+    assert await took_spills(outbox, most=128) == [*map(spill, range(128))]
     outbox.put(Pending(event(3)))
-    assert await took(outbox) == [event(3), *map(spill, range(FEW, 2 * FEW))]
-
-
-async def test_neither_starves_where_both_come_without_end() -> None:
-    outbox = filled([*map(event, range(2000)), *map(spill, range(3000)), *map(event, range(2000, 4000))])
-    calls = [await took(outbox) for _ in range(4)]
-    shares = [[sum(isinstance(item, kind) for item in call) for kind in (EventItem, SpillItem)] for call in calls]
-    assert shares == [[2000, 0], [1500, 500], [500, 500], [0, FEW]]
+    assert await took(outbox) == [event(3)]
+    assert await took_spills(outbox) == [*map(spill, range(128, 1024))]
 
 
 async def test_a_spill_does_not_overtake_what_its_trigger_fired_before() -> None:
     own = [event(number).model_copy(update={"firings": [2]}) for number in range(2500)]
     outbox = filled([*own, spill(2500)])
-    assert [await took(outbox), await took(outbox)] == [own[:2000], [*own[2000:], spill(2500)]]
+    taking = asyncio.create_task(took_spills(outbox))
+    for part in (own[:2000], own[2000:]):
+        assert await took(outbox) == part
+        assert await is_waiting(taking)  # what was taken is not durable yet
+    outbox.put(Pending(event(2501)))
+    assert await took(outbox) == [event(2501)]  # what was taken before is
+    assert await taking == [spill(2500)]
+
+
+async def test_only_spills_that_are_older_than_all_that_is_not_durable_travel() -> None:
+    outbox = filled([spill(1), event(2), spill(3)])
+    assert await took_spills(outbox) == [spill(1)]
+    assert await took(outbox) == [event(2)]
+    taking = asyncio.create_task(took_spills(outbox))
+    assert await is_waiting(taking)
+    waiting = asyncio.create_task(took(outbox))
+    assert await taking == [spill(3)]
+    assert await is_waiting(waiting)
+    waiting.cancel()
+
+
+async def test_a_receipt_holds_no_spill_back() -> None:
+    outbox = filled([spill(1)])
+    outbox.put_first(Pending(Receipt(stream="s", lane="l", after=None, last=1, read=1, owed=[1])))
+    assert await took_spills(outbox) == [spill(1)]
 
 
 async def test_a_spill_waits_for_what_is_put_back() -> None:
@@ -61,14 +91,31 @@ async def test_a_spill_waits_for_what_is_put_back() -> None:
     before = await outbox.take(3, 1 << 20)
     outbox.put_back(before)
     assert await took(outbox, most=2) == [event(0), event(1)]
-    assert await took(outbox) == [event(2), spill(3)]
+    taking = asyncio.create_task(took_spills(outbox))
+    assert await took(outbox) == [event(2)]
+    assert await is_waiting(taking)
+    waiting = asyncio.create_task(took(outbox))
+    assert await taking == [spill(3)]
+    waiting.cancel()
+
+
+async def test_what_was_taken_is_unanswered_until_more_is_asked_for() -> None:
+    outbox = filled([event(1), spill(2)])
+    assert await took(outbox) == [event(1)]
+    assert [pending.item for pending in outbox.sent] == [event(1)]
+    asking = asyncio.create_task(took(outbox))
+    assert await is_waiting(asking)
+    assert not [*outbox.sent]
+    assert await took_spills(outbox) == [spill(2)]
+    assert [pending.item for pending in outbox.sent] == [spill(2)]
+    asking.cancel()
 
 
 async def test_a_receipt_comes_first() -> None:
     outbox = filled([spill(1), event(1)])
     receipt = Receipt(stream="s", lane="l", after=None, last=1, read=1, owed=[1])
     outbox.put_first(Pending(receipt))
-    assert await took(outbox) == [receipt, event(1), spill(1)]
+    assert await took(outbox) == [receipt, event(1)]
 
 
 async def test_there_is_room_again_once_enough_is_taken() -> None:
@@ -86,8 +133,12 @@ def test_all_is_taken_once_in_order_and_within_bounds(sizes: list[tuple[bool, in
 
     async def all_of(outbox: Outbox) -> list[list[Item]]:
         calls = []
-        while len(outbox):
+        while any(not isinstance(pending.item, SpillItem) for pending in outbox):
             calls.append(await took(outbox, most, most_bytes))
+        last = asyncio.create_task(took(outbox))
+        while len(outbox):
+            calls.append(await took_spills(outbox, most, most_bytes))
+        last.cancel()
         return calls
 
     calls = asyncio.run(all_of(filled(items)))
@@ -98,20 +149,30 @@ def test_all_is_taken_once_in_order_and_within_bounds(sizes: list[tuple[bool, in
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_when_a_spill_is_taken_nothing_older_stays(seed: int) -> None:
-    """A crash may come after any batch: then a spill is durable only with all that was there before it."""
+async def test_when_a_spill_is_taken_all_that_is_older_is_answered(seed: int) -> None:
+    """A crash may come at any time: then a spill is durable only with all that was there before it."""
     chance = random.Random(seed)
-    outbox, taken = Outbox(), list[Pending]()
+    outbox, under_way = Outbox(), list[Pending]()
+    spills = list[Pending]()
     for number in range(600):
-        make = spill if chance.random() < 0.1 else event  # with more of them, spills lag behind by themselves
+        make = spill if chance.random() < 0.4 else event
         outbox.put(Pending(make(number, chance.randint(1, 50))))
-        if chance.random() < 0.1:
-            taken = await outbox.take(chance.randint(1, 20), chance.randint(1, 400))
-            newest = max((pending.order for pending in taken if isinstance(pending.item, SpillItem)), default=0)
-            assert all(pending.order > newest for pending in outbox), f"seed {seed}"
+        queued = [pending.order for pending in outbox if not isinstance(pending.item, SpillItem)]
+        if chance.random() < 0.1 and queued:
+            under_way = await outbox.take(chance.randint(1, 20), chance.randint(1, 400))
         elif chance.random() < 0.05:
-            outbox.put_back(taken)
-            taken = []
+            outbox.put_back(under_way)
+            under_way = []
+        elif chance.random() < 0.05:
+            outbox.put_back(spills)
+            spills = []
+        waiting = [pending.order for pending in outbox if isinstance(pending.item, SpillItem)]
+        queued = [pending.order for pending in outbox if not isinstance(pending.item, SpillItem)]
+        oldest = min([*queued, *(pending.order for pending in under_way)], default=number + 2)
+        if chance.random() < 0.2 and waiting and waiting[0] < oldest:
+            spills = await outbox.take_spills(chance.randint(1, 20), chance.randint(1, 400), 0.0)
+            assert [pending.order for pending in spills] == waiting[: len(spills)], f"seed {seed}"
+            assert all(pending.order < oldest for pending in spills), f"seed {seed}"
 
 
 def _size(item: Item) -> int:

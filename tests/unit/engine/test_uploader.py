@@ -103,7 +103,8 @@ async def test_items_that_come_while_a_batch_is_in_flight_travel_together() -> N
     outbox, ledger = Outbox(), Ledger(range(100))
     outbox.put(item(0))
     task = asyncio.create_task(Uploader(api, outbox, ledger, epochs).run())
-    await asyncio.sleep(0)
+    while len(outbox):
+        await asyncio.sleep(0)
     for number in range(1, 100):
         outbox.put(item(number))
     await ledger.done.wait()
@@ -338,3 +339,58 @@ async def test_what_was_fenced_goes_back_to_its_place_among_spills_too() -> None
     outbox.put(item(20))
     outbox.put_back(reversed(taken))
     assert [pending.seq for pending in outbox] == [10, 11, 12, 13, 20, 0, 1, 2, 3]
+
+
+async def test_events_are_stored_while_spills_are_under_way() -> None:
+    stored = asyncio.Event()
+
+    class SlowWithSpills:
+        async def store(self, batch: EventBatch) -> BatchStored:
+            assert not (batch.spills and batch.events)
+            if batch.spills:
+                await stored.wait()
+            return BatchStored(events=["stored"] * len(batch.events), dead_letters=[], spills=["stored"] * len(batch.spills))
+
+    outbox, ledger = Outbox(), Ledger(range(2))
+    outbox.put(Pending(SpillItem(stream="u", lane="l", position=0, raw="{}", triggers=[7]), 0))
+    task = asyncio.create_task(Uploader(SlowWithSpills(), outbox, ledger, epochs).run())
+    async with asyncio.timeout(5):
+        while len(outbox):
+            await asyncio.sleep(0)
+        outbox.put(item(1))
+        while ledger.owed != {0}:
+            await asyncio.sleep(0)
+        stored.set()
+        await ledger.done.wait()
+    task.cancel()
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_no_spill_is_durable_before_what_is_older_whatever_the_api_does(seed: int) -> None:
+    chance = random.Random(seed)
+    durable: list[int] = []
+
+    class Slow:
+        async def store(self, batch: EventBatch) -> BatchStored:
+            for _ in range(chance.randrange(20)):
+                await asyncio.sleep(0)
+            if chance.random() < 0.3:
+                raise ApiUnavailable("503")
+            for spill in batch.spills:
+                older = {number for number in range(spill.position or 0) if number not in durable}
+                assert not older, f"seed {seed}"
+                durable.append(spill.position or 0)
+            durable.extend(event.position or 0 for event in batch.events)
+            return BatchStored(events=["stored"] * len(batch.events), dead_letters=[], spills=["stored"] * len(batch.spills))
+
+    outbox, ledger = Outbox(), Ledger(range(200))
+    task = asyncio.create_task(Uploader(Slow(), outbox, ledger, epochs).run())
+    async with asyncio.timeout(20):
+        for number in range(200):
+            spill = SpillItem(stream="u", lane="l", position=number, raw="{}", triggers=[7])
+            outbox.put(Pending(spill, number) if chance.random() < 0.5 else item(number))
+            for _ in range(chance.randrange(5)):
+                await asyncio.sleep(0)
+        await ledger.done.wait()
+    task.cancel()
+    assert sorted(durable) == [*range(200)]
