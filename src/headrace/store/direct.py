@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
 
@@ -22,6 +22,8 @@ from headrace.store.engines import is_postgresql
 
 if TYPE_CHECKING:
     import psycopg
+
+    from headrace.store.statement_pipeline import PipelineResult, StatementPipeline
 
 
 class Dialect(NamedTuple):
@@ -149,16 +151,15 @@ class DirectSqlite(Direct):
 class _Answer:
     """What a statement in a pipeline will have found."""
 
-    def __init__(self, cursor: psycopg.Cursor[Any], pipeline: psycopg.Pipeline, base: type[Exception]) -> None:
-        self._cursor = cursor
-        self._pipeline = pipeline
-        self._base = base
+    def __init__(self, database: DirectPostgresql, result: PipelineResult) -> None:
+        self._database = database
+        self._result = result
 
     def all(self) -> list[Any]:
         try:
-            return self._cursor.fetchall()
-        except self._base as error:
-            raise _translated("", error, self._base) from error
+            return self._result.all()
+        except self._database.driver.Error as error:
+            raise self._database.failed("", error) from error
 
     def scalars(self) -> list[Any]:
         return [row[0] for row in self.all()]
@@ -166,13 +167,12 @@ class _Answer:
     @property
     def rowcount(self) -> int:
         try:
-            self._pipeline.sync()
-        except self._base as error:
-            raise _translated("", error, self._base) from error
-        return self._cursor.rowcount
+            return self._result.rowcount
+        except self._database.driver.Error as error:
+            raise self._database.failed("", error) from error
 
 
-_BEGIN: Final = "SELECT pg_advisory_xact_lock(%s), (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+_BEGIN: Final = "SELECT pg_advisory_xact_lock(%(lock)s), (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _SETTINGS: Final = {
     # every look-up is by an index, however few rows the planner thinks there are: so the plan may be kept
     "plan_cache_mode": "force_generic_plan",
@@ -198,10 +198,10 @@ class DirectPostgresql(Direct):
         self.url = url
         self.moment: Callable[[int, int, int], None] = lambda *_: None
         self.connected = 0
-        self._driver = driver
+        self.driver = driver
         self._raw: psycopg.Connection[Any] | None = None
-        self._pipeline: Any = None
-        self._told: tuple[psycopg.Cursor[Any], int] | None = None
+        self._pipeline: StatementPipeline | None = None
+        self._told: tuple[PipelineResult, int] | None = None
         self._peeks = False
         self._open()
 
@@ -214,98 +214,93 @@ class DirectPostgresql(Direct):
         from headrace.store.postgresql import LOCK
 
         try:
-            raw = self._piped()
+            pipeline = self._piped()
             if not self.begun and not self._peeks:
-                raw.execute("BEGIN")
-                self._told = raw.execute(_BEGIN, (LOCK,)), time.monotonic_ns() // 1000
+                pipeline.execute("BEGIN", {})
+                self._told = pipeline.execute(_BEGIN, {"lock": LOCK}), time.monotonic_ns() // 1000
                 self.begun = True
-            cursor = raw.cursor()
-            if isinstance(parameters, list):
-                cursor.executemany(statement, parameters)
-            else:
-                cursor.execute(statement, parameters)
-        except self._driver.Error as error:
-            raise self._failed(statement, error) from error
-        finally:
             self._peeks = False
-        return _Answer(cursor, self._pipeline, self._driver.Error)
+            for row in parameters if isinstance(parameters, list) else [parameters]:
+                result = pipeline.execute(statement, row)
+        except self.driver.Error as error:
+            raise self.failed(statement, error) from error
+        return _Answer(self, result)
 
     @override
     def _commit(self) -> None:
-        raw, told = self._piped(), self._told
+        pipeline, told = self._piped(), self._told
         try:
-            raw.execute("COMMIT")
+            pipeline.execute("COMMIT", {})
             # what comes after a commit goes out with it, and happens after it
             after, self._after = self._after, []
             for call in after:
                 call()
-            self._unpipe()
-            if told is not None and (row := told[0].fetchone()) is not None:
-                self.moment(row[1], told[1], time.monotonic_ns() // 1000)
-        except self._driver.Error as error:
-            raise self._failed("COMMIT", error) from error
+            pipeline.sync()
+            if told is not None:
+                self.moment(told[0].all()[0][1], told[1], time.monotonic_ns() // 1000)
+        except self.driver.Error as error:
+            raise self.failed("COMMIT", error) from error
 
     @override
     def commit(self) -> None:
         super().commit()
-        try:
-            self._unpipe()
-        except self._driver.Error as error:
-            raise self._failed("", error) from error
+        if self._pipeline is not None:
+            try:
+                self._pipeline.sync()
+            except self.driver.Error as error:
+                raise self.failed("", error) from error
 
     @override
     def rollback(self) -> None:
         self.begun = False
-        with suppress(self._driver.Error):  # it is broken, then: the next statement opens another
-            with suppress(self._driver.Error):
-                self._unpipe()
-            if self._raw is not None and not self._raw.closed:
-                self._raw.execute("ROLLBACK")
+        self._peeks = False
+        if self._pipeline is None:
+            return
+        with suppress(self.driver.Error):  # it is broken, then: the next statement opens another
+            with suppress(self.driver.Error):
+                self._pipeline.sync()
+            self._pipeline.execute("ROLLBACK", {})
+            self._pipeline.sync()
 
     @override
     def close(self) -> None:
         if self._raw is not None:
             self._raw.close()
 
-    def send(self, statement: str, parameters: Sequence[Any]) -> None:
+    def send(self, statement: str, parameters: Mapping[str, Any]) -> None:
         """Run a statement for which nobody waits, outside of a transaction."""
-        self._piped().execute(statement, parameters)
+        try:
+            self._piped().execute(statement, parameters)
+        except self.driver.Error as error:
+            raise self.failed(statement, error) from error
 
-    def _piped(self) -> psycopg.Connection[Any]:
-        raw = self._raw
-        if raw is None or raw.closed:
-            raw = self._open()
-        if self._pipeline is None:
-            pipeline = raw.pipeline()
-            pipeline.__enter__()
-            self._pipeline = pipeline
-        return raw
+    def failed(self, statement: str, error: Exception) -> DBAPIError:
+        """Return SQLAlchemy's error for one of the driver's."""
+        gone = self._raw is not None and bool(self._raw.closed or self._raw.broken)
+        return _translated(statement, error, self.driver.Error, gone=gone)
 
-    def _unpipe(self) -> None:
-        pipeline, self._pipeline = self._pipeline, None
-        if pipeline is not None:
-            pipeline.__exit__(None, None, None)
+    def _piped(self) -> StatementPipeline:
+        if self._pipeline is None or self._raw is None or self._raw.closed:
+            return self._open()
+        return self._pipeline
 
-    def _open(self) -> psycopg.Connection[Any]:
+    def _open(self) -> StatementPipeline:
         from headrace.store.postgresql import WRITER, parameters
+        from headrace.store.statement_pipeline import StatementPipeline
 
-        self._pipeline = None
         dialect = self.url.get_dialect()()
         positional, named = dialect.create_connect_args(self.url)
         try:
-            raw = self._driver.connect(*positional, **{**parameters(self.url), **named}, autocommit=True, prepare_threshold=0)
+            raw = self.driver.connect(*positional, **{**parameters(self.url), **named}, autocommit=True)
             settings = WRITER | _SETTINGS
             for name, value in settings.items():
-                raw.execute("SELECT set_config(%s, %s, false)", (name, value), prepare=False)
-        except self._driver.Error as error:
-            raise self._failed("", error) from error
+                raw.execute("SELECT set_config(%s, %s, false)", (name, value))
+        except self.driver.Error as error:
+            raise self.failed("", error) from error
         self._raw = raw
+        self._pipeline = StatementPipeline(raw)
         self.connected += 1
-        return raw
-
-    def _failed(self, statement: str, error: Exception) -> DBAPIError:
-        gone = self._raw is not None and bool(self._raw.closed or self._raw.broken)
-        return _translated(statement, error, self._driver.Error, gone=gone)
+        return self._pipeline
 
 
 def direct(url: URL) -> Direct:

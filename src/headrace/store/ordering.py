@@ -200,21 +200,23 @@ class SqlOrdering(OrderingHome):
     def close(self) -> None:
         """Keep everything: the database is its opener's to close."""
 
-    def _turn(self, now: int, change: Callable[[Turn], T]) -> T:
-        """Run `change` in a transaction with a copy of the ordering that is up to date there."""
+    def _turn(self, now: int, change: Callable[[Turn], T], keys: Sequence[bytes] = ()) -> T:
+        """Run `change` in a transaction with a copy of the ordering that is up to date there. It asks for the states of `keys`."""
         with self._lock:
             kept = [] if self._replica is None else [self._replica]
             self._replica = None
 
             def work(connection: Runs) -> tuple[T, Replica]:
                 # a copy that has seen a transaction which was not kept is worth nothing
-                return self._change(connection, kept.pop() if kept else None, now, change)
+                return self._change(connection, kept.pop() if kept else None, now, change, keys)
 
             answer, self._replica = self._database.write(work)
             return answer
 
-    def _change(self, connection: Runs, kept: Replica | None, now: int, change: Callable[[Turn], T]) -> tuple[T, Replica]:
-        turn = Turn.begin(connection, self.scope_id, kept, now, by_age=self._by_age, logged=self._logged)
+    def _change(
+        self, connection: Runs, kept: Replica | None, now: int, change: Callable[[Turn], T], keys: Sequence[bytes]
+    ) -> tuple[T, Replica]:
+        turn = Turn.begin(connection, self.scope_id, kept, now, by_age=self._by_age, logged=self._logged, keys=keys)
         if turn.scope.clock > now + AHEAD_MICROS:
             turn.turn_back(now, self.policy.lease)
         answer = change(turn)

@@ -197,4 +197,4 @@ class SessionLocks(Locks):
     def _unlock(self, numbers: Iterable[int]) -> None:
         mine = [number for number in numbers if self._mine.pop(number, None) == self._database.connected]
         if mine:
-            self._database.send("SELECT pg_advisory_unlock(n) FROM unnest(%s::bigint[]) AS given(n)", (mine,))
+            self._database.send("SELECT pg_advisory_unlock(n) FROM unnest(%(numbers)s::bigint[]) AS given(n)", {"numbers": mine})

@@ -185,10 +185,10 @@ class OwnOrdering(SqlOrdering):
         self._own.write(lambda _: self._locks.release([self._number(claim.event.key)]))
 
     @override
-    def _turn(self, now: int, change: Callable[[Turn], T]) -> T:
+    def _turn(self, now: int, change: Callable[[Turn], T], keys: Sequence[bytes] = ()) -> T:
         def work(connection: Direct) -> T:
             kept, self._replica = self._replica, None
-            answer, self._replica = self._change(connection, kept, now, change)
+            answer, self._replica = self._change(connection, kept, now, change, keys)
             return answer
 
         return self._own.write(work)  # all works run in the writer's thread: no lock is needed
@@ -196,8 +196,7 @@ class OwnOrdering(SqlOrdering):
     @override
     def _finish(self, connection: Runs, done: Sequence[tuple[bytes, int | None]], now: int) -> None:
         super()._finish(connection, done, now)
-        self._since_forgotten += len(done)
-        self._forget_old(connection, now)
+        self._forget_old(connection, now, len(done))
 
     def _undone(self) -> None:
         """Throw the copy away that has seen a transaction which was not kept, and let go of what it locked."""
@@ -230,7 +229,7 @@ class OwnOrdering(SqlOrdering):
         elif state not in {None, "ready", "claimed"}:
             return self._known(state)
         if state is None:
-            self._turn(now, lambda turn: turn.offer(Feed.of([event])))
+            self._turn(now, lambda turn: turn.offer(Feed.of([event])), _keys_of(event))
             if self._replica is not None and self._replica.order.entry(event.key) is not None:
                 return "waiting"
         claims = super().claim(1, now, only=event.key)
@@ -245,22 +244,22 @@ class OwnOrdering(SqlOrdering):
         self._locks.release([number])
         key = claim.event.key
         if not claim.seq and sql.pass_through(connection, self.scope_id, key, now):
-            self._since_forgotten += 1
-            self._forget_old(connection, now)
+            self._forget_old(connection, now, 1)
             return True, []
         row = self._written(connection, claim)
         if row.seq:
-            settled = sql.settle_one(connection, scope=self.scope_id, seq=row.seq, token=claim.token, alone=int(alone))
-            above = sql.has_followers(connection, scope=self.scope_id, key=key)
-            rows = settled.all()
-            if not rows:
-                return False, []
-            self._finish(connection, [(rows[0][0], rows[0][1])], now)
-            if not above.all():
-                return True, []
-        elif not self._pass_on(connection, claim.event, now):
+            settled = sql.settle_one(connection, self.scope_id, row.seq, now, token=claim.token, alone=alone)
+        elif self._pass_on(connection, claim.event, now):
+            settled = _certainly
+        else:
             return False, []
         claims, more = self._take(connection, sql.take_followers, most, now, key=key)
+        if not settled():
+            super().give_back(claims, now)
+            self._locks.release(self._number(follower.event.key) for follower in claims)
+            return False, []
+        if row.seq:
+            self._forget_old(connection, now, 1)
         if more:
             self._unblock(connection, {"": [key]}, now)
         return True, claims
@@ -282,7 +281,7 @@ class OwnOrdering(SqlOrdering):
             turn.offer(Feed([Fed(event, passes=True, known=True)]))
             return position
 
-        sql.add_handled(connection, [(self.scope_id, event.key, self._turn(now, change), now)])
+        sql.add_handled(connection, [(self.scope_id, event.key, self._turn(now, change, _keys_of(event)), now)])
         return True
 
     def _take(self, connection: Direct, statement: Plain, most: int, now: int, **given: Any) -> tuple[list[Claim], bool]:
@@ -330,9 +329,19 @@ class OwnOrdering(SqlOrdering):
         sql.put_off_new(connection, scope=self.scope_id, **given)
         return True
 
-    def _forget_old(self, connection: Runs, now: int) -> None:
-        """Forget what was handled long ago, some at a time."""
+    def _forget_old(self, connection: Runs, now: int, handled: int = 0) -> None:
+        """Forget what was handled long ago, some at a time, now that `handled` more were."""
+        self._since_forgotten += handled
         if self._since_forgotten * 2 < FORGOTTEN_ROWS and now - self._forgot_at < FORGET_MICROS:
             return
         self._since_forgotten, self._forgot_at = 0, now
         sql.forget_handled(connection, scope=self.scope_id, before=now - self._retention, most=FORGOTTEN_ROWS)
+
+
+def _keys_of(event: Caused) -> list[bytes]:
+    """Return the keys of an event and of its leader."""
+    return [event.key] if event.leader_key is None else [event.key, event.leader_key]
+
+
+def _certainly() -> bool:
+    return True

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 from headrace.core.handling import State
-from headrace.store.dialects import BulkInsert, Plain, Runs
+from headrace.store.dialects import BulkInsert, Found, Plain, Runs
 from headrace.store.ordering_tables import ordering_events, ordering_given_up, ordering_handled
 
 T = TypeVar("T")
@@ -88,19 +88,28 @@ WHERE +scope_id = :scope AND seq IN ({which})
 take_due = _take("SELECT seq FROM ordering_events WHERE scope_id = :scope AND due <= :now ORDER BY due, position LIMIT :most")
 take_followers = _take(
     "SELECT seq FROM ordering_events WHERE +scope_id = :scope AND leader_key = :key "
-    "AND (state = 'blocked' OR (state = 'ready' AND due <= :now)) ORDER BY position LIMIT :most"
+    "AND (state = 'blocked' OR (state = 'ready' AND due <= :now)) "
+    "AND NOT EXISTS (SELECT 1 FROM ordering_events WHERE +scope_id = :scope AND key = :key) ORDER BY position LIMIT :most"
 )
-"""Those that follow an event which was handled in this transaction."""
+"""Those that follow an event which was handled; none while that has a row."""
 take_back = Plain("UPDATE ordering_events SET attempts = attempts - 1 WHERE +scope_id = :scope AND seq IN :seqs", seqs="bigint")
 
 _HELD = "+scope_id = :scope AND claim = :token AND state IN ('claimed', 'blocked') AND seq IN :seqs"
 settle = Plain(f"DELETE FROM ordering_events WHERE {_HELD} RETURNING key, position", seqs="bigint")  # noqa: S608
-settle_one = Plain(
+_SETTLE_ONE = (
     "DELETE FROM ordering_events WHERE +scope_id = :scope AND seq = :seq AND (claim = :token OR :alone = 1) RETURNING key, position"
+)
+_settle_one = Plain(_SETTLE_ONE)
+_settle_at_once = Plain(
+    f"""
+WITH gone AS ({_SETTLE_ONE}), added AS (
+    INSERT INTO ordering_handled (scope_id, key, position, at) SELECT :scope, key, coalesce(position, 0), :now FROM gone
+)
+UPDATE ordering_scopes SET handled = handled + 1 WHERE id = :scope AND EXISTS (SELECT 1 FROM gone) RETURNING id
+"""  # noqa: S608
 )
 renew = Plain(f"UPDATE ordering_events SET due = CASE WHEN state = 'claimed' THEN :lease END WHERE {_HELD} RETURNING seq", seqs="bigint")  # noqa: S608
 remove = Plain("DELETE FROM ordering_events WHERE +scope_id = :scope AND seq = :seq")
-has_followers = Plain("SELECT 1 FROM ordering_events WHERE +scope_id = :scope AND leader_key = :key LIMIT 1")
 unblock = Plain(
     """
 UPDATE ordering_events SET
@@ -139,7 +148,11 @@ redrive = Plain(_REDRIVE)
 redrive_some = Plain(f"{_REDRIVE} AND key IN :keys", keys="bytea")
 
 states_of_open = Plain("SELECT key, state FROM ordering_events WHERE +scope_id = :scope AND key IN :keys", keys="bytea")
-states_of_handled = Plain("SELECT key, 'handled' FROM ordering_handled WHERE scope_id = :scope AND key IN :keys", keys="bytea")
+states_of_all = Plain(
+    "SELECT key, 'handled' FROM ordering_handled WHERE scope_id = :scope AND key IN :keys "
+    "UNION ALL SELECT key, state FROM ordering_events WHERE +scope_id = :scope AND key IN :keys",
+    keys="bytea",
+)
 forget_given_up = Plain("DELETE FROM ordering_given_up WHERE scope_id = :scope AND key IN :keys", keys="bytea")
 waiting = Plain(
     "SELECT seq, key, leader_key, occurred, id, since, late FROM ordering_events WHERE scope_id = :scope AND state = 'waiting' ORDER BY seq"
@@ -245,6 +258,19 @@ def pass_through(connection: Runs, scope: int, key: bytes, now: int) -> bool:
     return True
 
 
+def settle_one(connection: Runs, scope: int, seq: int, now: int, *, token: str, alone: bool) -> Callable[[], bool]:
+    """Count one claim as handled; what is returned tells, when called, whether it still was the caller's."""
+    given = {"scope": scope, "seq": seq, "token": token, "alone": int(alone)}
+    if connection.dialect.name == "postgresql":
+        answer = _settle_at_once(connection, now=now, **given)
+        return lambda: bool(answer.all())
+    gone = _settle_one(connection, **given).all()
+    add_handled(connection, [(scope, key, position or 0, now) for key, position in gone])
+    if gone:
+        count_handled(connection, scope=scope, count=len(gone))
+    return lambda: bool(gone)
+
+
 def slices(items: Iterable[T]) -> Iterator[Sequence[T]]:
     """Yield the items as many at a time as one statement takes."""
     rest = list(items)
@@ -252,18 +278,15 @@ def slices(items: Iterable[T]) -> Iterator[Sequence[T]]:
         yield rest[start : start + MOST_PARAMETERS]
 
 
+def states_sent(connection: Runs, scope: int, keys: Iterable[bytes], *, logged: bool = False) -> list[Found]:
+    """Ask for the states of these events, and read no answer yet; in a scope that is fed from a log, only for those not handled yet."""
+    statement = states_of_open if logged else states_of_all
+    return [statement(connection, scope=scope, keys=some) for some in slices(dict.fromkeys(keys))]
+
+
 def states(connection: Runs, scope: int, keys: Iterable[bytes], *, logged: bool = False) -> dict[bytes, State]:
     """Return what is known of these events; in a scope that is fed from a log, only of those that are not handled yet."""
-    found: dict[bytes, State] = {}
-    for some in slices(dict.fromkeys(keys)):
-        # all are sent before the first is read: that is one round trip where the connection can do so
-        answers: list[Any] = [
-            statement(connection, scope=scope, keys=some)
-            for statement in ([states_of_open] if logged else [states_of_handled, states_of_open])
-        ]
-        for answer in answers:
-            found.update((row[0], row[1]) for row in answer.all())
-    return found
+    return {row[0]: row[1] for answer in states_sent(connection, scope, keys, logged=logged) for row in answer.all()}
 
 
 def unblock_followers(connection: Runs, scope: int, keys: Iterable[bytes], now: int, *, token: str, lease: int) -> None:

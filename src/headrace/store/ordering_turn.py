@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 from headrace.core.handling import Caused, Offering, Placed, State, placed
 from headrace.core.ordering import CausalOrder
 from headrace.store import ordering_statements as sql
-from headrace.store.dialects import Runs, row_by_row
+from headrace.store.dialects import Found, Runs, row_by_row
 from headrace.store.hold_times import counted
 from headrace.store.ordering_replica import Replica, Step
 
@@ -49,14 +49,19 @@ class Turn:
     waited: list[int] = field(default_factory=list)
     passed: int = 0
     steps: list[Step] = field(default_factory=list)
+    asked: frozenset[bytes] = frozenset()
+    answers: Sequence[Found] = ()
 
     @classmethod
-    def begin(cls, connection: Runs, scope_id: int, kept: Replica | None, now: int, *, by_age: bool, logged: bool) -> Self:
-        """Return a turn with the ordering as it is in this transaction."""
+    def begin(
+        cls, connection: Runs, scope_id: int, kept: Replica | None, now: int, *, by_age: bool, logged: bool, keys: Sequence[bytes] = ()
+    ) -> Self:
+        """Return a turn with the ordering as it is in this transaction; the states of `keys` travel with the scope."""
         row_by_row(connection)
+        answers = sql.states_sent(connection, scope_id, keys, logged=logged)
         scope = sql.scope_row(connection, scope_id)
         replica = Replica.current(connection, scope, kept, by_age=by_age)
-        return cls(connection, replica, max(now, scope.clock), scope, logged, scope.head)
+        return cls(connection, replica, max(now, scope.clock), scope, logged, scope.head, asked=frozenset(keys), answers=answers)
 
     @property
     def order(self) -> CausalOrder:
@@ -143,12 +148,19 @@ class Turn:
                 keys.append(key)
             else:  # the copy knows what waits
                 known[key] = "waiting"
-        known |= sql.states(self.connection, self.scope.id, keys, logged=self.logged)
+        known |= self._states(keys)
         mine = {fed.event.key for fed in events}
         for fed in events:  # the log says which leaders came; of those that are not here any more, all is done
             if fed.known and fed.event.leader_key is not None and fed.event.leader_key not in mine:
                 known.setdefault(fed.event.leader_key, "handled")
         return known
+
+    def _states(self, keys: Sequence[bytes]) -> dict[bytes, State]:
+        if not self.asked.issuperset(keys):
+            return sql.states(self.connection, self.scope.id, keys, logged=self.logged)
+        answers, self.asked, self.answers = self.answers, frozenset(), ()  # a second step may find others
+        found: dict[bytes, State] = {row[0]: row[1] for answer in answers for row in answer.all()}
+        return {key: found[key] for key in keys if key in found}
 
     def _row(self, seq: int, fed: Fed, place: Placed | None) -> tuple[Any, ...]:
         event = fed.event
