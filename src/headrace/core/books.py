@@ -28,7 +28,8 @@ class Books:
     """The entries of one shared stream, `outstanding` of them, which hold `size` bytes; `newest` was published last.
 
     `keeps_custody`: entries remember who answered how. `now` is the time of the last change, where the caller sets it. `settling` are
-    readers with answers to their backlog: the caller takes them out.
+    readers with answers to their backlog: the caller takes them out. `changed` is set when a lane becomes ready, an answer is to be
+    settled, or a full queue has room again; the caller resets it.
     """
 
     counts: Counts = field(default_factory=Counts)
@@ -37,6 +38,7 @@ class Books:
     outstanding: int = 0
     size: int = 0
     newest: Entry | None = None
+    changed: bool = False
     ready: deque[Lane] = field(default_factory=deque)
     lanes: dict[Hashable, Lane] = field(default_factory=dict)
     settling: dict[Reader, None] = field(default_factory=dict)
@@ -139,6 +141,9 @@ class Books:
             counts.filtered += 1
         lane = entry.lane
         if lane.entries[0] is entry and not lane.busy:
+            # Whoever finds a change wakes the pump, which then takes all that is ready: one more needs no second call.
+            if not self.ready:
+                self.changed = True
             self.ready.append(lane)
 
     def _answer(self, entry: Kept) -> None:
@@ -153,3 +158,4 @@ class Books:
         if entry.number is not None:
             entry.reader.answers.append((entry.number, answer))
             self.settling[entry.reader] = None
+            self.changed = True

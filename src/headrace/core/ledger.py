@@ -132,16 +132,17 @@ class Ledger(Books):
             self.end(reader)
         elif entry is not None:  # as `end` does it: most raw events are of no interest to most readers
             reader.open = None
-            entry.pending -= 1
-            if not entry.pending:
+            entry.pending = pending = entry.pending - 1
+            if not pending:
                 del self._unresolved[entry]
                 self._resolve(entry)
         if reader.held is not None:
             entry, reader.held = reader.held, None
-        elif reader.live and reader.queue:
-            if self.full:
-                self.full.discard(reader)
-            entry = reader.queue.popleft()
+        elif reader.live and (queue := reader.queue):
+            if self.full and reader in self.full:
+                self.full.remove(reader)
+                self.changed = True
+            entry = queue.popleft()
         else:
             reader.idle = reader.live and reader in self.roster.reading
             return None

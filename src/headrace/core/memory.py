@@ -11,6 +11,7 @@ MAX_MEMORY_BYTES: Final = 256 * 1024 * 1024
 ENTRY_BYTES: Final = 1024
 """What a raw event on the books costs beside its content, with its claim, and the item that is to be stored."""
 _MOST_WEIGHED: Final = 10_000
+_FLAT_ITEMS: Final = 100
 _SHARE: Final = 2
 """A stream may hold so many times what is free: one alone two thirds of all, and each of many something, whatever the others hold."""
 
@@ -41,15 +42,17 @@ class MemoryBudget:
 
 def weigh(value: Any) -> int:
     """Return about how many bytes a value holds: all of texts, bytes, lists, tuples, sets and dicts in it; of another object its own."""
+    if type(value) is dict and len(value) <= _FLAT_ITEMS:
+        items = [*value, *value.values()]
+        if _CONTAINERS.isdisjoint(map(type, items)):  # as nearly every raw event that is a dict
+            items.append(value)
+            return _sizes(items)
     total = weighed = 0
     values = [value]
     while values:
         level = values[: _MOST_WEIGHED - weighed]
         rest = len(values) - len(level)
-        try:
-            total += sum(map(getsizeof, level))
-        except BaseException:  # a class of the user's may raise anything
-            total += sum(map(_own_size, level))
+        total += _sizes(level)
         weighed += len(level)
         values = []
         # Most levels are all plain values: that is seen without a loop in Python.
@@ -63,6 +66,13 @@ def weigh(value: Any) -> int:
         if weighed == _MOST_WEIGHED:
             return total * (weighed + rest + len(values)) // weighed
     return total
+
+
+def _sizes(values: list[Any]) -> int:
+    try:
+        return sum(map(getsizeof, values))
+    except BaseException:  # a class of the user's may raise anything
+        return sum(map(_own_size, values))
 
 
 def _own_size(value: Any) -> int:

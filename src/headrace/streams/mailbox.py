@@ -198,7 +198,10 @@ class Mailbox:
         while self._closed is None:
             entry = self._begin()
             if entry is not None:
-                raw = self._raw = entry.raw if entry.copy is None else entry.copy(entry.raw)
+                raw, copy = entry.raw, entry.copy
+                if copy is not None:
+                    raw = copy(raw)
+                self._raw = raw
                 return raw
             self._raw = None
             self._pulling = True
@@ -210,13 +213,12 @@ class Mailbox:
 
     def _begin(self) -> Entry | None:
         ledger, reader = self._ledger, self._reader
-        # Whoever makes something ready wakes the pump: what was ready before needs no second call.
-        was_roomy, was_idle = not ledger.full, not ledger.ready
         ledger.now = self._clock()
         entry = ledger.begin(reader)
         if entry is None and not reader.live and self._drain is not None:
             entry = self._drain.begin()
-        if not was_roomy or (was_idle and ledger.ready) or ledger.settling:
+        if ledger.changed:
+            ledger.changed = False
             self._changed()
         self._at = entry
         self._origin = None
