@@ -29,9 +29,10 @@ def copied(value: Any, depth: int = 0) -> Any:
     if kind not in _CHANGEABLE or depth > MAX_JSON_DEPTH:
         return value
     if kind is dict:
-        return {key: copied(one, depth + 1) for key, one in value.items()}
+        # Most of what is in a raw event cannot change: it is not worth a call.
+        return {key: copied(one, depth + 1) if type(one) in _CHANGEABLE else one for key, one in value.items()}
     if kind is list:
-        return [copied(one, depth + 1) for one in value]
+        return [copied(one, depth + 1) if type(one) in _CHANGEABLE else one for one in value]
     if kind is tuple:
-        return tuple([copied(one, depth + 1) for one in value])
+        return tuple([copied(one, depth + 1) if type(one) in _CHANGEABLE else one for one in value])
     return value.copy()

@@ -247,6 +247,7 @@ class Group:
     def confirmed(self) -> None:
         """Let those go on who waited for what the ledger was just told to be durable."""
         ledger = self.ledger
+        ledger.changed = False
         if ledger.ready:
             self._pump.wake()
         if ledger.settling:

@@ -268,11 +268,9 @@ class SharedStreamManager:
                 if touched is not None:
                     ledger = touched.ledger
                     ledger.now = self._clock()
-                    was_idle = not ledger.ready
             if touched is not None:
                 ledger.confirm(seq)
-        # Whoever makes something ready wakes the pump: what was ready before needs no second call.
-        if touched is not None and (ledger.settling or ledger.drainable or (was_idle and ledger.ready)):
+        if touched is not None and (ledger.changed or ledger.drainable):
             touched.confirmed()
 
     def mark_rejected(self, seq: int) -> None:

@@ -218,7 +218,6 @@ class Mailbox:
         if entry is None and not reader.live and self._drain is not None:
             entry = self._drain.begin()
         if ledger.changed:
-            ledger.changed = False
             self._changed()
         self._at = entry
         self._origin = None

