@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from custody_kit import answered, books, bury, counts, receipt, record, settle, some, waiting
 from headrace.errors import ApiRefused
-from headrace.store import Store
+from headrace.store import Store, letter_texts
 from headrace.store.browse import dead_letter_detail, dead_letter_page
+from headrace.store.retention import discarded_dead_letters
+from headrace.store.tables import dead_letter_texts, dead_letters
 from headrace.wire.dead_letters import ActOnDeadLetters
 from headrace.wire.status import DeadLetterDetail
 from store_kit import DATABASES, START, Holder, declaration, holder, letter, opened
@@ -35,6 +38,11 @@ def kept(store: Store, id: str = "x") -> DeadLetterDetail | None:
 def state(store: Store, id: str = "x") -> str | None:
     found = kept(store, id)
     return None if found is None else found.state
+
+
+def texts(store: Store) -> list[str]:
+    with store.reading() as connection:
+        return list(connection.execute(select(dead_letter_texts.c.letter_id).order_by(dead_letter_texts.c.letter_id)).scalars())
 
 
 def test_a_redriven_letter_waits_for_each_of_its_triggers_and_goes_when_all_have_answered(store: Store, owner: Holder) -> None:
@@ -160,7 +168,7 @@ def test_a_letter_that_cannot_be_tried_again_says_why_and_stays(store: Store, ow
         owner,
         letter("repr", kind="unserialisable"),
         letter("alone", stream="trigger:first"),
-        letter("long", raw="x" * 64 * 1024),
+        letter("long", raw="x" * 64 * 1024 + " […]"),
         letter("nobody", 2),
     )
     store.projects.declare(owner.job_id, "flights", declaration("first"))
@@ -173,6 +181,65 @@ def test_a_letter_that_cannot_be_tried_again_says_why_and_stays(store: Store, ow
         "nobody": "none of its triggers reads the stream folder any more",
     }
     assert {state(store, id) for id in ("repr", "alone", "long", "nobody")} == {"open"}
+
+
+@pytest.mark.parametrize("text", ["x" * 64 * 1024, "€" * 70_000, "x" * 5_000_000])
+def test_a_long_text_is_kept_whole_and_apart(store: Store, owner: Holder, text: str) -> None:
+    bury(owner, letter("x", 1, 2, raw=text))
+    with store.reading() as connection:
+        [row] = connection.execute(select(dead_letters.c.raw)).scalars()
+        assert len(row) <= 64 * 1024
+    found = kept(store)
+    assert found is not None
+    assert found.raw == text
+    assert store.dead_letters.redrive(some("x")).count == 1
+    assert [item.raw for item in waiting(owner, 1)] == [text]
+    settle(owner, "fired", trigger=1)
+    settle(owner, "dead_lettered", trigger=2)
+    assert store.dead_letters.redrive(some("x")).count == 1
+    assert [item.raw for item in waiting(owner, 2)] == [text]
+    settle(owner, "fired", trigger=2)
+    assert kept(store) is None
+    assert texts(store) == []
+
+
+def test_much_text_is_redriven_in_parts(store: Store, owner: Holder) -> None:
+    bury(owner, *(letter(str(n), raw=str(n) * 6_000_000, lane="a", position=n) for n in range(5)))
+    first = store.dead_letters.redrive(some(every=True))
+    assert (first.count, first.remaining, first.skipped) == (3, 2, [])
+    second = store.dead_letters.redrive(some("3", "4"))
+    assert (second.count, second.skipped) == (2, [])
+
+
+def test_ids_with_too_much_text_for_once_are_named(store: Store, owner: Holder) -> None:
+    bury(owner, *(letter(f"letter-{n}", raw="x" * 9_000_000, lane="a", position=n) for n in range(3)))
+    done = store.dead_letters.redrive(some("letter-0", "letter-1", "letter-2"))
+    assert done.count == 2
+    assert [(one.id, one.why) for one in done.skipped] == [("letter-2", "there is much text before it: redrive it once more")]
+    assert store.dead_letters.redrive(some("letter-2")).count == 1
+
+
+def test_long_texts_are_bounded_in_bytes_and_the_oldest_go(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(letter_texts, "MAX_WHOLE_BYTES", 250_000)
+    for n in range(5):
+        bury(owner, letter(f"letter-{n}", raw=str(n) * 100_000, lane="a", position=n))
+        store.dead_letters.discard(some(f"letter-{n}") if n == 4 else some("none"))
+    with store.reading() as connection:
+        assert len(connection.execute(select(dead_letter_texts.c.letter_id)).all()) == 5
+    assert store.tidy(lambda connection: letter_texts.oversized_texts(connection, 0, 500)) == 3
+    assert texts(store) == ["letter-3", "letter-4"]
+    assert [one.why for one in store.dead_letters.redrive(some("letter-0")).skipped] == ["its text is too long to have been kept whole"]
+    found = kept(store, "letter-0")
+    assert found is not None
+    assert found.raw.startswith("000")
+    assert store.tidy(lambda connection: letter_texts.oversized_texts(connection, 0, 500)) == 0
+
+
+def test_a_discarded_letter_goes_with_its_text(store: Store, owner: Holder) -> None:
+    bury(owner, letter("x", raw="x" * 100_000))
+    store.dead_letters.discard(some("x"))
+    assert store.tidy(lambda connection: discarded_dead_letters(connection, 2**62, 10)) == 1
+    assert texts(store) == []
 
 
 def test_every_action_is_noted_down(store: Store, owner: Holder) -> None:

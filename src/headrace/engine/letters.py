@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
+import msgspec
+
 from headrace.core.letter_ids import letter_id
 from headrace.core.texts import (
     MAX_PLACE_NAME_BYTES,
     MAX_TEXT_CHARS,
     MAX_TRACEBACK_LINES,
+    clean_text,
     cut_lines,
     cut_text,
     storable_id,
@@ -17,8 +20,11 @@ from headrace.core.texts import (
 from headrace.engine.outbox import Item
 from headrace.wire.backlog import SpillItem
 from headrace.wire.events import DeadLetterItem, DeadLetterKind, EventItem
+from headrace.wire.model import MAX_BODY_BYTES
 
-MAX_RAW_CHARS: Final = 64 * 1024
+MAX_RAW_BYTES: Final = MAX_BODY_BYTES - 1024 * 1024
+"""A letter keeps a raw event whole that as JSON has at most so many bytes: with all else it says it fits into one request."""
+_CUT_CHARS: Final = 64 * 1024
 _SMALL_CHARS: Final = 1000
 _MAX_ATTEMPTS: Final = 2**31
 _INT64: Final = range(-(2**63), 2**63)
@@ -96,7 +102,7 @@ def safe_letter(
         stream=_name(stream),
         lane=None if lane is None else _name(lane),
         position=position if position is None or position in _INT64 else None,
-        raw=cut_text(raw, MAX_RAW_CHARS),
+        raw=_kept(raw),
         triggers=list(trigger_ids),
         attempts=min(attempts, _MAX_ATTEMPTS),
         traceback=cut_lines(traceback, 2 * MAX_TRACEBACK_LINES),
@@ -142,6 +148,13 @@ def smallest(item: Item) -> DeadLetterItem | None:
     """Return the last of the forms that `instead_of` gives."""
     letter = item if isinstance(item, DeadLetterItem) else instead_of(item, "The api failed to store it.")
     return None if letter is None else smaller(letter)
+
+
+def _kept(raw: str) -> str:
+    """Return a raw event, clean; of one that is too long its beginning."""
+    if len(raw) > _CUT_CHARS and (len(raw) > MAX_RAW_BYTES or len(msgspec.json.encode(clean_text(raw))) > MAX_RAW_BYTES):
+        return cut_text(raw, _CUT_CHARS)
+    return clean_text(raw)
 
 
 def _name(text: str) -> str:

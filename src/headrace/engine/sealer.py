@@ -12,7 +12,7 @@ from headrace.core.envelope import Envelope, Sealed
 from headrace.core.texts import cut_lines, describe_error, describe_text
 from headrace.core.tracing import traceparent_in
 from headrace.engine.current import Place
-from headrace.engine.letters import MAX_RAW_CHARS, dead_letter
+from headrace.engine.letters import MAX_RAW_BYTES, dead_letter
 from headrace.engine.outbox import Outbox, Pending
 from headrace.errors import MissingField, WrongField
 from headrace.streams.matched import Malformed, Matched, Poisoned, Refused, Spilled
@@ -116,7 +116,7 @@ def seal(envelope: Envelope, value: Any, data: bytes, trigger_ids: Sequence[int]
 
 def readable(raw: RawEvent) -> str:
     """Return a raw event as text for people, with U+FFFD where it is not UTF-8."""
-    return raw.data[: 4 * MAX_RAW_CHARS].decode(errors="replace")
+    return raw.data[: MAX_RAW_BYTES + 1].decode(errors="replace")
 
 
 def event_item(sealed: Sealed, payload: str, trigger_ids: Sequence[int], place: Place) -> EventItem:

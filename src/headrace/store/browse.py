@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, select, tuple_
 
 from headrace.core.tracing import event_trace
+from headrace.store.letter_texts import whole_text
 from headrace.store.log_head import log_head
 from headrace.store.run_browse import run_called, runs_of_event
 from headrace.store.short_ids import full_ids, short_id
@@ -135,7 +136,8 @@ def dead_letter_detail(connection: Connection, id: str) -> DeadLetterDetail | No
     row = connection.execute(select(*_LETTER, dead_letters.c.raw, dead_letters.c.traceback).where(dead_letters.c.id == id)).one_or_none()
     if row is None:
         return None
-    return DeadLetterDetail(**_letter(row, _names(connection, [row])), raw=row.raw, traceback=json.loads(row.traceback))
+    raw = whole_text(connection, id) or row.raw
+    return DeadLetterDetail(**_letter(row, _names(connection, [row])), raw=raw, traceback=json.loads(row.traceback))
 
 
 def _letter(row: Found, names: dict[int, str]) -> dict[str, Any]:

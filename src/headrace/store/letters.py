@@ -13,11 +13,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, Row, bindparam, delete, select, update
+from sqlalchemy import Connection, Row, bindparam, select, update
 
 from headrace.core.letter_ids import prefix_from_backlog
 from headrace.core.texts import clean_text, is_id
 from headrace.store.dialects import BulkInsert, among
+from headrace.store.letter_texts import Texts, delete_letters
 from headrace.store.tables import dead_letters, triggers
 from headrace.store.validity import is_valid_letter
 from headrace.wire.backlog import Answer
@@ -26,6 +27,7 @@ from headrace.wire.events import DeadLetterItem, ItemStatus
 MOST_IDS = 10_000
 
 _insert = BulkInsert(dead_letters)
+_answered = select(*(dead_letters.c[name] for name in ("id", "stream", "lane", "position", "triggers", "attempts", "state")))
 _known = select(dead_letters.c.id, dead_letters.c.state).where(among(dead_letters.c.id, "ids"))
 _count_rejected = update(triggers).where(triggers.c.id == bindparam("trigger")).values(rejected=triggers.c.rejected + bindparam("times"))
 _reopen = (
@@ -53,6 +55,7 @@ class Letters:
             found = connection.execute(_known, {"ids": ids[start : start + MOST_IDS]})
             self._known.update((row.id, row.state) for row in found)
         self._rows: list[tuple[object, ...]] = []
+        self._texts = Texts(now)
         self._reopened: list[dict[str, object]] = []
         self._times: Counter[int] = Counter()
 
@@ -63,6 +66,7 @@ class Letters:
     def write(self, connection: Connection) -> None:
         """Keep what was added."""
         _insert(connection, self._rows)
+        self._texts.write(connection)
         if self._reopened:
             connection.execute(_reopen, self._reopened)
         if self._times:
@@ -81,14 +85,14 @@ class Letters:
             return "duplicate"
         self._known[item.id] = "open"
         self._times.update(item.triggers)
-        self._rows.append(_row(item, self._now))
+        self._rows.append(_row(item, self._texts.add(item.id, clean_text(item.raw)), self._now))
         return "stored"
 
 
-def _row(item: DeadLetterItem, now: int) -> tuple[object, ...]:
+def _row(item: DeadLetterItem, raw: str, now: int) -> tuple[object, ...]:
     named, traceback = msgspec.json.encode(item.triggers).decode(), msgspec.json.encode(item.traceback).decode()
     place = (item.stream, item.lane, item.position)
-    return (item.id, item.kind, clean_text(item.reason), *place, clean_text(item.raw), named, item.attempts, traceback, now, "open", None)
+    return (item.id, item.kind, clean_text(item.reason), *place, raw, named, item.attempts, traceback, now, "open", None)
 
 
 def _again(item: DeadLetterItem, now: int) -> dict[str, object]:
@@ -117,7 +121,7 @@ class Redriven(NamedTuple):
 def settle_redriven(connection: Connection, answered: Iterable[Redriven], now: int) -> None:
     """Let each letter go on: without the trigger that has answered, or open again where it failed once more."""
     for one in answered:
-        row = connection.execute(select(dead_letters).where(dead_letters.c.id == one.letter)).one_or_none()
+        row = connection.execute(_answered.where(dead_letters.c.id == one.letter)).one_or_none()
         if row is None:
             continue
         named = set(msgspec.json.decode(row.triggers, type=list[int]))
@@ -130,7 +134,7 @@ def settle_redriven(connection: Connection, answered: Iterable[Redriven], now: i
         if left:
             connection.execute(mine.values(triggers=msgspec.json.encode(left).decode()))
         else:
-            connection.execute(delete(dead_letters).where(dead_letters.c.id == one.letter))
+            delete_letters(connection, [one.letter])
 
 
 def _kept_elsewhere(connection: Connection, letter: Row[Any], one: Redriven) -> bool:

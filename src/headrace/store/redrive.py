@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Row, false, func, insert, or_, select, update
 
-from headrace.core.texts import CUT_MARK
 from headrace.errors import ApiRefused
 from headrace.store.database import Database
 from headrace.store.dialects import has_number
 from headrace.store.lanes import Lane, lanes_of, stream_of
+from headrace.store.letter_texts import whole_text
 from headrace.store.short_ids import full_ids
 from headrace.store.spilling import Keeping, letter_key
 from headrace.store.tables import backlog, custody, dead_letter_actions, dead_letters, triggers
@@ -30,8 +30,10 @@ from headrace.wire.dead_letters import (
     SkippedDeadLetter,
 )
 
-RAW_KEPT = 64 * 1024
-"""A letter keeps so many bytes of a raw event: one that has as many may have lost its end."""
+MAX_REDRIVEN_CHARS = 16 * 1024 * 1024
+"""Raw events of so much text are redriven at once, and one at least: nobody else writes meanwhile."""
+
+_LETTER = [column for column in dead_letters.c if column.name not in ("raw", "traceback")]
 
 Found = Row[*tuple[Any, ...]]
 
@@ -77,7 +79,10 @@ def _act(connection: Connection, action: DeadLetterActionKind, asked: ActOnDeadL
     chosen, skipped, remaining = _chosen(connection, asked)
     changed: Sequence[str]
     if action == "redrive":
-        changed = _redrive(connection, chosen, skipped, now)
+        changed, later = _redrive(connection, chosen, skipped, now)
+        if asked.ids:
+            skipped += [SkippedDeadLetter(id=id, why="there is much text before it: redrive it once more") for id in later]
+        remaining += 0 if asked.ids else len(later)
     else:
         changed = [row.id for row in chosen if _open(row, skipped)]
         _become(connection, changed, "discarded", now)
@@ -91,7 +96,7 @@ def _chosen(connection: Connection, asked: ActOnDeadLetters) -> tuple[Sequence[F
     """Return the letters asked for, those that there are not, and how many more fit a filter."""
     if asked.ids:
         wanted = list(dict.fromkeys(asked.ids))[: asked.limit]
-        known = {row.id: row for row in connection.execute(select(dead_letters).where(dead_letters.c.id.in_(wanted)))}
+        known = {row.id: row for row in connection.execute(select(*_LETTER).where(dead_letters.c.id.in_(wanted)))}
         gone = [SkippedDeadLetter(id=id, why="there is no such dead letter (any more)") for id in wanted if id not in known]
         return [known[id] for id in wanted if id in known], gone, 0
     fits = [dead_letters.c.state == "open"]
@@ -102,7 +107,7 @@ def _chosen(connection: Connection, asked: ActOnDeadLetters) -> tuple[Sequence[F
     if asked.trigger is not None:
         ids = list(connection.execute(select(triggers.c.id).where(triggers.c.name == asked.trigger)).scalars())
         fits.append(or_(false(), *(has_number(dead_letters.c.triggers, id) for id in ids)))
-    query = select(dead_letters).where(*fits).order_by(dead_letters.c.received, dead_letters.c.id).limit(asked.limit)
+    query = select(*_LETTER).where(*fits).order_by(dead_letters.c.received, dead_letters.c.id).limit(asked.limit)
     found = connection.execute(query).all()
     total = connection.execute(select(func.count()).select_from(dead_letters).where(*fits)).scalar_one()
     return found, [], int(total) - len(found)
@@ -118,8 +123,11 @@ def _become(connection: Connection, ids: Sequence[str], state: str, now: int) ->
     connection.execute(update(dead_letters).where(dead_letters.c.id.in_(ids)).values(state=state, acted=now))
 
 
-def _redrive(connection: Connection, chosen: Sequence[Found], skipped: list[SkippedDeadLetter], now: int) -> list[str]:
-    """Keep the raw texts of the letters for those of their triggers that read the letter's stream today."""
+def _redrive(connection: Connection, chosen: Sequence[Found], skipped: list[SkippedDeadLetter], now: int) -> tuple[list[str], list[str]]:
+    """Keep the raw texts of the letters for those of their triggers that read the letter's stream today.
+
+    Returns which were redriven, and which were too much for once.
+    """
     wanted = {trigger for row in chosen for trigger in _named(row)}
     today = {
         row.id: row.stream
@@ -130,25 +138,32 @@ def _redrive(connection: Connection, chosen: Sequence[Found], skipped: list[Skip
     lanes = lanes_of(connection, ((row.stream, row.lane or "") for row in chosen), now)
     keeping = Keeping(connection, now)
     done: list[str] = []
-    for row in chosen:
+    room = MAX_REDRIVEN_CHARS
+    for at, row in enumerate(chosen):
+        if room <= 0:
+            later = [one.id for one in chosen[at:]]
+            break
         readers = [trigger for trigger in _named(row) if today.get(trigger) == row.stream]
-        why = _why_not(row, readers)
-        if why is not None:
-            skipped.append(SkippedDeadLetter(id=row.id, why=why))
+        why, raw = _why_not(row, readers), whole_text(connection, row.id)
+        if why is not None or raw is None:
+            skipped.append(SkippedDeadLetter(id=row.id, why=why or "its text is too long to have been kept whole"))
             continue
+        room -= len(raw)
         lane = lanes[row.stream, row.lane or ""]
         key = letter_key(row.id)
         kept = set(connection.execute(select(backlog.c.trigger_id).where(backlog.c.lane_id == lane.id, backlog.c.key == key)).scalars())
         new = [trigger for trigger in readers if trigger not in kept]
         if new:
             counted = frozenset(_counted(connection, lane, row.position, new))
-            keeping.keep(row.raw, new, lane.id, key, row.position, letter=row.id, counted=counted)
+            keeping.keep(raw, new, lane.id, key, row.position, letter=row.id, counted=counted)
         triggers_left = msgspec.json.encode(readers).decode()
         connection.execute(update(dead_letters).where(dead_letters.c.id == row.id).values(triggers=triggers_left))
         done.append(row.id)
+    else:
+        later = []
     keeping.write(connection)
     _become(connection, done, "redriven", now)
-    return done
+    return done, later
 
 
 def _why_not(row: Found, readers: Sequence[int]) -> str | None:
@@ -158,8 +173,6 @@ def _why_not(row: Found, readers: Sequence[int]) -> str | None:
         return "what it keeps is not the raw event, but what a trigger made of it"
     if not readers:
         return f"none of its triggers reads the stream {row.stream} any more"
-    if row.raw.endswith(CUT_MARK) or len(row.raw.encode(errors="replace")) >= RAW_KEPT:
-        return "its text is too long to have been kept whole"
     return None
 
 

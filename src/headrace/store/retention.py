@@ -10,6 +10,7 @@ from headrace.store.bookkeeping import BOOKS
 from headrace.store.deferred_tables import deferred_runs
 from headrace.store.forgetting import discarded_letters
 from headrace.store.letter_counts import count_deleted_letters
+from headrace.store.letter_texts import delete_letters, oversized_texts
 from headrace.store.ordering_scopes import abandoned_scopes
 from headrace.store.reports import COUNTS, SECONDS
 from headrace.store.tables import dead_letter_actions, dead_letters, jobs, runs, stream_reports
@@ -52,8 +53,8 @@ def letter_actions(connection: Connection, before: int, most: int) -> int:
 def discarded_dead_letters(connection: Connection, before: int, most: int) -> int:
     """Forget dead letters that were discarded, with the raw events in them; how many there were is still told."""
     over = (dead_letters.c.state == "discarded", dead_letters.c.acted < before)
-    old = select(dead_letters.c.id).where(*over).limit(most)
-    gone = connection.execute(delete(dead_letters).where(dead_letters.c.id.in_(old))).rowcount
+    old = connection.execute(select(dead_letters.c.id).where(*over).limit(most)).scalars().all()
+    gone = delete_letters(connection, old)
     if gone:
         count_deleted_letters(connection, gone)
     return gone
@@ -66,6 +67,7 @@ SWEEPS: tuple[Sweep, ...] = (
     letter_actions,
     discarded_letters,
     discarded_dead_letters,
+    oversized_texts,
     abandoned_scopes,
     *BOOKS,
 )

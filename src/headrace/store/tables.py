@@ -201,6 +201,17 @@ dead_letters = Table(
     Index(None, "stream", "lane", "position"),
 )
 
+# The raw events that are too long for the row of their letter: a list would have to read past them.
+dead_letter_texts = Table(
+    "dead_letter_texts",
+    metadata,
+    Column("letter_id", Text, primary_key=True),
+    Column("bytes", BigInteger, nullable=False),
+    Column("received", BigInteger, nullable=False),
+    Column("raw", Text, nullable=False),
+    Index(None, "received"),
+)
+
 dead_letter_actions = Table(
     "dead_letter_actions",
     metadata,

@@ -258,7 +258,7 @@ async def test_a_spill_that_is_refused_becomes_a_dead_letter_of_its_triggers() -
     ledger = await upload(api, [Pending(spill, 0)])
     (letter,) = api.letters()
     assert (letter.position, letter.triggers, letter.kind) == (3, [7, 8], "failed")
-    assert len(letter.raw) == 64 * 1024
+    assert len(letter.raw) == 100_000
     assert ledger.rejected == {0}
 
 
