@@ -5,6 +5,8 @@ Its law, which the property tests hold it to:
 - An event waits if and only if its leader waits, or has not been offered yet. Everything else is released at once.
 - What waits forms trees. A tree is released as a whole, from its root downwards, or not at all; so an event that stopped
   being a root never is one again, and only roots grow old.
+- With a `limit`, at most about so many waiting events are released in one call; the rest of the tree waits for `release`, and no longer
+  for its leader: it neither grows old nor is lost.
 - A cycle can only be closed by an event that others already wait for. It is found then and there.
 
 It keeps no list of the events it has released: the log drops known ids, and stamps each event with the `seq` of a leader that
@@ -62,6 +64,7 @@ class CausalOrder:
     `position` is how many events were released so far, `head` the last seq offered; `lost`, `late` and `cycles` are counts. With `by_age`,
     `occurred` is on that clock too: an event that is older than the lookback when it comes does not wait for a leader that is not here.
     `gave` has the leaders that the last offer or expiry gave up, and when; `forgot` those given up earlier that it forgot.
+    `releasing` has the released events whose followers a `limit` left to `release`.
     """
 
     def __init__(self, lookback: int, *, by_age: bool = False) -> None:
@@ -80,18 +83,21 @@ class CausalOrder:
         self._given_up: dict[bytes, int] = {}  # leaders given up as lost -> when, the oldest first; 0: nobody knows
         self.gave: dict[bytes, int] = {}
         self.forgot: list[bytes] = []
+        self.releasing: dict[bytes, int] = {}  # released events that others still wait for -> a number that grows
+        self._siblings: dict[bytes, list[tuple[int, str, int, bytes]]] = {}  # of those: a heap of what waits for it
+        self._limit: int | None = None
         self._met: set[bytes] = set()  # what was offered or released since the last offer began: a copy of it changes nothing
 
     def __len__(self) -> int:
         """How many events wait."""
         return len(self._waiting)
 
-    def offer(self, events: Iterable[Offered], now: int, received: Mapping[int, int] = _NOW) -> Released:
+    def offer(self, events: Iterable[Offered], now: int, received: Mapping[int, int] = _NOW, limit: int | None = None) -> Released:
         """Take events in order of seq, and return what is ready. `received` has the time of arrival, by seq, of those that came before now.
 
         A copy changes nothing: its seq was taken before, or its key waits, waited when this batch came, or is in the batch already.
         """
-        out = Released()
+        out, self._limit = Released(), limit
         waiting, followers, given_up = self._waiting, self._followers, self._given_up
         add_seq, add_mark, add_waited = out.seqs.append, out.marks.append, out.waited.append
         head = self.head
@@ -118,12 +124,12 @@ class CausalOrder:
         self.position += len(out)
         return out
 
-    def expire(self, now: int, most: int | None = None) -> Released:
+    def expire(self, now: int, most: int | None = None, limit: int | None = None) -> Released:
         """Give up on the leaders that did not come within the lookback: release the roots that wait for them, and their trees.
 
         With `most`, only so many roots are released, those that wait longest.
         """
-        out = Released()
+        out, self._limit = Released(), limit
         due: list[Waiting] = []
         self.gave, self.forgot = {}, []
         while len(due) != most and (oldest := self._oldest()) is not None and oldest[0] + self.lookback <= now:
@@ -139,9 +145,17 @@ class CausalOrder:
             self.position += len(out)
         return out
 
-    def withdraw(self, key: bytes, now: int) -> Released:
+    def release(self, now: int, limit: int) -> Released:
+        """Go on where a limit ended the release of a tree."""
+        out, self._limit = Released(), limit
+        self.gave, self.forgot = {}, []
+        self._go_on(now, out)
+        self.position += len(out)
+        return out
+
+    def withdraw(self, key: bytes, now: int, limit: int | None = None) -> Released:
         """Let an event that waits count as handled elsewhere; return what followed it, and is ready for that."""
-        out = Released()
+        out, self._limit = Released(), limit
         if (entry := self._waiting.get(key)) is not None:
             self._release(entry, None, now, Released())
             self._release_followers([key], now, out)
@@ -185,7 +199,13 @@ class CausalOrder:
 
     @classmethod
     def rebuilt(
-        cls, blob: OrderingBlob, lookback: int, *, by_age: bool = False, given_up: Mapping[bytes, int] | None = None
+        cls,
+        blob: OrderingBlob,
+        lookback: int,
+        *,
+        by_age: bool = False,
+        given_up: Mapping[bytes, int] | None = None,
+        releasing: Mapping[bytes, int] = MappingProxyType({}),
     ) -> CausalOrder:
         """Return the ordering with this state; `given_up` says when leaders were given up, which `blob` does not."""
         order = cls(lookback, by_age=by_age)
@@ -194,10 +214,11 @@ class CausalOrder:
         waiting = order._waiting = {entry.key: entry for entry in blob.waiting}
         for entry in blob.waiting:
             order._followers.setdefault(entry.leader, []).append(entry.key)
-            if entry.leader not in waiting:
+            if entry.leader not in waiting and entry.leader not in releasing:
                 order._roots[entry.key] = entry.since
         order._by_age = [(since, waiting[key].seq, key) for key, since in order._roots.items()]
         heapify(order._by_age)
+        order.releasing = dict(releasing)
         return order
 
     def _oldest(self) -> tuple[int, int, bytes] | None:
@@ -239,11 +260,14 @@ class CausalOrder:
         if leader not in self._waiting:
             self._roots[key] = entry.since
             heappush(self._by_age, (entry.since, entry.seq, key))
-            if len(self._by_age) > 2 * len(self._roots) + 1_000:  # most of it is no root any more
-                self._by_age = [one for one in self._by_age if self._roots.get(one[2]) == one[0]]
-                heapify(self._by_age)
+            self._drop_past_roots()
         self._waiting[key] = entry
         self._followers.setdefault(leader, []).append(key)
+
+    def _drop_past_roots(self) -> None:
+        if len(self._by_age) > 2 * len(self._roots) + 1_000:  # most of it is no root any more
+            self._by_age = [one for one in self._by_age if self._roots.get(one[2]) == one[0]]
+            heapify(self._by_age)
 
     def _top(self, key: bytes) -> bytes:
         """Return the key that the tree of `key` waits for: the first above it that does not wait; `key` itself if it does not."""
@@ -279,6 +303,12 @@ class CausalOrder:
 
     def _release_followers(self, released: list[bytes], now: int, out: Released) -> None:
         """Release everything below what was just released: generation by generation, siblings in order of (occurred, id)."""
+        if self._limit is not None:
+            for key in released:
+                self._begin_release(key)
+            self._drop_past_roots()
+            self._go_on(now, out)
+            return
         for key in released:  # a worklist: it grows as we go
             keys = self._followers.pop(key, None)
             if keys is None:
@@ -289,6 +319,32 @@ class CausalOrder:
             for entry in entries:
                 self._release(entry, None, now, out)
                 released.append(entry.key)
+
+    def _begin_release(self, key: bytes) -> None:
+        """Let the followers of a released event wait for `release` alone."""
+        if key in self._followers and key not in self.releasing:
+            self.releasing[key] = 1 + next(reversed(self.releasing.values()), 0)
+            for follower in self._followers[key]:
+                self._roots.pop(follower, None)
+
+    def _go_on(self, now: int, out: Released) -> None:
+        """Release what waits for released events, the first of these first, up to the limit."""
+        limit = self._limit
+        while self.releasing and (limit is None or len(out) < limit):
+            key = next(iter(self.releasing))
+            siblings = self._siblings.get(key)
+            if siblings is None:
+                entries = [entry for follower in self._followers.pop(key, ()) if (entry := self._waiting.get(follower)) is not None]
+                siblings = self._siblings[key] = [(*_place(entry), entry.key) for entry in entries]
+                heapify(siblings)  # many siblings are not sorted at once: that takes longer than a transaction should
+            while siblings and (limit is None or len(out) < limit):
+                _, _, seq, follower = heappop(siblings)
+                entry = self._waiting.get(follower)
+                if entry is not None and entry.seq == seq:
+                    self._release(entry, None, now, out)
+                    self._begin_release(follower)
+            if not siblings:
+                del self._siblings[key], self.releasing[key]
 
     def _give_up(self, roots: list[Waiting], now: int) -> None:
         """Remember the leaders of `roots` as lost, and that these roots no longer wait for them."""
