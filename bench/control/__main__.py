@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import uvloop
 from bench.api_process import ROOT, commit, commit_ms, load, machine
-from bench.control import claims, history, stored, takeover
+from bench.control import claims, history, limits, limits_triggerer, stored, takeover
 
-PARTS: Final = ("idle", "claims", "stored", "takeover", "history")
+PARTS: Final = ("idle", "claims", "stored", "takeover", "history", "limits", "limits-triggerer")
 
 
 def main() -> None:
@@ -43,6 +43,8 @@ def _part(part: str, databases: dict[str, str], home: Path, seconds: float) -> d
         return _idle()
     if part == "takeover":
         return _takeover(home / part)
+    if part == "limits-triggerer":
+        return _limits_triggerer(home / part)
     answer: dict[str, Any] = {}
     for database, url in databases.items():
         folder = home / f"{part}-{database}"
@@ -51,6 +53,8 @@ def _part(part: str, databases: dict[str, str], home: Path, seconds: float) -> d
             answer[database] = uvloop.run(stored.measure(database, url, folder, seconds))
         elif part == "history":
             answer[database] = history.measure(_another(url) or f"sqlite:///{folder / 'history.db'}")
+        elif part == "limits":
+            answer[database] = limits.measure(f"{url}_limits" if url else f"sqlite:///{folder / 'limits.db'}")
         else:
             answer[database] = asyncio.run(claims.measure(_another(url), folder))
         say(f"{part} on {database}: {json.dumps(answer[database])}")
@@ -72,6 +76,13 @@ def _takeover(home: Path) -> dict[str, Any]:
     return answer
 
 
+def _limits_triggerer(home: Path) -> dict[str, Any]:
+    home.mkdir()
+    answer = uvloop.run(limits_triggerer.measure(home))
+    say(f"limits-triggerer: {json.dumps(answer)}")
+    return answer
+
+
 @contextmanager
 def _databases(wanted: list[str]) -> Iterator[dict[str, str]]:
     """Give the URL of each database; a SQLite file (no URL) is made anew by each part."""
@@ -84,7 +95,7 @@ def _databases(wanted: list[str]) -> Iterator[dict[str, str]]:
 
     server = Postgres(fsync=True)
     try:
-        for name in ("bench", "bench_floor", "bench_claims"):
+        for name in ("bench", "bench_floor", "bench_claims", "bench_limits"):
             server.admin("CREATE DATABASE {}", name)
         yield urls | {"postgresql": server.url("bench")}
     finally:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.wire.triggers import MAX_STAGED, DeclaredTrigger, DeclareProject, StageTriggers
+from headrace.wire.triggers import DeclaredTrigger, DeclareProject, StageTriggers
 
 PAGE_BYTES = 900_000
+PAGE_TRIGGERS = 1_000
 
 
 def pages(declaration: str, declared: DeclareProject) -> Iterator[StageTriggers]:
@@ -26,7 +27,7 @@ def _cut(triggers: list[DeclaredTrigger]) -> Iterator[list[DeclaredTrigger]]:
     size = 0
     for trigger in triggers:
         more = len(trigger.model_dump_json())
-        if page and (len(page) == MAX_STAGED or size + more > PAGE_BYTES):
+        if page and (len(page) == PAGE_TRIGGERS or size + more > PAGE_BYTES):
             yield page
             page, size = [], 0
         page.append(trigger)

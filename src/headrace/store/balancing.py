@@ -21,6 +21,7 @@ from sqlalchemy import Connection, select
 from headrace.core import balance
 from headrace.core.units import Job, Trigger
 from headrace.store import leases
+from headrace.store.collecting import collecting_paused
 from headrace.store.database import Database
 from headrace.store.dialects import driver_rows
 from headrace.store.tables import jobs, triggers
@@ -82,6 +83,10 @@ class Balancer:
             yield
 
     def _decide(self, job_id: int, project: str) -> Decision:
+        with collecting_paused():
+            return self._decision(job_id, project)
+
+    def _decision(self, job_id: int, project: str) -> Decision:
         with self._database.reading() as connection:
             seen = leases.version(connection)  # first: what changes after this is looked at again
             there = _read_triggers(connection, project)
@@ -132,7 +137,8 @@ class UnservedTriggers:
         listed = [(row.id, row.capacity, row.queues, row.wanted) for row in connection.execute(_jobs.order_by(jobs.c.id))]
         seen = (leases.version(connection), tuple(listed))
         if seen != self._seen:
-            self._found = unserved(connection)
+            with collecting_paused():
+                self._found = unserved(connection)
             self._seen = seen
         return self._found
 

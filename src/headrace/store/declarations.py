@@ -20,7 +20,7 @@ from headrace.store.jobs import require_running
 from headrace.store.tables import projects, staged_triggers, triggers
 from headrace.wire.triggers import StageTriggers
 
-AT_ONCE = 2_000
+AT_ONCE = 1_000
 SPECIFIED = ("classpath", "stream", "queue")
 POLICY = ("priority", "max_restarts")
 SEALED = ("kwargs", "kwargs_digest")

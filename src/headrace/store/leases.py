@@ -12,7 +12,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 
-from sqlalchemy import ColumnElement, Connection, case, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, case, func, insert, literal_column, select, update
 
 from headrace.core.restarts import MOST
 from headrace.errors import Fenced
@@ -61,7 +61,7 @@ def held(connection: Connection, job_id: int) -> dict[int, int]:
 
 def backlogs(connection: Connection, job_id: int) -> dict[int, int]:
     """Return how much is kept for each of the job's triggers for which anything is."""
-    kept = (triggers.c.job_id == job_id, triggers.c.backlog > 0)
+    kept = (triggers.c.job_id == job_id, triggers.c.backlog > literal_column("0"))  # as the index says it
     return {row.id: row.backlog for row in connection.execute(select(triggers.c.id, triggers.c.backlog).where(*kept))}
 
 

@@ -15,6 +15,9 @@ metadata = MetaData(
 # SQLite makes a table's row number out of an INTEGER key only; it holds 64 bits all the same.
 Number = BigInteger().with_variant(Integer(), "sqlite")
 
+_REVOKED = "revoked_job_id IS NOT NULL"
+_KEPT = "backlog > 0"
+
 meta = Table(
     "meta",
     metadata,
@@ -117,14 +120,9 @@ triggers = Table(
     Index(None, "job_id"),
     Index(None, "run_id"),
     Index(None, "stream", "job_id"),
-    # of the few that are being given back, or that changed while they ran
-    Index(
-        "ix_triggers_revoked_job_id",
-        "revoked_job_id",
-        "stream",
-        sqlite_where=text("revoked_job_id IS NOT NULL"),
-        postgresql_where=text("revoked_job_id IS NOT NULL"),
-    ),
+    # of the few that are being given back, or that changed while they ran; and of those for which something is kept
+    Index("ix_triggers_revoked_job_id", "revoked_job_id", "stream", sqlite_where=text(_REVOKED), postgresql_where=text(_REVOKED)),
+    Index("ix_triggers_backlog", "job_id", sqlite_where=text(_KEPT), postgresql_where=text(_KEPT)),
 )
 
 pipelines = Table(

@@ -1,0 +1,140 @@
+"""The processes of `bench.control.limits_triggerer`: an api and a runner that write down how long their loops stand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from time import monotonic, process_time
+from typing import Any, Final
+
+import structlog
+
+from headrace.client.relayed import RelayedSession
+from headrace.client.triggerer import TriggererClient
+from headrace.core.outcome import AdvanceItem
+from headrace.engine.runner import Limits
+from headrace.project import Project
+from headrace.standalone.runner import run_runner, run_trigger_process
+from headrace.triggers.producer import SharedStreamProducer
+from headrace.triggers.upstream import Upstream
+
+WATCHES: Final = 100_000
+LARGE: Final = 20_000
+SMALL: Final = 1_000
+"""Watches of each other stream."""
+
+_LOOK: Final = 0.001
+_WORTH: Final = 20  # milliseconds; what is shorter is not written down
+
+
+class Stalls:
+    """Writes down each time that a loop stood: the moment, milliseconds by the clock, and milliseconds of the process's own work."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def watch(self) -> None:
+        """Watch for ever."""
+        before = (monotonic(), process_time())
+        with self._path.open("a", buffering=1) as file:
+            while True:
+                await asyncio.sleep(_LOOK)
+                now = (monotonic(), process_time())
+                clock, own = (round(1_000 * (after - earlier)) for after, earlier in zip(now, before, strict=True))
+                if clock > _WORTH:
+                    file.write(json.dumps([now[0], clock, own]) + "\n")
+                before = now
+
+
+class Blip(Upstream):
+    """Gives nothing, and fails once where the folder has a file `fail`. Each opening adds a line to the file `opened`."""
+
+    event_type = "bench.blip"
+
+    def __init__(self, folder: str, name: str) -> None:
+        self._folder, self._name = folder, name
+
+    def stream_key(self) -> str:
+        return f"blip:{self._name}"
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return f"{__name__}.Blip", {"folder": self._folder, "name": self._name}
+
+    def producer(self) -> SharedStreamProducer:
+        return _Producer(Path(self._folder), self._name == "large")
+
+
+class _Producer(SharedStreamProducer):
+    def __init__(self, folder: Path, large: bool) -> None:
+        self._folder, self._large = folder, large
+
+    async def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
+        if not self._large:
+            await asyncio.Event().wait()
+        with (self._folder / "opened").open("a") as opened:
+            opened.write("opened\n")
+        fail = self._folder / "fail"
+        for _ in iter(fail.exists, True):
+            await asyncio.sleep(0.01)
+        fail.unlink()
+        if self._large:
+            raise ConnectionError("the broker was away for a moment")
+        yield None, None
+
+    async def advance(self, batch: Sequence[AdvanceItem]) -> None:
+        raise AssertionError(f"{batch} was never given")
+
+
+def runner(folder: Path, watches: int, large: int) -> None:
+    """Run the triggers of a project of so many watches."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    tasks = set()
+
+    def project() -> Project:
+        made = Project("bench")
+        for number in range(watches):
+            stream = "large" if number < large else str(number // SMALL)
+            made.watch(f"watch-{number:06}", Blip(str(folder), stream), match={"$.number": number})
+        return made
+
+    def client(session: RelayedSession) -> TriggererClient:
+        tasks.add(asyncio.create_task(Stalls(folder / "runner.stalls").watch()))
+        return TriggererClient("", key="", session=session)
+
+    run_runner(project, Limits(), client, (sys.executable, "-m", "bench.control.limits_process", "trigger-process"))
+
+
+def api(stalls: Path) -> None:
+    """Serve the api."""
+    from headrace.api.server import Server
+    from headrace.settings import read_settings
+    from headrace.wiring import serve_api
+
+    startup, tasks = Server.startup, set()
+
+    async def watched(self: Server, *given: Any, **more: Any) -> None:
+        tasks.add(asyncio.create_task(Stalls(stalls).watch()))
+        await startup(self, *given, **more)
+
+    vars_of = type.__setattr__
+    vars_of(Server, "startup", watched)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30), logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    serve_api(read_settings(), migrate=False)
+
+
+def main() -> None:
+    """Run the process that is named."""
+    match sys.argv[1:]:
+        case ["runner", folder, watches, large]:
+            runner(Path(folder), int(watches), int(large))
+        case ["api", stalls]:
+            api(Path(stalls))
+        case _:
+            run_trigger_process(lambda: None, lambda session: TriggererClient("", key="", session=session))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""What 100,000 watches cost a real triggerer and a real api: how long starting, a blip and stopping take, and how long any loop stands.
+
+The supervisor runs in this process, the runner and the api in processes of their own (`bench.control.limits_process`), which write down
+each time that their loops stood: when, how long by the clock, and how long by the process's own work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from time import monotonic, process_time
+from typing import Any, Final
+from uuid import uuid4
+
+from bench.api_process import KEY, ROOT, answers, clean_environment, free_port, process
+from bench.control.limits_process import LARGE, WATCHES, Stalls
+
+from headrace.client.triggerer import TriggererClient
+from headrace.engine.runner_process import RunnerCommand, RunnerProcess
+from headrace.engine.supervisor import Policy, Supervisor
+from headrace.engine.tenure import Orders, Share
+from headrace.wire.jobs import RegisterJob
+
+LONGEST: Final = 300.0  # seconds that one phase may take
+SETTLED: Final = 3.0  # seconds
+
+
+async def measure(folder: Path, watches: int = WATCHES, large: int = LARGE) -> dict[str, Any]:
+    """Return the figures of a run on SQLite; `large` watches are on the stream that fails once."""
+    stalls = {name: folder / f"{name}.stalls" for name in ("api", "supervisor", "runner")}
+    opened = folder / "opened"
+    orders, phases = Orders(), Phases(stalls)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
+    command = (sys.executable, "-m", "bench.control.limits_process", "runner", str(folder), str(watches), str(large))
+    watching = asyncio.create_task(Stalls(stalls["supervisor"]).watch())
+    policy = Policy(share=Share(capacity=2 * watches))
+    async with _api(folder, stalls["api"]) as url, TriggererClient(url, key=KEY) as api:
+        start = lambda: RunnerProcess.start(RunnerCommand(command, environment))  # noqa: E731
+        running = asyncio.create_task(Supervisor(api, start, _registration, policy).run(orders))
+        answer: dict[str, Any] = {"watches": watches, "on the stream that fails": large}
+        answer["start until the stream is open"] = await phases.step(lambda: _lines(opened) == 1)
+        await asyncio.sleep(SETTLED)
+        until = monotonic() + SETTLED
+        answer["idle"] = await phases.step(lambda: monotonic() > until)
+        (folder / "fail").touch()
+        answer["a blip until the stream is open again"] = await phases.step(lambda: _lines(opened) == 2)
+        orders.stop.set()
+        answer["stop"] = await phases.step(running.done)
+        await running
+    watching.cancel()
+    return answer
+
+
+class Phases:
+    """What each phase took, and the longest that each loop stood in it."""
+
+    def __init__(self, stalls: dict[str, Path]) -> None:
+        self._stalls = stalls
+
+    async def step(self, done: Callable[[], bool]) -> dict[str, Any]:
+        """Wait until it is done."""
+        began, used = monotonic(), process_time()
+        while not done():
+            if monotonic() - began > LONGEST:
+                raise SystemExit("A phase of the benchmark does not end.")
+            await asyncio.sleep(0.02)
+        ended = monotonic()
+        longest = {}
+        for name, path in self._stalls.items():
+            found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+            mine = [(clock, own) for at, clock, own in found if began <= at <= ended]
+            longest[name] = {"ms": max((clock for clock, _ in mine), default=0), "own_ms": max((own for _, own in mine), default=0)}
+        used = round(process_time() - used, 2)
+        return {"seconds": round(ended - began, 2), "supervisor_processor_seconds": used, "longest stall": longest}
+
+
+def _lines(path: Path) -> int:
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+@asynccontextmanager
+async def _api(folder: Path, stalls: Path) -> AsyncIterator[str]:
+    port = free_port()
+    given = {"home": str(folder), "host": "127.0.0.1", "port": str(port), "key": KEY, "log_level": "warning"}
+    async with process("-m", "bench.control.limits_process", "api", str(stalls), cwd=ROOT, env=clean_environment(**given)) as running:
+        url = f"http://127.0.0.1:{port}"
+        await answers(f"{url}/healthz", running)
+        yield url
+
+
+def _registration(project: str) -> RegisterJob:
+    return RegisterJob(registration_id=uuid4().hex, kind="triggerer", hostname=socket.gethostname(), pid=os.getpid(), project=project)
