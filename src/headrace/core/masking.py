@@ -6,6 +6,7 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Iterable
+from typing import Final
 from urllib.parse import quote
 
 MASK = "***"
@@ -16,6 +17,9 @@ MOST = 4_096
 """How many forms of secrets are remembered; the one that was not told for longest is forgotten."""
 
 _IN_URI = re.compile(r"(?<=://)([^\s/:@\"']*):([^\s/@\"']+)@")
+
+_OPEN_URI = re.compile(r"(?<=://)([^\s/:@\"']*):[^\s/@\"']+$")
+"""What may be a password at the end of a text that was cut."""
 
 
 class Masker:
@@ -38,6 +42,19 @@ class Masker:
         if before != len(self._forms):
             self._ordered = tuple(sorted(self._forms, key=len, reverse=True))
 
+    def cut(self, text: str, max_chars: int) -> str:
+        """Return the beginning of `text` without secrets, at most `max_chars` characters: also one that lies across the cut shows nothing.
+
+        It costs what the beginning costs, however long the text is.
+        """
+        if len(text) <= max_chars:
+            return self(text)[:max_chars]
+        longest = len(self._ordered[0]) if self._ordered else 1
+        begin = self(text[: max_chars + longest])
+        # A secret that goes on behind `begin` is in its last characters, also where masks before it have moved these to the front.
+        begin = begin[: min(max_chars, max(0, len(begin) - longest + 1))]
+        return _OPEN_URI.sub(rf"\1:{MASK}", begin) if "://" in begin else begin
+
     def __call__(self, text: str) -> str:
         """Return `text` without secrets, and without the passwords of any URI in it."""
         for form in self._ordered:  # the longest first, so that none leaves an end of another behind
@@ -53,3 +70,7 @@ def _forms(secret: str) -> set[str]:
         form for part in parts for form in (part, json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1], repr(part)[1:-1])
     }
     return {form for form in written | {quote(secret, safe="", errors="replace"), quote(secret, errors="replace")} if len(form) >= SHORTEST}
+
+
+mask: Final = Masker()
+"""Told by whoever fetches a secret; used by whatever writes lines or describes errors."""

@@ -1,4 +1,4 @@
-"""Texts about values and errors of users' code, safe to log, to send and to store.
+"""Texts about values and errors of users' code, safe to log, to send and to store. Secrets are masked before a text is cut.
 
 A *storable* text has no NUL (PostgreSQL refuses it) and no lone surrogate (it is not UTF-8, so not JSON either).
 """
@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from traceback import format_exception
 from typing import Final
+
+from headrace.core.masking import mask
 
 MAX_TEXT_CHARS: Final = 10_000
 """The longest text about one value or error, in characters."""
@@ -58,8 +60,8 @@ def cut_text(text: str, max_chars: int) -> str:
 
 
 def cut_lines(lines: Iterable[str], max_lines: int = MAX_TRACEBACK_LINES) -> list[str]:
-    """Return the last of `lines`, each clean and at most `MAX_LINE_CHARS` long."""
-    return [cut_text(line, MAX_LINE_CHARS) for line in list(lines)[-max_lines:]]
+    """Return the last of `lines`, each clean, without secrets, and at most `MAX_LINE_CHARS` long."""
+    return [cut_text(_masked(line, MAX_LINE_CHARS), MAX_LINE_CHARS) for line in list(lines)[-max_lines:]]
 
 
 def is_id(text: str, max_chars: int = MAX_ID_CHARS, max_bytes: int = MAX_ID_BYTES) -> bool:
@@ -101,12 +103,16 @@ def describe_traceback(error: BaseException) -> list[str]:
         entries = format_exception(error)
     except BaseException as failure:  # what users' classes do when they are printed must not end ours
         return [f"{type(error).__name__} (its traceback cannot be printed: {type(failure).__name__})\n"]
-    return [clean_text(entry)[:MAX_TEXT_CHARS] for entry in entries]
+    return [clean_text(mask.cut(entry, MAX_TEXT_CHARS))[:MAX_TEXT_CHARS] for entry in entries]
+
+
+def _masked(line: str, max_chars: int) -> str:
+    """Return a line without secrets; of one that is too long a little more than `max_chars`, so that it is seen to be cut."""
+    return mask.cut(line, max_chars + 1) if len(line) > max_chars else mask(line)
 
 
 def _described(value: object, describe: Callable[[object], str]) -> str:
     try:
-        text = describe(value)[:MAX_TEXT_CHARS]
-        return clean_text(text)
+        return clean_text(mask.cut(describe(value), MAX_TEXT_CHARS))
     except BaseException as failure:  # as above; also SystemExit
         return f"<{type(value).__name__} whose text cannot be made: {type(failure).__name__}>"

@@ -90,4 +90,4 @@ class Failures:
 
 
 def _lines(error: BaseException) -> list[str]:
-    return [mask(line) for line in cut_lines("".join(describe_traceback(error)).splitlines())]
+    return cut_lines("".join(describe_traceback(error)).splitlines())

@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Final
 
 from headrace.core.obligation import Entry, Lane
-from headrace.core.texts import MAX_TEXT_CHARS, clean_text, cut_text, describe_error, describe_value, lane_name
+from headrace.core.texts import MAX_TEXT_CHARS, cut_text, describe_error, describe_text, describe_value, lane_name
 from headrace.streams.group import Group
 from headrace.streams.statistics import LaneStatistics, RetryStatistics, StreamStatistics
 from headrace.streams.trouble import Retry
@@ -62,7 +62,7 @@ def survey(group: Group, now: float, most_lanes: int = MOST_LANES) -> StreamStat
 def _unreadable(producer: SharedStreamProducer) -> list[LaneStatistics]:
     """Return what the upstream cannot read, as lanes that nothing was read of."""
     try:
-        errors = {lane_name(name): clean_text(str(error)) for name, error in islice(producer.get_errors().items(), MAX_UNREADABLE)}
+        errors = {lane_name(name): describe_text(error) for name, error in islice(producer.get_errors().items(), MAX_UNREADABLE)}
     except BaseException as error:  # a producer may raise anything, also SystemExit
         errors = {"get_errors": describe_error(error)}
     return [LaneStatistics(name, None, None, None, None, 0, error[:MAX_TEXT_CHARS]) for name, error in errors.items()]

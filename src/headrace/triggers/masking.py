@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from headrace.core.masking import MASK, Masker
+from headrace.core.masking import MASK, mask
 
 DEEPEST: Final = 8
 
-mask: Final = Masker()
-"""Told by whoever fetches a secret; used by whatever writes lines or reports failures."""
+__all__ = ["mask", "mask_event"]
 
 
 def mask_event(logger: Any, name: str, event: Mapping[str, Any]) -> dict[str, Any]:
