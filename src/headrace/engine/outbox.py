@@ -40,6 +40,8 @@ class Pending:
     seq: int | None = None
     stored: asyncio.Future[ReceiptStatus] | None = None
     order: int = 0
+    fenced_at: float | None = None
+    """When it was fenced first, by the loop's clock."""
 
     def settle(self, status: ReceiptStatus) -> None:
         """Tell who waits what became of the item."""
@@ -60,7 +62,8 @@ class Outbox:
         self._last = 0
         self.budget = budget or MemoryBudget()
         self.held = 0
-        """The bytes of what is queued."""
+        """The bytes of what is queued, or fenced."""
+        self._fenced: list[Pending] = []
         self._items: deque[Pending] = deque()
         self._spills: deque[Pending] = deque()
         self._items_sent: Sequence[Pending] = ()
@@ -81,6 +84,22 @@ class Outbox:
     def sent(self) -> Iterator[Pending]:
         """What was taken and is not answered yet."""
         return chain(self._items_sent, self._spills_sent)
+
+    @property
+    def fenced(self) -> Sequence[Pending]:
+        """What was refused under its leases, and waits for others."""
+        return self._fenced
+
+    def fence(self, pending: Pending) -> None:
+        """Let an item that was taken wait until `take_fenced`."""
+        self._fenced.append(pending)
+        self._weigh(_held(pending.item))
+
+    def take_fenced(self) -> list[Pending]:
+        """Return what was fenced, and count it no more."""
+        taken, self._fenced = self._fenced, []
+        self._weigh(-sum(_held(pending.item) for pending in taken))
+        return taken
 
     def put(self, pending: Pending) -> None:
         """Add one item."""

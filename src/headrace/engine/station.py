@@ -123,6 +123,7 @@ class Station:
             await self._link.send(Stopped(over))
         runner.drain(held.backlogs)
         leases.forget(uploader.unanswered(leases.gone()))
+        uploader.drop_stale()
 
     async def _drain(self, runner: Runner, outbox: Outbox, seconds: float) -> None:
         self._log.info("reading no more, finishing what is under way", queued=len(outbox))

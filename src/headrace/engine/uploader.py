@@ -31,6 +31,8 @@ MAX_SPILL_BYTES: Final = 256 * 1024
 
 SPILL_LINGER_SECONDS: Final = 0.05
 """A spill waits so long for others to travel with."""
+MAX_FENCED_SECONDS: Final = 30.0
+"""For so long a trigger that is to stop waits for an item that was fenced; a lease that is to come comes with a heartbeat."""
 
 
 class Storing(Protocol):
@@ -64,7 +66,6 @@ class Uploader:
         self._outbox = outbox
         self._settling = settling
         self._epochs = epochs
-        self._fenced: list[Pending] = []
         self._fenced_triggers: set[int] = set()
         self._patience = Backoff()
         self._log = structlog.get_logger(__name__)
@@ -89,14 +90,29 @@ class Uploader:
             await asyncio.wait(senders)
 
     def unanswered(self, trigger_ids: Iterable[int]) -> set[int]:
-        """Return those of the triggers that something names which the api has not answered yet."""
-        return set(trigger_ids) & {one for pending in chain(self._outbox.sent, self._outbox) for one in triggers_of(pending.item)}
+        """Return those of the triggers that something names which the api has not answered yet.
+
+        What was fenced counts for a while: it may name a trigger whose new lease is yet to come, beside one whose last epoch still counts.
+        """
+        since = asyncio.get_running_loop().time() - MAX_FENCED_SECONDS
+        fenced = (one for one in self._outbox.fenced if one.fenced_at is None or one.fenced_at > since)
+        owed = chain(self._outbox.sent, self._outbox, fenced)
+        return set(trigger_ids) & {one for pending in owed for one in triggers_of(pending.item)}
 
     def again(self) -> None:
         """Send again what was fenced, before all that was fired after it: the leases are others now."""
-        fenced, self._fenced = self._fenced, []
         self._fenced_triggers.clear()
-        self._outbox.put_back(fenced)
+        self._outbox.put_back(self._without_stale(self._outbox.take_fenced()))
+
+    def drop_stale(self) -> None:
+        """Drop what was fenced and can be stored under no lease of this job any more: it stays owed, and the upstream gives it again."""
+        if self._outbox.fenced:
+            self._fenced_triggers.clear()
+            for pending in self._without_stale(self._outbox.take_fenced()):
+                self._wait_for_leases(pending)
+
+    def _without_stale(self, fenced: Iterable[Pending]) -> list[Pending]:
+        return [pending for pending in fenced if all(self._epochs(triggers_of(pending.item)).values())]
 
     async def _send_items(self) -> None:
         while True:
@@ -110,7 +126,7 @@ class Uploader:
 
     def _without_late_spills(self, taken: list[Pending]) -> list[Pending]:
         """Return what may be sent: spills that come after a fenced item of one of their triggers wait with it, in their order."""
-        if not self._fenced:
+        if not self._fenced_triggers:
             return taken
         sent = []
         for pending in taken:
@@ -121,7 +137,9 @@ class Uploader:
         return sent
 
     def _wait_for_leases(self, pending: Pending) -> None:
-        self._fenced.append(pending)
+        if pending.fenced_at is None:
+            pending.fenced_at = asyncio.get_running_loop().time()
+        self._outbox.fence(pending)
         self._fenced_triggers.update(triggers_of(pending.item))
 
     async def _send(self, batch: Sequence[Pending]) -> None:

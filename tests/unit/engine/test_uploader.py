@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from headrace.engine import backoff
+from headrace.engine import uploader as uploading
 from headrace.engine.leases import Leases
 from headrace.engine.outbox import Item, Outbox, Pending
 from headrace.engine.uploader import Storing, Uploader
@@ -160,6 +161,38 @@ async def test_what_was_fenced_is_sent_again_once_the_leases_are_others() -> Non
     await ledger.done.wait()
     task.cancel()
     assert sent == [{7: 1}, {7: 2}]
+
+
+async def test_what_is_fenced_counts_as_unanswered_and_in_memory_until_no_lease_can_store_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    leases = Leases()
+    fenced = asyncio.Event()
+
+    class Fences:
+        async def store(self, batch: EventBatch) -> BatchStored:
+            fenced.set()
+            return BatchStored.model_validate({"events": ["fenced"] * len(batch.events), "dead_letters": []})
+
+    leases.update({7: 1, 8: 1})
+    outbox = Outbox()
+    event = EventItem(id="e", source="s", type="t", payload="x" * 5_000, stream="u", lane="l", position=0, firings=[7, 8])
+    outbox.put(Pending(event, 0))
+    uploader = Uploader(Fences(), outbox, Ledger([0]), leases.epochs)
+    task = asyncio.create_task(uploader.run())
+    await fenced.wait()
+    while not outbox.fenced:
+        await asyncio.sleep(0)
+    assert (len(outbox), outbox.held > 5_000) == (0, True)
+    assert uploader.unanswered([7, 8, 9]) == {7, 8}
+    uploader.drop_stale()
+    assert uploader.unanswered([7]) == {7}, "7 is still held: its new lease may be on the way"
+    with monkeypatch.context() as later:
+        later.setattr(uploading, "MAX_FENCED_SECONDS", 0.0)
+        assert uploader.unanswered([7, 8]) == set(), "nobody waits for it for ever"
+    leases.update({8: 2}, gone=[7])
+    leases.forget([])
+    uploader.drop_stale()
+    assert (list(outbox.fenced), outbox.held, uploader.unanswered([7, 8])) == ([], 0, set())
+    task.cancel()
 
 
 async def test_the_outbox_lets_a_lone_trigger_wait_for_room() -> None:
