@@ -35,7 +35,7 @@ async def measure(folder: Path, watches: int = WATCHES, large: int = LARGE) -> d
     """Return the figures of a run on SQLite; `large` watches are on the stream that fails once."""
     stalls = {name: folder / f"{name}.stalls" for name in ("api", "supervisor", "runner")}
     opened = folder / "opened"
-    orders, phases = Orders(), Phases(stalls)
+    orders = Orders()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
     command = (sys.executable, "-m", "bench.control.limits_process", "runner", str(folder), str(watches), str(large))
     watching = asyncio.create_task(Stalls(stalls["supervisor"]).watch())
@@ -43,6 +43,7 @@ async def measure(folder: Path, watches: int = WATCHES, large: int = LARGE) -> d
     async with _api(folder, stalls["api"]) as url, TriggererClient(url, key=KEY) as api:
         start = lambda: RunnerProcess.start(RunnerCommand(command, environment))  # noqa: E731
         running = asyncio.create_task(Supervisor(api, start, _registration, policy).run(orders))
+        phases = Phases(stalls, running)
         answer: dict[str, Any] = {"watches": watches, "on the stream that fails": large}
         answer["start until the stream is open"] = await phases.step(lambda: _lines(opened) == 1)
         await asyncio.sleep(SETTLED)
@@ -60,24 +61,33 @@ async def measure(folder: Path, watches: int = WATCHES, large: int = LARGE) -> d
 class Phases:
     """What each phase took, and the longest that each loop stood in it."""
 
-    def __init__(self, stalls: dict[str, Path]) -> None:
+    def __init__(self, stalls: dict[str, Path], running: asyncio.Task[None]) -> None:
         self._stalls = stalls
+        self._running = running
 
     async def step(self, done: Callable[[], bool]) -> dict[str, Any]:
         """Wait until it is done."""
         began, used = monotonic(), process_time()
         while not done():
+            if self._running.done():
+                self._running.result()
             if monotonic() - began > LONGEST:
-                raise SystemExit("A phase of the benchmark does not end.")
+                raise SystemExit(f"A phase of the benchmark does not end: {self._found(began, monotonic())}")
             await asyncio.sleep(0.02)
         ended = monotonic()
+        used = round(process_time() - used, 2)
+        taken = {"seconds": round(ended - began, 2), "supervisor_processor_seconds": used, "longest stall": self._found(began, ended)}
+        print(json.dumps(taken), file=sys.stderr, flush=True)
+        return taken
+
+    def _found(self, began: float, ended: float) -> dict[str, dict[str, int]]:
+        """Return the longest that each loop stood between two moments, in milliseconds."""
         longest = {}
         for name, path in self._stalls.items():
             found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
             mine = [(clock, own) for at, clock, own in found if began <= at <= ended]
             longest[name] = {"ms": max((clock for clock, _ in mine), default=0), "own_ms": max((own for _, own in mine), default=0)}
-        used = round(process_time() - used, 2)
-        return {"seconds": round(ended - began, 2), "supervisor_processor_seconds": used, "longest stall": longest}
+        return longest
 
 
 def _lines(path: Path) -> int:

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from headrace.client import people
 from headrace.client.people import PeopleClient
 from headrace.errors import ApiUnavailable
+from headrace.wire.jobs import Heartbeat
+from headrace.wire.streams import StreamReport
 from machine_kit import Api, serving
-from store_kit import event, holder, letter
+from store_kit import declaration, event, holder, letter, registration
 
 
 @pytest.fixture
@@ -30,6 +33,24 @@ def test_every_list_is_answered(api: Api) -> None:
         assert client.streams()["streams"] == []
         assert client.runs()["runs"] == []
         assert [found["id"] for found in client.dead_letters()["dead_letters"]] == ["x"]
+
+
+def test_lists_of_triggers_and_streams_come_in_pages_that_the_client_follows(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(people, "PAGE", 2)
+    names = ["a", "b", "c", "d", "e"]
+    owner = holder(api.store, *names)
+    other = api.store.jobs.register(registration(project="trains", kind="pipeline"))
+    api.store.projects.declare(other.id, "trains", declaration("b", "c"))  # names are their projects' own
+    reports = [StreamReport(stream=name, state="polling", lanes=[]) for name in names]
+    api.store.jobs.heartbeat(owner.job_id, Heartbeat(streams=reports))
+    with PeopleClient(api.url) as client:
+        assert [found["name"] for found in client.triggers()["triggers"]] == ["a", "b", "b", "c", "c", "d", "e"]
+        assert [found["stream"] for found in client.streams()["streams"]] == names
+    page = api.ask("GET", "/api/v1/triggers?limit=2").json()
+    assert ([one["name"] for one in page["triggers"]], page["after"]) == (["a", "b"], page["triggers"][1]["id"])
+    page = api.ask("GET", "/api/v1/streams?limit=3&after=b").json()
+    assert ([one["stream"] for one in page["streams"]], page["after"]) == (["c", "d", "e"], "e")
+    assert api.ask("GET", "/api/v1/streams?after=e").json() == {"streams": [], "after": None}
 
 
 def test_a_missing_api_is_unavailable() -> None:

@@ -26,7 +26,7 @@ from headrace.store.run_browse import runs_of_event
 from headrace.store.run_totals import run_totals
 from headrace.store.schema import alembic_config
 from headrace.store.tables import metadata, runs
-from headrace.store.trigger_browse import trigger_list
+from headrace.store.trigger_browse import trigger_page
 from headrace.wire.jobs import Heartbeat
 from headrace.wire.runs import RunReport
 from headrace.wire.streams import StreamReport
@@ -74,8 +74,9 @@ def test_a_database_of_the_first_schema_goes_on_with_what_it_has(kind: str, tmp_
     with store.reading() as connection:
         assert compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), metadata) == []
         assert [one.state for one in dead_letter_page(connection, before=None, limit=9).dead_letters] == ["open"]
-        assert [(one.fired, one.rejected, one.backlog, one.spilled) for one in trigger_list(connection, store.now())] == [(1, 1, 0, 0)]
-        assert [one.failure for one in trigger_list(connection, store.now())] == ["ValueError: no"]
+        (shown,) = trigger_page(connection, store.now(), {}, after=None, limit=9).triggers
+        assert (shown.fired, shown.rejected, shown.backlog, shown.spilled) == (1, 1, 0, 0)
+        assert shown.failure == "ValueError: no"
         assert [[one.run_id for one in runs_of_event(connection, seq, limit=9)] for seq in (0, 5, 7, 9)] == [[], ["r"], [], ["r"]]
     assert owner.append(event("a"), event("b")) == ["duplicate", "stored"]
     assert keep(owner, spill(4)) == ["stored"]

@@ -12,11 +12,12 @@ from headrace.api.metrics import CONTENT_TYPE
 from headrace.api.problems import Refusal
 from headrace.errors import ResourceError
 from headrace.store import Store
+from headrace.store.balancing import UnservedTriggers
 from headrace.store.browse import event_detail, event_page, events_of_run
 from headrace.store.overview import schema_revision
 from headrace.store.run_browse import last_runs, run_called
-from headrace.store.stream_browse import stream_list
-from headrace.store.trigger_browse import trigger_list
+from headrace.store.stream_browse import stream_page
+from headrace.store.trigger_browse import trigger_page
 from headrace.wire import status as wire
 from headrace.wire.runs import RunReport
 
@@ -57,6 +58,8 @@ def _add_status(router: APIRouter, live: Live) -> None:
 
 
 def _add_lists(router: APIRouter, store: Store) -> None:
+    unserved = UnservedTriggers()
+
     @router.get("/api/v1/events")
     def events(
         after: Seq = None, before: Seq = None, limit: Limit = 100, type: str | None = None, subject: str | None = None
@@ -66,16 +69,16 @@ def _add_lists(router: APIRouter, store: Store) -> None:
             return event_page(connection, after=after, before=before, limit=limit, type=type, subject=subject)
 
     @router.get("/api/v1/triggers")
-    def triggers() -> wire.TriggerList:
-        """Return every registered trigger, by name."""
+    def triggers(after: Seq = None, limit: Limit = 100) -> wire.TriggerList:
+        """Return registered triggers, by name; `after` is where the last page ended."""
         with store.reading() as connection:
-            return wire.TriggerList(triggers=trigger_list(connection, store.now()))
+            return trigger_page(connection, store.now(), unserved(connection), after=after, limit=limit)
 
     @router.get("/api/v1/streams")
-    def streams() -> wire.StreamList:
-        """Return every shared stream with its lanes, as its job last reported it."""
+    def streams(after: str | None = None, limit: Limit = 100) -> wire.StreamList:
+        """Return shared streams with their lanes, by name, as their jobs last reported them; `after` is where the last page ended."""
         with store.reading() as connection:
-            return wire.StreamList(streams=stream_list(connection))
+            return stream_page(connection, after=after, limit=limit)
 
     @router.get("/api/v1/runs")
     def runs(limit: Limit = 100, pipeline: str | None = None) -> wire.RunList:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 from urllib.parse import quote
 
 import httpx
@@ -13,6 +13,9 @@ from headrace.client.answers import TIMEOUT_SECONDS, bearer, checked, options, r
 from headrace.wire.dead_letters import ActOnDeadLetters, DeadLetterActionKind
 from headrace.wire.fleet import WantJob
 from headrace.wire.pipeline_letters import ActOnPipelineLetters, PipelineLetterAction
+
+PAGE: Final = 1_000
+"""Entries of a list that one call asks for."""
 
 
 class PeopleClient:
@@ -59,12 +62,12 @@ class PeopleClient:
         return self._get(f"/api/v1/scopes/{quote(scope, safe='')}/waiting", after=after, limit=limit)
 
     def triggers(self) -> Any:
-        """Return the triggers, with their counts and failures."""
-        return self._get("/api/v1/triggers")
+        """Return all triggers, with their counts and failures."""
+        return self._all("triggers")
 
     def streams(self) -> Any:
-        """Return the shared streams and their lanes."""
-        return self._get("/api/v1/streams")
+        """Return all shared streams and their lanes."""
+        return self._all("streams")
 
     def runs(self) -> Any:
         """Return the last runs of the pipelines."""
@@ -144,6 +147,17 @@ class PeopleClient:
             response = self._http.get(path, params=given)
         with understood(self._url):
             return msgspec.json.decode(checked(response).content)
+
+    def _all(self, name: str) -> dict[str, Any]:
+        """Return all pages of a list in one."""
+        found: list[Any] = []
+        after: int | str | None = None
+        while True:
+            page = self._get(f"/api/v1/{name}", after=after, limit=PAGE)
+            found += page[name]
+            after = page["after"]
+            if after is None:
+                return {name: found}
 
     def _post(self, path: str, content: str | None, key: str) -> httpx.Response:
         headers = {"Content-Type": "application/json"} | bearer(key)

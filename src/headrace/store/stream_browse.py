@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Row, case, func, or_, select
 from headrace.store.reports import COUNTS, SECONDS
 from headrace.store.stream_counts import recorded_by_stream
 from headrace.store.tables import jobs, stream_reports, triggers
-from headrace.wire.status import StreamStatus
+from headrace.wire.status import StreamList, StreamStatus
 from headrace.wire.streams import StreamReport
 
 HOLDER = re.compile(r"trigger (\d{1,18})(\b.*)", re.DOTALL)
@@ -22,6 +22,7 @@ MAX_LANES_SHOWN = 20
 Found = Row[*tuple[Any, ...]]
 
 _wanted = select(triggers.c.stream).where(triggers.c.state != "removed", triggers.c.stream.is_not(None))
+_in_use = or_(stream_reports.c.stream.in_(_wanted), jobs.c.state == "running")
 _running = select(jobs.c.id).where(jobs.c.state == "running")
 _trouble = case((stream_reports.c.state == "polling", 1), else_=0)
 
@@ -35,7 +36,16 @@ class Streams(NamedTuple):
 
 def stream_list(connection: Connection) -> list[StreamStatus]:
     """Return each stream that a job runs or a trigger wants, by name."""
-    return _statuses(connection, _reports(connection, or_(stream_reports.c.stream.in_(_wanted), jobs.c.state == "running")))
+    return _statuses(connection, _reports(connection, _in_use))
+
+
+def stream_page(connection: Connection, *, after: str | None, limit: int) -> StreamList:
+    """Return streams that a job runs or a trigger wants, by name, from the one that follows `after`."""
+    names = select(stream_reports.c.stream).outerjoin(jobs, jobs.c.id == stream_reports.c.job_id).where(_in_use).distinct()
+    if after is not None:
+        names = names.where(stream_reports.c.stream > after)
+    found = list(connection.execute(names.order_by(stream_reports.c.stream).limit(limit)).scalars())
+    return StreamList(streams=streams_named(connection, found), after=found[-1] if len(found) == limit else None)
 
 
 def top_streams(connection: Connection, limit: int) -> Streams:

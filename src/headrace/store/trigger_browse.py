@@ -7,20 +7,29 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, case, select
+from sqlalchemy import ColumnElement, Connection, Row, and_, case, or_, select
 
 from headrace.store.balancing import unserved
 from headrace.store.tables import jobs, triggers
 from headrace.store.times import moment
 from headrace.wire.jobs import Blocked
-from headrace.wire.status import TriggerStatus
+from headrace.wire.status import TriggerList, TriggerStatus
 
 _AS_THEY_ARE = [name for name in TriggerStatus.model_fields if name in triggers.c]
 
 
-def trigger_list(connection: Connection, now: int) -> list[TriggerStatus]:
-    """Return the triggers that projects declare, by name; those that task runs wait for are told with the runs."""
-    return triggers_shown(connection, now, triggers.c.run_id.is_(None))
+def trigger_page(connection: Connection, now: int, why: Mapping[int, str], *, after: int | None, limit: int) -> TriggerList:
+    """Return triggers that projects declare, by name, from the one that follows `after`; those that task runs wait for are with the runs.
+
+    `why` says of those that no triggerer runs why that is. `now` is in microseconds.
+    """
+    declared = [triggers.c.run_id.is_(None), triggers.c.state != "removed"]
+    if after is not None:
+        name = select(triggers.c.name).where(triggers.c.id == after).scalar_subquery()
+        declared.append(or_(triggers.c.name > name, and_(triggers.c.name == name, triggers.c.id > after)))
+    chosen = select(triggers.c.id).where(*declared).order_by(triggers.c.name, triggers.c.id).limit(limit)
+    shown = _listed(connection, now, why, triggers.c.id.in_(chosen))
+    return TriggerList(triggers=shown, after=shown[-1].id if len(shown) == limit else None)
 
 
 def triggers_shown(connection: Connection, now: int, *which: ColumnElement[bool]) -> list[TriggerStatus]:

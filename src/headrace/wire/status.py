@@ -201,15 +201,17 @@ class DeadLetterPage(Wire):
 
 
 class TriggerList(Wire):
-    """GET /api/v1/triggers."""
+    """GET /api/v1/triggers: by name. `after` is what to ask for to get the next page, None at the end."""
 
     triggers: list[TriggerStatus]
+    after: int | None = None
 
 
 class StreamList(Wire):
-    """GET /api/v1/streams."""
+    """GET /api/v1/streams: by name. `after` is what to ask for to get the next page, None at the end."""
 
     streams: list[StreamStatus]
+    after: str | None = None
 
 
 class RunList(Wire):
