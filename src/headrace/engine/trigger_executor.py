@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextvars import Context, copy_context
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -90,14 +90,18 @@ class TriggerExecutor:
                 self._calls.answered(frame)
 
     async def _follow(self, commands: Commands) -> None:
-        stretch = Stretch()
-        with made_to_stay(sum(isinstance(command, Begin) for command in commands.commands)):
-            for command in commands.commands:
-                self._do(command)
-                await stretch.rest()
+        if commands.commands:  # most only deliver
+            await self._do_all(commands.commands)
         for turn, index in commands.delivered:
             if (stream := self._streams.get(turn)) is not None:
                 stream.deliver(unpack(commands.raws[index]))  # each its own: what one changes in it no other sees
+
+    async def _do_all(self, commands: Sequence[Command]) -> None:
+        stretch = Stretch()
+        with made_to_stay(sum(isinstance(command, Begin) for command in commands)):
+            for command in commands:
+                self._do(command)
+                await stretch.rest()
 
     def _do(self, command: Command) -> None:
         match command:
