@@ -35,6 +35,7 @@ class LocalProcess:
         self.link = link
         self.pulse = Pulse()
         self.pid = 0
+        self.lowered = 0
         self.executor = TriggerExecutor(end, Calls(end), self.pulse)
         self._end = end
         self._task = asyncio.create_task(self._run())
@@ -54,6 +55,9 @@ class LocalProcess:
         for task in (*self.executor._tasks.values(), *self.executor._cleanups):
             task.cancel()
         self._end.close()
+
+    def lower_priority(self) -> None:
+        self.lowered += 1
 
     async def stack(self) -> list[str]:
         return []

@@ -40,8 +40,8 @@ async def latency(rounds: int, seconds: float, say: Say) -> dict[str, Any]:
     with TemporaryDirectory(prefix="bench-", dir=folder) as home:
         commit = commit_ms(Path(home))
         async with api_process(Path(home)) as (url, _):
-            for number in range(rounds):
-                for form in forms[: len(forms) if number == 0 else 2]:
+            for _ in range(rounds):
+                for form in forms:
                     taken[form].append(await _run(url, form, seconds))
     answer: dict[str, Any] = {
         "rate": RATE,
@@ -54,7 +54,8 @@ async def latency(rounds: int, seconds: float, say: Say) -> dict[str, Any]:
         answer[form] = summary = _summary(results)
         stored, advanced = summary["stored"], summary["advanced"]
         told = "does not advance" if advanced is None else f"advanced p50 {advanced['p50_ms']:.1f}, p99 {advanced['p99_ms']:.1f} ms"
-        say(f"  {form:<32} stored p50 {stored['p50_ms']:.1f}, p99 {stored['p99_ms']:.1f} ms; {told}; {summary['stored_events']} stored")
+        p99 = f"{stored['p99_ms']:.1f} (median {stored['p99_ms_median']:.1f})"
+        say(f"  {form:<52} stored p50 {stored['p50_ms']:.1f}, p99 {p99} ms; {told}; {summary['stored_events']} stored")
     best = answer["declared"]["advanced"]
     answer["reached"] = best is not None and best["p99_ms"] <= GOAL_MS
     return answer

@@ -13,7 +13,7 @@ from time import perf_counter, process_time
 from typing import Final, Literal, TypeAlias, get_args
 
 import structlog
-from bench.streams.paced import LANES, Blocking, Handled, Paced, Stuck, Times
+from bench.streams.paced import LANES, Blocking, Handled, Looping, LoopingInC, Paced, Stuck, Times
 
 from headrace.client.relayed import RelayedSession
 from headrace.client.triggerer import TriggererClient
@@ -24,10 +24,27 @@ from headrace.standalone.runner import run_runner, run_trigger_process
 from headrace.wire.events import BatchStored, EventBatch
 
 Form: TypeAlias = Literal[
-    "declared", "handle", "handle, one at a time", "declared beside a stuck trigger", "declared beside a blocking trigger"
+    "declared",
+    "handle",
+    "handle, one at a time",
+    "declared beside a stuck trigger",
+    "declared beside a blocking trigger",
+    "declared beside a loop in C",
+    "declared beside a loop in Python",
+    "declared on another stream beside a blocking trigger",
+    "declared on another stream beside a loop in C",
+    "declared on another stream beside a loop in Python",
+    "handle on another stream beside a blocking trigger",
+    "handle on another stream beside a loop in C",
+    "handle on another stream beside a loop in Python",
 ]
 
 RATE: Final = 1_000
+
+OTHER_RATE: Final = 100
+"""Raw events a second of the offender's stream, where that is another."""
+
+OFFENDERS: Final = {"a stuck trigger": Stuck, "a blocking trigger": Blocking, "a loop in C": LoopingInC, "a loop in Python": Looping}
 WARM_UP: Final = 1.0
 """Seconds at the beginning that are not counted: connections, first batches."""
 
@@ -96,14 +113,17 @@ async def _judge(times: Times, form: Form, seconds: float, out: Path) -> None:
 
 def _project(form: Form, run: str, total: int) -> Project:
     project = Project("bench")
-    if form.startswith("handle"):
+    measured, _, offender = form.partition(" beside ")
+    if measured.startswith("handle"):
         project.trigger("handled", Handled(run, RATE, total))
-        return project
-    project.watch("declared", Paced(run, RATE, total), id="$.id")
-    if form == "declared beside a stuck trigger":
-        project.trigger("stuck", Stuck(run, RATE, total))
-    if form == "declared beside a blocking trigger":
-        project.trigger("blocking", Blocking(run, RATE, total))
+    else:
+        project.watch("declared", Paced(run, RATE, total), id="$.id")
+    if offender and measured.endswith("on another stream"):
+        others = total * OTHER_RATE // RATE
+        Times(f"{run}-other", others)
+        project.trigger("offender", OFFENDERS[offender](f"{run}-other", OTHER_RATE, others))
+    elif offender:
+        project.trigger("offender", OFFENDERS[offender](run, RATE, total))
     return project
 
 

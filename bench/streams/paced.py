@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
+from itertools import repeat
 from time import perf_counter, sleep
 from typing import Any, ClassVar, NamedTuple
 
@@ -133,6 +135,24 @@ class Blocking(_PacedTrigger):
 
     async def handle(self, raw: RawEvent) -> TriggerEvent:
         sleep(600)  # noqa: ASYNC251 - that is what it is for
+        return TriggerEvent(raw.value)
+
+
+class LoopingInC(_PacedTrigger):
+    """Holds the interpreter's lock in C code, for ever, at its first raw event."""
+
+    async def handle(self, raw: RawEvent) -> TriggerEvent:
+        deque(repeat(None), maxlen=0)
+        return TriggerEvent(raw.value)
+
+
+class Looping(_PacedTrigger):
+    """Computes in Python, for ever, at its first raw event."""
+
+    async def handle(self, raw: RawEvent) -> TriggerEvent:
+        number = 0
+        while number >= 0:
+            number += 1
         return TriggerEvent(raw.value)
 
 

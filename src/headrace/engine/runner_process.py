@@ -8,6 +8,7 @@ import signal
 import socket
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,8 +22,12 @@ FILES: Final = "HEADRACE_RUNNER_FILES"
 
 ASK_FOR_STACK: Final = signal.SIGUSR1
 
+NICENESS: Final = 10
+"""By so much `lower_priority` raises a process's nice value: beside others it then gets about a tenth of a core."""
+
 _STACK_SECONDS = 1.0
 _STACK_REST = 0.05
+_NICEST = 19
 _MOST_STACK = 16 * 1024
 
 
@@ -82,6 +87,13 @@ class RunnerProcess:
         """End it at once."""
         if self._process.returncode is None:
             self._process.kill()
+
+    def lower_priority(self) -> None:
+        """Let the scheduler prefer other processes: the code of a trigger that blocks may use all of a core."""
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError):  # it is ending
+                nice = os.getpriority(os.PRIO_PROCESS, self.pid)
+                os.setpriority(os.PRIO_PROCESS, self.pid, min(_NICEST, nice + NICENESS))
 
     async def close(self) -> None:
         """End it, if it lives, and release what is held for it."""

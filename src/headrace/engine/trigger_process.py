@@ -68,6 +68,7 @@ class TriggerProcess:
         self.turns: dict[int, Turn] = {}
         self.began = asyncio.get_running_loop().time()
         self.ready = False
+        self._has_low_priority = False
         self._releases: dict[int, asyncio.Future[Failure | None]] = {}
         self._commands: list[Command] = []
         self._woken: dict[Turn, None] = {}
@@ -91,6 +92,12 @@ class TriggerProcess:
     def running(self) -> int | None:
         """The trigger whose code holds its loop just now."""
         return None if self._process is None else self._process.pulse.running
+
+    def lower_priority(self) -> None:
+        """Let the scheduler prefer other processes from now on."""
+        if self._process is not None and not self._has_low_priority:
+            self._has_low_priority = True
+            self._process.lower_priority()
 
     def send(self, command: Command) -> None:
         """Send a command, in time, after those before it."""

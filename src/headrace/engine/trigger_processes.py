@@ -134,10 +134,14 @@ class TriggerProcesses:
             self._stand_by()
 
     def is_silent(self, process: TriggerProcess, seconds: float) -> None:
-        """Let the others leave a process that is blocked."""
-        if seconds < BLOCKED_SECONDS or len(process.members) < 2:
-            return
+        """Let the others leave a process that is blocked, and let them have the processor first."""
         culprit = process.running
+        if seconds < BLOCKED_SECONDS or not process.members:
+            return
+        if culprit in process.members:
+            process.lower_priority()
+        if len(process.members) < 2:
+            return
         if culprit in process.members:
             log.warning(
                 "a trigger blocks its process: the others go on in another", trigger=self._name(culprit), others=len(process.members) - 1

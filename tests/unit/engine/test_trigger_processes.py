@@ -46,6 +46,32 @@ async def test_the_others_leave_a_process_that_is_blocked(upstream: Memory, wait
     assert api.letters == []
 
 
+async def test_only_a_process_that_a_trigger_of_it_blocks_gets_a_lower_priority(upstream: Memory, waits: list[int]) -> None:
+    api = Api()
+    async with running(api, workload(1, upstream), workload(2, upstream)) as runner:
+        await until(lambda: len(api.fired(1)) == len(api.fired(2)) == 40)
+        blocked, processes = process_of(runner, 1), runner._processes
+        local = at_work(blocked, 0)
+        processes.is_silent(blocked, 0.6)
+        assert local.lowered == 0, "nobody knows that it is one of its triggers"
+        at_work(blocked, 1)
+        processes.is_silent(blocked, 0.4)
+        assert local.lowered == 0
+        for seconds in (0.6, 0.7):
+            processes.is_silent(blocked, seconds)
+        assert local.lowered == 1
+        assert cast(LocalProcess, process_of(runner, 2)._process).lowered == 0
+
+
+async def test_a_process_with_one_trigger_gets_a_lower_priority_too(upstream: Memory, waits: list[int]) -> None:
+    api = Api()
+    async with running(api, workload(1, upstream)) as runner:
+        await until(lambda: len(api.fired(1)) == 40)
+        local = at_work(process_of(runner, 1), 1)
+        runner._processes.is_silent(process_of(runner, 1), 0.6)
+        assert local.lowered == 1
+
+
 async def test_a_trigger_that_ends_its_process_is_alone_from_then_on(upstream: Memory, waits: list[int]) -> None:
     api = Api()
     async with running(api, workload(1, upstream), workload(2, upstream)) as runner:
