@@ -79,10 +79,12 @@ def files(options: PipelineOptions, name: str) -> list[Path]:
     return sorted((options.tables / name).glob("*.parquet"))
 
 
-def commit_again(options: PipelineOptions) -> int:
-    """Put Spark's checkpoint back to just before it committed its last batch; return that batch."""
-    batch = max(int(path.name) for path in (options.checkpoint / "commits").iterdir() if path.name.isdecimal())
-    for path in [options.checkpoint / "commits" / str(batch), options.checkpoint / "offsets" / str(batch + 1)]:
-        path.unlink(missing_ok=True)
-        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+def commit_again(options: PipelineOptions, api: Api) -> int:
+    """Put Spark's checkpoint back to just before it committed the last batch that had runs; return that batch."""
+    batch = max(run.batch for run in api.runs())
+    for folder, first in (("commits", batch), ("offsets", batch + 1)):
+        for path in (options.checkpoint / folder).iterdir():
+            if path.name.isdecimal() and int(path.name) >= first:
+                path.unlink()
+                path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
     return batch

@@ -170,13 +170,12 @@ CALLS = [
         kind="worker",
         stale=True,
     ),
+    Call("POST /execution/scopes/{scope}/lease", "/execution/scopes/main/lease", plain({}), kind="pipeline"),
     Call(
         "POST /execution/scopes/{scope}/cursor",
         "/execution/scopes/main/cursor",
         plain({"cursor": 1, "batch": 1, "ordered": 1}),
         kind="pipeline",
-        other=None,
-        foreign=None,
     ),
     Call("POST /execution/runs", "/execution/runs", plain({"runs": [RUN]}), kind="pipeline", other=None, foreign=None),
 ]
@@ -185,7 +184,8 @@ REGISTER = "POST /execution/jobs"
 
 @dataclass
 class Scene:
-    """Jobs of each kind; the first triggerer holds two triggers, of which the second has a backlog, and the first worker a run."""
+    """Jobs of each kind; the first triggerer holds two triggers, of which the second has a backlog, the first worker a run, and the first
+    pipeline a scope."""
 
     api: Api
     tokens: dict[str, str] = field(default_factory=dict)
@@ -209,8 +209,9 @@ class Scene:
             self.send("POST", "/execution/triggers/2/backlog", "owner triggerer", SPILL | {"epoch": 1}),
             self.send("POST", "/execution/task-runs", "owner worker", {"run_id": "first", "task": "t"}),
             self.send("POST", "/execution/task-runs/claim", "owner worker", {"capacity": 1, "tasks": ["t"]}),
+            self.send("POST", "/execution/scopes/main/lease", "owner pipeline", {}),
         ]
-        assert [response.status_code for response in done] == [200] * 5, [response.text for response in done]
+        assert [response.status_code for response in done] == [200] * 6, [response.text for response in done]
 
     def send(self, method: str, path: str, who: str, body: Body) -> httpx.Response:
         return self.api.ask(method, path, token=self.tokens[who], json=body)

@@ -10,8 +10,9 @@ import pytest
 from sqlalchemy import select
 
 from headrace.client.pipeline import PipelineClient
+from headrace.errors import Fenced, PipelineError
 from headrace.pipeline.courier import Courier
-from headrace.pipeline.heart import Heart
+from headrace.pipeline.heart import FRESH_SECONDS, Heart
 from headrace.store.tables import jobs
 from headrace.wire.events import Cursor
 from headrace.wire.jobs import CompleteJob, RegisterJob
@@ -54,12 +55,42 @@ def test_an_api_that_is_away_gets_its_reports_when_it_is_back(home: Path, monkey
             assert [report.run_id for report in second.runs()] == ["run-1"]
 
 
-def test_what_the_api_refuses_is_dropped(api: Api) -> None:
+def test_a_report_that_the_api_refuses_is_told_to_who_waits_for_it(api: Api) -> None:
     with registered(api) as client, Courier(client, "flights") as courier:
         client.complete(CompleteJob(state="succeeded"))
         courier.report(run(1))
-        assert courier.flush(lambda: False)
+        with pytest.raises(PipelineError, match="What the batch did cannot be reported: Job 1 has ended"):
+            courier.flush(lambda: False)
     assert api.runs() == []
+
+
+def test_a_report_that_cannot_be_written_is_told_to_who_waits_for_it(api: Api) -> None:
+    with registered(api) as client, Courier(client, "flights") as courier:
+        courier.report(run(1).model_copy(update={"error": "half a pair: \ud800"}))
+        with pytest.raises(PipelineError, match="cannot be reported"):
+            courier.flush(lambda: False)
+
+
+def test_reports_that_are_too_large_together_are_sent_in_parts(api: Api) -> None:
+    seqs = [(number, number) for number in range(0, 400_000, 2)]
+    with registered(api) as client, Courier(client, "flights") as courier:
+        for number in range(12):
+            courier.report(run(number).model_copy(update={"seqs": seqs}))
+        assert courier.flush(lambda: False)
+    assert len(api.runs()) == 12
+
+
+def test_a_fence_asks_the_api_unless_it_was_heard_of_late(api: Api) -> None:
+    stop = threading.Event()
+    with registered(api) as client, Heart(client, 3600, stop) as heart:
+        heart.fence()
+        client.complete(CompleteJob(state="failed", reason="its scope was taken over"))
+        heart.fence()  # a fresh heartbeat is enough
+        heart._confirmed -= FRESH_SECONDS  # as if the process had been suspended
+        with pytest.raises(Fenced):
+            heart.fence()
+    assert stop.is_set()
+    assert isinstance(heart.failure, Fenced)
 
 
 def test_a_heart_stops_the_process_when_its_job_is_no_more(api: Api) -> None:

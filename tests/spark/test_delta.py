@@ -44,7 +44,7 @@ def test_a_batch_that_runs_again_is_appended_once(api: Api, home: Path, spark: S
     with running(project, options, spark) as run:
         api.feed(feed)
         run.until_committed(api, 120)
-    commit_again(options)
+    commit_again(options, api)
     with running(project, options, spark) as run:
         api.feed([leg("last", trigger, n=9)])
         run.until_committed(api, 121)

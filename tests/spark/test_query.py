@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
+from sqlalchemy import func, select
 
-from headrace.errors import ResourceError
-from headrace.pipeline.driver import run_pipeline
 from headrace.pipeline.schemas import PIPELINE_COLUMNS
 from headrace.project import Project
 from headrace.store.scope_browse import waits_of_pipeline
+from headrace.store.tables import jobs
 from headrace.wire.events import EventItem
 from headrace.wire.pipeline_letters import ActOnPipelineLetters
 from pipeline_kit import Api, leg, running_api, until
@@ -120,7 +120,7 @@ def test_a_batch_that_runs_again_changes_nothing(api: Api, home: Path, spark: Sp
     before, reports, called = [table(options, name) for name in ("legs", "counted")], api.runs(), len(calls)
     assert [row["id"] for row in before[0]] == ["x", "a", "b"]
 
-    batch = commit_again(options)
+    batch = commit_again(options, api)
     # The crash came between the two pipelines: one table has the batch, the other has not.
     (lost,) = [path for path in files(options, "counted") if f"-{batch:09d}-" in path.name]
     lost.unlink()
@@ -230,15 +230,68 @@ def test_a_pipeline_that_raises_becomes_a_dead_letter_and_others_go_on(api: Api,
     assert [row["id"] for row in table(options, "legs")] == ["a", "b"]
 
 
+def pipelines_that_run(api: Api) -> int:
+    with api.store.reading() as connection:
+        query = select(func.count()).select_from(jobs).where(jobs.c.kind == "pipeline", jobs.c.state == "running")
+        return int(connection.execute(query).scalar_one())
+
+
 @pytest.mark.slow
-def test_one_process_at_a_time_runs_a_scope(api: Api, home: Path, spark: SparkSession) -> None:
+def test_a_second_driver_waits_until_the_first_has_ended(api: Api, home: Path, spark: SparkSession) -> None:
     options = api.options(home)
     trigger = api.triggers("legs.a")["legs.a"]
-    with running(ordered_project(), options, spark) as run:
+    with running(ordered_project(), options, spark) as first:
         api.feed([leg("a", trigger, n=1)])
-        run.until_committed(api, 1)
-        with pytest.raises(ResourceError, match="Another process runs the scope 'flights'"):
-            run_pipeline(ordered_project(), options, threading.Event(), spark)
+        first.until_committed(api, 1)
+        with running(ordered_project(), options, spark) as second:
+            until(lambda: pipelines_that_run(api) == 2, "the second has registered", second.thread.is_alive)
+            first.stop.set()
+            first.thread.join(60)
+            api.feed([leg("b", trigger, n=1)])
+            second.until_committed(api, 2)
+    assert [row["id"] for row in table(options, "legs")] == ["a", "b"]
+
+
+@pytest.mark.slow
+def test_a_driver_with_another_home_handles_nothing_twice(api: Api, home: Path, spark: SparkSession) -> None:
+    options, elsewhere = api.options(home / "one"), api.options(home / "two", tables=home / "one" / "tables")
+    trigger = api.triggers("legs.a")["legs.a"]
+    with running(ordered_project(), options, spark) as first:
+        api.feed([leg("a", trigger, n=1)])
+        first.until_committed(api, 1)
+    with running(ordered_project(), elsewhere, spark) as second:
+        assert "has read the log up to event 1" in str(second.until_failed())
+    assert [row["id"] for row in table(options, "legs")] == ["a"]
+
+
+@pytest.mark.slow
+def test_a_log_that_was_restored_and_has_grown_again_is_refused(home: Path, spark: SparkSession) -> None:
+    folder = home / "api"
+    folder.mkdir()
+    with running_api(folder) as api:
+        trigger = api.triggers("legs.a")["legs.a"]
+        options = api.options(home)
+        api.feed([leg("a", trigger, n=1)])
+        with running(ordered_project(), options, spark) as run:
+            run.until_committed(api, 1)
+    backup = {path: path.read_bytes() for path in folder.iterdir()}
+    with running_api(folder, api.port) as later:
+        later.feeders = api.feeders
+        later.take_over()
+        later.feed([leg("b", trigger, n=1)])
+        with running(ordered_project(), options, spark) as run:
+            run.until_committed(later, 2)
+    for path in folder.iterdir():
+        path.unlink()
+    for path, content in backup.items():
+        path.write_bytes(content)
+    with running_api(folder, api.port) as restored:
+        restored.feeders = api.feeders
+        restored.take_over()
+        restored.feed([leg("c", trigger, n=1), leg("d", trigger, n=1)])
+        with running(ordered_project(), options, spark) as run:
+            assert "Event 2 of the log is not the one" in str(run.until_failed())
+    assert [row["id"] for row in table(options, "legs")] == ["a", "b"]
 
 
 def test_payload_fields_are_learned_and_widened(api: Api, home: Path, spark: SparkSession) -> None:

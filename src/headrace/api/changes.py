@@ -66,6 +66,12 @@ class CrewsAreNamed(VersionChange):
     )
 
 
+class ScopesAreLeased(VersionChange):
+    """A scope is granted to one job, and its cursor is committed by that job alone."""
+
+    instructions_to_migrate_to_previous_version = (endpoint("/execution/scopes/{scope:path}/lease", ["POST"]).didnt_exist,)
+
+
 class StreamsFailOnce(VersionChange):
     """The failure of a stream is told once for all its watches."""
 
@@ -255,6 +261,7 @@ VERSIONS = VersionBundle(
         API_VERSION,
         ReceiptsTravelWithEvents,
         CrewsAreNamed,
+        ScopesAreLeased,
         StreamsFailOnce,
         DeclarationsHavePages,
         LoadsAnswerDifferences,

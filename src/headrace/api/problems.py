@@ -25,6 +25,7 @@ TITLES = {
     "not-found": "Nothing is here",
     "not-allowed": "This cannot be done here",
     "ambiguous": "It could be more than one",
+    "held": "Another job holds this",
     "fenced": "A newer owner holds this, or the job has ended",
     "ended": "The job has ended",
     "incomplete": "Part of the declaration is missing",

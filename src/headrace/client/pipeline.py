@@ -23,6 +23,7 @@ from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegis
 from headrace.wire.log import HEAD_HEADER, LOG_SCHEMA, PICKED_HEADER
 from headrace.wire.model import Wire
 from headrace.wire.runs import PickEvents, Redeliveries, Redelivery, RunReport, RunReports
+from headrace.wire.scope_leases import ScopeLease
 from headrace.wire.triggers import DeclareProject, ProjectDeclared
 
 M = TypeVar("M", bound=Wire)
@@ -143,6 +144,10 @@ class PipelineClient:
                 return
             yield table
             after = table.column("seq")[-1].as_py()
+
+    def acquire(self, scope: str) -> ScopeLease:
+        """Hold the scope from now on. Raises `ApiRefused` (`held`) while another job holds it."""
+        return self._ask("POST", f"/execution/scopes/{quote(scope, safe='')}/lease", ScopeLease)
 
     def cursor(self, scope: str) -> Cursor:
         """Return how far the scope has committed; 0 where it never did."""

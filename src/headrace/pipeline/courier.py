@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Final, Self
@@ -12,7 +13,7 @@ from typing import Final, Self
 import structlog
 
 from headrace.client.pipeline import PipelineClient
-from headrace.errors import ApiError, ApiUnavailable
+from headrace.errors import ApiError, ApiRefused, ApiUnavailable, PipelineError
 from headrace.wire.events import Cursor
 from headrace.wire.runs import RunReport
 
@@ -24,7 +25,10 @@ LAST_WORDS: Final = 5.0
 
 
 class Courier:
-    """A thread that sends. An api that is away is tried again until it answers; what it refuses is logged and dropped."""
+    """A thread that sends. An api that is away is tried again until it answers.
+
+    The first report that the API refuses ends it (`failure`): the batch that it belongs to is not committed, and comes again.
+    """
 
     def __init__(self, client: PipelineClient, scope: str) -> None:
         self._client = client
@@ -35,6 +39,7 @@ class Courier:
         self._busy = False
         self._closing = False
         self._hurry = threading.Event()
+        self.failure: PipelineError | None = None
         self._thread = threading.Thread(target=self._work, name="courier", daemon=True)
         self._log = structlog.get_logger(__name__)
 
@@ -44,7 +49,8 @@ class Courier:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         """Send what is left, for LAST_WORDS seconds."""
-        self.flush(lambda: True)
+        with suppress(PipelineError):  # who waited for the reports of a batch was told
+            self.flush(lambda: True)
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -64,10 +70,16 @@ class Courier:
             self._changed.notify_all()
 
     def flush(self, hurry: Callable[[], bool]) -> bool:
-        """Wait until all was sent; False if it was not within LAST_WORDS seconds from when `hurry` first said so."""
+        """Wait until all was sent; False if it was not within LAST_WORDS seconds from when `hurry` first said so.
+
+        Raises:
+            PipelineError: The API refused a report, or it could not be written.
+        """
         deadline: float | None = None
         with self._changed:
             while not self._idle():
+                if self.failure is not None:
+                    raise self.failure
                 if deadline is None and hurry():
                     deadline = time.monotonic() + LAST_WORDS
                 if deadline is not None and time.monotonic() >= deadline:
@@ -79,6 +91,16 @@ class Courier:
         return not self._busy and not self._runs and self._cursor is None
 
     def _work(self) -> None:
+        try:
+            self._send()
+        except Exception as error:  # whatever it is: the thread that waits for the reports must hear of it
+            hint = error.hint if isinstance(error, ApiError) else None
+            with self._changed:
+                self.failure = PipelineError(f"What the batch did cannot be reported: {error}", hint=hint)
+                self.failure.__cause__ = error
+                self._changed.notify_all()
+
+    def _send(self) -> None:
         while True:
             with self._changed:
                 self._busy = False
@@ -89,11 +111,22 @@ class Courier:
                 self._busy = True
                 runs, self._runs = self._runs[:_MOST_RUNS], self._runs[_MOST_RUNS:]
                 cursor, self._cursor = self._cursor, None
-            self._deliver(partial(self._client.report, runs), "runs")
+            self._report(runs)
             if cursor is not None:
                 self._deliver(partial(self._client.commit, self._scope, cursor), "cursor")
 
+    def _report(self, runs: list[RunReport]) -> None:
+        """Send runs, in halves where they are too large together."""
+        try:
+            self._deliver(partial(self._client.report, runs), "runs")
+        except ApiRefused as error:
+            if error.problem != "too-large" or len(runs) < 2:
+                raise
+            self._report(runs[: len(runs) // 2])
+            self._report(runs[len(runs) // 2 :])
+
     def _deliver(self, send: Callable[[], None], what: str) -> None:
+        """Send until it arrives, or until there is no more time."""
         pause = 0.1
         while not self._hurry.is_set():
             try:
@@ -102,8 +135,5 @@ class Courier:
                 self._log.debug("api away, report kept", what=what, error=str(error))
                 self._hurry.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
-            except ApiError as error:
-                self._log.error("report refused", what=what, error=str(error), hint=error.hint)
-                return
             else:
                 return

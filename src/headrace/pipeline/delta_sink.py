@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,8 +29,9 @@ _APP: Final = "headrace.run"
 class DeltaSink:
     """Appends the rows of each run of a query once. `tables` is the folder that has a folder for each table."""
 
-    def __init__(self, tables: Path, query_id: str) -> None:
+    def __init__(self, tables: Path, query_id: str, fence: Callable[[], None] = lambda: None) -> None:
         self._tables = tables
+        self._fence = fence
         self._query = query_id
 
     def stored(self, place: Place) -> Stored | None:
@@ -55,6 +57,7 @@ class DeltaSink:
         staging = self._tables / ".staging" / place.table
         try:
             written = _written(rows, staging, small=events <= SMALL)
+            self._fence()
             write_deltalake(folder, written, mode="append", commit_properties=self._commit(place, attempt))
         except SchemaMismatchError as error:
             raise PipelineError(

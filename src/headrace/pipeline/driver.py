@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import uuid4
 
 import structlog
@@ -27,7 +27,7 @@ from headrace.errors import ApiError, ApiUnavailable, HeadraceError, PipelineErr
 from headrace.logs.structured import bind_process
 from headrace.pipeline.batch import BatchRunner, Outputs, Stopping
 from headrace.pipeline.bounds import BatchBounds, Begin
-from headrace.pipeline.checkpoint import open_checkpoint
+from headrace.pipeline.checkpoint import check_log, open_checkpoint
 from headrace.pipeline.cluster import await_executors
 from headrace.pipeline.courier import Courier
 from headrace.pipeline.cursor import CommitListener
@@ -39,7 +39,7 @@ from headrace.pipeline.options import PipelineOptions
 from headrace.pipeline.orderer import Orderer
 from headrace.pipeline.ordering_file import OrderingFiles
 from headrace.pipeline.payload import PayloadSchemas
-from headrace.pipeline.scope_lock import scope_lock
+from headrace.pipeline.scope_lock import acquire_scope, scope_lock
 from headrace.pipeline.session import open_session
 from headrace.pipeline.shipping import ship
 from headrace.pipeline.sink import open_sinks
@@ -48,6 +48,7 @@ from headrace.pipeline.underway import BatchUnderway
 from headrace.project import Project
 from headrace.triggers.secrets import SECRETS
 from headrace.wire.jobs import CompleteJob, JobRegistered, RegisterJob
+from headrace.wire.scope_leases import ScopeLease
 
 __all__ = ["PipelineOptions", "run_pipeline"]
 
@@ -70,7 +71,7 @@ def run_pipeline(project: Project, options: PipelineOptions, stop: threading.Eve
         ApiError: The api refuses this process.
     """
     folders = ship(pipeline.function for pipeline in project.pipelines.values())
-    with PipelineClient(options.api_url, key=options.key) as client, scope_lock(options, stop):
+    with PipelineClient(options.api_url, key=options.key) as client:
         SECRETS.use(blocking_source(client.get))
         job = _register(client, project.name, options.log_url, stop)
         if job is None:
@@ -80,7 +81,11 @@ def run_pipeline(project: Project, options: PipelineOptions, stop: threading.Eve
         with Heart(client, job.heartbeat, stop, underway.now) as heart:
             try:
                 with nullcontext(spark) if spark else _session(project.name, options, folders, stop) as session:
-                    _run(session, project, options, client, stop, underway)
+                    # A driver that waits for the scope has its session ready when it gets it.
+                    lease = acquire_scope(client, options.scope, stop)
+                    if lease is not None:
+                        with scope_lock(options, stop):
+                            _run(session, project, options, _Held(client, lease, heart, underway), stop)
                 if heart.failure is not None:
                     raise heart.failure
             except (HeadraceError, PySparkException) as error:
@@ -97,28 +102,33 @@ def _session(app: str, options: PipelineOptions, folders: Sequence[Path], stop: 
         yield session
 
 
-def _run(
-    spark: SparkSession,
-    project: Project,
-    options: PipelineOptions,
-    client: PipelineClient,
-    stop: threading.Event,
-    underway: BatchUnderway,
-) -> None:
+class _Held(NamedTuple):
+    """The scope that this process holds, and its job's client, heartbeat and batch."""
+
+    client: PipelineClient
+    lease: ScopeLease
+    heart: Heart
+    underway: BatchUnderway
+
+
+def _run(spark: SparkSession, project: Project, options: PipelineOptions, held: _Held, stop: threading.Event) -> None:
+    client = held.client
     spark.conf.set("spark.headrace.tables", str(options.tables))  # for pipelines that look at what earlier batches wrote
-    query_id, begin = open_checkpoint(options.checkpoint, lambda: beginning(client, options.begin), reset=options.reset)
+    query_id, begin = open_checkpoint(options.checkpoint, held.lease, lambda: beginning(client, options.begin), reset=options.reset)
+    ordering = OrderingFiles(options.checkpoint / "ordering")
+    check_log(client, ordering, held.lease)
     client.on_token = partial(_token_file, options)
     with Courier(client, options.scope) as courier, LogReader(client, stop.is_set, options.max_rows) as reader:
         orderer = Orderer(
             list(project.pipelines.values()),
             reader,
-            OrderingFiles(options.checkpoint / "ordering"),
+            ordering,
             int(options.lookback * _MICROS),
             options.scope,
             begin,
         )
-        sinks = open_sinks({pipeline.format for pipeline in project.pipelines.values()}, options.tables, query_id)
-        outputs = Outputs(sinks, PayloadSchemas(options.state / "payloads"), courier, Starter(client, stop), underway)
+        sinks = open_sinks({pipeline.format for pipeline in project.pipelines.values()}, options.tables, query_id, held.heart.fence)
+        outputs = Outputs(sinks, PayloadSchemas(options.state / "payloads"), courier, Starter(client, stop), held.underway)
         runner = BatchRunner(orderer, BatchBounds(options.checkpoint, begin), options.scope, query_id, outputs, stop)
         listener = CommitListener(courier, runner.held)
         spark.streams.addListener(listener)

@@ -1,17 +1,22 @@
-"""The heartbeat of the pipeline's job."""
+"""The heartbeat of the pipeline's job, and the fence that depends on it."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from math import inf
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import structlog
 
 from headrace.client.pipeline import PipelineClient
 from headrace.errors import ApiError, ApiUnavailable
 from headrace.wire.jobs import Heartbeat, RunningBatch
+
+FRESH_SECONDS: Final = 3.0
+"""How long after a heartbeat was sent the job certainly lives: less than the silence after which another driver may have its scope."""
 
 
 class Heart:
@@ -28,7 +33,8 @@ class Heart:
         self._stop = stop
         self._batch = batch
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="heart", daemon=True)
+        self._confirmed = -inf
+        self._thread = threading.Thread(target=self._run, name="heart", daemon=True)
         self._log = structlog.get_logger(__name__)
         self.failure: ApiError | None = None
 
@@ -40,17 +46,45 @@ class Heart:
         self._ended.set()
         self._thread.join()
 
-    def _beat(self) -> None:
+    def fence(self) -> None:
+        """Return once it is certain that the job still lives: at once after a fresh heartbeat, else after one more.
+
+        An API that is away is waited for. The clock counts while the machine is suspended.
+
+        Raises:
+            ApiError: The job has ended (`stop` is set), or the process was told to stop meanwhile.
+        """
+        while _seconds() - self._confirmed > FRESH_SECONDS:
+            try:
+                self._beat()
+            except ApiUnavailable:
+                if self._stop.wait(self._interval):
+                    raise
+
+    def _run(self) -> None:
         while not self._ended.wait(self._interval):
             try:
-                answer = self._client.heartbeat(Heartbeat(batch=self._batch()))
+                self._beat()
             except ApiUnavailable as error:
                 self._log.warning("no heartbeat, the api is away", error=str(error))
-                continue
-            except ApiError as error:
-                self.failure = error
-                self._stop.set()
+            except ApiError:
                 return
-            if answer.wanted != "run":
-                self._log.info("the api asks the pipeline to end", wanted=answer.wanted)
-                self._stop.set()
+
+    def _beat(self) -> None:
+        sent = _seconds()
+        try:
+            answer = self._client.heartbeat(Heartbeat(batch=self._batch()))
+        except ApiUnavailable:
+            raise
+        except ApiError as error:
+            self.failure = error
+            self._stop.set()
+            raise
+        self._confirmed = max(sent, self._confirmed)
+        if answer.wanted != "run":
+            self._log.info("the api asks the pipeline to end", wanted=answer.wanted)
+            self._stop.set()
+
+
+def _seconds() -> float:
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

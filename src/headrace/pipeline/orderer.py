@@ -81,6 +81,9 @@ class Orderer:
         self._saved.holds = histogram(self._saved.holds, step.waited)
         self._saved.hold_micros += int(step.waited.sum())
         self._saved.kernel = self._kernel.snapshot()
+        self._saved.read = bounds.to
+        if arrived.num_rows:
+            self._saved.last_seq, self._saved.last_id = arrived.column("seq")[-1].as_py(), arrived.column("id")[-1].as_py()
         self._files.save(batch, self._saved)
         self._batch = batch
         return Ordered(slices, len(step.seqs), self._holdings(bounds, len(step.seqs)))

@@ -31,7 +31,8 @@ class Held(msgspec.Struct):
 class Saved(msgspec.Struct):
     """All that a scope holds: its ordering; by pipeline what is held; late firings on events that still wait; hold times by bucket.
 
-    `hold_micros` is the sum of the hold times (µs).
+    `hold_micros` is the sum of the hold times (µs). The batch read the log up to `read`; the last event that it or one before it read is
+    `last_seq`, with the id `last_id` (None: none was read).
     """
 
     kernel: bytes = b""
@@ -39,6 +40,9 @@ class Saved(msgspec.Struct):
     pending: list[tuple[int, str]] = []
     holds: list[int] = []
     hold_micros: int = 0
+    read: int = 0
+    last_seq: int = 0
+    last_id: str | None = None
 
 
 class OrderingFiles:
@@ -63,6 +67,11 @@ class OrderingFiles:
                 f"What the scope held after batch {batch} is not in {self._folder}: the checkpoint is not whole.",
                 hint="Bring the folder back, or begin anew with: headrace pipeline --reset-order",
             ) from error
+
+    def newest(self) -> Saved | None:
+        """Return what was held after the last batch that has a file; None where none has."""
+        batches = sorted(int(path.stem) for path in self._folder.glob("*.held"))
+        return self.load(batches[-1]) if batches else None
 
     def save(self, batch: int, saved: Saved) -> None:
         """Keep what is held after `batch`, durably."""

@@ -1,4 +1,4 @@
-"""One process at a time runs a scope."""
+"""One process at a time runs a scope: by the API's lease everywhere, and by a lock on the checkpoint's folder."""
 
 from __future__ import annotations
 
@@ -11,11 +11,35 @@ from typing import Final
 
 import structlog
 
-from headrace.errors import ResourceError
+from headrace.client.pipeline import PipelineClient
+from headrace.errors import ApiRefused, ApiUnavailable, ResourceError
 from headrace.pipeline.options import PipelineOptions
+from headrace.wire.scope_leases import ScopeLease
 
 PATIENCE: Final = 30.0
 """Seconds to wait for a predecessor to end: one that was just told to stop still finishes its batch."""
+
+_REPEAT_SECONDS: Final = 30.0
+
+
+def acquire_scope(client: PipelineClient, scope: str, stop: threading.Event) -> ScopeLease | None:
+    """Wait until the API grants the scope to this job; None: `stop` was set first.
+
+    Raises:
+        ApiError: The API refuses this process.
+    """
+    logged = -_REPEAT_SECONDS
+    while not stop.is_set():
+        try:
+            return client.acquire(scope)
+        except (ApiUnavailable, ApiRefused) as error:
+            if isinstance(error, ApiRefused) and error.problem != "held":
+                raise
+            if time.monotonic() - logged >= _REPEAT_SECONDS:
+                structlog.get_logger(__name__).info("waiting for the scope", scope=scope, reason=str(error))
+                logged = time.monotonic()
+        stop.wait(1.0)
+    return None
 
 
 @contextmanager

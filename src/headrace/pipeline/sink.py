@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -56,12 +56,18 @@ class TableSink(Protocol):
         """Write the rows that came of so many events durably, then show them to readers all at once; return how many they are."""
 
 
-def open_sinks(formats: Iterable[TableFormat], tables: Path, query_id: str) -> Mapping[TableFormat, TableSink]:
-    """Return a sink for each format. Raises `PipelineError` where what it needs is not installed."""
+def open_sinks(
+    formats: Iterable[TableFormat], tables: Path, query_id: str, fence: Callable[[], None] = lambda: None
+) -> Mapping[TableFormat, TableSink]:
+    """Return a sink for each format, which calls `fence` before it shows rows to readers.
+
+    Raises:
+        PipelineError: A package that a format needs is not installed.
+    """
     sinks: dict[TableFormat, TableSink] = {}
     for each in formats:
         if each == "parquet":
-            sinks[each] = ParquetSink(tables, query_id)
+            sinks[each] = ParquetSink(tables, query_id, fence)
             continue
         try:
             from headrace.pipeline.delta_sink import DeltaSink
@@ -69,15 +75,16 @@ def open_sinks(formats: Iterable[TableFormat], tables: Path, query_id: str) -> M
             raise PipelineError(
                 "A pipeline writes a Delta table, and deltalake is missing.", hint="pip install 'headrace[delta]'"
             ) from error
-        sinks[each] = DeltaSink(tables, query_id)
+        sinks[each] = DeltaSink(tables, query_id, fence)
     return sinks
 
 
 class ParquetSink:
     """Writes the rows of each run of a query once. `tables` is the folder that has a folder for each table."""
 
-    def __init__(self, tables: Path, query_id: str) -> None:
+    def __init__(self, tables: Path, query_id: str, fence: Callable[[], None] = lambda: None) -> None:
         self._tables = tables
+        self._fence = fence
         self._query = query_id[:8]
         # A folder of its own: tasks of a driver that was killed may write for a while longer.
         self._staging = tables / ".staging" / f"{self._query}-{uuid4().hex[:8]}"
@@ -101,6 +108,7 @@ class ParquetSink:
         count: int = pq.read_metadata(part).num_rows
         folder.mkdir(parents=True, exist_ok=True)
         sync(part)
+        self._fence()
         part.rename(folder / name)
         sync_folder(folder)
         shutil.rmtree(staging)

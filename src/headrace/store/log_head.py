@@ -14,3 +14,8 @@ HEAD: Final = "head"
 def log_head(connection: Connection) -> int:
     """Return the last `seq` of the log, 0 while it is empty; it is also how many events were ever stored."""
     return int(connection.execute(select(meta.c.value).where(meta.c.name == HEAD)).scalar_one())
+
+
+def log_id(instance: int) -> str:
+    """Return the id that tells the log of the database `instance` from every other: 16 hexadecimal digits."""
+    return f"{instance:016x}"

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, delete, insert, select
 from headrace.errors import ApiRefused
 from headrace.store.database import Database
 from headrace.store.jobs import require_running
+from headrace.store.scope_leases import hold
 from headrace.store.tables import jobs, scopes
 from headrace.wire.events import Cursor, ScopeReport
 
@@ -30,7 +31,7 @@ class Scopes:
         return Cursor.model_validate({**row._asdict(), "report": ScopeReport.model_validate_json(row.report)})
 
     def commit(self, job_id: int, scope: str, cursor: Cursor) -> None:
-        """Keep the scope's newest commit; the job's life is the fence against an older driver."""
+        """Keep the scope's newest commit. Raises `Fenced` where the job has ended or another one holds the scope."""
         self._database.write(lambda connection: _commit(connection, job_id, scope, cursor, self._database.now()))
 
     def remove(self, scope: str) -> bool:
@@ -44,6 +45,7 @@ class Scopes:
 
 def _commit(connection: Connection, job_id: int, scope: str, cursor: Cursor, now: int) -> None:
     project = require_running(connection, job_id).project
+    hold(connection, job_id, scope, now)
     before = connection.execute(select(scopes.c.report).where(scopes.c.scope == scope)).scalar_one_or_none()
     report = _paced(cursor.report or ScopeReport(), before)
     connection.execute(delete(scopes).where(scopes.c.scope == scope))

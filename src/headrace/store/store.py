@@ -30,6 +30,7 @@ from headrace.store.redrive import DeadLetters
 from headrace.store.rotation import Rotation, adopt, forget
 from headrace.store.runs import Runs
 from headrace.store.schema import ensure_schema
+from headrace.store.scope_leases import ScopeLeases
 from headrace.store.scopes import Scopes
 from headrace.store.secrets import Secrets
 from headrace.store.tables import meta
@@ -61,6 +62,7 @@ class Store:
         self.runs = Runs(database)
         self.pipeline_letters = PipelineDeadLetters(database)
         self.scopes = Scopes(database)
+        self.scope_leases = ScopeLeases(database, liveness.ticks)
         self.secrets = Secrets(database)
         self.person_tokens = PersonTokens(database)
         self.webhooks = Webhooks(database)

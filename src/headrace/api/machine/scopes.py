@@ -1,4 +1,4 @@
-"""GET and POST /execution/scopes/{scope}/cursor; POST /execution/runs."""
+"""POST /execution/scopes/{scope}/lease; GET and POST …/cursor; POST /execution/runs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,19 @@ from fastapi import APIRouter
 from headrace.api.access import StoreOf
 from headrace.api.auth import AnyJob, Pipeline
 from headrace.api.bodies import WireRoute
+from headrace.store.log_head import log_id
 from headrace.wire.events import Cursor
 from headrace.wire.runs import RunReports
+from headrace.wire.scope_leases import ScopeLease
 
 router = APIRouter(prefix="/execution", tags=["scopes"], route_class=WireRoute)
+
+
+@router.post("/scopes/{scope:path}/lease")
+def lease(scope: str, store: StoreOf, caller: Pipeline) -> ScopeLease:
+    """Grant the scope to this job: from then on no other driver's requests count."""
+    epoch = store.scope_leases.acquire(caller.job_id, scope)
+    return ScopeLease(scope=scope, epoch=epoch, log=log_id(store.instance), cursor=store.scopes.cursor(scope))
 
 
 @router.get("/scopes/{scope:path}/cursor")

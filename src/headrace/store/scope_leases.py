@@ -1,0 +1,104 @@
+"""Scope leases: the one driver that may work for a scope.
+
+    free ──acquire──► held ──its job ends, or another driver acquires it after LEASE_SECONDS of silence──► held, one epoch later
+
+A holder that loses its scope loses its job with it, so each of its later requests is refused as fenced. A holder is silent for as
+long as a waiting driver's requests find the same heartbeat, by this machine's steady clock: wrong clocks move no lease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Connection, delete, insert, select
+
+from headrace.errors import ApiRefused, Fenced
+from headrace.store.database import Database
+from headrace.store.jobs import SECOND, end_jobs, require_running
+from headrace.store.tables import jobs, scope_leases
+
+LEASE_SECONDS: Final = 6
+"""Seconds of silence after which another driver may have the scope."""
+
+_LONGEST_GAP: Final = 3 * SECOND
+"""Microseconds between two requests of a waiting driver. After a longer gap nothing is known of what happened meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sighting:
+    """A holder's heartbeat, since when it is the same, and when it was last looked at (steady clock, microseconds)."""
+
+    job_id: int
+    heartbeat: int
+    since: int
+    looked: int
+
+
+class ScopeLeases:
+    """The scope leases of one database. `ticks` is a steady clock in microseconds."""
+
+    def __init__(self, database: Database, ticks: Callable[[], int]) -> None:
+        self._database = database
+        self._ticks = ticks
+        self._sightings: dict[str, _Sighting] = {}
+
+    def acquire(self, job_id: int, scope: str) -> int:
+        """Grant the scope to a job and return the lease's epoch; the holder gets its own epoch again.
+
+        Raises:
+            Fenced: The job has ended.
+            ApiRefused: Another job holds the scope (`held`).
+        """
+        return self._database.write(lambda connection: self._acquire(connection, job_id, scope))
+
+    def _acquire(self, connection: Connection, job_id: int, scope: str) -> int:
+        require_running(connection, job_id)
+        holder = _holder(connection, scope)
+        if holder is not None and holder.id != job_id:
+            if not self._is_silent(scope, holder):
+                raise ApiRefused(
+                    f"Scope '{scope}' is held by job {holder.id} (process {holder.pid} on {holder.hostname}).",
+                    hint="Wait until that process ends, or stop it; or give this one another --scope.",
+                    status=409,
+                    problem="held",
+                )
+            end_jobs(connection, [holder.id], "lost", f"job {job_id} took over its scope '{scope}'", self._database.now())
+        return _granted(connection, job_id, scope, self._database.now())
+
+    def _is_silent(self, scope: str, holder: Any) -> bool:
+        now = self._ticks()
+        known = self._sightings.get(scope)
+        same = known is not None and (known.job_id, known.heartbeat) == (holder.id, holder.heartbeat) and now - known.looked <= _LONGEST_GAP
+        since = known.since if known is not None and same else now
+        self._sightings[scope] = _Sighting(holder.id, holder.heartbeat, since, now)
+        return now - since > LEASE_SECONDS * SECOND
+
+
+def hold(connection: Connection, job_id: int, scope: str, now: int) -> None:
+    """Let a running job hold the scope, which it gets where it is free. Raises `Fenced` where another running job holds it."""
+    holder = _holder(connection, scope)
+    if holder is not None and holder.id != job_id:
+        message = f"Job {job_id} does not hold the scope '{scope}': job {holder.id} does."
+        raise Fenced(message, hint="Register a new job.", status=409, problem="fenced")
+    if holder is None:
+        _granted(connection, job_id, scope, now)
+
+
+def _holder(connection: Connection, scope: str) -> Any:
+    """Return the running job that holds the scope: id, heartbeat, hostname, pid; None: it is free."""
+    columns = (jobs.c.id, jobs.c.heartbeat, jobs.c.hostname, jobs.c.pid)
+    query = select(*columns).join(scope_leases, scope_leases.c.job_id == jobs.c.id)
+    return connection.execute(query.where(scope_leases.c.scope == scope, jobs.c.state == "running")).one_or_none()
+
+
+def _granted(connection: Connection, job_id: int, scope: str, now: int) -> int:
+    """Return the epoch at which the job holds the scope."""
+    before = connection.execute(select(scope_leases.c.job_id, scope_leases.c.epoch).where(scope_leases.c.scope == scope)).one_or_none()
+    if before is not None and before.job_id == job_id:
+        return int(before.epoch)
+    epoch = 1 if before is None else int(before.epoch) + 1
+    connection.execute(delete(scope_leases).where(scope_leases.c.scope == scope))
+    connection.execute(insert(scope_leases).values(scope=scope, job_id=job_id, epoch=epoch, granted=now))
+    return epoch

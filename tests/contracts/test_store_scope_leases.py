@@ -1,0 +1,93 @@
+"""The contract of scope leases: one driver at a time, and what the one before it still sends counts for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import ApiRefused, Fenced
+from headrace.store import Store
+from headrace.store.scope_leases import LEASE_SECONDS
+from headrace.wire.events import Cursor
+from headrace.wire.jobs import CompleteJob, Heartbeat
+from store_kit import DATABASES, TurnedClock, opened, registration
+
+
+@pytest.fixture
+def clock() -> TurnedClock:
+    return TurnedClock()
+
+
+@pytest.fixture(params=DATABASES)
+def store(request: pytest.FixtureRequest, tmp_path: Path, clock: TurnedClock) -> Iterator[Store]:
+    with opened(request.param, tmp_path, clock) as made:
+        yield made
+
+
+def driver(store: Store) -> int:
+    return store.jobs.register(registration("pipeline")).id
+
+
+def wait_silently(store: Store, clock: TurnedClock, waiting: int, seconds: int) -> None:
+    """Let a driver ask for the scope once a second while the holder sends nothing."""
+    for _ in range(seconds):
+        with pytest.raises(ApiRefused) as caught:
+            store.scope_leases.acquire(waiting, "s")
+        assert caught.value.problem == "held"
+        clock.turn(1)
+
+
+def test_a_free_scope_is_granted_and_its_holder_gets_the_same_epoch_again(store: Store) -> None:
+    first = driver(store)
+    assert store.scope_leases.acquire(first, "s") == 1
+    assert store.scope_leases.acquire(first, "s") == 1
+    assert store.scope_leases.acquire(driver(store), "other") == 1
+
+
+def test_a_second_driver_waits_until_the_first_has_ended(store: Store, clock: TurnedClock) -> None:
+    first, second = driver(store), driver(store)
+    store.scope_leases.acquire(first, "s")
+    wait_silently(store, clock, second, 2)
+    with pytest.raises(Fenced, match=f"job {first} does"):
+        store.scopes.commit(second, "s", Cursor(cursor=1, batch=0))
+    store.jobs.complete(first, CompleteJob(state="succeeded"))
+    assert store.scope_leases.acquire(second, "s") == 2
+
+
+def test_a_silent_holder_loses_its_scope_and_its_job(store: Store, clock: TurnedClock) -> None:
+    first, second = driver(store), driver(store)
+    store.scope_leases.acquire(first, "s")
+    store.scopes.commit(first, "s", Cursor(cursor=3, batch=0))
+    wait_silently(store, clock, second, LEASE_SECONDS + 1)
+    assert store.scope_leases.acquire(second, "s") == 2
+    for late in (lambda: store.scopes.commit(first, "s", Cursor(cursor=9, batch=1)), lambda: store.jobs.heartbeat(first, Heartbeat())):
+        with pytest.raises(Fenced):
+            late()
+    assert store.scopes.cursor("s").cursor == 3
+
+
+def test_a_holder_that_is_heard_keeps_its_scope(store: Store, clock: TurnedClock) -> None:
+    first, second = driver(store), driver(store)
+    store.scope_leases.acquire(first, "s")
+    for _ in range(5):
+        wait_silently(store, clock, second, LEASE_SECONDS - 1)
+        store.jobs.heartbeat(first, Heartbeat())
+
+
+def test_silence_before_a_gap_in_the_requests_does_not_count(store: Store, clock: TurnedClock) -> None:
+    """The API itself may have been paused: then the holder could not be heard."""
+    first, second = driver(store), driver(store)
+    store.scope_leases.acquire(first, "s")
+    wait_silently(store, clock, second, 1)
+    clock.turn(60)
+    wait_silently(store, clock, second, LEASE_SECONDS + 1)
+    assert store.scope_leases.acquire(second, "s") == 2
+
+
+def test_the_first_commit_takes_a_free_scope(store: Store) -> None:
+    first, second = driver(store), driver(store)
+    store.scopes.commit(first, "s", Cursor(cursor=1, batch=0))
+    with pytest.raises(Fenced):
+        store.scopes.commit(second, "s", Cursor(cursor=2, batch=1))
