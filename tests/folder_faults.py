@@ -51,6 +51,7 @@ class World:
     """The folder, its writers and its reader. Call `step` again and again, then `finish`."""
 
     def __init__(self, folder: Path, seed: int) -> None:
+        self.seed = seed
         self.chance = random.Random(seed)
         self.folder = folder
         self.feed = folder / "feed"
@@ -322,9 +323,8 @@ class World:
             os.utime(path)
 
 
-async def survive(folder: Path, seed: int, steps: int) -> None:
+async def survive(world: World, steps: int) -> None:
     """Run one world; what it raises has its seed and history."""
-    world = World(folder, seed)
     try:
         for _ in range(steps):
             await world.step()
@@ -332,4 +332,4 @@ async def survive(folder: Path, seed: int, steps: int) -> None:
     except (AssertionError, TimeoutError) as error:
         await world.stop()
         missing = sorted(world.oracle.missing)[:10]
-        raise AssertionError(f"seed {seed}, {steps} steps: {error!r}; missing {missing}; {' '.join(world.history)}") from error
+        raise AssertionError(f"seed {world.seed}, {steps} steps: {error!r}; missing {missing}; {' '.join(world.history)}") from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 from folder_faults import World
@@ -101,16 +100,3 @@ class KillingWorld(World):
         await process.wait()
         await self._listening
         self.oracle.crashes += 1
-
-
-async def survive_kills(folder: Path, seed: int, steps: int) -> None:
-    """Run one world; what it raises has its seed and history."""
-    world = KillingWorld(folder, seed)
-    try:
-        for _ in range(steps):
-            await world.step()
-        await world.finish()
-    except (AssertionError, TimeoutError) as error:
-        await world.stop()
-        missing = sorted(world.oracle.missing)[:10]
-        raise AssertionError(f"seed {seed}, {steps} steps: {error!r}; missing {missing}; {' '.join(world.history)}") from error

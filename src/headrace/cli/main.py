@@ -32,7 +32,7 @@ from headrace.cli import (
     worker,
 )
 from headrace.cli.console import fail
-from headrace.errors import HeadraceError, UsageError
+from headrace.errors import HeadraceError, SchemaError, UsageError
 
 app = typer.Typer(
     name="headrace",
@@ -73,6 +73,11 @@ def _everywhere(debug: Annotated[bool, typer.Option("--debug", help="Show traceb
         os.environ["HEADRACE_LOG_LEVEL"] = "debug"
 
 
+def exit_code(error: HeadraceError) -> int:
+    """Return the exit code of a command that ended with `error`: 2 where the command, a setting or the version is wrong, else 1."""
+    return 2 if isinstance(error, UsageError | SchemaError) else 1
+
+
 def run() -> None:
     """Run the command line; one clear message instead of a traceback, unless `--debug`."""
     try:
@@ -81,7 +86,7 @@ def run() -> None:
         if os.environ.get("HEADRACE_DEBUG", "").lower() in {"1", "true", "yes"}:
             raise
         fail(error)
-        sys.exit(2 if isinstance(error, UsageError) else 1)
+        sys.exit(exit_code(error))
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:

@@ -53,7 +53,10 @@ def lost_by(before: SchemaStatus, revision: str) -> list[Step]:
     """
     names = [step.revision for step in before.steps]
     if not before.known:
-        raise SchemaError(f"The database {before.where} has the schema {before.revision}, which this version of Headrace does not know.")
+        raise SchemaError(
+            f"The database {before.where} has the schema {before.revision}, which this version of Headrace does not know.",
+            hint="Use the newer Headrace that made it.",
+        )
     here = names.index(before.revision) if before.revision is not None else -1
     if revision not in names[: max(0, here)]:
         raise UsageError(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from folder_faults import survive
-from folder_kills import survive_kills
+from folder_faults import World, survive
+from folder_kills import KillingWorld
 from headrace.sources import directory_lane, directory_lanes
 
 SEED = int(os.environ["HEADRACE_TEST_SEED"])
@@ -21,9 +21,9 @@ async def test_whatever_happens_to_a_folder_no_line_is_lost_or_mistaken(
         monkeypatch.setattr(module, "QUIET", 0.05)
     seed = SEED * 1_000 + number
     sys.stdout.write(f"seed {seed}\n")
-    await survive(tmp_path, seed, 50)
+    await survive(World(tmp_path, seed), 50)
 
 
 async def test_so_it_is_when_the_reader_is_killed_at_any_moment(tmp_path: Path) -> None:
     sys.stdout.write(f"seed {SEED}\n")
-    await survive_kills(tmp_path, SEED, 40)
+    await survive(KillingWorld(tmp_path, SEED), 40)
