@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -23,6 +24,8 @@ OWN_FOLDER: Final = ".headrace"
 DONE_FOLDER: Final = "done"
 JOURNAL_NAME: Final = "progress.jsonl"
 LOCK_NAME: Final = "lock"
+DELETED_AT_ONCE: Final = 400
+"""Old finished files that are deleted in one call: whoever waits for the journal must not wait for more."""
 
 log = structlog.get_logger(__name__)
 
@@ -63,6 +66,7 @@ class Folder:
         self.path = path
         self._keep_done = keep_done
         self._swept: date | None = None
+        self._old: list[Path] = []
         own = path / OWN_FOLDER
         self._lock = FolderLock(own / LOCK_NAME)
         try:
@@ -173,20 +177,44 @@ class Folder:
             probe.unlink()
 
     def _sweep(self, today: date) -> None:
-        """Once a day, delete the folders of days that are over for longer than finished files are kept."""
-        if self._keep_done is None or self._swept == today:
+        """Delete, a few files at a time, the folders of days that are over for longer than finished files are kept."""
+        if self._keep_done is None:
             return
-        self._swept = today
-        before = (today - timedelta(days=self._keep_done)).isoformat()
-        for folder in (self.path / DONE_FOLDER).iterdir():
-            if _is_day(folder.name) and folder.name < before:
-                shutil.rmtree(folder, ignore_errors=True)
+        if self._swept != today:
+            self._swept = today
+            before = (today - timedelta(days=self._keep_done)).isoformat()
+            self._old = [folder for folder in (self.path / DONE_FOLDER).iterdir() if _is_day(folder.name) and folder.name < before]
+        room = DELETED_AT_ONCE
+        while self._old and room > 0:
+            folder = self._old[-1]
+            try:
+                room -= (deleted := _delete_some(folder, room))
+            except OSError as error:
+                log.warning("finished files not deleted", folder=str(folder), error=str(error))
+                self._old.pop()  # until tomorrow
+                continue
+            if not deleted:
+                self._old.pop()
                 log.info("finished files deleted", folder=str(folder))
 
 
 def day() -> date:
     """Return the day in whose folder finished files go."""
     return datetime.now(UTC).date()
+
+
+def _delete_some(folder: Path, most: int) -> int:
+    """Delete at most so many entries of a folder, or the folder once it is empty; return how many entries that were."""
+    with os.scandir(folder) as entries:
+        some = list(islice(entries, most))
+    for entry in some:
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            os.unlink(entry.path)  # noqa: PTH108
+    if not some:
+        folder.rmdir()
+    return len(some)
 
 
 def _failed(one: Finished, error: OSError) -> Moved:

@@ -9,11 +9,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from folder_kit import files_done, put
 from headrace.errors import UpstreamError
 from headrace.sources import directory_files, directory_folder, directory_journal, directory_lane, directory_lanes, directory_producer
 from headrace.sources.directory import Directory
+from headrace.sources.directory_folder import Folder
 from headrace.sources.directory_producer import DirectoryProducer
 from headrace.sources.directory_waiting import Selection, Waiting
 from headrace.triggers.upstream import load_upstream
@@ -130,3 +132,37 @@ async def test_more_files_than_are_kept_in_mind_are_all_read_in_order(feed: Path
         items = await held.take(total)
         assert [int(raw.data) for raw, _ in items] == list(range(total))
         await held.advance(items)
+
+
+def test_old_finished_files_are_deleted_a_few_at_a_time(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory_folder, "DELETED_AT_ONCE", 10)
+    monkeypatch.setattr(directory_folder, "day", lambda: date(2026, 1, 9))
+    for name in ("2026-01-01", "2026-01-02", "2026-01-08"):
+        (feed / "done" / name).mkdir(parents=True)
+        for number in range(25):
+            (feed / "done" / name / f"{number}.jsonl").touch()
+    (feed / "done" / "2026-01-02" / "theirs").mkdir()
+    folder = Folder(feed, keep_done=1)
+    left = []
+    for _ in range(7):
+        folder.finish([])
+        left.append(sum(len(list(old.iterdir())) for old in (feed / "done").glob("2026-01-0[12]")))
+    assert left == [41, 31, 21, 11, 1, 0, 0]
+    folder.finish([])
+    assert sorted(path.name for path in (feed / "done").iterdir()) == ["2026-01-08", "2026-01-09"]
+    assert len(files_done(feed, "*.jsonl")) == 25
+    folder.close()
+
+
+def test_finished_files_that_cannot_be_deleted_are_named_once_a_day(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory_folder, "day", lambda: date(2026, 1, 9))
+    for name in ("2026-01-01", "2026-01-02"):
+        (feed / "done" / name).mkdir(parents=True)
+    (feed / "done" / "2026-01-03").symlink_to("nowhere")
+    folder = Folder(feed, keep_done=1)
+    with capture_logs() as logged:
+        folder.finish([])
+        folder.finish([])
+    assert [one["folder"] for one in logged if one["log_level"] == "warning"] == [str(feed / "done" / "2026-01-03")]
+    assert sorted(path.name for path in (feed / "done").iterdir()) == ["2026-01-03", "2026-01-09"]
+    folder.close()
