@@ -6,7 +6,7 @@ import random
 from collections.abc import Set
 
 import pytest
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, delete, func, select, update
 
 from custody_kit import STREAM, answered, balance, books, counts, keep, marks, receipt, record, settle, spill
 from headrace.core.crews import EMPTY, crew_digest, digest_text
@@ -15,7 +15,8 @@ from headrace.store import Store
 from headrace.store.bookkeeping import BOOKS, ended_waits
 from headrace.store.crews import KEPT
 from headrace.store.deferred_tables import deferred_runs
-from headrace.store.tables import crews, custody, lanes, triggers
+from headrace.store.lanes import LOOK_AGAIN, idle_lanes
+from headrace.store.tables import backlog, crews, custody, custody_streams, lanes, triggers
 from headrace.wire.custody import CrewDefinition, Receipt
 from headrace.wire.deferred import AwaitedTrigger, StartRun, Waiting
 from headrace.wire.events import EventBatch
@@ -181,6 +182,26 @@ def test_an_idle_lane_is_forgotten_and_its_sum_stays(store: Store, owner: Holder
     assert (books(store).streams[0].lanes, books(store).streams[0].read) == (4, 41)
     record(owner, receipt(9, 12, 3, lane="done"))
     assert books(store).clean, "who knows where the lane was goes on there"
+
+
+def test_lanes_that_stay_are_looked_at_once_in_a_round(store: Store, owner: Holder, clock: TurnedClock) -> None:
+    for number in range(6):
+        record(owner, receipt(None, 9, 10, answered(1, fired=2), lane=f"held-{number}"))
+        keep(owner, spill(20, 2, lane=f"held-{number}"))
+    clock.turn(1)
+    record(owner, receipt(None, 9, 10, answered(1, fired=2), lane="idle"))
+    clock.turn(DAY)
+    looked = [store.tidy(lambda connection: idle_lanes(connection, store.now(), 4)) for _ in range(3)]
+    assert looked == [4, 3, 0]
+    assert sorted(marks(owner)) == [f"held-{number}" for number in range(6)]
+    store.tidy(lambda connection: connection.execute(delete(backlog)).rowcount)
+    assert store.tidy(lambda connection: idle_lanes(connection, store.now(), 9)) == 0, "not again in this round"
+    clock.turn(LOOK_AGAIN // 1_000_000 + 1)
+    assert store.tidy(lambda connection: idle_lanes(connection, store.now(), 9)) == 6
+    assert marks(owner) == {}
+    with store.reading() as connection:
+        summed = connection.execute(select(custody_streams.c.lanes, custody_streams.c.read)).one()
+    assert summed == (7, 70)
 
 
 def test_a_lane_is_noted_as_moved_once_an_hour(store: Store, owner: Holder, clock: TurnedClock) -> None:

@@ -14,6 +14,7 @@ from headrace.wire.streams import StreamReport
 
 MOST_NAMES = 5_000
 HOUR = 3_600_000_000  # microseconds
+LOOK_AGAIN = 24 * HOUR
 
 # Stream by stream: SQLite would look at every lane for a list of pairs.
 _known = select(lanes).where(lanes.c.stream == bindparam("of"), among(lanes.c.lane, "names"))
@@ -62,17 +63,19 @@ def stream_of(lane_id: int) -> ScalarSelect[int]:
 def idle_lanes(connection: Connection, before: int, most: int) -> int:
     """Forget lanes that have not gone on since `before` (microseconds), and add them to the sums of their streams.
 
-    A lane stays while anything of it is kept in a backlog or as a dead letter, while it has a problem, and while a job reports it.
+    A lane stays while anything of it is kept in a backlog or as a dead letter, while it has a problem, and while a job reports it. One
+    that stays is looked at again a day later: however many stay, each is looked at once in a round.
     """
-    query = select(lanes.c.id, lanes.c.stream, lanes.c.lane, lanes.c.read, lanes.c.last).where(lanes.c.moved < before)
-    in_use = (
+    held = or_(
         exists().where(backlog.c.lane_id == lanes.c.id),
         exists().where(dead_letters.c.stream == lanes.c.stream, dead_letters.c.lane == lanes.c.lane),
         exists().where(custody_problems.c.lane_id == lanes.c.id),
     )
-    found = connection.execute(query.where(~or_(*in_use)).order_by(lanes.c.moved, lanes.c.id).limit(most)).all()
-    reported = _reported(connection, {row.stream for row in found})
-    gone = [row for row in found if (row.stream, row.lane) not in reported]
+    query = select(lanes.c.id, lanes.c.stream, lanes.c.lane, lanes.c.read, lanes.c.last, held.label("held"))
+    found = connection.execute(query.where(lanes.c.moved < before).order_by(lanes.c.moved, lanes.c.id).limit(most)).all()
+    free = [row for row in found if not row.held]
+    reported = _reported(connection, {row.stream for row in free})
+    gone = [row for row in free if (row.stream, row.lane) not in reported]
     reads: dict[str, list[int]] = defaultdict(list)
     for row in gone:
         if row.last is not None:
@@ -80,10 +83,10 @@ def idle_lanes(connection: Connection, before: int, most: int) -> int:
     for stream, counts in reads.items():
         sums = {"read": custody_streams.c.read + sum(counts), "lanes": custody_streams.c.lanes + len(counts)}
         connection.execute(update(custody_streams).where(custody_streams.c.stream == stream).values(**sums))
-    connection.execute(delete(lanes).where(among(lanes.c.id, "ids")), {"ids": [row.id for row in gone]})
-    stay = [row.id for row in found if (row.stream, row.lane) in reported]
-    # what a job reports is looked at again only when it has been idle for as long once more
-    connection.execute(update(lanes).where(among(lanes.c.id, "ids")).values(moved=before + HOUR), {"ids": stay})
+    deleted = {row.id for row in gone}
+    connection.execute(delete(lanes).where(among(lanes.c.id, "ids")), {"ids": sorted(deleted)})
+    stay = [row.id for row in found if row.id not in deleted]
+    connection.execute(update(lanes).where(among(lanes.c.id, "ids")).values(moved=before + LOOK_AGAIN), {"ids": stay})
     return len(found)
 
 
