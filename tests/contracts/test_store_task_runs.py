@@ -7,11 +7,12 @@ from threading import Event
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import func, insert, select
 
 from headrace.core.deferral import MOST_ATTEMPTS, RUN_FAILED, RUN_SKIPPED, RUN_SUCCEEDED, TIMED_OUT
 from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store
+from headrace.store.deferred_sweep import AT_ONCE
 from headrace.store.tables import events, triggers
 from headrace.wire.deferred import AwaitedTrigger, Callbacks, ClaimedRun, ClaimRuns, DeferRun, FinishRun, RunsClaimed, StartRun, Waiting
 from headrace.wire.jobs import CompleteJob
@@ -381,3 +382,17 @@ def test_the_timeout_callback_is_called_also_where_the_trigger_failed(store: Sto
     store.task_runs.sweep()
     (called,) = Worker(store).claim()
     assert called.task == "told"
+
+
+def test_triggers_that_nothing_waits_on_are_deleted_a_bounded_number_at_a_time(store: Store) -> None:
+    ended = {"classpath": "c", "kwargs": "{}", "queue": "default", "state": "removed", "failures": 0, "fired": 0, "rejected": 0}
+    rows = [
+        ended | {"project": PROJECT, "name": f"run:{n}/1", "run_id": f"{n}", "epoch": 1, "declared": 0} for n in range(2 * AT_ONCE + 10)
+    ]
+    store.tidy(lambda connection: connection.execute(insert(triggers), rows).rowcount)
+    left = []
+    for more in (True, True, False):
+        assert (store.task_runs.sweep() is not None) is more, "it is to be called again at once while there are more"
+        with store.reading() as connection:
+            left.append(connection.execute(select(func.count()).select_from(triggers)).scalar_one())
+    assert left == [AT_ONCE + 10, 10, 1], "the last stays: its number must not be given again"

@@ -20,7 +20,7 @@ from headrace.store.awaited_events import await_event
 from headrace.store.bell import Bell
 from headrace.store.database import Database
 from headrace.store.deferred_rows import Held, await_trigger, create, in_order, read, save, wait_of
-from headrace.store.deferred_sweep import forget, next_deadline, sweep
+from headrace.store.deferred_sweep import delete_ended_waits, next_deadline, sweep
 from headrace.store.deferred_tables import deferred_runs
 from headrace.store.earlier_events import look_back
 from headrace.store.jobs import Jobs, require_running, touch
@@ -109,8 +109,7 @@ class TaskRuns:
 
         def work(connection: Connection) -> int | None:
             self._sweep(connection)
-            forget(connection)
-            return next_deadline(connection)
+            return self._database.now() if delete_ended_waits(connection) else next_deadline(connection)
 
         return self._database.write(work)
 

@@ -62,8 +62,8 @@ def _told(words: str, kept: str | None) -> str:
     return "\n".join([error, *failure.get("traceback", ())])
 
 
-def forget(connection: Connection) -> None:
-    """Delete the triggers that nothing waits on any more and that nobody has yet to let go."""
+def delete_ended_waits(connection: Connection) -> bool:
+    """Delete triggers that nothing waits on and that nobody has yet to let go, at most AT_ONCE; return whether there may be more."""
     # never the last: SQLite would give its id again, and a late word of the old one would count for the new
     last = select(func.max(triggers.c.id)).scalar_subquery()
     over = (
@@ -73,7 +73,8 @@ def forget(connection: Connection) -> None:
         triggers.c.job_id.is_(None),
         triggers.c.revoked_job_id.is_(None),
     )
-    connection.execute(delete(triggers).where(*over))
+    some = select(triggers.c.id).where(*over).limit(AT_ONCE)
+    return connection.execute(delete(triggers).where(triggers.c.id.in_(some))).rowcount == AT_ONCE
 
 
 def next_deadline(connection: Connection) -> int | None:
