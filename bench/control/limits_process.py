@@ -97,7 +97,7 @@ def runner(folder: Path, watches: int, large: int) -> None:
         made = Project("bench")
         for number in range(watches):
             stream = "large" if number < large else str(number // SMALL)
-            made.watch(f"watch-{number:06}", Blip(str(folder), stream), match={"$.number": number})
+            made.watch(f"watch-{number:06}", Blip(str(folder), stream), match={"number": [number]})
         return made
 
     def client(session: RelayedSession) -> TriggererClient:

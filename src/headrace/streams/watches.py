@@ -37,6 +37,7 @@ class WatchSet:
     """The declared watches, all of them together; an index decides which of them want a raw event."""
 
     def __init__(self, triggers: Mapping[int, WatchTrigger]) -> None:
+        self._triggers = dict(triggers)
         self._index = MatchIndex()
         self.envelopes: dict[int, Envelope] = {}
         """The envelope of each trigger."""
@@ -51,6 +52,10 @@ class WatchSet:
     def __contains__(self, trigger_id: int) -> bool:
         return trigger_id in self.envelopes
 
+    def is_made_of(self, triggers: Mapping[int, WatchTrigger]) -> bool:
+        """Return whether these are the very triggers that are in it."""
+        return self._triggers == triggers
+
     @property
     def trigger_ids(self) -> tuple[int, ...]:
         """The ids of the triggers."""
@@ -60,6 +65,7 @@ class WatchSet:
         """Remove a trigger; one that is not there changes nothing."""
         if self.envelopes.pop(trigger_id, None) is not None:
             self._index.remove(trigger_id)
+            del self._triggers[trigger_id]
             self._kinds = set(self.envelopes.values())
 
     def wants(self, raw: Any, lane: str, position: int | None) -> Wanted:

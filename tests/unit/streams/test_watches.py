@@ -9,7 +9,9 @@ import pytest
 
 from headrace.core.outcome import AdvanceOutcome
 from headrace.errors import StreamError
+from headrace.streams import hub as hub_module
 from headrace.streams.hub import Matched, SharedStreamManager
+from headrace.streams.watches import WatchSet
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.raw import RawEvent
 from headrace.triggers.watch import WatchTrigger
@@ -143,6 +145,31 @@ async def test_watches_and_subscribers_share_one_poll() -> None:
         hub.subscribe(trigger_id=1, trigger=reads(feed)(), key=KEY)
     await runner.leave()
     assert hub.keys() == (KEY,)
+    await hub.stop_all()
+
+
+async def test_a_stream_that_is_opened_again_goes_on_with_the_index_of_its_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    class Counted(WatchSet):
+        def __init__(self, triggers: Any) -> None:
+            made.append(len(triggers))
+            super().__init__(triggers)
+
+    monkeypatch.setattr(hub_module, "WatchSet", Counted)
+    sink, feed = Sink(), Feed([("x", {"kind": "a"})])
+    hub = hub_with(sink)
+    declared = {number: watch(feed, match={"kind": ["a"]}) for number in (1, 2, 3)}
+    for _ in range(2):
+        hub.watch(triggers=declared, key=KEY)
+    assert made == [3]
+    await hub.unsubscribe(2, KEY)
+    hub.watch(triggers={1: declared[1], 3: declared[3]}, key=KEY)
+    assert made == [3], "it left the index too"
+    hub.watch(triggers={1: declared[1], 3: watch(feed)}, key=KEY)
+    await hub.stop(KEY)
+    hub.watch(triggers=declared, key=KEY)
+    assert made == [3, 2, 3], "another watch under the same number; a stream that was stopped is forgotten"
     await hub.stop_all()
 
 
