@@ -18,6 +18,7 @@ from headrace.engine.pulse import Pulse
 from headrace.engine.reports import heartbeat
 from headrace.engine.runner import Limits, Runner
 from headrace.engine.runner_process import RunnerProcess
+from headrace.engine.side_by_side import until_one_ends
 from headrace.engine.trigger_processes import TriggerProcesses
 from headrace.engine.uploader import Uploader
 from headrace.errors import Fenced
@@ -58,20 +59,14 @@ class Station:
         processes = TriggerProcesses(self._start_process, self._calls, outbox, self._limits.patience)
         runner = Runner(self._api, leases, outbox, failures, failures.stream, self._limits, processes, self._pulse)
         uploader = Uploader(self._api, outbox, runner.hub, leases.epochs)
-        tasks = [
-            asyncio.create_task(self._listen(), name="supervisor's words"),
-            asyncio.create_task(self._work(runner, uploader, leases, outbox), name="supervisor's orders"),
-            asyncio.create_task(self._upload(uploader), name="uploader"),
-            asyncio.create_task(self._report(runner, report_every), name="reports"),
-        ]
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+        await until_one_ends(
+            {
+                "supervisor's words": self._listen(),
+                "supervisor's orders": self._work(runner, uploader, leases, outbox),
+                "uploader": self._upload(uploader),
+                "reports": self._report(runner, report_every),
+            }
+        )
 
     async def _listen(self) -> None:
         while (frame := await self._link.receive()) is not None:

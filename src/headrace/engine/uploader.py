@@ -13,6 +13,7 @@ from headrace.engine.backoff import Backoff
 from headrace.engine.insist import insist
 from headrace.engine.letters import instead_of, smallest
 from headrace.engine.outbox import Item, Outbox, Pending, triggers_of
+from headrace.engine.side_by_side import until_one_ends
 from headrace.errors import ApiRefused, ApiUnavailable, Fenced
 from headrace.wire.backlog import SpillItem
 from headrace.wire.custody import Receipt
@@ -76,18 +77,7 @@ class Uploader:
         Raises:
             Fenced: This job is over; nothing more of it may be stored.
         """
-        senders = [
-            asyncio.create_task(self._send_items(), name="uploader of items"),
-            asyncio.create_task(self._send_spills(), name="uploader of spills"),
-        ]
-        try:
-            done, _ = await asyncio.wait(senders, return_when=asyncio.FIRST_COMPLETED)
-            for sender in done:
-                sender.result()
-        finally:
-            for sender in senders:
-                sender.cancel()
-            await asyncio.wait(senders)
+        await until_one_ends({"uploader of items": self._send_items(), "uploader of spills": self._send_spills()})
 
     def unanswered(self, trigger_ids: Iterable[int]) -> set[int]:
         """Return those of the triggers that something names which the api has not answered yet.
