@@ -12,6 +12,7 @@ from headrace.core.texts import cut_lines, describe_error, describe_text, descri
 from headrace.engine.current import Running, speaking_for
 from headrace.engine.insist import insist
 from headrace.engine.leases import Leases
+from headrace.engine.stretch import Stretch
 from headrace.engine.turn import TriggerError
 from headrace.errors import ApiError
 from headrace.ports.control_plane import TriggererControl
@@ -58,10 +59,11 @@ class Failures:
 
     async def stream(self, stream: str, watches: Sequence[Running], error: BaseException) -> float:
         """Tell once that a stream failed with all its watches; return in how many seconds to open it again."""
-        shown = describe_error(error)
+        shown, stretch = describe_error(error), Stretch()
         for one in watches[:_MOST_LOGS]:
             with speaking_for(one):
                 self._log.error("trigger failed", trigger=one.name, error=shown)
+            await stretch.rest()
         if len(watches) > _MOST_LOGS:
             self._log.error("more triggers failed with their stream", stream=stream, triggers=len(watches) - _MOST_LOGS, error=shown)
         kind, message = storable_id(type(error).__name__, _TYPE_CHARS), mask(describe_text(error))
