@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from time import sleep
@@ -152,6 +153,75 @@ class TroubledProducer(QueueProducer):
             while "hang_until" in how and not Path(how["hang_until"]).exists():
                 await asyncio.sleep(0.05)
         await super().advance(batch)
+
+
+class BlockingQueue(Queue):
+    """A queue of a user's own. Its producer holds up its process, once: `where` is the method, `at` the n of the message, `block` how.
+
+    `once`: the file that it leaves before; where that is, it does nothing of the kind, but `again`. `pids`: a folder for the ids of its
+    processes.
+    """
+
+    def __init__(self, path: str | Path, lanes: LaneNames = None, how: Mapping[str, Any] | None = None) -> None:
+        super().__init__(path, lanes)
+        self._how = dict(how or {})
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        _, kwargs = super().serialize()
+        return "scenario_triggers.BlockingQueue", kwargs | {"how": self._how}
+
+    def relative_to(self, base: Path) -> Self:
+        del base
+        return self
+
+    def producer(self) -> BlockingProducer:
+        return BlockingProducer(self._path, self._lanes, self._how)
+
+
+class BlockingProducer(QueueProducer):
+    """The producer of a `BlockingQueue`."""
+
+    def __init__(self, path: Path, lanes: LaneNames, how: Mapping[str, Any]) -> None:
+        super().__init__(path, lanes)
+        self._how = how
+        if "pids" in how:
+            (Path(how["pids"]) / str(os.getpid())).touch()
+        self._misbehave("init")
+
+    async def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
+        async for raw, payload in super().open_stream():
+            self._misbehave("poll", payload)
+            yield raw, payload
+
+    async def advance(self, batch: Sequence[AdvanceItem]) -> None:
+        for item in batch:
+            self._misbehave("advance", item.broker_payload)
+        await super().advance(batch)
+
+    def get_advance_lane(self, broker_payload: Any) -> Any:
+        self._misbehave("lane", broker_payload)
+        return super().get_advance_lane(broker_payload)
+
+    def get_lane_end(self, lane: Any) -> int | None:
+        self._misbehave("end")
+        return super().get_lane_end(lane)
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        self._misbehave("aclose")
+
+    def _misbehave(self, where: str, payload: Any = None) -> None:
+        how = self._how
+        if how.get("where") != where or (payload is not None and payload.value["n"] != how.get("at")):
+            return
+        if Path(how["once"]).exists() and not how.get("again"):
+            return
+        Path(how["once"]).touch()
+        if how["block"] == "SystemExit":
+            sys.exit(5)
+        if how["block"] == "raise":
+            raise ValueError("the broker is gone")
+        _block(how["block"])
 
 
 def _block(how: float | str) -> None:

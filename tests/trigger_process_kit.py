@@ -15,6 +15,7 @@ from headrace.engine.current import Running
 from headrace.engine.firing import Firing
 from headrace.engine.link import Link
 from headrace.engine.outbox import Outbox
+from headrace.engine.producer_processes import ProducerProcesses
 from headrace.engine.pulse import Pulse
 from headrace.engine.relay import PassingOn
 from headrace.engine.runner_process import RunnerProcess
@@ -52,7 +53,7 @@ class LocalProcess:
     def kill(self) -> None:
         self._code = -9
         self._task.cancel()
-        for task in (*self.executor._tasks.values(), *self.executor._cleanups):
+        for task in (*self.executor._tasks.values(), *self.executor._cleanups, *self.executor.producers.tasks):
             task.cancel()
         self._end.close()
 
@@ -75,6 +76,10 @@ async def start_local() -> RunnerProcess:
 
 def local_processes(outbox: Outbox, api: PassingOn | None = None) -> TriggerProcesses:
     return TriggerProcesses(start_local, cast(PassingOn, api), outbox, Patience())
+
+
+def local_producers(api: PassingOn | None = None) -> ProducerProcesses:
+    return ProducerProcesses(start_local, cast(PassingOn, api), Patience())
 
 
 async def run_alone(trigger: BaseTrigger, outbox: Outbox) -> TurnEnd:

@@ -28,7 +28,7 @@ from headrace.triggers.event import Handled, TriggerEvent
 from headrace.wire.triggers import FailureRecorded, RunTrigger
 
 sys.path.insert(0, str(ROOT / "tests"))
-from trigger_process_kit import local_processes
+from trigger_process_kit import local_processes, local_producers
 
 Form: TypeAlias = Literal["alone", "shared"]
 
@@ -162,7 +162,7 @@ async def _running(pulse: Pulse, workloads: list[RunTrigger]) -> AsyncIterator[R
     # The trigger process is one only in name: both sides are measured together.
     processes = local_processes(outbox)
     api = cast(TriggererControl, None)
-    async with Runner(api, leases, outbox, _failed, _stream_failed, Limits(), processes, pulse) as runner:
+    async with Runner(api, leases, outbox, _failed, _stream_failed, Limits(), processes, local_producers(), pulse) as runner:
         await runner.start(workloads)
         workloads.clear()
         yield runner

@@ -119,6 +119,10 @@ class StreamEnded(StreamError):
     """A shared stream is expected to run for the lifetime of its subscribers, but it ended."""
 
 
+class StreamMoved(StreamError):
+    """A shared stream ended because its producer begins again in another process; this is no failure of its own."""
+
+
 class SubscriberOverflow(StreamError):
     """The subscriber's queue is full."""
 

@@ -116,7 +116,9 @@ def _jobs(moment: Moment) -> Alerts:
             words = f"The {job.kind} on {job.hostname} (job {job.id}) stopped answering."
             yield _error(f"job:{job.id}", words, "processes", job.last_heartbeat)
         if job.blocked is not None:
-            what = "Something" if job.blocked.trigger is None else f"Trigger {job.blocked.trigger}"
+            what = "Something" if job.blocked.trigger is None else job.blocked.trigger
+            if job.blocked.trigger_id is not None:
+                what = f"Trigger {job.blocked.trigger}"
             words = f"{what} blocks its process on {job.hostname} (job {job.id}): it does nothing else meanwhile."
             yield _warning(f"job:{job.id}", words, "blocked")
 

@@ -12,6 +12,9 @@ MAX_JSON_DEPTH: Final = 200
 FLAT_JSON_BYTES: Final = 2 * MAX_JSON_DEPTH
 """No JSON of this length can be nested too deep: each level takes two brackets."""
 
+MAX_RAW_BYTES: Final = 64 * 1024 * 1024
+"""The longest raw event of a user's producer; it goes from one process to another."""
+
 _AS_ARRAYS: Final = bytes.maketrans(b"{}", b"[]")
 _NOT_NEEDED: Final = bytes(set(range(256)) - set(b'[]{}"'))
 _OPENED: Final = ord("[")

@@ -12,6 +12,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from headrace.engine.failure import Failure
+from headrace.engine.producer_commands import ProducerCommand, ProducerStep
+
 
 class _Command(msgspec.Struct, array_like=True, tag=True):
     """One thing for a trigger process to do."""
@@ -62,7 +65,14 @@ class Room(_Command):
     there: bool
 
 
-Command: TypeAlias = Begin | Reset | Close | Cancel | Release | Room
+class Describe(_Command):
+    """Make the producer of a trigger's stream, and say whether it is one of Headrace's own; `workload` is the trigger's `RunTrigger`."""
+
+    turn: int
+    workload: bytes
+
+
+Command: TypeAlias = Begin | Reset | Close | Cancel | Release | Room | Describe | ProducerCommand
 
 
 class Raw(msgspec.Struct, array_like=True):
@@ -124,14 +134,6 @@ class Refused(_Step):
     reason: str | None
 
 
-class Failure(msgspec.Struct, array_like=True):
-    """What a trigger raised."""
-
-    type: str
-    message: str
-    traceback: list[str]
-
-
 class Ended(_Step):
     """It returned, or failed; `loaded`: the trigger itself was made."""
 
@@ -148,7 +150,15 @@ class Released(_Step):
     failure: Failure | None
 
 
-Step: TypeAlias = Next | Fired | Refused | Ended | Released
+class Described(_Step):
+    """The upstream of Headrace's own whose producer reads the trigger's stream, its arguments as JSON; None: the producer is a user's."""
+
+    turn: int
+    classpath: str | None
+    kwargs: bytes
+
+
+Step: TypeAlias = Next | Fired | Refused | Ended | Released | Described | ProducerStep
 
 
 class Steps(msgspec.Struct, array_like=True, tag=True):

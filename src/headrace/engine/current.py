@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from headrace.core.tracing import traceparent_in
 from headrace.errors import MalformedEvent
+from headrace.triggers.packed import PackedEvent
 from headrace.triggers.raw import RawEvent
 
 
@@ -47,6 +48,6 @@ def speaking_for(running: Running) -> Iterator[None]:
 def trace_of(raw: Any) -> str | None:
     """Return the `traceparent` that a raw event carries, whatever its upstream makes of it; None: it carries none that is valid."""
     try:
-        return traceparent_in(raw.value if isinstance(raw, RawEvent) else raw)
+        return traceparent_in(raw.value if isinstance(raw, RawEvent | PackedEvent) else raw)
     except MalformedEvent:
         return None

@@ -105,10 +105,10 @@ class Firing:
             self._at.mailbox.put_back()
 
     @property
-    def has_stream_ended(self) -> bool:
-        """Whether the shared stream ended under the trigger: whatever its filter made of that, it is no failure of its own."""
-        mailbox = self._at.mailbox
-        return mailbox is not None and isinstance(mailbox.error, StreamEnded)
+    def stream_error(self) -> Exception | None:
+        """What the shared stream ended with under the trigger, and why; None: it has not ended."""
+        error = None if self._at.mailbox is None else self._at.mailbox.error
+        return error if isinstance(error, StreamEnded) else None
 
     def fault(self, error: Exception) -> int:
         """Tell the stream that the trigger raised: what it is at comes again. Return how often that has failed; 0: it is at nothing.

@@ -17,6 +17,7 @@ from headrace.engine.firing import Firing
 from headrace.engine.pulse import Pulse
 from headrace.engine.trigger_processes import TriggerProcesses
 from headrace.engine.turn import ProcessEnded, Turn, TurnEnd, error_of
+from headrace.errors import StreamMoved
 from headrace.wire.triggers import FailureRecorded
 
 STUBBORN: Final = 10.0
@@ -149,11 +150,15 @@ class Keeper:
             raise RuntimeError("There is nothing to recover from.")
         # Where it read ahead in a process that is gone, nobody knows which raw event it was at: its log must not name another.
         failing = firing.still() if end.charge else self._running._replace(place=None)
-        ended = firing.has_stream_ended
+        # Whatever its filter made of that, the end of the stream is no failure of its own.
+        ended = firing.stream_error
         attempts = await self._charge(end, error)
+        if ended is not None and isinstance(ended.__cause__, StreamMoved):
+            await self._later(0.0)
+            return
         # It got past what it failed on before, or will not see it again: each raw event has attempts and waits of its own, and ends as a
         # dead letter. How often the trigger itself may fail is the api's to say.
-        verdict = await self._failed(failing, error, upstream=attempts > 0 or ended or not end.own)
+        verdict = await self._failed(failing, ended or error, upstream=attempts > 0 or ended is not None or not end.own)
         if verdict.verdict == "parked":
             with speaking_for(failing):
                 log.error("trigger is parked; what is for it is kept", trigger=self._running.name, restarts=verdict.restarts)

@@ -18,17 +18,22 @@ def trigger_class(workload: RunTrigger) -> type[BaseTrigger]:
     """
     if workload.trouble is not None:
         raise ProjectError(f"Trigger '{workload.name}' cannot be loaded: {workload.trouble}")
-    MODULES.check(workload.classpath, f"Trigger '{workload.name}'")
-    module, _, name = workload.classpath.rpartition(".")
+    return import_trigger(workload.classpath, f"Trigger '{workload.name}'")
+
+
+def import_trigger(classpath: str, what: str) -> type[BaseTrigger]:
+    """Import a trigger class; `what` names who wants it. Raises `ProjectError` as `trigger_class` does."""
+    MODULES.check(classpath, what)
+    module, _, name = classpath.rpartition(".")
     try:
         kind = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ProjectError(
-            f"Trigger '{workload.name}' cannot be loaded: {workload.classpath} cannot be imported ({error}).",
+            f"{what} cannot be loaded: {classpath} cannot be imported ({error}).",
             hint="Is the module that defines it installed here, or in the project's folder?",
         ) from error
     if not (isinstance(kind, type) and issubclass(kind, BaseTrigger)):
-        raise ProjectError(f"Trigger '{workload.name}' cannot be loaded: {workload.classpath} is not a subclass of BaseTrigger.")
+        raise ProjectError(f"{what} cannot be loaded: {classpath} is not a subclass of BaseTrigger.")
     return kind
 
 

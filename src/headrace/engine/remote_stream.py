@@ -15,6 +15,7 @@ from headrace.engine.commands import Next, Raw, Refused, Step
 from headrace.engine.current import Place, trace_of
 from headrace.errors import StreamError
 from headrace.triggers.masking import mask
+from headrace.triggers.packed import PackedEvent, PackedSubclass
 from headrace.triggers.raw import RawEvent
 from headrace.triggers.reject import current_stream
 
@@ -34,6 +35,10 @@ def pack(raw: Any, lane: str, position: int | None) -> Raw:
     """Return the form in which a raw event goes to a trigger process. What pickle raises is raised."""
     if type(raw) is RawEvent:
         return Raw(raw.data, raw.lane, raw.position, False)
+    if isinstance(raw, PackedSubclass):
+        return Raw(raw.packed, lane, position, True)
+    if isinstance(raw, PackedEvent):
+        return Raw(raw.pickled(), lane, position, True)
     return Raw(pickle.dumps(raw, pickle.HIGHEST_PROTOCOL), lane, position, True)
 
 

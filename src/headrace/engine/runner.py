@@ -18,6 +18,8 @@ from headrace.engine.keeper import Failed, Keeper, StreamFailed
 from headrace.engine.leases import Leases
 from headrace.engine.load_trigger import load_trigger, trigger_class
 from headrace.engine.outbox import Outbox
+from headrace.engine.producer_processes import ProducerProcesses
+from headrace.engine.producers import Producers
 from headrace.engine.pulse import Pulse
 from headrace.engine.recorder import ApiRecorder
 from headrace.engine.redrive import Redrive
@@ -25,7 +27,7 @@ from headrace.engine.sealer import Sealer
 from headrace.engine.silence import Patience
 from headrace.engine.stretch import Stretch
 from headrace.engine.trigger_processes import TriggerProcesses
-from headrace.errors import StreamError
+from headrace.errors import StreamError, StreamMoved
 from headrace.ports.control_plane import TriggererControl
 from headrace.streams.hub import SharedStreamManager, StreamOpener
 from headrace.triggers.base import BaseEventTrigger, stream_name
@@ -77,6 +79,7 @@ class Runner:
         stream_failed: StreamFailed,
         limits: Limits,
         processes: TriggerProcesses,
+        producers: ProducerProcesses,
         pulse: Pulse | None = None,
     ) -> None:
         self._api = api
@@ -85,6 +88,7 @@ class Runner:
         self._failed = failed
         self._stream_failed = stream_failed
         self._processes = processes
+        self._producers = producers
         self._pulse = pulse or Pulse()
         sink = Sealer(outbox, self._mark_rejected, self._ended, self._filter_failed)
         self.hub = SharedStreamManager(
@@ -96,6 +100,7 @@ class Runner:
             retry_wait=limits.retry_wait,
             budget=outbox.budget,
             overflow_wait=OVERFLOW_WAIT_SECONDS,
+            make_producer=Producers(processes, producers).make,
         )
         self._redrive = Redrive(api, outbox, leases.epoch)
         self._watches: dict[str, dict[int, WatchTrigger]] = defaultdict(dict)
@@ -121,11 +126,13 @@ class Runner:
         until = asyncio.get_running_loop().time() + STOP_SECONDS
         await _together(keeper.stop(until=until) for keeper in self._keepers.values())
         await self._processes.close()
+        await self._producers.close()
 
     @property
     def blocked(self) -> Blocked | None:
-        """The trigger that blocks its process just now, if one does."""
-        return self._processes.blocked
+        """The trigger or the producer that blocks its process just now, for the longest time."""
+        found = [blocked for blocked in (self._processes.blocked, self._producers.blocked) if blocked is not None]
+        return max(found, key=lambda one: one.seconds, default=None)
 
     @property
     def streams(self) -> tuple[Hashable, ...]:
@@ -233,10 +240,12 @@ class Runner:
                     return _Made(workload, trigger.shared_stream_key(), watch=trigger)
         except Exception as error:  # a user's module may raise anything: it is reported, and what is for it is kept
             return _Made(workload, error=error)
-        opener = StreamOpener(kind, workload.kwargs) if workload.stream is not None and issubclass(kind, BaseEventTrigger) else None
+        described = workload.model_dump_json().encode()
+        opener = None
+        if workload.stream is not None and issubclass(kind, BaseEventTrigger):
+            opener = StreamOpener(kind, workload.kwargs, described)
         key = None if opener is None else workload.stream
         backlog = ApiBacklog(self._api, workload.trigger_id, self._leases.epoch)
-        described = workload.model_dump_json().encode()
         run_id = workload.run_id
         firing = Firing(_running(workload), described, opener, self.hub, self._outbox, backlog, key=key, run_id=run_id)
         return _Made(workload, key, firing=firing)
@@ -332,7 +341,8 @@ class Runner:
 
     async def _reopen(self, key: str, trigger_ids: Sequence[int], error: Exception) -> None:
         failed = [self._watched[trigger_id] for trigger_id in trigger_ids if trigger_id in self._watched]
-        await asyncio.sleep(await self._stream_failed(key, failed, error))
+        if not isinstance(error, StreamMoved):
+            await asyncio.sleep(await self._stream_failed(key, failed, error))
         del self._reopening[key]
         self._watch(key)
 

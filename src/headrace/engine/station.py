@@ -14,6 +14,7 @@ from headrace.engine.instructions import Instructions
 from headrace.engine.leases import Leases
 from headrace.engine.link import Link
 from headrace.engine.outbox import Outbox
+from headrace.engine.producer_processes import ProducerProcesses
 from headrace.engine.pulse import Pulse
 from headrace.engine.reports import heartbeat
 from headrace.engine.runner import Limits, Runner
@@ -57,7 +58,8 @@ class Station:
         leases, outbox = Leases(), Outbox()
         failures = Failures(self._api, leases)
         processes = TriggerProcesses(self._start_process, self._calls, outbox, self._limits.patience)
-        runner = Runner(self._api, leases, outbox, failures, failures.stream, self._limits, processes, self._pulse)
+        producers = ProducerProcesses(self._start_process, self._calls, self._limits.patience)
+        runner = Runner(self._api, leases, outbox, failures, failures.stream, self._limits, processes, producers, self._pulse)
         uploader = Uploader(self._api, outbox, runner.hub, leases.epochs)
         await until_one_ends(
             {

@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from headrace.core.limits import MAX_JSON_DEPTH, has_non_finite, is_too_deep
-from headrace.core.texts import clean_text, describe_text, describe_traceback, describe_value
+from headrace.core.texts import describe_text, describe_value
 from headrace.engine.calls import Calls
 from headrace.engine.collecting import made_to_stay
 from headrace.engine.commands import (
@@ -21,8 +21,8 @@ from headrace.engine.commands import (
     Close,
     Command,
     Commands,
+    Described,
     Ended,
-    Failure,
     Fired,
     Next,
     Refused,
@@ -34,9 +34,12 @@ from headrace.engine.commands import (
     Steps,
 )
 from headrace.engine.current import Running, current_trigger
+from headrace.engine.failure import Failure, failure
 from headrace.engine.frames import Answered, Failed
 from headrace.engine.link import Link
 from headrace.engine.load_trigger import load_trigger
+from headrace.engine.producer_commands import CallEnded, LanesAnswered, ReadingEnded, Yielded
+from headrace.engine.producer_executor import ProducerExecutor
 from headrace.engine.pulse import Marked, Pulse
 from headrace.engine.remote_stream import RemoteStream, unpack
 from headrace.engine.stretch import Stretch
@@ -48,9 +51,6 @@ from headrace.wire.triggers import RunTrigger
 
 MAX_STEPS: Final = 256
 """So many steps are said at once, also while a filter does not let the loop turn."""
-
-MAX_TRACEBACK_LINES: Final = 100
-MAX_TYPE_CHARS: Final = 200
 
 _ERRORS: Final[dict[str, type[Exception]]] = {kind.__name__: kind for kind in (StreamEnded, AckTimeout, SubscriberOverflow)}
 
@@ -80,6 +80,7 @@ class TriggerExecutor:
         self._steps: list[Step] = []
         self._room = asyncio.Event()
         self._room.set()
+        self.producers = ProducerExecutor(self._say, pulse)
 
     async def run(self) -> None:
         """Work; return when the runner is gone."""
@@ -121,6 +122,8 @@ class TriggerExecutor:
                 self._release(command)
             case Room(there):
                 self._room.set() if there else self._room.clear()
+            case _:
+                self.producers.do(command)
 
     def _begin(self, begin: Begin) -> None:
         turn, workload = begin.turn, RunTrigger.model_validate_json(begin.workload)
@@ -246,6 +249,14 @@ def _writable(step: Step, error: Exception) -> Step:
             return Released(trigger_id, failure(error))
         case Next(turn, generation) | Ended(turn, generation):
             return Ended(turn, generation, failure(error), loaded=True)
+        case CallEnded(turn, call):
+            return CallEnded(turn, call, failure(error), cancelled=False, gone=[])
+        case LanesAnswered(turn):
+            return LanesAnswered(turn, [], failure(error))
+        case Yielded(turn) | ReadingEnded(turn):
+            return ReadingEnded(turn, failure(error), cancelled=False)
+        case Described(turn):
+            return Ended(turn, 0, failure(error), loaded=True)
 
 
 def _payload(event: TriggerEvent) -> bytes:
@@ -271,13 +282,6 @@ def _fields(event: TriggerEvent) -> tuple[str | None, str | None, str | None, st
         if text is not None:
             text.encode()  # neither another type nor a lone surrogate
     return event.id, event.subject, occurred, event.follows, event.type, event.source
-
-
-def failure(error: BaseException) -> Failure:
-    """Return what a trigger raised as text that can be sent and stored, without secrets: only this process knows which it has fetched."""
-    kind = clean_text(type(error).__name__)[:MAX_TYPE_CHARS]
-    lines = [line for entry in describe_traceback(error) for line in mask(entry).splitlines()]
-    return Failure(kind, mask(describe_text(error)), lines[-MAX_TRACEBACK_LINES:])
 
 
 async def _cleanup(trigger: BaseTrigger) -> None:

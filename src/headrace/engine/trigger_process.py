@@ -8,13 +8,14 @@ from typing import Final, Protocol
 
 import structlog
 
-from headrace.engine.commands import Command, Commands, Ended, Failure, Fired, Next, Ready, Refused, Release, Released, Steps
+from headrace.engine.commands import Command, Commands, Ended, Ready, Release, Released, Steps
 from headrace.engine.end import ended
+from headrace.engine.failure import Failure
 from headrace.engine.frames import Call, Frame, Unusable
 from headrace.engine.relay import PassingOn, Relay
 from headrace.engine.runner_process import RunnerProcess
 from headrace.engine.silence import Patience
-from headrace.engine.turn import Batch, Turn
+from headrace.engine.turn import Batch, ProcessTurn
 from headrace.engine.watchman import Watchman
 from headrace.wire.jobs import Blocked
 
@@ -65,13 +66,13 @@ class TriggerProcess:
         self._name = name
         self._changed = changed
         self.members: set[int] = set()
-        self.turns: dict[int, Turn] = {}
+        self.turns: dict[int, ProcessTurn] = {}
         self.began = asyncio.get_running_loop().time()
         self.ready = False
         self._has_low_priority = False
         self._releases: dict[int, asyncio.Future[Failure | None]] = {}
         self._commands: list[Command] = []
-        self._woken: dict[Turn, None] = {}
+        self._woken: dict[ProcessTurn, None] = {}
         self._flushing = False
         self._process: RunnerProcess | None = None
         self._watchman: Watchman | None = None
@@ -104,7 +105,7 @@ class TriggerProcess:
         self._commands.append(command)
         self._flush_soon()
 
-    def wake(self, turn: Turn) -> None:
+    def wake(self, turn: ProcessTurn) -> None:
         """Ask the turn, in time, what there is to deliver."""
         self._woken[turn] = None
         self._flush_soon()
@@ -193,19 +194,10 @@ class TriggerProcess:
                 if isinstance(step, Released):
                     self._released(step)
                 elif (turn := self.turns.get(step.turn)) is not None:
-                    self._step(turn, step)
+                    if isinstance(step, Ended):
+                        del self.turns[step.turn]
+                    turn.take(step)
             self._owner.took_steps()
-
-    def _step(self, turn: Turn, step: Next | Fired | Refused | Ended) -> None:
-        if isinstance(step, Next):
-            turn.next(step)
-        elif isinstance(step, Fired):
-            turn.fired(step)
-        elif isinstance(step, Refused):
-            turn.refused(step)
-        else:
-            del self.turns[turn.number]
-            turn.ended(step)
 
     def _released(self, step: Released) -> None:
         released = self._releases.get(step.trigger_id)

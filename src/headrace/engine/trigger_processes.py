@@ -14,8 +14,10 @@ from typing import Final
 
 import structlog
 
-from headrace.engine.commands import Cancel, Failure, Fired, Release, Room
+from headrace.engine.commands import Cancel, Described, Fired, Release, Room
+from headrace.engine.failure import Failure
 from headrace.engine.outbox import Outbox
+from headrace.engine.own_upstream import Description
 from headrace.engine.relay import PassingOn
 from headrace.engine.runner_process import RunnerProcess
 from headrace.engine.silence import Patience
@@ -87,6 +89,23 @@ class TriggerProcesses:
         process.turns[number] = turn
         turn.begin(workload, acks=acks)
         return turn
+
+    def describe(self, trigger_id: int, name: str, workload: bytes) -> asyncio.Future[Described | TurnEnd]:
+        """Return what opens the stream of a trigger, as its process says, or how that ended before it did."""
+        process = self._at.get(trigger_id)
+        if process is None:
+            process = self._assign(trigger_id)
+        self._names[trigger_id] = name
+        answer: asyncio.Future[Described | TurnEnd] = asyncio.get_running_loop().create_future()
+
+        def on_end(end: Described | TurnEnd) -> None:
+            if not answer.done():
+                answer.set_result(end)
+
+        description = Description(next(self._numbers), trigger_id, on_end)
+        process.turns[description.number] = description
+        process.send(description.begin(workload))
+        return answer
 
     async def ready(self) -> None:
         """Wait until triggers that begin can run, for a limited time: what is read before would only pile up."""

@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple, Protocol
 import structlog
 
 from headrace.core.obligation import Entry
-from headrace.engine.commands import Begin, Cancel, Close, Command, Ended, Failure, Fired, Next, Raw, Refused, Reset
+from headrace.engine.commands import Begin, Cancel, Close, Command, Ended, Fired, Next, Raw, Refused, Reset, Step
+from headrace.engine.failure import Failure
 from headrace.engine.remote_stream import pack
 from headrace.streams.drain import Ahead
 from headrace.streams.hub import Mailbox
@@ -65,13 +66,44 @@ class Carrier(Protocol):
         """Send a command, in time, after those before it."""
         ...
 
-    def wake(self, turn: Turn) -> None:
+    def wake(self, turn: ProcessTurn) -> None:
         """Ask the turn, in time, what there is to deliver."""
         ...
 
     @property
     def is_blocked(self) -> bool:
         """Whether it does not answer just now."""
+        ...
+
+
+class ProcessTurn(Protocol):
+    """What a trigger process runs, as the runner sees it: a life of a trigger, or of a producer."""
+
+    @property
+    def number(self) -> int:
+        """Which turn it is."""
+        ...
+
+    @property
+    def trigger_id(self) -> int:
+        """What the pulse of the process shows while its code runs."""
+        ...
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is known which raw event its code is at."""
+        ...
+
+    def take(self, step: Step) -> None:
+        """Take what the process says of it."""
+        ...
+
+    def fill(self, batch: Batch) -> None:
+        """Put what there is for it into a batch."""
+        ...
+
+    def finish(self, end: TurnEnd) -> None:
+        """It is over. Once only."""
         ...
 
 
@@ -148,6 +180,17 @@ class Turn:
     def begin(self, workload: bytes, *, acks: bool | None) -> None:
         """Have it run."""
         self.carrier.send(Begin(self.number, workload, acks))
+
+    def take(self, step: Step) -> None:
+        """Take what the process says of it."""
+        if isinstance(step, Next):
+            self.next(step)
+        elif isinstance(step, Fired):
+            self.fired(step)
+        elif isinstance(step, Refused):
+            self.refused(step)
+        elif isinstance(step, Ended):
+            self.ended(step)
 
     def next(self, step: Next) -> None:
         """The filter is done with what it was at, and goes on."""

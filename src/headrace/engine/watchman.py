@@ -68,7 +68,7 @@ class Watchman:
     def _say(self, blocked: Blocked) -> None:
         self.blocked = blocked
         self._log.error(
-            "a trigger blocks the loop of its process" if blocked.trigger else "a loop is blocked",
+            "users' code blocks the loop of its process" if blocked.trigger else "a loop is blocked",
             trigger=blocked.trigger,
             stack="\n  ".join(["", *blocked.stack]),
             hint="Use await, or asyncio.to_thread for what cannot wait.",

@@ -43,7 +43,9 @@ class Directory(Upstream):
 
     def producer(self) -> DirectoryProducer:
         """Return a new producer; the folder is looked at when its stream is opened."""
-        return DirectoryProducer(PROJECT_FOLDER.resolve(self._path), self._pattern, self._keep_done)
+        producer = DirectoryProducer(PROJECT_FOLDER.resolve(self._path), self._pattern, self._keep_done)
+        producer.upstream = self
+        return producer
 
     @property
     def event_type(self) -> str:

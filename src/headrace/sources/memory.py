@@ -35,7 +35,9 @@ class Memory(Upstream):
 
     def producer(self) -> MemoryProducer:
         """Return a new producer; one at a time may have its stream open."""
-        return MemoryProducer(self._store())
+        producer = MemoryProducer(self._store())
+        producer.upstream = self
+        return producer
 
     @property
     def event_type(self) -> str:

@@ -47,7 +47,9 @@ class Queue(Upstream):
 
     def producer(self) -> QueueProducer:
         """Return a new producer; the queue is taken over when its stream is opened."""
-        return QueueProducer(PROJECT_FOLDER.resolve(self._path), self._lanes)
+        producer = QueueProducer(PROJECT_FOLDER.resolve(self._path), self._lanes)
+        producer.upstream = self
+        return producer
 
     @property
     def event_type(self) -> str:

@@ -90,7 +90,7 @@ class FanOut:
         try:
             position = producer.get_position(payload)
             if not (_FIRST <= position <= _LAST if type(position) is int else position is None and not is_text):
-                position = _position(position, raw)
+                position = position_of(position, raw)
         except BaseException as error:  # as above
             self.reject(raw, payload, f"The producer gives no position: {describe_error(error)}", lane)
             return
@@ -179,7 +179,7 @@ class FanOut:
             seq += 1
 
 
-def _position(position: Any, raw: Any) -> int | None:
+def position_of(position: Any, raw: Any) -> int | None:
     """Return the number that `position` is, or what the raw event itself says. Raises where that is no number."""
     if position is None and isinstance(raw, RawEvent):
         position = raw.position

@@ -25,8 +25,9 @@ from headrace.streams.deadlines import Deadlines
 from headrace.streams.delivery import DeliveryIds
 from headrace.streams.drain import Drain
 from headrace.streams.fanout import FanOut
-from headrace.streams.grace import POLL_SHARE, Grace, LeftBehind, ends_in
+from headrace.streams.grace import POLL_SHARE, Grace, LeftBehind, ends_in, is_cancelled
 from headrace.streams.mailbox import Mailbox, Ties
+from headrace.streams.making import Making, made_before
 from headrace.streams.matched import StreamSink, WatchSink
 from headrace.streams.policy import StreamPolicy
 from headrace.streams.poll import Poll, presentable
@@ -59,7 +60,7 @@ class Group:
     def __init__(
         self,
         key: Hashable,
-        make_producer: Callable[[], SharedStreamProducer],
+        make_producer: Callable[[], Making],
         around: Around,
         *,
         acks: bool,
@@ -317,10 +318,14 @@ class Group:
 
     async def _live(self) -> None:
         try:
-            self.producer = self._make_producer()
+            made = self._make_producer()
+            self.producer = made if isinstance(made, SharedStreamProducer) else await made_before(made, self._over)
         except BaseException as error:  # a class of the user's may raise anything, also SystemExit
+            if is_cancelled():
+                raise
             log.error("Shared stream does not start", stream=self.name, error=describe_error(error), exc_info=presentable(error))
             self.end(presentable(error))
+        if self.producer is None:
             return
         try:
             async with asyncio.TaskGroup() as tasks:

@@ -10,16 +10,16 @@ import asyncio
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from itertools import count
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from headrace.core.memory import MemoryBudget
 from headrace.core.obligation import Counts
 from headrace.errors import StreamError, UsageError
 from headrace.streams.backlog import Answer, Backlog, BacklogEntry
-from headrace.streams.fastpath import FastPath
 from headrace.streams.grace import LeftBehind
 from headrace.streams.group import Around, Group
 from headrace.streams.mailbox import Mailbox
+from headrace.streams.making import MakeProducer, StreamOpener, make_producer
 from headrace.streams.matched import Malformed, Matched, Origin, Poisoned, Refused, Spilled, StreamSink, WatchSink
 from headrace.streams.policy import Overflow, StreamPolicy
 from headrace.streams.recorder import Recorder
@@ -50,13 +50,6 @@ __all__ = [
 ]
 
 
-class StreamOpener(NamedTuple):
-    """The class of a trigger and its keyword arguments: all that it takes to open its stream, where the trigger itself is elsewhere."""
-
-    kind: type[BaseEventTrigger]
-    kwargs: dict[str, Any]
-
-
 SEQ_BITS: Final = 40
 """A seq is the number of its stream and, in so many bits, a count within it."""
 
@@ -75,7 +68,7 @@ class SharedStreamManager:
     a second gives its place to another, so that there are up to four times as many with the slow ones (not where it is 1).
     `close_timeout`: seconds that all of a producer's code together may still take when a stream stops; what goes on then is left behind.
     `overflow_wait`: seconds for which the poll waits for subscribers with full queues that still read quickly.
-    `budget`: the bytes that all streams may hold, 256 MiB where it is not given.
+    `budget`: the bytes that all streams may hold, 256 MiB where it is not given. `make_producer`: makes the producers.
     """
 
     def __init__(
@@ -97,6 +90,7 @@ class SharedStreamManager:
         max_advances: int = 16,
         overflow_wait: float = 0.0,
         budget: MemoryBudget | None = None,
+        make_producer: MakeProducer = make_producer,
     ) -> None:
         can_spill = isinstance(sink, StreamSink)
         if overflow == "spill" and not can_spill:
@@ -118,6 +112,7 @@ class SharedStreamManager:
         )
         self._around = Around(policy, sink, recorder, LeftBehind(), budget or MemoryBudget())
         self._clock = clock
+        self._make_producer = make_producer
         self._groups: dict[Hashable, Group] = {}
         self._watches: dict[Hashable, WatchSet] = {}
         self._running: dict[int, Group] = {}
@@ -318,14 +313,13 @@ class SharedStreamManager:
             raise StreamError("A shared stream needs a key that is not None.")
         group = self._groups.get(key)
         if group is None:
-            kind, kwargs = trigger if isinstance(trigger, StreamOpener) else (type(trigger), trigger.serialize()[1])
-            acks = has_acks(kind)
+            opener = trigger if isinstance(trigger, StreamOpener) else StreamOpener(type(trigger), trigger.serialize()[1])
             number = next(self._numbers)
             group = self._groups[key] = self._running[number] = Group(
                 key,
-                (lambda: kind.create_shared_stream_producer(kwargs)) if acks else (lambda: FastPath(kind, kwargs)),
+                lambda: self._make_producer(key, opener),
                 self._around,
-                acks=acks,
+                acks=has_acks(opener.kind),
                 counts=self._counts.setdefault(key, Counts()),
                 first_seq=number << SEQ_BITS,
                 on_end=self._evict,

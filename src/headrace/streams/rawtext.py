@@ -13,9 +13,12 @@ import msgspec
 from headrace.core.limits import is_too_deep
 from headrace.core.texts import describe_error, describe_value
 from headrace.errors import MalformedEvent
+from headrace.triggers.packed import PackedEvent
 from headrace.triggers.raw import RawEvent
 
-_VALUE: Final = "\x1e"  # begins a record of a JSON text sequence (RFC 7464), and no JSON text
+VALUE_MARK: Final = "\x1e"
+"""Begins a record of a JSON text sequence (RFC 7464), and no JSON text."""
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
@@ -25,18 +28,22 @@ def to_text(raw: Any) -> str:
     try:
         if isinstance(raw, RawEvent):
             return readable(raw.data)
+        if isinstance(raw, PackedEvent):
+            return raw.backlog_text()
         text = _encode(raw)
         same = not is_too_deep(text) and bool(_decode(text) == raw)
+    except MalformedEvent:
+        raise
     except BaseException as error:  # a class of the user's may raise anything when it is encoded or compared, also SystemExit
         raise MalformedEvent(f"{type(raw).__name__} cannot be kept in a backlog: {describe_error(error)}") from error
     if not same:
         raise MalformedEvent(f"{type(raw).__name__} cannot be kept in a backlog: it is not made of JSON values.")
-    return _VALUE + text.decode()
+    return VALUE_MARK + text.decode()
 
 
 def from_text(text: str, lane: str, position: int | None) -> Any:
     """Return the raw event of a text."""
-    if text.startswith(_VALUE):
+    if text.startswith(VALUE_MARK):
         return _decode(text[1:])
     return RawEvent(text.encode(), lane, position or 0)
 

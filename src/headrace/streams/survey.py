@@ -33,6 +33,10 @@ STORE: Final = "the store"
 """Who holds what has been answered but is not yet durable."""
 
 
+class WrongPosition(Exception):
+    """A producer gave no position where it was asked for one."""
+
+
 def survey(group: Group, now: float, most_lanes: int = MOST_LANES) -> StreamStatistics:
     """Return the statistics of a live stream at `now`, with so many of its lanes: those furthest behind."""
     ledger = group.ledger
@@ -40,8 +44,8 @@ def survey(group: Group, now: float, most_lanes: int = MOST_LANES) -> StreamStat
         _look(group, group.producer)
     oldest = ledger.oldest_unresolved()
     retries = group.retries()
-    unreadable = [] if group.producer is None else _unreadable(group.producer)
-    worst = nlargest(max(0, most_lanes - len(unreadable)), ledger.lanes.values(), key=_behind)
+    errors = [] if group.producer is None else _unreadable(group.producer)
+    worst = nlargest(max(0, most_lanes - len(errors)), ledger.lanes.values(), key=_behind)
     return StreamStatistics.of(
         group.name,
         group.state,
@@ -49,7 +53,7 @@ def survey(group: Group, now: float, most_lanes: int = MOST_LANES) -> StreamStat
         outstanding=ledger.outstanding,
         in_flight=group.in_flight,
         lanes_open=len(ledger.lanes),
-        lanes=(*unreadable, *map(_statistics, worst)),
+        lanes=(*errors, *map(_statistics, worst)),
         oldest_unresolved=None if oldest is None else max(0.0, now - oldest.published),
         held_by=None if oldest is None else _holder(group, oldest),
         oldest_lane=None if oldest is None else oldest.lane.name,
@@ -62,10 +66,23 @@ def survey(group: Group, now: float, most_lanes: int = MOST_LANES) -> StreamStat
 def _unreadable(producer: SharedStreamProducer) -> list[LaneStatistics]:
     """Return what the upstream cannot read, as lanes that nothing was read of."""
     try:
-        errors = {lane_name(name): describe_text(error) for name, error in islice(producer.get_errors().items(), MAX_UNREADABLE)}
+        errors = unreadable(producer)
     except BaseException as error:  # a producer may raise anything, also SystemExit
         errors = {"get_errors": describe_error(error)}
     return [LaneStatistics(name, None, None, None, None, 0, error[:MAX_TEXT_CHARS]) for name, error in errors.items()]
+
+
+def unreadable(producer: SharedStreamProducer) -> dict[str, str]:
+    """Return why parts of the upstream cannot be read, as text. Raises what the producer raises."""
+    return {lane_name(name): describe_text(error) for name, error in islice(producer.get_errors().items(), MAX_UNREADABLE)}
+
+
+def asked_position(method: Callable[[Hashable], int | None], name: str, lane: Hashable) -> int | None:
+    """Return the position that a producer's `method` gives for a lane. Raises what that raises, and `WrongPosition`."""
+    position = method(lane)
+    if position is None or (type(position) is int and position.bit_length() < 64):
+        return position
+    raise WrongPosition(f"{name} returned {describe_value(position)[:100]}: it must be an integer of 64 bits, or None.")
 
 
 def _look(group: Group, producer: SharedStreamProducer) -> None:
@@ -86,13 +103,11 @@ def _look(group: Group, producer: SharedStreamProducer) -> None:
 def _asked(lane: Lane, name: str, method: Callable[[Hashable], int | None]) -> int | None:
     """Return the position that a producer gives for a lane; what it raises, and what is no position, is the lane's trouble."""
     try:
-        position = method(lane.key)
+        return asked_position(method, name, lane.key)
+    except WrongPosition as error:
+        lane.trouble = str(error)
     except BaseException as error:  # a producer may raise anything, also SystemExit
         lane.trouble = f"{name}: {describe_error(error)}"
-        return None
-    if position is None or (type(position) is int and position.bit_length() < 64):
-        return position
-    lane.trouble = f"{name} returned {describe_value(position)[:100]}: it must be an integer of 64 bits, or None."
     return None
 
 

@@ -13,6 +13,7 @@ from headrace.core.envelope import Envelope
 from headrace.core.patterns import MatchIndex
 from headrace.core.texts import describe_error, describe_value
 from headrace.errors import MalformedEvent
+from headrace.triggers.packed import PackedEvent
 from headrace.triggers.raw import RawEvent
 from headrace.triggers.watch import WatchTrigger
 
@@ -71,7 +72,7 @@ class WatchSet:
     def wants(self, raw: Any, lane: str, position: int | None) -> Wanted:
         """Return who wants `raw`: a `RawEvent`, or a mapping, which is encoded. Nothing is raised, whatever `raw` is."""
         try:
-            event = raw if isinstance(raw, RawEvent) else _encoded(raw, lane, position)
+            event = raw if isinstance(raw, RawEvent) else encoded(raw, lane, position)
             value = event.value
             if not isinstance(value, dict):
                 return Wanted(event, value, [], "Not a JSON object.")
@@ -102,7 +103,10 @@ def printed(raw: Any, lane: str, position: int | None) -> RawEvent:
     return RawEvent(data if type(data) is bytes else describe_value(raw).encode(), lane, position or 0)
 
 
-def _encoded(raw: Any, lane: str, position: int | None) -> RawEvent:
+def encoded(raw: Any, lane: str, position: int | None) -> RawEvent:
+    """Return a mapping as a watch reads it. Raises `MalformedEvent`."""
+    if isinstance(raw, PackedEvent):
+        return raw.event(lane, position)
     if not isinstance(raw, Mapping):
         raise MalformedEvent(f"A watch reads a RawEvent or a mapping, not {type(raw).__name__}.")
     try:

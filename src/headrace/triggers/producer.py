@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.core.outcome import AdvanceItem
+
+if TYPE_CHECKING:
+    from headrace.triggers.upstream import Upstream
 
 
 class SharedStreamProducer(ABC):
     """Yields raw events and later advances the broker; one instance owns the connection for the lifetime of one poll."""
+
+    upstream: Upstream | None = None
+    """The upstream of Headrace's own that makes equal producers; None: the producer is a user's."""
 
     @abstractmethod
     def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:

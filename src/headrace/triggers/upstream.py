@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Self
 
 from headrace.errors import ProjectError
-from headrace.triggers.modules import MODULES
+from headrace.triggers.modules import MODULES, OURS
 from headrace.triggers.producer import SharedStreamProducer
 
 FOLDER_STREAM: Final = "directory:"
@@ -44,6 +45,61 @@ class Upstream(ABC):
         """Return the upstream as seen from the folder `base`, which relative paths in it start from."""
         del base
         return self
+
+
+class DescribedUpstream(Upstream):
+    """An upstream of a user's, of which nothing runs before a producer is made of it: all that a watch needs to know was written down."""
+
+    def __init__(self, classpath: str, kwargs: dict[str, Any], key: str, source: str, type: str) -> None:
+        MODULES.check(classpath, "The upstream")
+        self._classpath = classpath
+        self._kwargs = kwargs
+        self._key = key
+        self._source = source
+        self._type = type
+
+    def stream_key(self) -> str:
+        """Return what was written down."""
+        return self._key
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and the arguments of the user's upstream."""
+        return self._classpath, self._kwargs
+
+    def producer(self) -> SharedStreamProducer:
+        """Import the user's upstream, make it, and return its producer."""
+        return load_upstream(self._classpath, self._kwargs).producer()
+
+    @property
+    def event_type(self) -> str:
+        """What was written down."""
+        return self._type
+
+    @property
+    def source(self) -> str:
+        """What was written down."""
+        return self._source
+
+
+def is_own(classpath: str) -> bool:
+    """Return whether a class is Headrace's own."""
+    return classpath.startswith(f"{OURS}.")
+
+
+def describe_upstream(upstream: Upstream) -> dict[str, Any]:
+    """Return the description of an upstream: of a user's with all that its class says, so that it need not be made to know it."""
+    classpath, kwargs = upstream.serialize()
+    described: dict[str, Any] = {"classpath": classpath, "kwargs": kwargs}
+    if is_own(classpath):
+        return described
+    return described | {"key": upstream.stream_key(), "source": upstream.source, "type": upstream.event_type}
+
+
+def described_upstream(described: Mapping[str, Any]) -> Upstream:
+    """Return the upstream of a description. Raises `ProjectError`."""
+    if "key" in described:
+        return DescribedUpstream(**described)
+    return load_upstream(described["classpath"], dict(described["kwargs"]))
 
 
 def load_upstream(classpath: str, kwargs: dict[str, Any]) -> Upstream:

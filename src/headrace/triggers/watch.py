@@ -12,7 +12,7 @@ from headrace.core.patterns import leaves
 from headrace.errors import ProjectError
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.producer import SharedStreamProducer
-from headrace.triggers.upstream import Upstream, load_upstream
+from headrace.triggers.upstream import Upstream, describe_upstream, described_upstream
 
 CLASSPATH = f"{__name__}.WatchTrigger"
 
@@ -37,7 +37,7 @@ class WatchTrigger(BaseEventTrigger):
         source: str | None = None,
     ) -> None:
         super().__init__()
-        self.upstream = upstream if isinstance(upstream, Upstream) else load_upstream(upstream["classpath"], dict(upstream["kwargs"]))
+        self.upstream = upstream if isinstance(upstream, Upstream) else described_upstream(upstream)
         self.match = match
         if match is not None:
             leaves(match)
@@ -53,8 +53,7 @@ class WatchTrigger(BaseEventTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path, and the keyword arguments as plain JSON; what is not declared is left out."""
-        classpath, kwargs = self.upstream.serialize()
-        declared: dict[str, Any] = {"upstream": {"classpath": classpath, "kwargs": kwargs}}
+        declared: dict[str, Any] = {"upstream": describe_upstream(self.upstream)}
         if self.match is not None:
             declared["match"] = self.match
         return CLASSPATH, declared | {name: path for name, path in self._paths.items() if path is not None}

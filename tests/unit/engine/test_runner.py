@@ -28,7 +28,7 @@ from headrace.wire.custody import LaneMarks
 from headrace.wire.events import BatchStored, DeadLetterItem, EventBatch, EventItem
 from headrace.wire.triggers import FailureRecorded, RunTrigger
 from scenario_triggers import Behaving
-from trigger_process_kit import local_processes
+from trigger_process_kit import local_processes, local_producers
 
 
 @dataclass
@@ -108,7 +108,7 @@ async def running(api: Api, *workloads: RunTrigger, ack_timeout: float = 30, ret
     leases.update({workload.trigger_id: 1 for workload in workloads})
     limits = Limits(ack_timeout=ack_timeout, retry_wait=retry_wait)
     processes = local_processes(outbox)
-    made = Runner(cast(TriggererControl, api), leases, outbox, api.failure, api.stream_failure, limits, processes)
+    made = Runner(cast(TriggererControl, api), leases, outbox, api.failure, api.stream_failure, limits, processes, local_producers())
     async with asyncio.timeout(60), made as runner:
         uploading = asyncio.create_task(Uploader(api, outbox, runner.hub, leases.epochs).run())
         await runner.start(workloads)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.core.masking import Masker
-from headrace.engine import remote_stream, trigger_executor
+from headrace.engine import failure, remote_stream, trigger_executor
 from headrace.engine.commands import Refused, Step
 from headrace.engine.outbox import Outbox
 from headrace.engine.remote_stream import Delivered, RemoteStream
@@ -50,6 +50,7 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     known = Masker()
     known.tell([SECRET])
     monkeypatch.setattr(trigger_executor, "mask", known)
+    monkeypatch.setattr(failure, "mask", known)
     monkeypatch.setattr(remote_stream, "mask", known)
 
 

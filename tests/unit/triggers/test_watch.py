@@ -40,7 +40,9 @@ def test_source_and_type_are_texts_or_paths_or_the_upstreams() -> None:
     assert watch.envelope.source == JsonPath.parse("$.source")
     plain = WatchTrigger(upstream=MemoryUpstream("legs"))
     assert (plain.envelope.type, plain.envelope.source) == ("memory.item", "headrace:legs")
-    assert plain.serialize()[1] == {"upstream": {"classpath": "stream_kit.MemoryUpstream", "kwargs": {"name": "legs"}}}
+    described = {"classpath": "stream_kit.MemoryUpstream", "kwargs": {"name": "legs"}}
+    said = {"key": plain.upstream.stream_key(), "source": plain.upstream.source, "type": plain.upstream.event_type}
+    assert plain.serialize()[1] == {"upstream": described | said}
 
 
 def test_the_producer_is_the_upstreams() -> None:

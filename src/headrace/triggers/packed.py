@@ -1,0 +1,63 @@
+"""Raw events of users' producers, as the runner holds them: bytes, so that no class of a user's runs there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from headrace.errors import MalformedEvent
+from headrace.triggers.raw import RawEvent
+
+
+class PackedSubclass(RawEvent):
+    """A raw event of a user's subclass of `RawEvent`; `packed` is its pickle."""
+
+    __slots__ = ("packed",)
+
+    def __init__(self, data: bytes, lane: str, position: int, packed: bytes) -> None:
+        super().__init__(data, lane, position)
+        self.packed = packed
+
+
+class PackedEvent(msgspec.Struct, array_like=True, eq=False):
+    """A raw event that is neither a `RawEvent` nor made of JSON values.
+
+    `packed` is its pickle, `json` what a watch reads, `text` what a backlog keeps; where one of them is None, `trouble` says why, in this
+    order. `shown` is how it prints.
+    """
+
+    packed: bytes | None
+    json: bytes | None
+    text: str | None
+    trouble: tuple[str, str, str]
+    shown: str
+
+    @property
+    def value(self) -> Any:
+        """The JSON value. Raises `MalformedEvent`."""
+        return self.event("", 0).value
+
+    def event(self, lane: str, position: int | None) -> RawEvent:
+        """Return it as a watch reads it. Raises `MalformedEvent`."""
+        if self.json is None:
+            raise MalformedEvent(self.trouble[1])
+        return RawEvent(self.json, lane, position or 0)
+
+    def backlog_text(self) -> str:
+        """Return the text that a backlog keeps. Raises `MalformedEvent`."""
+        if self.text is None:
+            raise MalformedEvent(self.trouble[2])
+        return self.text
+
+    def pickled(self) -> bytes:
+        """Return its pickle. Raises `MalformedEvent`."""
+        if self.packed is None:
+            raise MalformedEvent(self.trouble[0])
+        return self.packed
+
+    def __repr__(self) -> str:
+        return self.shown
+
+    def __sizeof__(self) -> int:
+        return len(self.packed or b"") + len(self.json or b"") + len(self.text or "") + len(self.shown)
