@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import count
 from pathlib import Path
@@ -99,6 +102,12 @@ RAISED: Final = (
     "StopIteration",
 )
 HANGS: Final = ("advance", "aclose", "open_stream")
+BLOCKS: Final[dict[str, tuple[str, ...]]] = {
+    "sleeps": ("get_advance_lane", "get_position", "get_lane_end", "advance", "aclose", "open_stream", "next"),
+    "holds the interpreter": ("advance", "next"),
+    "ends its process": ("advance", "next", "get_position"),
+}
+"""What holds up or ends the whole process, and the methods that do it."""
 
 KINDS: Final = (
     *(f"yields {name}" for name in YIELDS),
@@ -108,6 +117,7 @@ KINDS: Final = (
     *(f"end: {name}" for name in POSITIONS),
     *(f"{method} raises {name}" for method in METHODS for name in RAISED),
     *(f"{method} hangs" for method in HANGS),
+    *(f"{method} {how}" for how, methods in BLOCKS.items() for method in methods),
     "returns at once",
     "is no generator",
     "swallows cancellations",
@@ -187,6 +197,12 @@ class OddProducer(SharedStreamProducer):
         return (RawEvent(b'{"n":%d}' % n, "a", n), n) if make is None else make(n)
 
     def _misbehave(self, method: str) -> None:
+        if self._kind == f"{method} sleeps":
+            time.sleep(600)
+        if self._kind == f"{method} holds the interpreter":
+            re.match("(a+)+$", "a" * 100 + "b")
+        if self._kind == f"{method} ends its process":
+            os._exit(3)
         if self._kind.startswith(f"{method} raises "):
             name = self._kind.removeprefix(f"{method} raises ")
             if name == "SystemExit":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import msgspec
 import pytest
@@ -27,6 +27,7 @@ class Note(RawEvent):
     """A user's subclass, with a field of its own."""
 
     __slots__ = ("note",)
+    note: str
 
 
 class Odd:
@@ -90,7 +91,7 @@ class Reads(BaseEventTrigger):
 @pytest.fixture
 def feed() -> list[tuple[Any, Any]]:
     for kept in (Producer.feed, Producer.advanced, Producer.made):
-        kept.clear()  # type: ignore[attr-defined]
+        kept.clear()
     return Producer.feed
 
 
@@ -173,8 +174,7 @@ async def test_the_others_of_a_blocked_process_begin_again_in_another(feed: list
     feed += [({"n": 0}, ("a", 0))]
     streams = [(await read(one, 1))[0] for one in (good, bad)]
     (process,) = {pool._assigned[one.trigger_id] for one in (good, bad)}
-    local = process._process
-    assert isinstance(local, LocalProcess)
+    local = cast(LocalProcess, process._process)
     local.pulse = type(local.pulse)()
     local.pulse.numbers[1] = bad.trigger_id
     pool.is_silent(process, 0.6)

@@ -6,9 +6,10 @@ import pytest
 
 from headrace.core.ledger import Ledger
 from headrace.core.obligation import Reader
-from headrace.engine.commands import Close, Command, Ended, Failure, Fired, Next, Refused, Reset, Step
+from headrace.engine.commands import Close, Command, Ended, Fired, Next, Refused, Reset, Step
+from headrace.engine.failure import Failure
 from headrace.engine.remote_stream import RemoteStream, unpack
-from headrace.engine.turn import Batch, Turn, TurnEnd
+from headrace.engine.turn import Batch, ProcessTurn, Turn, TurnEnd
 from headrace.errors import StreamEnded
 from headrace.streams.delivery import DeliveryIds
 from headrace.streams.mailbox import Mailbox, Ties
@@ -39,7 +40,7 @@ class Wire:
     def send(self, command: Command) -> None:
         self.commands.append(command)
 
-    def wake(self, turn: Turn) -> None:
+    def wake(self, turn: ProcessTurn) -> None:
         """Do nothing: `deliver` asks the turn each time."""
 
     def publish(self, count: int, begin: int = 0) -> None:
