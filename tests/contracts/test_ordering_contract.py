@@ -18,9 +18,10 @@ from headrace.core.handling import HandlingPolicy, waits_for
 from headrace.ordering.memory import MemoryHome
 from headrace.ports.ordering import OrderingHome
 from headrace.store import ordering as store_ordering
+from headrace.store import ordering_statements
 from ordering_cases import CHAIN, a_leader_after_many_others, a_reversed_chain, followers_of_one_leader
 from ordering_homes import KernelHome, SqlScopes
-from ordering_kit import LEASE, LOOKBACK, POLICY, START, WIDE, Crew, Event, Handling, Home, caused, history, run
+from ordering_kit import LEASE, LOOKBACK, POLICY, START, WIDE, Crew, Event, Handling, Home, caused, history, run, seeds
 from postgres_kit import database_of
 from store_kit import database_url
 
@@ -196,6 +197,72 @@ def test_many_that_are_lost_at_once_are_released_in_parts_and_every_copy_does_th
     place = {one.id: one.position for one in claims}
     assert len({one.position for one in claims}) == 190
     assert all(place[f"r{n:02}"] < place[f"f{n:02}"] for n in range(95))
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_many_that_one_event_blocked_become_ready_in_slices_whoever_goes_on(
+    kind: str, scopes: SqlScopes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ordering_statements, "RELEASED_EVENTS", 10)
+    ordering = scopes.home(kind, POLICY, WIDE)
+    other = scopes.copy_of(kind, ordering)
+    followers = [Event(f"f{n:02}", "leader", 95 - n) for n in range(95)]
+    below = [Event(f"g{n:02}", f"f{n:02}", 0) for n in range(95)]
+    ordering.offer([caused(event) for event in (*followers, *below)], START)
+    ordering.offer([caused(Event("leader", None, 0))], START)
+    while ordering.release_some(START):
+        pass
+    assert ordering.settle(ordering.claim(1, START), START) == 1
+    counts = ordering.counts()
+    assert (counts.handled, counts.ready, counts.blocked) == (1, 10, 85 + 95), "one slice"
+    assert other.next_due(START) == START
+    handled: list[str] = []
+    while claims := other.claim(6, START):
+        handled += [claim.event.id for claim in claims]
+        assert other.settle(claims, START) == len(claims)
+    assert [id for id in handled if id[0] == "f"] == [f"f{n:02}" for n in reversed(range(95))]
+    assert len(handled) == len(set(handled)) == 2 * 95
+    assert all(handled.index(event.id) > handled.index(f"f{event.id[1:]}") for event in below)
+    assert other.next_due(START) is None
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_any_history_is_handled_once_each_where_trees_are_released_in_slices(
+    kind: str, limit: int, scopes: SqlScopes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ordering_statements, "RELEASED_EVENTS", limit)
+    for _, chance in seeds(limit, 8):
+        run(Handling(scopes.home(kind, POLICY, LOOKBACK)), history(chance, most=25))
+        Crew(scopes.home(kind, POLICY, LOOKBACK), chance).run(history(chance))
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_tree_is_released_in_slices_and_every_copy_goes_on(kind: str, scopes: SqlScopes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ordering_statements, "RELEASED_EVENTS", 10)
+    ordering = scopes.home(kind, POLICY, LOOKBACK)
+    followers = [Event(f"f{n:02}", "leader", 45 - n) for n in range(45)]
+    below = [Event(f"g{n:02}", f"f{n:02}", 0) for n in range(45)]
+    ordering.offer([caused(event) for event in (*below, *followers)], START)
+    other = scopes.copy_of(kind, ordering)
+    other.offer([], START)  # it has a copy of its own, and does again what is done here
+    now = START + LOOKBACK - 1
+    ordering.offer([caused(Event("leader", None, 0))], now)
+    assert ordering.counts().waiting == 81, "the leader is in the first slice"
+    assert ordering.settle(ordering.claim(1, now), now) == 1
+    late = scopes.copy_of(kind, ordering)  # it begins in the middle, from the rows
+    now += LOOKBACK
+    assert [home.expire(now) for home in (ordering, other, late)] == [0, 0, 0], "what is to be released is not lost"
+    assert [home.release_some(now) for home in (other, late, ordering, other)] == [True] * 4
+    assert ordering.counts().waiting == 41
+    assert late.next_due(now) is not None
+    handled: list[str] = []
+    while claims := late.claim(50, now) or other.claim(50, now):
+        handled += [claim.event.id for claim in claims]
+        assert late.settle(claims, now) == len(claims)
+    assert [id for id in handled if id[0] == "f"] == [f"f{n:02}" for n in reversed(range(45))]
+    assert len(handled) == len(set(handled)) == 90
+    assert (ordering.counts().waiting, ordering.counts().lost, ordering.next_due(now)) == (0, 0, None)
 
 
 @pytest.mark.parametrize("kind", HANDLING)

@@ -138,12 +138,11 @@ class Offering:
             self.received[seq] = event.received
         return True
 
-    def decide(self, now: int) -> list[Placed]:
+    def decide(self, now: int, limit: int | None = None) -> list[Placed]:
         """Offer what is new; return what is released, in order of position, without what passed."""
         first = self._order.position + 1
-        return [
-            place for place in map(self._gated, placed(self._order.offer(self.offered, now, self.received), first)) if place is not None
-        ]
+        released = self._order.offer(self.offered, now, self.received, limit)
+        return [place for place in map(self._gated, placed(released, first)) if place is not None]
 
     def _gated(self, place: Placed) -> Placed | None:
         if place.seq not in self._keys:

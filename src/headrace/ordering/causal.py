@@ -146,7 +146,10 @@ class CausalOrdering:
 
         They are ours for `HandlingPolicy.lease`: `renew` them before that is over, and `confirm`, `give_back` or `fail` each.
         """
-        return await self._call(self._home.claim, most, self._clock())
+        while not (claims := await self._call(self._home.claim, most, self._clock())):
+            if not await self._call(self._home.release_some, self._clock()):
+                break
+        return claims
 
     async def renew(self, claims: Sequence[Claim]) -> list[Claim]:
         """Let the leases of claims begin anew; return those that still are ours. The others must not be handled."""
@@ -177,9 +180,11 @@ class CausalOrdering:
         """
         await self.expire()
         handled = 0
-        while claims := await self._claiming(self._home.take_ready, most, self._clock()):
+        while True:
+            claims = await self._claiming(self._home.take_ready, most, self._clock())
             handled += await self._work_off(handler, claims)
-        return handled
+            if not claims and not await self._call(self._home.release_some, self._clock()):
+                return handled
 
     async def waits(self, limit: int = 100) -> list[Wait]:
         """Return what waits for whom, the longest first."""

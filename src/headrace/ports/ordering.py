@@ -32,6 +32,11 @@ class OrderingHome(Protocol):
         """Do as much of `expire` as one transaction should; fewer than EXPIRED_EVENTS were released when that was all."""
         return self.expire(now)
 
+    def release_some(self, now: int) -> bool:
+        """Make some followers ready that earlier transactions left to later ones; False if there were none."""
+        del now
+        return False
+
     def claim(self, most: int, now: int, *, after: Sequence[bytes] | None = None, only: bytes | None = None) -> list[Claim]:
         """Claim up to `most` events in order of position: of those that are ready, and of those that only wait for one in this claim.
 

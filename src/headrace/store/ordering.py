@@ -83,19 +83,43 @@ class SqlOrdering(OrderingHome):
 
     @override
     def claim(self, most: int, now: int, *, after: Sequence[bytes] | None = None, only: bytes | None = None) -> list[Claim]:
-        def work(connection: Runs) -> list[Claim] | None:
-            moment = self._moment(connection, now)
-            if moment is None:
-                return None
-            if only is not None:
-                return self._claim(connection, sql.one, 1, moment, key=only)
-            if after is not None:
-                return self._claim(connection, sql.after, most, moment, keys=after)
-            return self._claim(connection, sql.due, most, moment)
+        return self._claimed(lambda connection: self._claim_some(connection, most, now, after, only), now)
 
-        while (claims := self._database.write(work)) is None:
-            self._turn(now, lambda _: None)  # it sets the scope's clock back
+    def _claim_some(self, connection: Any, most: int, now: int, after: Sequence[bytes] | None, only: bytes | None) -> list[Claim] | None:
+        """Claim what `claim` says; None if the scope's clock has to be set back before."""
+        moment = self._moment(connection, now)
+        if moment is None:
+            return None
+        if only is not None:
+            return self._claim(connection, sql.one, 1, moment, key=only)
+        if after is not None:
+            return self._claim(connection, sql.after, most, moment, keys=after)
+        return self._claim(connection, sql.due, most, moment)
+
+    def _claimed(self, work: Callable[[Any], list[Claim] | None], now: int) -> list[Claim]:
+        """Return what `work` claims; while it finds nothing, make more ready of what is left to later transactions."""
+        while not (claims := self._database.write(work)):
+            if claims is None:
+                self._turn(now, lambda _: None)  # it sets the scope's clock back
+            elif not self._goes_on() or not self.release_some(now):
+                return []
         return claims
+
+    def _limit(self) -> int | None:
+        """Return how many waiting events one transaction releases: others wait for the writers' lock meanwhile."""
+        return sql.RELEASED_EVENTS
+
+    def _goes_on(self) -> bool:
+        """Whether the next call is a transaction of its own."""
+        return True
+
+    @override
+    def release_some(self, now: int) -> bool:
+        with self._database.reading() as connection:
+            scope = sql.scope_row(connection, self.scope_id)
+        if scope.releasing:
+            self._turn(now, lambda turn: turn.release(self.policy.lease))
+        return bool(scope.releasing)
 
     @override
     def settle(self, claims: Sequence[Claim], now: int) -> int:
@@ -191,7 +215,9 @@ class SqlOrdering(OrderingHome):
     @override
     def next_due(self, now: int | None = None) -> int | None:
         with self._database.reading() as connection:
-            ((clock, due, expiry),) = sql.next_due(connection, scope=self.scope_id).all()
+            ((clock, due, expiry, releasing),) = sql.next_due(connection, scope=self.scope_id).all()
+        if releasing:
+            return int(clock) if now is None else min(int(clock), now)
         if now is not None and clock > now + AHEAD_MICROS and (due is not None or expiry is not None):
             return now  # whoever acts on it sets the scope's clock back
         return min((moment for moment in (due, expiry) if moment is not None), default=None)
@@ -216,7 +242,7 @@ class SqlOrdering(OrderingHome):
     def _change(
         self, connection: Runs, kept: Replica | None, now: int, change: Callable[[Turn], T], keys: Sequence[bytes]
     ) -> tuple[T, Replica]:
-        turn = Turn.begin(connection, self.scope_id, kept, now, by_age=self._by_age, logged=self._logged, keys=keys)
+        turn = Turn.begin(connection, self.scope_id, kept, now, by_age=self._by_age, logged=self._logged, limit=self._limit(), keys=keys)
         if turn.scope.clock > now + AHEAD_MICROS:
             turn.turn_back(now, self.policy.lease)
         answer = change(turn)

@@ -75,6 +75,11 @@ class OwnDatabase:
 
         return self._writer.submit(run)
 
+    @property
+    def inside(self) -> bool:
+        """Whether the caller is within a work: what it writes is part of that."""
+        return self._inside == get_ident()
+
     def write(self, work: Callable[[Direct], T]) -> T:
         """Run `work` in the writer's transaction and wait until it is durable; within another work, it is part of that."""
         if self._inside == get_ident():

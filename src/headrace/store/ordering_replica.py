@@ -21,7 +21,7 @@ STEPS_KEPT: Final = 256
 
 
 class Step(msgspec.Struct, array_like=True, frozen=True):
-    """What was done: events offered, one withdrawn, the clock set back, or none of these: leaders given up."""
+    """What was done: events offered, one withdrawn, the clock set back, more of a tree released, or none of these: leaders given up."""
 
     now: int
     offered: list[Offered] = []
@@ -29,6 +29,8 @@ class Step(msgspec.Struct, array_like=True, frozen=True):
     received: dict[int, int] = {}
     turned_back: bool = False
     most: int | None = None
+    limit: int | None = None
+    released: bool = False
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -72,11 +74,13 @@ def _again(order: CausalOrder, step: Step) -> None:
     if step.turned_back:
         order.turn_back(step.now)
     elif step.withdrawn is not None:
-        order.withdraw(step.withdrawn, step.now)
+        order.withdraw(step.withdrawn, step.now, step.limit)
+    elif step.released:
+        order.release(step.now, step.limit or 1)
     elif step.offered:
-        order.offer(step.offered, step.now, step.received)
+        order.offer(step.offered, step.now, step.received, step.limit)
     else:
-        order.expire(step.now, step.most)
+        order.expire(step.now, step.most, step.limit)
 
 
 def _built(connection: Runs, scope: sql.Scope, *, by_age: bool) -> CausalOrder:
@@ -86,4 +90,5 @@ def _built(connection: Runs, scope: sql.Scope, *, by_age: bool) -> CausalOrder:
     ]
     given_up: dict[bytes, int] = dict(sql.given_up(connection, scope=scope.id).all())
     blob = OrderingBlob((scope.position, scope.head, scope.lost, scope.late, scope.cycles), waits, [])
-    return CausalOrder.rebuilt(blob, scope.lookback, by_age=by_age, given_up=given_up)
+    releasing: dict[bytes, int] = dict(sql.releases(connection, scope=scope.id).all()) if scope.releasing else {}
+    return CausalOrder.rebuilt(blob, scope.lookback, by_age=by_age, given_up=given_up, releasing=releasing)

@@ -136,11 +136,11 @@ class OwnOrdering(SqlOrdering):
 
     @override
     def claim(self, most: int, now: int, *, after: Sequence[bytes] | None = None, only: bytes | None = None) -> list[Claim]:
-        def work(connection: Direct) -> list[Claim]:
-            claims = super(OwnOrdering, self).claim(most, now, after=after, only=only)
-            return self._without_theirs(connection, claims)
+        def work(connection: Direct) -> list[Claim] | None:
+            claims = self._claim_some(connection, most, now, after, only)
+            return claims and self._without_theirs(connection, claims)
 
-        return self._own.write(work)
+        return self._claimed(work, now)
 
     @override
     def enter(self, event: Caused, now: int) -> Claim | State:
@@ -156,9 +156,15 @@ class OwnOrdering(SqlOrdering):
             moment = self._moment(connection, now)
             return None if moment is None else self._take(connection, sql.take_due, most, moment)[0]
 
-        while (claims := self._own.write(work)) is None:
-            self._turn(now, lambda _: None)  # it sets the scope's clock back
-        return claims
+        return self._claimed(work, now)
+
+    @override
+    def _limit(self) -> int | None:
+        return None  # a task goes on with all that waited for its event
+
+    @override
+    def _goes_on(self) -> bool:
+        return not self._own.inside
 
     @override
     def take_followers(self, key: bytes, most: int, now: int) -> list[Claim]:

@@ -7,10 +7,12 @@ from typing import Final, NamedTuple, TypeVar
 
 from headrace.core.handling import State
 from headrace.store.dialects import BulkInsert, Found, Plain, Runs
-from headrace.store.ordering_tables import ordering_events, ordering_given_up, ordering_handled
+from headrace.store.ordering_tables import ordering_events, ordering_given_up, ordering_handled, ordering_releases
 
 T = TypeVar("T")
 MOST_PARAMETERS: Final = 10_000
+RELEASED_EVENTS: Final = 1_000
+"""So many followers are released in one transaction."""
 # `+scope_id`: the scope is not looked up, the event is. Neither database then reads all of a scope that it thinks small.
 
 
@@ -29,6 +31,7 @@ class Scope(NamedTuple):
     handled: int
     held: int
     holds: str
+    releasing: int
 
 
 _scope_row = Plain(f"SELECT {', '.join(Scope._fields)} FROM ordering_scopes WHERE id = :scope")  # noqa: S608
@@ -119,6 +122,47 @@ WHERE +scope_id = :scope AND state = 'blocked' AND leader_key IN :keys
 """,
     keys="bytea",
 )
+_many_blocked = Plain(
+    "SELECT count(*) FROM (SELECT 1 FROM ordering_events "
+    "WHERE +scope_id = :scope AND leader_key IN :keys AND state = 'blocked' LIMIT :most) AS found",
+    keys="bytea",
+)
+_unblock_slice = Plain(
+    """
+UPDATE ordering_events SET
+    state = CASE WHEN claim = :token THEN 'claimed' ELSE 'ready' END,
+    due = CASE WHEN claim = :token THEN :lease ELSE :now END
+WHERE +scope_id = :scope AND seq IN (
+    SELECT seq FROM ordering_events
+    WHERE +scope_id = :scope AND leader_key = :key AND position > :released AND state = 'blocked' ORDER BY position LIMIT :most
+) RETURNING position
+"""
+)
+releases = Plain("SELECT key, number FROM ordering_releases WHERE scope_id = :scope AND state = 'waiting' ORDER BY number, key")
+# What is placed long after its leader was released may find that this was handled meanwhile; siblings before it may still be blocked.
+unblock_placed = Plain(
+    """
+UPDATE ordering_events SET state = 'ready', due = :now
+WHERE +scope_id = :scope AND seq IN :seqs AND state = 'blocked' AND NOT EXISTS (
+    SELECT 1 FROM ordering_events AS leader
+    WHERE +leader.scope_id = :scope AND leader.key = ordering_events.leader_key AND leader.state <> 'skipped'
+) AND NOT EXISTS (
+    SELECT 1 FROM ordering_releases AS release
+    WHERE release.scope_id = :scope AND release.state = 'blocked' AND release.key = ordering_events.leader_key
+)
+""",
+    seqs="bigint",
+)
+_releases = Plain(
+    "SELECT key, released, claim FROM ordering_releases WHERE scope_id = :scope AND state = 'blocked' ORDER BY number, key LIMIT :most"
+)
+end_releases = Plain("DELETE FROM ordering_releases WHERE scope_id = :scope AND state = :state AND key IN :keys", keys="bytea")
+_move_release = Plain("UPDATE ordering_releases SET released = :released WHERE scope_id = :scope AND state = 'blocked' AND key = :key")
+_last_release = Plain("SELECT coalesce(max(number), 0) FROM ordering_releases WHERE scope_id = :scope AND state = 'blocked'")
+set_releasing = Plain(
+    "UPDATE ordering_scopes SET releasing = CASE WHEN EXISTS (SELECT 1 FROM ordering_releases WHERE scope_id = :scope) THEN 1 ELSE 0 END "
+    "WHERE id = :scope"
+)
 place = Plain(
     "UPDATE ordering_events SET state = :state, due = :due, position = :position, mark = :mark WHERE +scope_id = :scope AND seq = :seq"
 )
@@ -177,7 +221,8 @@ by_state = Plain("SELECT state, count(*) FROM ordering_events WHERE scope_id = :
 next_due = Plain(
     """
 SELECT s.clock, (SELECT due FROM ordering_events WHERE scope_id = :scope AND due IS NOT NULL ORDER BY due LIMIT 1),
-    (SELECT since FROM ordering_events WHERE scope_id = :scope AND state = 'waiting' ORDER BY since LIMIT 1) + s.lookback
+    (SELECT since FROM ordering_events WHERE scope_id = :scope AND state = 'waiting' ORDER BY since LIMIT 1) + s.lookback,
+    s.releasing
 FROM ordering_scopes s WHERE s.id = :scope
 """
 )
@@ -215,6 +260,7 @@ add_step = Plain("INSERT INTO ordering_journal (scope_id, version, step) VALUES 
 add_events = BulkInsert(ordering_events)
 add_handled = BulkInsert(ordering_handled)
 add_given_up = BulkInsert(ordering_given_up)
+add_releases = BulkInsert(ordering_releases)
 
 _UNKNOWN = """
 NOT EXISTS (SELECT 1 FROM ordering_events WHERE +scope_id = :scope AND key = :key)
@@ -290,6 +336,35 @@ def states(connection: Runs, scope: int, keys: Iterable[bytes], *, logged: bool 
 
 
 def unblock_followers(connection: Runs, scope: int, keys: Iterable[bytes], now: int, *, token: str, lease: int) -> None:
-    """Make ready what these blocked; what the claim `token` took along stays in its hands until `lease`."""
+    """Make ready what these blocked; what the claim `token` took along stays in its hands until `lease`.
+
+    Where they are many, this is written down as work for `release_some`, and begun.
+    """
     for some in slices(keys):
-        unblock(connection, scope=scope, keys=some, token=token, lease=lease, now=now)
+        ((found,),) = _many_blocked(connection, scope=scope, keys=some, most=RELEASED_EVENTS + 1).all()
+        if found > RELEASED_EVENTS:
+            end_releases(connection, scope=scope, state="blocked", keys=some)
+            ((last,),) = _last_release(connection, scope=scope).all()
+            add_releases(connection, [(scope, key, "blocked", last + 1, 0, token) for key in some])
+            set_releasing(connection, scope=scope)
+            release_some(connection, scope, now, lease)
+        elif found:
+            unblock(connection, scope=scope, keys=some, token=token, lease=lease, now=now)
+
+
+def release_some(connection: Runs, scope: int, now: int, lease: int) -> bool:
+    """Make ready some of what handled events blocked, the first of them first; False if nothing was left to do."""
+    room, done = RELEASED_EVENTS, list[bytes]()
+    for key, released, token in _releases(connection, scope=scope, most=RELEASED_EVENTS).all():
+        given = {"scope": scope, "key": key, "released": released, "token": token, "lease": lease, "now": now, "most": room}
+        moved = sorted(_unblock_slice(connection, **given).scalars())
+        if len(moved) == room:
+            _move_release(connection, scope=scope, key=key, released=moved[-1])
+            room = 0
+            break
+        room -= len(moved)
+        done.append(key)
+    if done:
+        end_releases(connection, scope=scope, state="blocked", keys=done)
+        set_releasing(connection, scope=scope)
+    return bool(done) or room < RELEASED_EVENTS

@@ -21,6 +21,7 @@ ordering_scopes = Table(
     Column("cycles", BigInteger, nullable=False),
     Column("handled", BigInteger, nullable=False),
     Column("held", BigInteger, nullable=False),  # microseconds that released events waited, in all
+    Column("releasing", BigInteger, nullable=False, server_default="0"),  # 1: `ordering_releases` has rows of it
     Column("holds", Text, nullable=False, server_default="[]"),  # JSON: how many waited how long, by HOLD_BUCKETS
 )
 
@@ -59,7 +60,7 @@ ordering_events = Table(
     # The scope comes last, or a database that thinks the scope small looks for one event among all of it.
     PrimaryKeyConstraint("seq", "scope_id"),
     Index(None, "key", "scope_id", unique=True),
-    Index(None, "leader_key", "scope_id"),
+    Index(None, "leader_key", "position", "scope_id"),
     Index(None, "scope_id", "due", "position"),
     Index(None, "scope_id", "since", sqlite_where=text("state = 'waiting'"), postgresql_where=text("state = 'waiting'")),
     sqlite_with_rowid=False,
@@ -76,6 +77,19 @@ ordering_given_up = Table(
     sqlite_with_rowid=False,
 )
 
+# Events whose followers are released in slices: those that were `waiting` for it to come, and those that it `blocked` until it was handled.
+ordering_releases = Table(
+    "ordering_releases",
+    metadata,
+    Column("scope_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("key", LargeBinary, primary_key=True),
+    Column("state", Text, primary_key=True),  # of the followers
+    Column("number", BigInteger, nullable=False),  # in which order
+    Column("released", BigInteger, nullable=False),  # `blocked` followers up to this position are ready
+    Column("claim", Text, nullable=False),  # who took followers along with the event
+    sqlite_with_rowid=False,
+)
+
 # What was handled, in scopes that are not fed from the log; the log itself knows its duplicates.
 ordering_handled = Table(
     "ordering_handled",
@@ -88,5 +102,5 @@ ordering_handled = Table(
     sqlite_with_rowid=False,
 )
 
-ORDERING_TABLES = [ordering_scopes, ordering_journal, ordering_events, ordering_given_up, ordering_handled]
+ORDERING_TABLES = [ordering_scopes, ordering_journal, ordering_events, ordering_given_up, ordering_releases, ordering_handled]
 """What a database needs that holds nothing but orderings."""

@@ -49,19 +49,45 @@ class Turn:
     waited: list[int] = field(default_factory=list)
     passed: int = 0
     steps: list[Step] = field(default_factory=list)
+    limit: int | None = None
+    left: dict[bytes, int] = field(default_factory=dict)
     asked: frozenset[bytes] = frozenset()
     answers: Sequence[Found] = ()
 
     @classmethod
     def begin(
-        cls, connection: Runs, scope_id: int, kept: Replica | None, now: int, *, by_age: bool, logged: bool, keys: Sequence[bytes] = ()
+        cls,
+        connection: Runs,
+        scope_id: int,
+        kept: Replica | None,
+        now: int,
+        *,
+        by_age: bool,
+        logged: bool,
+        limit: int | None = None,
+        keys: Sequence[bytes] = (),
     ) -> Self:
-        """Return a turn with the ordering as it is in this transaction; the states of `keys` travel with the scope."""
+        """Return a turn with the ordering as it is in this transaction; the states of `keys` travel with the scope.
+
+        With a `limit`, about so many waiting events are released at most, and the others left to `release`.
+        """
         row_by_row(connection)
         answers = sql.states_sent(connection, scope_id, keys, logged=logged)
         scope = sql.scope_row(connection, scope_id)
         replica = Replica.current(connection, scope, kept, by_age=by_age)
-        return cls(connection, replica, max(now, scope.clock), scope, logged, scope.head, asked=frozenset(keys), answers=answers)
+        held = dict(replica.order.releasing)
+        return cls(
+            connection,
+            replica,
+            max(now, scope.clock),
+            scope,
+            logged,
+            scope.head,
+            limit=limit,
+            left=held,
+            asked=frozenset(keys),
+            answers=answers,
+        )
 
     @property
     def order(self) -> CausalOrder:
@@ -83,7 +109,7 @@ class Turn:
             return
         late = [key for _, key, *_ in offering.offered if self.order.gave_up(key)]
         lost = self.order.lost
-        places = offering.decide(self.now)
+        places = offering.decide(self.now, self.limit)
         at = {place.seq: place for place in places}
         passed = set(offering.passed)
         sql.add_events(self.connection, [self._row(seq, fed, at.get(seq)) for seq, fed in taken.items() if fed.event.key not in passed])
@@ -92,24 +118,32 @@ class Turn:
         for keys in sql.slices(late):
             sql.forget_given_up(self.connection, scope=self.scope.id, keys=keys)
         self._give_up(lost)
-        self.steps.append(Step(self.now, offering.offered, received=offering.received))
+        self.steps.append(Step(self.now, offering.offered, received=offering.received, limit=self.limit))
 
     def expire(self, most: int) -> int:
         """Give up on leaders that did not come, until `most` events were released as lost; return how many were."""
         due, first, before = self.order.next_expiry(), self.order.position + 1, self.order.lost
         if due is None or due > self.now:
             return 0
-        places = placed(self.order.expire(self.now, most), first)
+        places = placed(self.order.expire(self.now, most, self.limit), first)
         self._place(places)
         self._give_up(before)
-        self.steps.append(Step(self.now, most=most))
+        self.steps.append(Step(self.now, most=most, limit=self.limit))
         return self.order.lost - before
 
     def withdraw(self, key: bytes) -> None:
         """Let an event that waits count as handled."""
         first = self.order.position + 1
-        self._place(placed(self.order.withdraw(key, self.now), first))
-        self.steps.append(Step(self.now, withdrawn=key))
+        self._place(placed(self.order.withdraw(key, self.now, self.limit), first))
+        self.steps.append(Step(self.now, withdrawn=key, limit=self.limit))
+
+    def release(self, lease: int) -> None:
+        """Release some of the followers that an earlier transaction left to this one."""
+        if sql.release_some(self.connection, self.scope.id, self.now, self.now + lease) or not self.order.releasing:
+            return
+        first = self.order.position + 1
+        self._place(placed(self.order.release(self.now, sql.RELEASED_EVENTS), first))
+        self.steps.append(Step(self.now, limit=sql.RELEASED_EVENTS, released=True))
 
     def turn_back(self, now: int, lease: int) -> None:
         """Set the scope's clock back: it was told a moment that is yet to come."""
@@ -121,6 +155,7 @@ class Turn:
 
     def end(self) -> None:
         """Write down what was done."""
+        self._write_releases()
         for step in self.steps:
             self.replica.advance(self.connection, self.scope.id, step)
         if self.steps or self.head != self.scope.head:
@@ -139,6 +174,17 @@ class Turn:
                 holds=counted(self.scope.holds, self.waited) if self.waited else self.scope.holds,
                 passed=self.passed,
             )
+
+    def _write_releases(self) -> None:
+        """Write down which released events have followers that are left to later transactions."""
+        left = self.order.releasing
+        if left == self.left:
+            return
+        for keys in sql.slices(key for key in self.left if key not in left):
+            sql.end_releases(self.connection, scope=self.scope.id, state="waiting", keys=keys)
+        added = [(self.scope.id, key, "waiting", number, 0, "") for key, number in left.items() if key not in self.left]
+        sql.add_releases(self.connection, added)
+        sql.set_releasing(self.connection, scope=self.scope.id)
 
     def _known(self, events: Sequence[Fed]) -> dict[bytes, State]:
         known: dict[bytes, State] = {}
@@ -185,6 +231,9 @@ class Turn:
             state, due = ("blocked", None) if place.blocked else ("ready", self.now)
             rows.append((state, due, place.position, place.mark, self.scope.id, place.seq))
         sql.place.each(self.connection, rows)
+        if self.scope.releasing:
+            for seqs in sql.slices(row[-1] for row in rows):
+                sql.unblock_placed(self.connection, scope=self.scope.id, seqs=seqs, now=self.now)
 
     def _count_passed(self, keys: Sequence[bytes]) -> None:
         self.passed += len(keys)

@@ -1,0 +1,48 @@
+"""Followers of one event are released in slices, each a transaction of its own; a process that is killed between two loses none."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.store import ordering_statements
+from headrace.store.database import Database
+from headrace.store.ordering import SqlOrdering
+from headrace.store.ordering_scopes import scope_named
+from ordering_kit import START
+from ordering_release_process import SLICE
+from postgres_kit import database_of
+from store_kit import database_url
+
+FOLLOWERS = 95
+
+
+@pytest.mark.parametrize(("state", "slices"), [("waiting", 0), ("waiting", 4), ("blocked", 0), ("blocked", 4), ("blocked", 9)])
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_kill_between_two_slices_loses_nothing(
+    kind: str, state: str, slices: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ordering_statements, "RELEASED_EVENTS", SLICE)
+    url = database_url(kind, tmp_path) if kind == "sqlite" else database_of(tmp_path, empty=True)
+    script = str(Path(__file__).parents[1] / "ordering_release_process.py")
+    assert subprocess.run([sys.executable, script, url, state, str(FOLLOWERS), str(slices)]).returncode == -signal.SIGKILL
+    database = Database(url)
+    try:
+        home = SqlOrdering(database, database.write(lambda connection: scope_named(connection, "killed", 3_600_000_000)), by_age=False)
+        counts = home.counts()
+        left = max(0, FOLLOWERS + (state == "waiting") - SLICE * (slices + 1))  # the leader is in the first slice
+        assert (counts.waiting if state == "waiting" else counts.blocked) == left
+        assert home.next_due(START) == START
+        handled: list[str] = []
+        while claims := home.claim(7, START):
+            handled += [claim.event.id for claim in claims]
+            assert home.settle(claims, START) == len(claims)
+        leader = ["leader"] if state == "waiting" else []
+        assert handled == [*leader, *(f"f{n}" for n in reversed(range(FOLLOWERS)))], "in order of time, each once"
+        assert home.next_due(START) is None
+    finally:
+        database.close()

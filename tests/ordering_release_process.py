@@ -1,0 +1,46 @@
+"""A process that is killed while followers of one leader are released: python ordering_release_process.py URL STATE FOLLOWERS SLICES.
+
+The followers are `waiting` for it to come, or `blocked` until it is handled.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from headrace.store import ordering_statements
+from headrace.store.database import Database
+from headrace.store.ordering import SqlOrdering
+from headrace.store.ordering_scopes import scope_named
+from headrace.store.ordering_tables import ORDERING_TABLES
+from headrace.store.tables import metadata
+from ordering_kit import START, Event, caused
+
+SLICE = 10
+
+
+def home_of(url: str) -> SqlOrdering:
+    """Return the home that dies, or goes on."""
+    ordering_statements.RELEASED_EVENTS = SLICE  # type: ignore[misc]
+    database = Database(url)
+    database.write(lambda connection: metadata.create_all(connection, tables=ORDERING_TABLES))
+    return SqlOrdering(database, database.write(lambda connection: scope_named(connection, "killed", 3_600_000_000)), by_age=False)
+
+
+def main() -> None:
+    url, state, followers, slices = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
+    home = home_of(url)
+    home.offer([caused(Event(f"f{n}", "leader", followers - n)) for n in range(followers)], START)
+    home.offer([caused(Event("leader", None, 0))], START)
+    if state == "blocked":
+        while home.release_some(START):
+            pass
+        assert home.settle(home.claim(1, START), START) == 1
+    for _ in range(slices):
+        assert home.release_some(START)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()
