@@ -175,7 +175,7 @@ class Year:
         day.retention = retention.steps
         assert books(self._store).clean
         day.figures |= {
-            "disk MB": _disk(self._store, self._home),
+            **_disk(self._store, self._home),
             "heartbeat answer bytes": float(len(answer.model_dump_json())),
             "resident MB": _resident(),
             "Python objects": float(_objects()),
@@ -229,13 +229,15 @@ def _named(work: Callable[..., Any]) -> str:
     return str(next((name for name in names if name), getattr(inner, "__name__", "?"))).replace("_", " ")
 
 
-def _disk(store: Store, home: Path) -> float:
-    files = list(home.glob("headrace.db*"))
-    if files:
-        return sum(path.stat().st_size for path in files) / 1e6
-    query = "SELECT pg_database_size(current_database()) + (SELECT sum(size) FROM pg_ls_waldir())"
+def _disk(store: Store, home: Path) -> dict[str, float]:
+    """Return the megabytes of the database, and of its write-ahead log."""
+    if files := list(home.glob("headrace.db")):
+        logs = sum(path.stat().st_size for path in home.glob("headrace.db-*"))
+        return {"disk MB": files[0].stat().st_size / 1e6, "write-ahead log MB": logs / 1e6}
+    query = "SELECT pg_database_size(current_database()), (SELECT sum(size) FROM pg_ls_waldir())"
     with store.reading() as connection:
-        return float(connection.exec_driver_sql(query).scalar_one()) / 1e6
+        data, logs = connection.exec_driver_sql(query).one()
+    return {"disk MB": float(data) / 1e6, "write-ahead log MB": float(logs) / 1e6}
 
 
 def _resident() -> float:
