@@ -28,7 +28,7 @@ from year_kit import WEEK, Day, Shape, Step, Year, steady_from
 
 GROWTH = 1.1
 SLACK = {
-    "disk MB": 20.0,  # freed pages
+    "disk MB": 5.0,  # freed pages
     "write-ahead log MB": 1_000.0,  # PostgreSQL's max_wal_size is 1 GB
     "journal bytes": 5e6,  # it is compacted at 4 MiB
     "resident MB": 60.0,  # caches of the databases

@@ -15,6 +15,7 @@ from time import perf_counter, process_time
 from typing import Any, NamedTuple, TypeVar, cast
 from unittest.mock import patch
 
+import psycopg
 from sqlalchemy import Connection, func, select
 
 from custody_kit import books
@@ -172,6 +173,7 @@ class Year:
         self._runs.heartbeat()
         retention = Retention(self._store)
         retention.run(self._shape.retention)
+        self._vacuum()
         day.retention = retention.steps
         assert books(self._store).clean
         day.figures |= {
@@ -183,6 +185,12 @@ class Year:
             **folder_figures(self._folder),
             **self._rows(),
         }
+
+    def _vacuum(self) -> None:
+        """Do what PostgreSQL's autovacuum does in a real day: it wakes once a minute, and a simulated day is over before."""
+        if self._url.startswith("postgresql"):
+            with psycopg.connect(self._url, autocommit=True) as connection:
+                connection.execute("VACUUM")
 
     def _reopen(self) -> float:
         self._store.close()
