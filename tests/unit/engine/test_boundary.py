@@ -235,7 +235,7 @@ async def test_failures_of_triggers_that_have_left_are_forgotten() -> None:
     api, leases = Api(), Leases()
     failures = Failures(api, leases)  # type: ignore[arg-type]
     for number in range(1_500):  # deferred runs: each is a trigger that fails once and leaves
-        leases.update({number: 1, 9_999: 1})
+        leases.update({number: 1, 9_999: 1}, gone=[number - 1])
         leases.forget(())
         await failures(Running(number, "odd", "log"), ValueError("no"))
     await failures(Running(9_999, "odd", "log"), ValueError("no"))
