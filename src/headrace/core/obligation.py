@@ -140,9 +140,8 @@ class Reader:
 
     A `registered` one owes its answers whether it runs or not: what it cannot take is spilled. It is `live` when it has read its backlog:
     only then does it read its queue, in which is nothing older than what is in the backlog. `held` is what it comes back to first; `begun`
-    when it went on to what it is at; `claims` are its spills and dead letters that are not yet confirmed, `spilled` counts its spills, and
-    each look back;
-    `retries` are its lanes that wait to be tried again: it reads its backlog only as long as there are any;
+    when it went on to what it is at; `claims` are its spills and dead letters that are not yet confirmed, `spilled` counts its spills and
+    its looks back at its backlog; `retries` are its lanes that wait to be tried again: it reads its backlog only as long as there are any;
     `unsettled` are the numbers of the backlog that it has read; `answers` are to be settled there; `moved` is what it was at when that
     was spilled, until it is found in the backlog.
     """
