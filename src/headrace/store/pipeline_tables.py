@@ -1,4 +1,4 @@
-"""The tables of what pipelines are given again and of what they gave up on."""
+"""The tables of scope leases, of what pipelines are given again and of what they gave up on."""
 
 from __future__ import annotations
 
@@ -35,4 +35,14 @@ pipeline_letters = Table(
     Column("received", BigInteger, nullable=False),
     Column("acted", BigInteger),
     Index(None, "received"),
+)
+
+# The job that holds each scope. The epoch counts the jobs that ever held it.
+scope_leases = Table(
+    "scope_leases",
+    metadata,
+    Column("scope", Text, primary_key=True),
+    Column("job_id", BigInteger, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("granted", BigInteger, nullable=False),
 )

@@ -17,7 +17,8 @@ from sqlalchemy import Connection, delete, insert, select
 from headrace.errors import ApiRefused, Fenced
 from headrace.store.database import Database
 from headrace.store.jobs import SECOND, end_jobs, require_running
-from headrace.store.tables import jobs, scope_leases
+from headrace.store.pipeline_tables import scope_leases
+from headrace.store.tables import jobs
 
 LEASE_SECONDS: Final = 6
 """Seconds of silence after which another driver may have the scope."""

@@ -376,15 +376,6 @@ scopes = Table(
     Column("job_id", BigInteger),  # who told it
 )
 
-scope_leases = Table(
-    "scope_leases",
-    metadata,
-    Column("scope", Text, primary_key=True),
-    Column("job_id", BigInteger, nullable=False),
-    Column("epoch", BigInteger, nullable=False),
-    Column("granted", BigInteger, nullable=False),
-)
-
 stream_reports = Table(
     "stream_reports",
     metadata,
