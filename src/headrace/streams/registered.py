@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterable
 from random import Random
 from typing import Final
@@ -23,9 +22,6 @@ from headrace.streams.watches import printed
 from headrace.triggers.masking import mask
 
 log = structlog.get_logger(__name__)
-
-SPILLS_AT_ONCE: Final = 64
-"""Spills handed over in one turn of the loop: of a queue of 1,024 all at once would hold up every other trigger for some 20 ms."""
 
 _MAX_ENTRIES = 100  # of a traceback
 _TIMER_SLACK: Final = 0.01
@@ -47,7 +43,6 @@ class Registered:
         self._chance = Random()  # noqa: S311 - it spreads retries, and is no secret
         self._readers: dict[int, Reader] = {}
         self._troubles: dict[int, Trouble] = {}
-        self._waiting: deque[Spill] = deque()
         self._timers: dict[int, asyncio.TimerHandle] = {}
 
     def __len__(self) -> int:
@@ -65,14 +60,12 @@ class Registered:
 
     def drop(self, trigger_id: int) -> None:
         """Let a trigger go; it owes no more."""
-        self._hand_over_next(len(self._waiting))  # the sink knows all that names it
         self._ledger.drop(self._readers.pop(trigger_id))
         del self._troubles[trigger_id]
         self._cancel_timer(trigger_id)
 
     def close(self) -> None:
-        """Wake nobody any more: the stream has ended. What is spilled is kept."""
-        self._hand_over_next(len(self._waiting))
+        """Wake nobody any more: the stream has ended."""
         for trigger_id in tuple(self._timers):
             self._cancel_timer(trigger_id)
 
@@ -90,29 +83,11 @@ class Registered:
 
     def spill(self, readers: Iterable[Reader], *, stop: bool) -> None:
         """Let these be away: all they owe is spilled; with `stop` they do not go on with what they are at."""
-        is_idle = not self._waiting
-        self._waiting.extend(self._ledger.spill(readers, stop=stop))
-        if is_idle:
-            self._hand_over_some()
+        for spill in self._ledger.spill(readers, stop=stop):
+            self.hand_over(spill)
 
     def hand_over(self, spill: Spill) -> None:
-        """Give the sink what is to be kept in backlogs, after what waits for that already."""
-        if self._waiting:
-            self._waiting.append(spill)
-        else:
-            self._give(spill)
-
-    def _hand_over_some(self) -> None:
-        self._hand_over_next(SPILLS_AT_ONCE)
-        if self._waiting:
-            asyncio.get_running_loop().call_soon(self._hand_over_some)
-
-    def _hand_over_next(self, most: int) -> None:
-        for _ in range(min(most, len(self._waiting))):
-            self._give(self._waiting.popleft())
-
-    def _give(self, spill: Spill) -> None:
-        """Give the sink one spill. What cannot be text becomes a dead letter."""
+        """Give the sink what is to be kept in backlogs. What cannot be text becomes a dead letter."""
         seq, entry, readers = spill
         who = tuple([reader.trigger_id for reader in readers])
         lane = entry.lane.name
