@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,9 +11,9 @@ from sqlalchemy import func, insert, select, update
 
 from headrace.core.handling import Caused
 from headrace.errors import ApiRefused
-from headrace.store import Store
+from headrace.store import Store, forgetting
 from headrace.store.ages import Old
-from headrace.store.forgetting import event_keys, logged_events
+from headrace.store.forgetting import FIRING_BYTES, event_keys, logged_events
 from headrace.store.ordering_scopes import scope_named
 from headrace.store.ordering_tables import ordering_events, ordering_scopes
 from headrace.store.overview import overview
@@ -93,6 +94,33 @@ def test_a_piece_at_a_time_and_nothing_while_all_is_young(store: Store, owner: H
     assert [store.write(lambda connection: logged_events(connection, old, 4)).rows for _ in range(4)] == [4, 4, 2, 0]
     assert store.write(lambda connection: logged_events(connection, old, 4)).done
     assert kept(store) == [11, 12, 13]
+
+
+def rows_of_each_transaction(store: Store, old: Old, most: int = 500) -> list[int]:
+    rows, after, done = [], 0, False
+    while not done:
+        swept = store.write(partial(logged_events, old=old, most=most, after=after))
+        rows.append(swept.rows)
+        after, done = swept.position, swept.done
+    return rows
+
+
+def test_large_events_are_deleted_a_few_in_a_transaction(store: Store) -> None:
+    owner = holder(store, "first")
+    sizes = [3, 3, 3, 9, 9, 1, 3, 4, 1]
+    owner.append(*(event(f"e{n}", payload=f'"{"ä" * (size * 2**19 - 500)}"') for n, size in enumerate(sizes)))
+    owner.append(*(event(f"s{n}") for n in range(10)))
+    assert rows_of_each_transaction(store, Old(0, 99, 2**62, 0)) == [2, 1, 1, 1, 3, 11], "at least one event, and at most 8 MiB"
+    assert kept(store) == kept(store, firings.c.seq) == []
+
+
+def test_events_of_many_firings_are_deleted_a_few_in_a_transaction(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"t{n}" for n in range(10)]
+    owner = holder(store, *names)
+    owner.append(*(event(f"e{n}", *range(1, 11)) for n in range(6)))
+    monkeypatch.setattr(forgetting, "MAX_DELETED_BYTES", 25 * FIRING_BYTES)
+    assert rows_of_each_transaction(store, Old(0, 99, 2**62, 0)) == [2, 2, 2]
+    assert kept(store) == kept(store, firings.c.seq) == []
 
 
 def test_events_of_dead_letters_stay_until_those_are_given_up(store: Store, owner: Holder, clock: TurnedClock) -> None:

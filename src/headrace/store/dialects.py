@@ -13,6 +13,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Executable,
+    LargeBinary,
     Row,
     Table,
     bindparam,
@@ -130,6 +131,25 @@ def _by_json_each(element: has_number, compiler: SQLCompiler, **other: Any) -> s
 def _by_containment(element: has_number, compiler: SQLCompiler, **other: Any) -> str:
     column, number = element.clauses
     return compiler.process(cast(column, JSONB).contains(func.to_jsonb(number)), **other)
+
+
+class byte_length(FunctionElement[int]):  # noqa: N801  reads like SQL
+    """The bytes of a text in UTF-8. SQLite reads the text for it: `octet_length` came with 3.43."""
+
+    type = BigInteger()
+    inherit_cache = True
+
+
+@compiles(byte_length)
+def _of_blob(element: byte_length, compiler: SQLCompiler, **other: Any) -> str:
+    (column,) = element.clauses
+    return compiler.process(func.length(cast(column, LargeBinary)), **other)
+
+
+@compiles(byte_length, "postgresql")
+def _in_octets(element: byte_length, compiler: SQLCompiler, **other: Any) -> str:
+    (column,) = element.clauses
+    return compiler.process(func.octet_length(column), **other)
 
 
 def rows_among(connection: Connection, query: Executable, name: str, values: Iterable[Any]) -> list[Row[*tuple[Any, ...]]]:

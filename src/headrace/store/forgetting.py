@@ -15,14 +15,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Select, and_, delete, exists, func, insert, or_, select, update
 
 from headrace.store.ages import Old
 from headrace.store.deferred_tables import awaited_events
-from headrace.store.dialects import BulkInsert, Plain
+from headrace.store.dialects import LITTLE_BY_LITTLE, BulkInsert, Plain, byte_length
 from headrace.store.ordering_tables import ordering_events, ordering_scopes
 from headrace.store.pipeline_tables import pipeline_letters, redeliveries
-from headrace.store.tables import events, forgotten_keys, meta, scopes
+from headrace.store.tables import events, firings, forgotten_keys, meta, scopes
 from headrace.store.webhook_tables import webhooks
 
 FORGOTTEN = "forgotten"
@@ -30,6 +30,12 @@ FORGOTTEN = "forgotten"
 
 SCAN: Final = 5_000
 """Events that one transaction looks at: those that are still needed are passed over, however many they are."""
+
+MAX_DELETED_BYTES: Final = 8 * 1024 * 1024
+"""Bytes that one transaction deletes, in payloads and firings; one event may have more."""
+
+FIRING_BYTES: Final = 256
+"""Bytes that a firing counts for: its row has few, but is looked up by itself."""
 
 _ENDLESS = 2**63 - 1
 
@@ -42,6 +48,8 @@ _last_redelivery = select(func.max(redeliveries.c.id))
 _unsettled = exists().where(ordering_events.c.seq == events.c.seq)
 _DELETES = [Plain(f"DELETE FROM {table} WHERE seq IN :seqs", seqs="bigint") for table in ("firings", "redeliveries", "events")]  # noqa: S608
 _add_keys = BulkInsert(forgotten_keys)
+_firings = select(func.count()).where(firings.c.seq == events.c.seq).correlate(events).scalar_subquery()
+_bytes = (byte_length(events.c.payload) + FIRING_BYTES * _firings).label("bytes")
 
 
 def forgotten(connection: Connection) -> int:
@@ -57,32 +65,56 @@ class Swept(NamedTuple):
     done: bool
 
 
+class _Deletion:
+    """The events that one transaction deletes: at most `most`, and, where there are two or more, at most MAX_DELETED_BYTES."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._bytes = 0
+        self.rows: list[Any] = []
+        self.full = False
+
+    def add(self, connection: Connection, query: Select[Any]) -> None:
+        """Add the events that `query` finds (seq, key, bytes), in its order, while there is room."""
+        # Their sizes are read one by one: SQLite reads the payload for each.
+        with connection.execute(query.limit(self._most - len(self.rows)), execution_options=LITTLE_BY_LITTLE) as found:
+            for row in found:
+                self._bytes += row.bytes
+                if self.rows and self._bytes > MAX_DELETED_BYTES:
+                    self.full = True
+                    return
+                self.rows.append(row)
+        self.full = len(self.rows) == self._most
+
+
 def logged_events(connection: Connection, old: Old, most: int, after: int = 0) -> Swept:
-    """Forget events of the log after the seq `after` that are old: at most `most`, and look at no more than SCAN."""
+    """Forget events of the log after the seq `after` that are old: at most `most`, and look at no more than SCAN.
+
+    Where payloads are large or firings are many, MAX_DELETED_BYTES bounds the transaction before `most` does.
+    """
     kept, again = connection.execute(_kept).one()
     head = connection.execute(_heads).scalar_one()
     bound = min(old.next_head, *(_ENDLESS if end is None else end for end in (kept, head)))
     aged = or_(events.c.seq <= old.head, events.c.received < old.received)
     spare = [aged, ~_unsettled, ~_unread(connection, _ENDLESS if again is None else again)]
-    gone: list[Any] = []
+    deletion = _Deletion(most)
     position, room = after, SCAN
     for first, last in _free(_of_letters(connection), bound):
         start = _first_from(connection, max(first, position + 1), last)
         if start is None:
             continue
         end = min(last, start + room - 1)
-        query = select(events.c.seq, events.c.key).where(events.c.seq.between(start, end), *spare)
-        found = connection.execute(query.order_by(events.c.seq).limit(most - len(gone))).all()
-        gone += found
+        query = select(events.c.seq, events.c.key, _bytes).where(events.c.seq.between(start, end), *spare)
+        deletion.add(connection, query.order_by(events.c.seq))
         room -= end - start + 1
-        position = gone[-1].seq if len(gone) == most else end
-        if len(gone) == most or not room:
+        position = deletion.rows[-1].seq if deletion.full else end
+        if deletion.full or not room:
             break
     else:
         position = _ENDLESS
-    if gone:
-        _forget(connection, gone)
-    return Swept(len(gone), position, position == _ENDLESS)
+    if deletion.rows:
+        _forget(connection, deletion.rows)
+    return Swept(len(deletion.rows), position, position == _ENDLESS)
 
 
 def _first_from(connection: Connection, first: int, last: int) -> int | None:
