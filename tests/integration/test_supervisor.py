@@ -16,11 +16,11 @@ from headrace.engine.link import Link
 from headrace.engine.runner_process import RunnerCommand, RunnerProcess
 from headrace.engine.supervisor import Policy, Supervisor
 from headrace.engine.tenure import Orders
-from headrace.errors import Fenced, ProjectError
+from headrace.errors import ApiUnavailable, Fenced, ProjectError
 from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
 from headrace.wire.model import MAX_BODY_BYTES
 from headrace.wire.streams import StreamReport
-from headrace.wire.triggers import DeclareProject, ProjectDeclared
+from headrace.wire.triggers import DeclareProject, ProjectDeclared, StageTriggers
 from machine_kit import KEY, serving
 
 pytestmark = pytest.mark.timeout(60)
@@ -155,3 +155,42 @@ async def test_a_report_that_the_api_refuses_ends_no_job(tmp_path: Path) -> None
         await client.aclose()
     assert len(client.jobs) == 1
     assert min(client.refused, client.heard) >= 2
+
+
+class Reading(TriggererClient):
+    """A client that notes what is sent of a declaration, whose first page does not arrive, and which then says stop."""
+
+    def __init__(self, url: str, orders: Orders) -> None:
+        super().__init__(url, key=KEY)
+        self._orders = orders
+        self.pages: list[int] = []
+        self.lost = 0
+        self.left: list[int] = []
+
+    async def stage(self, page: bytes) -> None:
+        if not self.lost:
+            self.lost += 1
+            raise ApiUnavailable("The first page is lost.")
+        self.pages.append(len(StageTriggers.model_validate_json(page).triggers))
+        await super().stage(page)
+
+    async def declare(self, project: str, declared: DeclareProject) -> ProjectDeclared:
+        self.left.append(len(declared.triggers))
+        answer = await super().declare(project, declared)
+        self._orders.stop.set()
+        return answer
+
+
+async def test_a_large_project_is_declared_in_pages_that_no_loop_parses_in_one_piece(tmp_path: Path) -> None:
+    (tmp_path / "project.py").write_text(
+        "from headrace import Project\n"
+        "from headrace.sources.memory import Memory\n"
+        'project = Project("large")\n'
+        "for number in range(2_500):\n"
+        '    project.watch(f"watch-{number}", Memory("m"), match={"number": [number]})\n'
+    )
+    orders = Orders()
+    with serving(tmp_path) as api:
+        async with Reading(api.url, orders) as client:
+            await Supervisor(client, lambda: RunnerProcess.start(command(tmp_path / "project.py")), next_job, Policy()).run(orders)
+    assert (client.pages, client.lost, client.left) == ([1_000, 1_000, 500], 1, [0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from headrace.wire.triggers import DeclaredTrigger, DeclareProject, StageTriggers
 
@@ -11,10 +12,11 @@ PAGE_TRIGGERS = 1_000
 
 
 def pages(declaration: str, declared: DeclareProject) -> Iterator[StageTriggers]:
-    """Yield the triggers of a project in pages; none where they all fit into one call."""
-    made = list(_cut(declared.triggers))
-    if len(made) > 1:
-        yield from (StageTriggers(declaration=declaration, triggers=page) for page in made)
+    """Yield the triggers of a project in pages, each made when it is asked for; none where they all fit into one call."""
+    cut = _cut(declared.triggers)
+    first, second = next(cut), next(cut, None)
+    if second is not None:
+        yield from (StageTriggers(declaration=declaration, triggers=page) for page in chain((first, second), cut))
 
 
 def staged(declaration: str, declared: DeclareProject) -> DeclareProject:

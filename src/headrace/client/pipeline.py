@@ -97,7 +97,7 @@ class PipelineClient:
         declaration, whole = uuid4().hex, declared
         for page in pages(declaration, declared):
             self._send("POST", "/execution/declarations", page)
-            whole = staged(declaration, declared)
+            whole = whole if whole.staged else staged(declaration, declared)
         while True:
             answer = self._ask("PUT", f"/execution/projects/{quote(project, safe='')}", ProjectDeclared, whole)
             if answer.done:

@@ -78,12 +78,16 @@ class TriggererClient:
         """End the job; the first end wins."""
         await self._send("POST", f"/execution/jobs/{self._registered.job_id}/complete", end)
 
+    async def stage(self, page: bytes) -> None:
+        """Send one page of the triggers of a declaration: `StageTriggers` as JSON."""
+        await self._request("POST", "/execution/declarations", _bounded(page))
+
     async def declare(self, project: str, declared: DeclareProject) -> ProjectDeclared:
         """Declare the whole of a project, in pages where it is large; triggers no longer named are removed."""
         declaration, whole = uuid4().hex, declared
         for page in pages(declaration, declared):
-            await self._send("POST", "/execution/declarations", page)
-            whole = staged(declaration, declared)
+            await self.stage(_written(page))
+            whole = whole if whole.staged else staged(declaration, declared)
         while True:
             answer = await self._ask("PUT", f"/execution/projects/{quote(project, safe='')}", whole, ProjectDeclared)
             if answer.done:
@@ -192,6 +196,11 @@ def _written(body: Wire) -> bytes:
         content = body.model_dump_json().encode()
     except (PydanticSerializationError, UnicodeEncodeError) as error:
         raise ApiRefused(f"The request cannot be written as JSON: {error}", status=422, problem="invalid") from error
+    return _bounded(content)
+
+
+def _bounded(content: bytes) -> bytes:
+    """Return a body that is not too large. Raises `ApiRefused` otherwise."""
     if len(content) > MAX_BODY_BYTES:
         raise ApiRefused(f"The request has {len(content)} bytes: more than {MAX_BODY_BYTES}.", status=413, problem="too-large")
     return content

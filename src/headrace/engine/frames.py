@@ -17,8 +17,14 @@ class _Frame(msgspec.Struct, array_like=True, tag=True):
     """One message. What is `bytes` is JSON of the machine API, passed on as it is."""
 
 
+class Page(_Frame):
+    """Runner: a page of the triggers of a project, for the `Declared` that follows."""
+
+    page: bytes
+
+
 class Declared(_Frame):
-    """Runner: the project is imported, and this is all that it declares."""
+    """Runner: the project is imported, and this is all that it declares, but for the triggers that came in pages."""
 
     project: str
     declaration: bytes
@@ -109,7 +115,22 @@ class Drain(_Frame):
 
 
 Frame: TypeAlias = (
-    Declared | Unusable | Call | Report | Stopped | Over | Drained | Answered | Failed | Workload | Held | Drain | Commands | Steps | Ready
+    Page
+    | Declared
+    | Unusable
+    | Call
+    | Report
+    | Stopped
+    | Over
+    | Drained
+    | Answered
+    | Failed
+    | Workload
+    | Held
+    | Drain
+    | Commands
+    | Steps
+    | Ready
 )
 
 _encoder: Final = msgspec.msgpack.Encoder()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import structlog
@@ -12,7 +13,7 @@ import structlog
 from headrace.engine.backoff import Backoff
 from headrace.engine.current import speaking_for
 from headrace.engine.end import Culprit, End
-from headrace.engine.frames import Declared, Unusable
+from headrace.engine.frames import Declared, Page, Unusable
 from headrace.engine.insist import insist
 from headrace.engine.runner_process import RunnerProcess
 from headrace.engine.silence import Patience
@@ -80,12 +81,13 @@ class Supervisor:
 
     async def _one_job(self, runner: RunnerProcess, orders: Orders) -> End | None:
         """Return how it ended; None: told to stop before it began."""
-        declared = await _unless(orders.stop, self._declared(runner))
+        pages: list[bytes] = []
+        declared = await _unless(orders.stop, self._declared(runner, pages))
         if declared is None or isinstance(declared, End):
             return declared
         tenure: Tenure | None = None
         try:
-            tenure = await self._begin(runner, declared, orders)
+            tenure = await self._begin(runner, declared, pages, orders)
             if tenure is None:
                 return None
             end = await tenure.run(orders)
@@ -97,7 +99,7 @@ class Supervisor:
                 await self._farewell(tenure, end)
         return end
 
-    async def _begin(self, runner: RunnerProcess, declared: Declared, orders: Orders) -> Tenure | None:
+    async def _begin(self, runner: RunnerProcess, declared: Declared, pages: list[bytes], orders: Orders) -> Tenure | None:
         """Register a job for this runner and declare its project; None: told to stop before. Raises `Fenced` where it is over."""
         job = self._next_job(declared.project)
         registered = await _unless(orders.stop, insist(lambda: self._api.register(job), "register"))
@@ -105,20 +107,30 @@ class Supervisor:
             return None
         self._log.info("job registered", job=registered.job_id, project=job.project, runner=runner.pid)
         bind_process(job=registered.job_id)
-        declaration = DeclareProject.model_validate_json(declared.declaration)
-        await _unless(orders.stop, insist(lambda: self._api.declare(job.project, declaration), "declare"))
+        await _unless(orders.stop, self._declare(declared, pages))
         # Told to stop meanwhile, it has a job all the same, which is to be completed.
         return Tenure(self._api, runner, registered, self._policy.share, self._policy.patience, self._policy.drain_seconds)
 
-    async def _declared(self, runner: RunnerProcess) -> Declared | End:
-        """Return what the runner's project declares, once it is imported there."""
-        match await runner.link.receive():
-            case Declared() as declared:
-                return declared
-            case Unusable(message, hint):
-                raise ProjectError(message, hint=hint)
-            case _:
-                return End(f"The runner ended with {await runner.ended()} before it had imported the project.")
+    async def _declared(self, runner: RunnerProcess, pages: list[bytes]) -> Declared | End:
+        """Return what the runner's project declares, once it is imported there; its triggers may come in `pages`."""
+        while True:
+            match await runner.link.receive():
+                case Page(page):
+                    pages.append(page)
+                case Declared() as declared:
+                    return declared
+                case Unusable(message, hint):
+                    raise ProjectError(message, hint=hint)
+                case _:
+                    return End(f"The runner ended with {await runner.ended()} before it had imported the project.")
+
+    async def _declare(self, declared: Declared, pages: list[bytes]) -> None:
+        """Pass the declaration on. Its pages are not parsed here: 100,000 triggers in one piece would hold up the loop for seconds."""
+        for page in pages:
+            await insist(partial(self._api.stage, page), "declare")
+        pages.clear()
+        declaration = DeclareProject.model_validate_json(declared.declaration)
+        await insist(lambda: self._api.declare(declared.project, declaration), "declare")
 
     async def _farewell(self, tenure: Tenure, end: End) -> None:
         """Say how it ended, while the old job's epochs still count."""

@@ -38,6 +38,10 @@ class TriggererControl(Protocol):
         """End the job; the first end wins."""
         ...
 
+    async def stage(self, page: bytes) -> None:
+        """Send one page of the triggers of a declaration: `StageTriggers` as JSON. The `declare` that names the declaration follows."""
+        ...
+
     async def declare(self, project: str, declared: DeclareProject) -> ProjectDeclared:
         """Declare the whole of a project; triggers no longer named are removed."""
         ...

@@ -9,18 +9,20 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
+from uuid import uuid4
 
 import structlog
 import uvloop
 
+from headrace.client.declaring import pages, staged
 from headrace.client.relayed import RelayedSession
 from headrace.client.secrets import async_source
 from headrace.client.triggerer import TriggererClient
 from headrace.engine.calls import Calls
 from headrace.engine.commands import Ready
-from headrace.engine.frames import Declared, Unusable
+from headrace.engine.frames import Declared, Frame, Page, Unusable
 from headrace.engine.link import Link
 from headrace.engine.pulse import Pulse
 from headrace.engine.runner import Limits
@@ -52,15 +54,14 @@ def run_runner(load: Callable[[], Project], limits: Limits, make_client: MakeCli
     """
     inherited = _inherit()
     # before there is a loop: what a user's file does when it is imported is its own affair
-    found: DeclareProject | HeadraceError
-    name = ""
+    found: Iterator[Frame] | HeadraceError
     try:
         project = load()
-        name, found = project.name, project.declaration()
+        found = _frames(project.name, project.declaration())
     except HeadraceError as error:
         found = error
     command = RunnerCommand(trigger_process, dict(os.environ))
-    uvloop.run(_run(inherited, name, found, limits, make_client, command))
+    uvloop.run(_run(inherited, found, limits, make_client, command))
     _end("runner")
 
 
@@ -107,8 +108,7 @@ def _end(what: str) -> None:
 
 async def _run(
     inherited: _Inherited,
-    name: str,
-    found: DeclareProject | HeadraceError,
+    found: Iterator[Frame] | HeadraceError,
     limits: Limits,
     make_client: MakeClient,
     command: RunnerCommand,
@@ -118,7 +118,8 @@ async def _run(
         await link.send(_unusable(found))
         await link.receive()
         return
-    await link.send(Declared(name, found.model_dump_json().encode()))
+    for frame in found:
+        await link.send(frame)
     inherited.pulse.start()
     calls = Calls(link)
     client = _client(calls, make_client)
@@ -136,6 +137,15 @@ async def _execute(inherited: _Inherited, error: HeadraceError | None, make_clie
     _client(calls, make_client)
     await link.send(Ready())
     await TriggerExecutor(link, calls, inherited.pulse).run()
+
+
+def _frames(name: str, declared: DeclareProject) -> Iterator[Frame]:
+    """Yield what tells the supervisor of a project; one that is large comes in pages, so that neither loop stands for long."""
+    declaration, whole = uuid4().hex, declared
+    for page in pages(declaration, declared):
+        yield Page(page.model_dump_json().encode())
+        whole = whole if whole.staged else staged(declaration, declared)
+    yield Declared(name, whole.model_dump_json().encode())
 
 
 def _unusable(error: HeadraceError) -> Unusable:

@@ -18,6 +18,7 @@ from headrace.engine.frames import (
     Frame,
     Held,
     Over,
+    Page,
     Report,
     Stopped,
     Unusable,
@@ -27,6 +28,7 @@ from headrace.errors import ProcessFailed
 
 ids = st.integers(min_value=1, max_value=2**53)
 FRAMES: st.SearchStrategy[Frame] = st.one_of(
+    st.builds(Page, st.binary()),
     st.builds(Declared, st.text(), st.binary()),
     st.builds(Unusable, st.text(), st.none() | st.text()),
     st.builds(Call, ids, st.sampled_from(["GET", "POST"]), st.text(), st.none() | st.binary()),
@@ -36,7 +38,7 @@ FRAMES: st.SearchStrategy[Frame] = st.one_of(
     st.builds(Drained),
     st.builds(Answered, ids, st.binary()),
     st.builds(Failed, ids, st.text(), st.text(), st.none() | st.text(), st.none() | ids, st.none() | st.text(), st.none() | st.just(1.5)),
-    st.builds(Held, st.dictionaries(ids, ids), st.lists(st.binary()), st.lists(ids), st.dictionaries(ids, ids)),
+    st.builds(Held, st.dictionaries(ids, ids), st.lists(ids), st.lists(st.binary()), st.lists(ids), st.dictionaries(ids, ids)),
     st.builds(Drain, st.floats(min_value=0, max_value=1e6)),
 )
 
