@@ -10,10 +10,10 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from headrace.store.checkpoints import CHECKPOINT_PAGES, Checkpoints
-
 BUSY_TIMEOUT_MS = 10_000
 CACHE_KIB = 65_536
+# Every commit writes the pages of the key index anew; a longer write-ahead log folds more of them into one checkpoint.
+CHECKPOINT_PAGES = 8_000
 MAX_WAL_BYTES = 128 * 1024 * 1024
 WAL_KEPT_BYTES = 64 * 1024 * 1024
 """What a burst has left of the write-ahead log's file beyond this is given back once it is begun anew."""
@@ -27,31 +27,8 @@ def engines(url: URL) -> tuple[Engine, Engine]:
     writer = create_engine(url, pool_size=1, max_overflow=0, hide_parameters=True)
     _prepare(readers, begin="BEGIN", query_only=True)
     _prepare(writer, begin="BEGIN IMMEDIATE", query_only=False)
-    _checkpoint(writer, Path(str(url.database)))
     _bound_wal(readers, writer, Path(f"{url.database}-wal"))
     return readers, writer
-
-
-def _checkpoint(writer: Engine, database: Path) -> None:
-    """Take checkpoints beside the writer, not within its commits."""
-    checkpoints = Checkpoints(database)
-
-    def connected(raw: sqlite3.Connection, entry: ConnectionPoolEntry) -> None:
-        del entry
-        raw.execute("PRAGMA wal_autocheckpoint = 0")
-
-    def checked_in(raw: sqlite3.Connection | None, entry: ConnectionPoolEntry) -> None:
-        del entry
-        if raw is not None:
-            checkpoints.after_commit(raw)
-
-    def disposed(engine: Engine) -> None:
-        del engine
-        checkpoints.close()
-
-    event.listen(writer, "connect", connected)
-    event.listen(writer, "checkin", checked_in)
-    event.listen(writer, "engine_disposed", disposed)
 
 
 def _bound_wal(readers: Engine, writer: Engine, wal: Path) -> None:
