@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Coroutine, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import structlog
 
@@ -24,18 +24,18 @@ from headrace.engine.pulse import Pulse
 from headrace.engine.recorder import ApiRecorder
 from headrace.engine.redrive import Redrive
 from headrace.engine.sealer import Sealer
+from headrace.engine.side_by_side import cancelled, together
 from headrace.engine.silence import Patience
 from headrace.engine.stretch import Stretch
 from headrace.engine.trigger_processes import TriggerProcesses
 from headrace.errors import StreamError, StreamMoved
 from headrace.ports.control_plane import TriggererControl
 from headrace.streams.hub import SharedStreamManager, StreamOpener
+from headrace.streams.watches import WatchSet
 from headrace.triggers.base import BaseEventTrigger, stream_name
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.jobs import Blocked
 from headrace.wire.triggers import RunTrigger
-
-_AT_ONCE = 64  # triggers that stop side by side
 
 STOP_SECONDS: Final = 15.0
 """In so many seconds triggers stop, however many; what takes longer is left behind."""
@@ -45,6 +45,9 @@ OVERFLOW_WAIT_SECONDS: Final = 0.02
 
 GONE_SECONDS: Final = 60.0
 """For so long the last counts of a stream are reported whose last trigger has left."""
+
+MAX_LEAVING: Final = 1000
+"""So many watches of a stream that lives leave it in one turn of the loop."""
 
 MAX_GONE_STREAMS: Final = 1000
 """Counts of so many of these streams are kept: one that comes back goes on counting, as its job's totals must not shrink."""
@@ -118,13 +121,13 @@ class Runner:
 
     async def __aexit__(self, *_: object) -> None:
         await self._redrive.stop()
-        await _ended([*self._reopening.values(), *self._loading.values()])
+        await cancelled([*self._reopening.values(), *self._loading.values()])
         for keeper in self._keepers.values():
             keeper.end()
         # The streams first, as in `stop`.
         await self.hub.stop_all()
         until = asyncio.get_running_loop().time() + STOP_SECONDS
-        await _together(keeper.stop(until=until) for keeper in self._keepers.values())
+        await together(keeper.stop(until=until) for keeper in self._keepers.values())
         await self._processes.close()
         await self._producers.close()
 
@@ -152,7 +155,7 @@ class Runner:
         for workload in workloads:
             made.append(self._made(workload))
             await stretch.rest()
-        self._name_keys(made)
+        await self._name_keys(made, stretch)
         keys = {one.key for one in made if one.key is not None}
         # Nothing is read until all of them have taken their places: every trigger of a stream gets its first event.
         for key in keys:
@@ -176,13 +179,12 @@ class Runner:
         gone = set(stopping) - set(again)
         left = {key for one, key in self._keys.items() if one not in gone}
         ended = {self._keys[one] for one in gone if one in self._keys}
-        await _ended([self._loading.pop(one) for one in stopping if one in self._loading])
+        await cancelled([self._loading.pop(one) for one in stopping if one in self._loading])
         keepers = {one: self._keepers.pop(one) for one in stopping if one in self._keepers}
         await self._end_streams(ended - left, [keepers[one] for one in keepers if self._keys.get(one) not in left])
         until = asyncio.get_running_loop().time() + STOP_SECONDS
-        await _together([keeper.stop(until=until, dropped=one in dropped) for one, keeper in keepers.items()])
-        for trigger_id in gone:
-            await self._leave(trigger_id)
+        await together([keeper.stop(until=until, dropped=one in dropped) for one, keeper in keepers.items()])
+        await self._leave(gone)
         for key in ended & left:
             self.hub.release(key)
         for key in ended - left:
@@ -208,13 +210,13 @@ class Runner:
         """
         for keeper in keepers:
             keeper.end()
-        await _ended([self._reopening.pop(key) for key in [*self._reopening] if key in keys])
-        await _together([self.hub.stop(key) for key in keys])
+        await cancelled([self._reopening.pop(key) for key in [*self._reopening] if key in keys])
+        await together([self.hub.stop(key) for key in keys])
 
     async def quiesce(self, trigger_ids: Iterable[int] | None = None) -> None:
         """Read no more on the streams of these triggers (None: on all), and return when everything that was read is advanced."""
         keys = set(self._keys.values()) if trigger_ids is None else {self._keys[one] for one in trigger_ids if one in self._keys}
-        await _together(self.hub.quiesce(key) for key in keys)
+        await together(self.hub.quiesce(key) for key in keys)
 
     def drain(self, backlogs: Mapping[int, int]) -> None:
         """Let triggers look into backlogs that the api says are not empty: a dead letter may have been redriven."""
@@ -250,10 +252,11 @@ class Runner:
         firing = Firing(_running(workload), described, opener, self.hub, self._outbox, backlog, key=key, run_id=run_id)
         return _Made(workload, key, firing=firing)
 
-    def _name_keys(self, made: Sequence[_Made]) -> None:
+    async def _name_keys(self, made: Sequence[_Made], stretch: Stretch) -> None:
         """Give those that are not loaded the key of the others of their stream."""
-        named = {stream_name(key): key for key in [*(one.key for one in made if one.key is not None), *self._keys.values()]}
+        named = {stream_name(key): key for key in {*(one.key for one in made if one.key is not None), *self._keys.values()}}
         for one in made:
+            await stretch.rest()
             if one.key is None:
                 one.key = named.get(one.workload.stream or "")
             if one.key is not None:
@@ -264,14 +267,26 @@ class Runner:
             if one.watch is None and one.key is not None and (one.firing is None or one.firing.acks):
                 self.hub.register(trigger_ids=[one.workload.trigger_id], key=one.key)
                 await stretch.rest()
-        watched = {one.watch.shared_stream_key(): None for one in made if one.watch is not None}
+        watched: dict[str, None] = {}
         for one in made:
             if one.watch is not None:
-                self._watches[one.watch.shared_stream_key()][one.workload.trigger_id] = one.watch
+                key = one.watch.shared_stream_key()
+                watched[key] = None
+                self._watches[key][one.workload.trigger_id] = one.watch
                 self._watched[one.workload.trigger_id] = _running(one.workload)
+                await stretch.rest()
         for key in watched:
             self._open(key)
+            await self._index(key, stretch)
             self._watch(key)
+
+    async def _index(self, key: str, stretch: Stretch) -> None:
+        """Make the index of a stream's watches in slices: that of 20,000 takes a quarter of a second."""
+        watches = WatchSet({})
+        for trigger_id, trigger in tuple(self._watches[key].items()):
+            watches.add(trigger_id, trigger)
+            await stretch.rest()
+        self.hub.prepare(watches=watches, key=key)
 
     def _open(self, key: Hashable) -> None:
         self._gone.pop(key, None)
@@ -301,16 +316,24 @@ class Runner:
         del self._loading[workload.trigger_id]
         await self.start([workload])
 
-    async def _leave(self, trigger_id: int) -> None:
-        key = self._keys.pop(trigger_id, None)
-        if key is None:
-            return
-        if trigger_id in self._watched and isinstance(key, str):
-            del self._watches[key][trigger_id]
-            del self._watched[trigger_id]
-            await self.hub.unsubscribe(trigger_id, key)
-        elif key in self._keys.values():
-            await self.hub.unregister(trigger_ids=[trigger_id], key=key)
+    async def _leave(self, trigger_ids: Iterable[int]) -> None:
+        """Let triggers leave their streams, many of one stream at once."""
+        watches: dict[str, list[int]] = defaultdict(list)
+        others: dict[Hashable, list[int]] = defaultdict(list)
+        for trigger_id in trigger_ids:
+            key = self._keys.pop(trigger_id, None)
+            if isinstance(key, str) and self._watched.pop(trigger_id, None) is not None:
+                del self._watches[key][trigger_id]
+                watches[key].append(trigger_id)
+            elif key is not None:
+                others[key].append(trigger_id)
+        left, stretch = set(self._keys.values()), Stretch()
+        for key, gone in watches.items():
+            for at in range(0, len(gone), MAX_LEAVING):
+                await self.hub.unwatch(trigger_ids=gone[at : at + MAX_LEAVING], key=key)
+                await stretch.rest()
+        for other in others.keys() & left:
+            await self.hub.unregister(trigger_ids=others[other], key=other)
 
     def _subscribe(self, firing: Firing) -> None:
         """Let a trigger subscribe. Where that opens its stream again, the declared ones owe what comes from the first raw event on too."""
@@ -360,27 +383,3 @@ class _Made:
 
 def _running(workload: RunTrigger) -> Running:
     return Running(workload.trigger_id, workload.name, workload.log_name)
-
-
-async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel these and wait until they are done."""
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.wait(tasks)
-
-
-async def _together(work: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Do all of it, so much at once; what one raises does not keep the others from their end."""
-    waiting, errors = iter(work), []
-
-    async def one_after_the_other() -> None:
-        for one in waiting:
-            try:
-                await one
-            except Exception as error:
-                errors.append(error)
-
-    await asyncio.gather(*(one_after_the_other() for _ in range(_AT_ONCE)))
-    if errors:
-        raise errors[0]

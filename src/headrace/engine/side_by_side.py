@@ -1,10 +1,13 @@
-"""Run tasks that only end together."""
+"""Run tasks side by side, and end them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, Final
+
+MAX_TOGETHER: Final = 64
+"""Coroutines that `together` runs at once."""
 
 
 async def until_one_ends(works: dict[str, Coroutine[Any, Any, None]]) -> None:
@@ -18,3 +21,27 @@ async def until_one_ends(works: dict[str, Coroutine[Any, Any, None]]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+
+
+async def cancelled(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel these and wait until they are done."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
+
+
+async def together(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Do all of it, so much at once; what one raises does not keep the others from their end."""
+    waiting, errors = iter(work), []
+
+    async def one_after_the_other() -> None:
+        for one in waiting:
+            try:
+                await one
+            except Exception as error:
+                errors.append(error)
+
+    await asyncio.gather(*(one_after_the_other() for _ in range(MAX_TOGETHER)))
+    if errors:
+        raise errors[0]

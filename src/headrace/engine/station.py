@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 import structlog
 
 from headrace.engine.calls import Calls
+from headrace.engine.collecting import made_to_stay
 from headrace.engine.failures import Failures
 from headrace.engine.frames import Answered, Drain, Drained, Failed, Frame, Held, Over, Report, Stopped, Workload
 from headrace.engine.instructions import Instructions
@@ -105,14 +106,15 @@ class Station:
         stopped = leases.epochs([*gone, *(one for one in held.cleanup if one not in gone)])
         if stop:
             await runner.stop(stop, again=start, dropped=held.dropped)
-        found: dict[int, RunTrigger] = {}
-        for page in held.workloads:
-            found |= {one.trigger_id: one for one in Workloads.model_validate_json(page).workloads}
-            await asyncio.sleep(0)
-        # Where instructions were taken together, one may name what the next has taken away.
-        if workloads := [found[one] for one in start if one in found]:
-            await runner.start(workloads)
-            self._log.info("triggers started", triggers=len(workloads))
+        with made_to_stay(len(start)):
+            found: dict[int, RunTrigger] = {}
+            for page in held.workloads:
+                found |= {one.trigger_id: one for one in Workloads.model_validate_json(page).workloads}
+                await asyncio.sleep(0)
+            # Where instructions were taken together, one may name what the next has taken away.
+            if workloads := [found[one] for one in start if one in found]:
+                await runner.start(workloads)
+                self._log.info("triggers started", triggers=len(workloads))
         # With these words their last epochs end: what names one and is still to be stored would be fenced for ever, and with it whatever
         # else fired on it. The api asks again with each heartbeat.
         over = {one: stopped[one] for one in stopped.keys() - uploader.unanswered(stopped)}

@@ -16,6 +16,7 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
+from headrace.engine.collecting import made_to_stay
 from headrace.engine.current import Running
 from headrace.engine.end import End, died, stuck
 from headrace.engine.frames import Call, Drain, Drained, Frame, Held, Over, Report, Stopped, Workload
@@ -195,12 +196,8 @@ class Tenure:
         if not due.start and not due.stop and not self._holding.revoked:
             self._holding.done()
             return
-        got: set[int] = set()
-        for at in range(0, len(due.start), _PAGE):
-            workloads = await self._api.workloads(due.start[at : at + _PAGE])
-            self._running.update((one.trigger_id, Running(one.trigger_id, one.name, one.log_name)) for one in workloads)
-            got.update(workload.trigger_id for workload in workloads)
-            await self._runner.link.send(Workload(Workloads(workloads=workloads).model_dump_json().encode()))
+        with made_to_stay(len(due.start)):
+            got = await self._fetch(due.start)
         started = {one: epoch for one, epoch in self._holding.epochs(due.start).items() if one in got}
         # One whose workload did not come is held no more, or is again: the next answer says which.
         gone = [*due.stop, *(one for one in due.start if one not in got and one in self.epochs)]
@@ -212,6 +209,16 @@ class Tenure:
         revoked = list(self._holding.revoked)
         self._log.info("triggers held", triggers=len(self.epochs), new=len(got), revoked=len(revoked))
         await self._runner.link.send(Held(started, gone, [], revoked, {}, self._holding.dropped()))
+
+    async def _fetch(self, trigger_ids: list[int]) -> set[int]:
+        """Pass the workloads of these triggers on to the runner, in pages; return the triggers of those that came."""
+        got: set[int] = set()
+        for at in range(0, len(trigger_ids), _PAGE):
+            workloads = await self._api.workloads(trigger_ids[at : at + _PAGE])
+            self._running.update((one.trigger_id, Running(one.trigger_id, one.name, one.log_name)) for one in workloads)
+            got.update(workload.trigger_id for workload in workloads)
+            await self._runner.link.send(Workload(Workloads(workloads=workloads).model_dump_json().encode()))
+        return got
 
     async def _tell_backlogs(self, backlogs: dict[int, int]) -> None:
         if backlogs:

@@ -8,7 +8,7 @@ only the pump goes on, until what is resolved has been advanced; then the produc
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine, Hashable, Iterable
 from typing import Any, NamedTuple
 
 import structlog
@@ -199,11 +199,15 @@ class Group:
         self._fan_out.watches = watches
         self.ledger.declare(watches.trigger_ids)
 
+    def unwatch(self, trigger_ids: Iterable[int]) -> None:
+        """Let declared watches leave; one that is not here changes nothing."""
+        self.watches.discard(trigger_ids)
+        self.ledger.declare(self.watches.trigger_ids)
+
     def leave(self, trigger_id: int) -> None:
         """Let a trigger leave; one that is not here changes nothing. A registered one is away then, and all it owes is spilled."""
         if trigger_id in self.watches:
-            self.watches.discard(trigger_id)
-            self.ledger.declare(self.watches.trigger_ids)
+            self.unwatch((trigger_id,))
         mailbox = self._detached(trigger_id)
         if self._registered is not None and trigger_id in self._registered:
             # Also one whose filter has failed, and is not to subscribe again soon.

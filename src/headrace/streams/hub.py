@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from itertools import count
 from typing import Final
 
@@ -225,7 +225,7 @@ class SharedStreamManager:
     def watch(self, *, triggers: Mapping[int, WatchTrigger], key: str) -> None:
         """Make `triggers` the declared watches of the stream, in the place of those it had. Raises `StreamError`.
 
-        There must be one at least; they leave by `unsubscribe`.
+        There must be one at least; they leave by `unwatch` or `unsubscribe`.
         """
         if not triggers:
             raise StreamError(f"There is no watch to declare on the shared stream {key}.")
@@ -236,6 +236,22 @@ class SharedStreamManager:
         if watches is None or not watches.is_made_of(triggers):
             watches = self._watches[key] = WatchSet(triggers)
         self._group(next(iter(triggers.values())), key).watch(watches)
+
+    def prepare(self, *, watches: WatchSet, key: str) -> None:
+        """Keep an index that was made in slices for the `watch` with the same triggers, which makes none of its own then."""
+        self._watches[key] = watches
+
+    async def unwatch(self, *, trigger_ids: Collection[int], key: str) -> None:
+        """Let declared watches leave, together; when the last one has left, the stream is stopped."""
+        if (watches := self._watches.get(key)) is not None:
+            watches.discard(trigger_ids)
+        group = self._groups.get(key)
+        if group is None:
+            return
+        group.unwatch(trigger_ids)
+        if group.is_empty():
+            self._watches.pop(key, None)
+            await group.stop()
 
     async def unsubscribe(self, trigger_id: int, key: Hashable) -> None:
         """Let a trigger leave, subscribed or declared; when the last one has left, the stream is stopped.

@@ -38,14 +38,13 @@ class WatchSet:
     """The declared watches, all of them together; an index decides which of them want a raw event."""
 
     def __init__(self, triggers: Mapping[int, WatchTrigger]) -> None:
-        self._triggers = dict(triggers)
+        self._triggers: dict[int, WatchTrigger] = {}
         self._index = MatchIndex()
         self.envelopes: dict[int, Envelope] = {}
         """The envelope of each trigger."""
+        self._kinds: set[Envelope] = set()
         for trigger_id, trigger in triggers.items():
-            self._index.add(trigger.match, trigger_id)
-            self.envelopes[trigger_id] = trigger.envelope
-        self._kinds = set(self.envelopes.values())
+            self.add(trigger_id, trigger)
 
     def __len__(self) -> int:
         return len(self.envelopes)
@@ -62,12 +61,20 @@ class WatchSet:
         """The ids of the triggers."""
         return tuple(self.envelopes)
 
-    def discard(self, trigger_id: int) -> None:
-        """Remove a trigger; one that is not there changes nothing."""
-        if self.envelopes.pop(trigger_id, None) is not None:
-            self._index.remove(trigger_id)
-            del self._triggers[trigger_id]
-            self._kinds = set(self.envelopes.values())
+    def add(self, trigger_id: int, trigger: WatchTrigger) -> None:
+        """Add a trigger that is not there yet."""
+        self._index.add(trigger.match, trigger_id)
+        self._triggers[trigger_id] = trigger
+        self.envelopes[trigger_id] = trigger.envelope
+        self._kinds.add(trigger.envelope)
+
+    def discard(self, trigger_ids: Iterable[int]) -> None:
+        """Remove triggers; one that is not there changes nothing."""
+        for trigger_id in trigger_ids:
+            if self.envelopes.pop(trigger_id, None) is not None:
+                self._index.remove(trigger_id)
+                del self._triggers[trigger_id]
+        self._kinds = set(self.envelopes.values())
 
     def wants(self, raw: Any, lane: str, position: int | None) -> Wanted:
         """Return who wants `raw`: a `RawEvent`, or a mapping, which is encoded. Nothing is raised, whatever `raw` is."""
