@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from typing import Any, TypeVar
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
 from headrace.core.handling import HandlingPolicy
 from headrace.core.identity import event_key
@@ -19,6 +21,24 @@ from headrace.store.tables import metadata
 from kernel_kit import batch
 from ordering_kit import SOURCE, Event, Handled
 from store_kit import database_url
+
+T = TypeVar("T")
+
+
+class Planned:
+    """A database on PostgreSQL whose transactions are planned without one kind of scan."""
+
+    def __init__(self, database: Database, without: str) -> None:
+        self.reading = database.reading
+        self._database = database
+        self._without = without
+
+    def write(self, work: Callable[[Any], T]) -> T:
+        def planned(connection: Connection) -> T:
+            connection.exec_driver_sql(f"SET LOCAL {self._without} = off")
+            return work(connection)
+
+        return self._database.write(planned)
 
 
 class SqlScopes:
@@ -38,9 +58,10 @@ class SqlScopes:
         scope = database.write(lambda connection: scope_named(connection, name, lookback))
         return SqlOrdering(database, scope, policy=policy, by_age=by_age)
 
-    def copy_of(self, kind: str, home: SqlOrdering) -> SqlOrdering:
-        """Another process's home of the same scope."""
-        return SqlOrdering(self._databases[kind], home.scope_id, policy=home.policy)
+    def copy_of(self, kind: str, home: SqlOrdering, *, without: str | None = None) -> SqlOrdering:
+        """Return another process's home of the same scope; with `without`, that setting of PostgreSQL's planner is off."""
+        database = self._databases[kind]
+        return SqlOrdering(Planned(database, without) if without else database, home.scope_id, policy=home.policy)
 
     def given_up(self, kind: str, home: SqlOrdering) -> set[bytes]:
         """Which leaders the database remembers as given up."""

@@ -226,6 +226,20 @@ def test_many_that_one_event_blocked_become_ready_in_slices_whoever_goes_on(
     assert other.next_due(START) is None
 
 
+PLANS = [("sqlite", None), ("postgresql", None), ("postgresql", "enable_indexscan"), ("postgresql", "enable_bitmapscan")]
+
+
+@pytest.mark.parametrize(("kind", "without"), PLANS)
+def test_a_claim_takes_the_first_followers_along_whatever_the_plan(kind: str, without: str | None, scopes: SqlScopes) -> None:
+    ordering = scopes.home(kind, POLICY, WIDE)
+    ordering.offer([caused(Event(f"f{n:02}", "leader", 95 - n)) for n in range(95)], START)
+    ordering.offer([caused(Event("leader", None, 0))], START)
+    for claim in reversed(ordering.claim(96, START)):
+        ordering.give_back([claim], START)  # PostgreSQL stores the rows anew, in this order
+    claims = scopes.copy_of(kind, ordering, without=without).claim(6, START)
+    assert [claim.event.id for claim in claims] == ["leader", "f94", "f93", "f92", "f91", "f90"]
+
+
 @pytest.mark.parametrize("limit", [1, 3])
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_any_history_is_handled_once_each_where_trees_are_released_in_slices(

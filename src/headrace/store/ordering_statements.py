@@ -41,8 +41,9 @@ WITH RECURSIVE roots AS ({roots}), tree(seq, key) AS (SELECT seq, key FROM roots
 SELECT seq FROM tree LIMIT :most
 """
 _BELOW = "ordering_events e WHERE +e.scope_id = :scope AND e.leader_key = tree.key AND e.state = 'blocked'"
-# OFFSET 0 keeps PostgreSQL from joining: it would take one column of the index and read the whole scope for each step down.
-_BELOW_EACH = f"LATERAL (SELECT e.seq, e.key FROM {_BELOW} OFFSET 0) e"  # noqa: S608
+# SQLite reads followers in the order of the index, by position; PostgreSQL in any order that nothing asks it for. The LIMIT also keeps
+# PostgreSQL from joining: it would take one column of the index and read the whole scope for each step down.
+_BELOW_EACH = f"LATERAL (SELECT e.seq, e.key FROM {_BELOW} ORDER BY e.position LIMIT :most) e"  # noqa: S608
 
 _DUE = "SELECT seq, key FROM ordering_events WHERE scope_id = :scope AND due <= :now ORDER BY due, position LIMIT :most"
 _ONE = """
