@@ -91,10 +91,10 @@ class Disk:
         batch = self.batch()
         if batch < 0 or (self._checkpoint / "commits" / str(batch)).exists():
             return "between"
-        stored = [any((self.home / "tables" / table).glob(f"*-{batch:09d}-*.parquet")) for table in TABLES]
+        stored = [any((self.home / "tables" / table).glob(f"{batch:09d}-*.parquet")) for table in TABLES]
         if all(stored):
             return "after"
-        staged = any((self.home / "tables" / ".staging").glob(f"*/*/*-{batch:09d}-*"))
+        staged = any((self.home / "tables" / ".staging").glob(f"*/*/{batch:09d}-*"))
         return "in" if staged or any(stored) else "before"
 
     @property

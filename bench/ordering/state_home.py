@@ -31,8 +31,9 @@ from headrace.client.pipeline import PipelineClient
 from headrace.pipeline.heart import Heart
 from headrace.pipeline.kernel import Kernel
 from headrace.pipeline.payload_columns import structs
+from headrace.pipeline.run_identity import Attempt, Place
 from headrace.pipeline.schemas import EVENTS, PIPELINE_COLUMNS
-from headrace.pipeline.sink import ParquetSink, Place
+from headrace.pipeline.sink import ParquetSink
 from headrace.project import Pipeline
 
 BLOCKS: Final = "shard int, clock long, block binary"
@@ -166,7 +167,7 @@ def state_pipeline(api: Api, home: Path, spark: SparkSession, max_rows: int, pip
             .groupBy("shard")
             .transformWithStateInPandas(KernelInSpark(_LOOKBACK), BLOCKS, outputMode="Append", timeMode="None")
         )
-        writer = ordered.writeStream.foreachBatch(_handler(pipeline, ParquetSink(home / "tables", uuid4().hex)))
+        writer = ordered.writeStream.foreachBatch(_handler(pipeline, ParquetSink(home / "tables", uuid4().hex, "state")))
         with Heart(client, job.heartbeat, stop):
             query = writer.option("checkpointLocation", (home / "state").as_uri()).start()
             try:
@@ -192,6 +193,6 @@ def _handler(pipeline: Pipeline, sink: ParquetSink) -> Any:
                 yield from parsed.select(PIPELINE_COLUMNS).cast(to_arrow_schema(events, timezone="UTC")).to_batches()
 
     def handle(blocks: DataFrame, batch: int) -> None:
-        sink.store(Place(place, pipeline.name, batch), 1, pipeline.function(blocks.select("block").mapInArrow(rows, events)), 0)
+        sink.store(Place(place, pipeline.name, batch), Attempt(""), pipeline.function(blocks.select("block").mapInArrow(rows, events)), 0)
 
     return handle

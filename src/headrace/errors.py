@@ -161,6 +161,14 @@ class PipelineError(HeadraceError):
     """A pipeline failed."""
 
 
+class TypeConflict(PipelineError):
+    """A value does not have the type of its column. Another attempt has the same result."""
+
+
+class RunConflict(PipelineError):
+    """A table has other events for a run than the run itself."""
+
+
 class IllegalStep(HeadraceError):
     """A task run cannot do this from the state that it is in."""
 

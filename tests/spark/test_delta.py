@@ -15,7 +15,8 @@ from pyspark.sql import functions as fn
 
 from headrace.errors import PipelineError
 from headrace.pipeline.delta_sink import DeltaSink
-from headrace.pipeline.sink import SMALL, ParquetSink, Place, Stored
+from headrace.pipeline.run_identity import Attempt, Place
+from headrace.pipeline.sink import SMALL, ParquetSink
 from headrace.project import Project
 from pipeline_kit import Api, leg
 from pipeline_run import commit_again, running
@@ -23,6 +24,7 @@ from pipeline_run import commit_again, running
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 PLACE = Place("legs", "legs", 0)
+RUN = Attempt("digest")
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
@@ -53,47 +55,34 @@ def test_a_batch_that_runs_again_is_appended_once(api: Api, home: Path, spark: S
     assert {row["id"] for row in stored} == {str(n) for n in range(120)} | {"last"}
 
 
-def test_what_a_table_has_is_known_after_a_crash_within_the_commit_of_the_batch(spark: SparkSession, tmp_path: Path) -> None:
-    rows = spark.range(3)
-    assert DeltaSink(tmp_path, "query").stored(PLACE) is None
-    assert DeltaSink(tmp_path, "query").store(PLACE, 2, rows, 3) == 3
-    # A process that begins anew knows of it; other runs, batches and queries are told apart.
-    assert DeltaSink(tmp_path, "query").stored(PLACE) == Stored(attempt=2, rows=3)
-    for other in (Place("legs", "legs", 1), Place("legs", "late", 0), Place("legs", "legs", 0, "again1"), Place("other", "legs", 0)):
-        assert DeltaSink(tmp_path, "query").stored(other) is None
-    assert DeltaSink(tmp_path, "reset").stored(PLACE) is None
-    assert DeltaSink(tmp_path, "query").store(Place("legs", "legs", 1), 1, rows.limit(0), 3) == 0
-    assert DeltaSink(tmp_path, "query").stored(Place("legs", "legs", 1)) == Stored(attempt=1, rows=0)
-
-
 def test_rows_of_a_large_batch_have_the_same_types_and_go_by_way_of_files(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.range(10).withColumn("at", fn.timestamp_seconds("id")).withColumn("tags", fn.array(fn.lit("x")))
-    sink = DeltaSink(tmp_path, "query")
-    sink.store(PLACE, 1, rows, 10)
+    sink = DeltaSink(tmp_path, "log", "flights")
+    sink.store(PLACE, RUN, rows, 10)
     small = DeltaTable(tmp_path / "legs").schema()
-    assert sink.store(Place("legs", "legs", 1), 1, rows, SMALL + 1) == 10
+    assert sink.store(Place("legs", "legs", 1), RUN, rows, SMALL + 1) == 10
     assert DeltaTable(tmp_path / "legs").schema() == small
     assert sorted(row["id"] for row in rows_of(tmp_path / "legs")) == sorted([*range(10)] * 2)
-    assert not list((tmp_path / ".staging").iterdir())
+    assert not list((tmp_path / ".staging").glob("*/*"))
 
 
 def test_rows_that_do_not_fit_say_what_to_do_and_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    sink = DeltaSink(tmp_path, "query")
-    sink.store(PLACE, 1, spark.range(3), 3)
+    sink = DeltaSink(tmp_path, "log", "flights")
+    sink.store(PLACE, RUN, spark.range(3), 3)
     with pytest.raises(PipelineError, match="do not fit the Delta table 'legs'") as caught:
-        sink.store(Place("legs", "legs", 1), 1, spark.range(3).withColumn("more", fn.lit(1)), 3)
+        sink.store(Place("legs", "legs", 1), RUN, spark.range(3).withColumn("more", fn.lit(1)), 3)
     assert "ALTER TABLE" in (caught.value.hint or "")
     assert len(rows_of(tmp_path / "legs")) == 3
 
 
 def test_the_two_formats_do_not_mix(spark: SparkSession, tmp_path: Path) -> None:
-    ParquetSink(tmp_path, "query").store(PLACE, 1, spark.range(3), 3)
+    ParquetSink(tmp_path, "log", "flights").store(PLACE, RUN, spark.range(3), 3)
     with pytest.raises(PipelineError, match="plain Parquet") as caught:
-        DeltaSink(tmp_path, "query").stored(PLACE)
+        DeltaSink(tmp_path, "log", "flights").stored(PLACE, "digest")
     assert "convert_to_deltalake" in (caught.value.hint or "")
-    DeltaSink(tmp_path, "query").store(Place("delta", "legs", 0), 1, spark.range(3), 3)
+    DeltaSink(tmp_path, "log", "flights").store(Place("delta", "legs", 0), RUN, spark.range(3), 3)
     with pytest.raises(PipelineError, match="holds a Delta table"):
-        ParquetSink(tmp_path, "query").store(Place("delta", "legs", 1), 1, spark.range(3), 3)
+        ParquetSink(tmp_path, "log", "flights").store(Place("delta", "legs", 1), RUN, spark.range(3), 3)
 
 
 def test_without_deltalake_it_says_what_to_install(tmp_path: Path) -> None:
@@ -101,7 +90,7 @@ def test_without_deltalake_it_says_what_to_install(tmp_path: Path) -> None:
         "import sys; sys.modules['deltalake'] = None\n"
         "from pathlib import Path\n"
         "from headrace.pipeline.sink import open_sinks\n"
-        "open_sinks({'delta'}, Path(), 'q')"
+        "open_sinks({'delta'}, Path(), 'log', 'scope')"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert "headrace.errors.PipelineError: A pipeline writes a Delta table, and deltalake is missing." in ended.stderr

@@ -13,7 +13,8 @@ from flights_kit import FEW, few_plan, january, right_outcome
 from headrace.demo.check import CheckResult, check_tables
 from headrace.demo.project_file import install_project
 from headrace.demo.tables import read_board, read_departures
-from headrace.pipeline.sink import ParquetSink, Place
+from headrace.pipeline.run_identity import Attempt, Place
+from headrace.pipeline.sink import ParquetSink
 from headrace.project import Project, load_project
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -37,7 +38,7 @@ def batch(spark: SparkSession, project: Project, first: int, count: int, *, back
 def opened(spark: SparkSession, home: Path) -> tuple[Project, ParquetSink]:
     """Return the project and its tables; the session may have run other pipelines before, with tables elsewhere."""
     spark.conf.set("spark.headrace.tables", str(home / "tables"))
-    return load_project(install_project(home)), ParquetSink(home / "tables", "query")
+    return load_project(install_project(home)), ParquetSink(home / "tables", "log", "flights")
 
 
 def run(spark: SparkSession, home: Path, *, backwards: bool = False) -> CheckResult:
@@ -46,7 +47,7 @@ def run(spark: SparkSession, home: Path, *, backwards: bool = False) -> CheckRes
         events = batch(spark, project, first, 1_100, backwards=backwards).persist()
         for name, pipeline in project.pipelines.items():
             assert pipeline.table is not None
-            sink.store(Place(pipeline.table, name, number), 1, pipeline.function(events), 1_100)
+            sink.store(Place(pipeline.table, name, number), Attempt("digest"), pipeline.function(events), 1_100)
         events.unpersist()
     outcome = right_outcome()
     tables = home / "tables"
@@ -70,7 +71,7 @@ def test_a_batch_that_runs_again_gives_the_same_rows(spark: SparkSession, tmp_pa
     project, sink = opened(spark, tmp_path)
     pipeline = project.pipelines["knock_on_delay"]
     events = batch(spark, project, 0, 500)
-    sink.store(Place("knock_on_delay", "knock_on_delay", 0), 1, pipeline.function(events), 500)
+    sink.store(Place("knock_on_delay", "knock_on_delay", 0), Attempt("digest"), pipeline.function(events), 500)
     again = pipeline.function(events).collect()
     assert {tuple(row) for row in again} == {tuple(row) for row in read_departures(tmp_path / "tables")}
     assert len(again) == 500

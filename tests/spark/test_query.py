@@ -122,7 +122,7 @@ def test_a_batch_that_runs_again_changes_nothing(api: Api, home: Path, spark: Sp
 
     batch = commit_again(options, api)
     # The crash came between the two pipelines: one table has the batch, the other has not.
-    (lost,) = [path for path in files(options, "counted") if f"-{batch:09d}-" in path.name]
+    (lost,) = [path for path in files(options, "counted") if path.name.startswith(f"{batch:09d}-")]
     lost.unlink()
     with running(project, options, spark) as run:
         api.feed([leg("y", trigger, n=5)])

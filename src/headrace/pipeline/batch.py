@@ -13,7 +13,7 @@ from uuid import UUID, uuid5
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.errors import PipelineError
+from headrace.errors import Fenced, PipelineError, RunConflict, TypeConflict
 from headrace.logs.targets import run_log
 from headrace.pipeline.bounds import BatchBounds
 from headrace.pipeline.courier import Courier
@@ -22,7 +22,8 @@ from headrace.pipeline.holdings import Holdings
 from headrace.pipeline.orderer import Orderer
 from headrace.pipeline.payload import PayloadSchemas
 from headrace.pipeline.ranges import Ranges
-from headrace.pipeline.sink import Place, TableSink
+from headrace.pipeline.run_identity import Attempt, Place
+from headrace.pipeline.sink import TableSink
 from headrace.pipeline.slices import Frames, Slice
 from headrace.pipeline.underway import BatchUnderway
 from headrace.project import TableFormat
@@ -100,7 +101,9 @@ class BatchRunner:
     def _run(self, part: Slice, frames: Frames, batch: int) -> None:
         """Run one pipeline on its slice, unless its table already has that; what fails for good becomes a dead letter."""
         pipeline = part.pipeline
-        stored = self._out.sinks[pipeline.format].stored(Place(pipeline.table, pipeline.name, batch, part.part)) if pipeline.table else None
+        place = Place(pipeline.table, pipeline.name, batch, part.part) if pipeline.table else None
+        digest = part.digest if place else ""
+        stored = self._out.sinks[pipeline.format].stored(place, digest) if place else None
         if stored is not None:
             now = datetime.now(UTC)
             self._report(part, batch, stored.attempt, now)(
@@ -110,41 +113,49 @@ class BatchRunner:
         seqs = _shown(part.seqs)
         for attempt in range(1, pipeline.attempts + 1):
             with run_log(self._run_id(part, batch, attempt), pipeline=pipeline.name, batch=batch, attempt=attempt, seqs=seqs):
-                if self._succeeds(part, frames, batch, attempt):
+                if self._ends(part, frames, batch, Attempt(digest, attempt, self._run_id(part, batch, attempt))):
                     return
             if attempt < pipeline.attempts:
                 self._stop.wait(min(FIRST_PAUSE * 4 ** (attempt - 1), LONGEST_PAUSE))
 
-    def _succeeds(self, part: Slice, frames: Frames, batch: int, attempt: int) -> bool:
-        """Make one attempt at a run and report it; whether it went well."""
+    def _ends(self, part: Slice, frames: Frames, batch: int, attempt: Attempt) -> bool:
+        """Make one attempt at a run and report it; return whether it is the last one.
+
+        Raises:
+            RunConflict: The table has other events for the run: no fault of the pipeline's, and no dead letter.
+            Fenced: This driver has lost its scope.
+        """
         pipeline = part.pipeline
-        report = self._report(part, batch, attempt, datetime.now(UTC))
+        report = self._report(part, batch, attempt.number, datetime.now(UTC))
         report(state="running")
         try:
             rows = self._attempt(part, frames, batch, attempt)
+        except (RunConflict, Fenced):
+            raise
         except (Exception, SystemExit) as error:
             if self._stop.is_set():
                 raise Stopping("The pipeline was stopped within a batch, which comes again.") from error
             if jvm_died(frames.spark):
                 raise JvmDied from error  # no fault of the pipeline's
             failure = pipeline_error(pipeline.name, pipeline.function, error)
-            last = attempt == pipeline.attempts
+            last = attempt.number == pipeline.attempts or isinstance(error, TypeConflict)
             letter = self._letter(part, batch) if last else None
-            report(state="failed", finished=datetime.now(UTC), error=str(failure), letter=letter)
+            said = f"{failure}\n{failure.hint}" if isinstance(error, TypeConflict) else str(failure)
+            report(state="failed", finished=datetime.now(UTC), error=said, letter=letter)
             self._log.warning(
                 "pipeline failed",
                 pipeline=pipeline.name,
                 batch=batch,
-                attempt=attempt,
-                error=str(failure),
+                attempt=attempt.number,
+                error=said,
                 dead_letter=letter,
                 exc_info=error,
             )
-            return False
+            return last
         report(state="succeeded", finished=datetime.now(UTC), rows=rows, letter=self._letter(part, batch))
         return True
 
-    def _attempt(self, part: Slice, frames: Frames, batch: int, attempt: int) -> int | None:
+    def _attempt(self, part: Slice, frames: Frames, batch: int, attempt: Attempt) -> int | None:
         """Call the function; return how many rows its table got, None without a table."""
         pipeline = part.pipeline
         parsed = self._out.payloads.apply(part, frames)

@@ -1,80 +1,122 @@
 """Delta tables: one commit for each run of a pipeline. Needs `headrace[delta]`, and no jar.
 
-Delta's own application transactions say which batch of a run a table has, so a batch that comes again is not appended again; readers of
-Delta (Spark, DuckDB, Trino, …) see a run's rows wholly or not at all.
+Delta's own application transactions say which batch of a run a table has, so a batch that comes again is not appended again, and of two
+drivers that append one run one fails; readers of Delta (Spark, DuckDB, Trino, …) see a run's rows wholly or not at all.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import SchemaMismatchError
+from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError
 from pyspark.sql import DataFrame
 
-from headrace.errors import PipelineError
-from headrace.pipeline.ordering_file import sync_folder
-from headrace.pipeline.sink import SMALL, Place, Stored, collected, sync
+from headrace.errors import PipelineError, TypeConflict
+from headrace.pipeline.column_types import canonical, check_names, type_name, widened
+from headrace.pipeline.durable_files import sync, sync_folder
+from headrace.pipeline.run_identity import RUN_KEY, Attempt, Origin, Place, Stored
+from headrace.pipeline.sink import SMALL, Rows, computed, new_staging, no_fence
 
-_ATTEMPT: Final = "headrace.attempt"
-_APP: Final = "headrace.run"
+COMMIT_ATTEMPTS: Final = 5
+"""Attempts at a commit that others' commits to the table get in the way of."""
 
 
 class DeltaSink:
-    """Appends the rows of each run of a query once. `tables` is the folder that has a folder for each table."""
+    """Appends the rows of each run of a scope once. `tables` is the folder that has a folder for each table."""
 
-    def __init__(self, tables: Path, query_id: str, fence: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, tables: Path, log_id: str, scope: str, fence: Callable[[], None] = no_fence) -> None:
         self._tables = tables
+        self._origin = Origin(log_id, scope)
         self._fence = fence
-        self._query = query_id
+        self._staging = new_staging(tables, self._origin)
 
-    def stored(self, place: Place) -> Stored | None:
-        """Return the run's rows if the table has them."""
+    def stored(self, place: Place, digest: str) -> Stored | None:
+        """Return the run's rows if the table has them. Raises `RunConflict` where it has rows of other events for the run."""
         table = self._open(place.table)
-        done = None if table is None else table.transaction_version(self._app(place))
-        if table is None or done is None or done < place.batch:
+        return None if table is None else self._stored(table, place, digest)
+
+    def store(self, place: Place, attempt: Attempt, rows: DataFrame, events: int) -> int:
+        """Append the rows that came of so many events in one durable commit; return how many they are."""
+        check_names(rows.schema)
+        staging = self._staging / place.table
+        try:
+            source = computed(rows, staging, small=events <= SMALL)
+            for number in range(1, COMMIT_ATTEMPTS + 1):
+                table = self._open(place.table) or self._create(place.table, source.schema)
+                stored = self._stored(table, place, attempt.digest)
+                if stored is not None:  # another driver was first
+                    return stored.rows
+                try:
+                    self._append(table, place, attempt, source)
+                    return source.num_rows
+                except CommitFailedError:
+                    if number == COMMIT_ATTEMPTS:
+                        raise
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+        raise AssertionError("not reached")
+
+    def _create(self, name: str, rows: pa.Schema) -> DeltaTable:
+        """Create the table without rows: of two drivers that create it with their first rows, Delta would let both append theirs."""
+        folder = self._tables / name
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            return DeltaTable.create(folder, widened(pa.schema([]), rows, name), mode="error")
+        except DeltaError:
+            created = self._open(name)  # by another driver
+            if created is None:
+                raise
+            return created
+
+    def _append(self, table: DeltaTable, place: Place, attempt: Attempt, source: Rows) -> None:
+        """Commit the rows to the table as it was loaded."""
+        before = table.version() or -1  # version 0 has no rows; it is this driver's own, or that of one that may have died since
+        schema = _fitting(place.table, table, source.schema)
+        parts = _Batches(source, schema, place.table)
+        self._fence()
+        try:
+            write_deltalake(
+                table,
+                pa.RecordBatchReader.from_batches(schema, iter(parts)),
+                mode="append",
+                commit_properties=CommitProperties(
+                    custom_metadata={RUN_KEY: self._origin.metadata(place, attempt)},
+                    app_transactions=[Transaction(self._app(place), place.batch)],
+                ),
+            )
+        except SchemaMismatchError as error:
+            raise _unfit(place.table, str(error)) from error
+        except Exception as error:
+            raise parts.failure or error from error
+        _make_durable(self._tables / place.table, before, self._app(place))
+
+    def _stored(self, table: DeltaTable, place: Place, digest: str) -> Stored | None:
+        done = table.transaction_version(self._app(place))
+        if done is None or done < place.batch:
             return None
-        for commit in table.history():
-            if commit.get(_APP) == f"{self._app(place)}/{place.batch}":
-                return Stored(int(commit[_ATTEMPT]), commit["operationMetrics"]["num_added_rows"])
+        app = self._app(place)
+        for version, actions in _commits(self._tables / place.table, table.version()):
+            if any(txn.get("appId") == app and txn.get("version") == place.batch for txn in _each(actions, "txn")):
+                info = next(_each(actions, "commitInfo"), {})
+                number = self._origin.check(place, digest, info.get(RUN_KEY), f"Version {version} of the table {place.table!r}")
+                return Stored(number, int(info["operationMetrics"]["num_added_rows"]))
         raise PipelineError(
             f"The table {place.table!r} has batch {place.batch} of {place.pipeline!r}, but its history of that is gone.",
             hint="Delta forgets history after 30 days (delta.logRetentionDuration); begin anew with --reset-order --from now.",
         )
 
-    def store(self, place: Place, attempt: int, rows: DataFrame, events: int) -> int:
-        """Append the rows that came of so many events in one durable commit; return how many they are."""
-        folder = self._tables / place.table
-        before = self._open(place.table)
-        seen = -1 if before is None else before.version()
-        folder.mkdir(parents=True, exist_ok=True)
-        staging = self._tables / ".staging" / place.table
-        try:
-            written = _written(rows, staging, small=events <= SMALL)
-            self._fence()
-            write_deltalake(folder, written, mode="append", commit_properties=self._commit(place, attempt))
-        except SchemaMismatchError as error:
-            raise PipelineError(
-                f"its rows do not fit the Delta table {place.table!r}: {error}",
-                hint="Change the table (ALTER TABLE … ADD COLUMN), or give the pipeline another table; then redrive its dead letter.",
-            ) from error
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
-        _make_durable(folder, seen)
-        stored = self.stored(place)
-        return stored.rows if stored is not None else 0
-
     def _open(self, name: str) -> DeltaTable | None:
         folder = self._tables / name
         if DeltaTable.is_deltatable(str(folder)):
             return DeltaTable(folder)
-        if any(folder.glob("*.parquet")):
+        if any(folder.glob("*.parquet")) and not (folder / "_delta_log").exists():
             raise PipelineError(
                 f"{folder} holds a table of plain Parquet files, and the pipeline writes Delta.",
                 hint=f"Make it one (`from deltalake import convert_to_deltalake; convert_to_deltalake({str(folder)!r})`) or move it away.",
@@ -82,35 +124,76 @@ class DeltaSink:
         return None
 
     def _app(self, place: Place) -> str:
-        return "/".join(filter(None, (self._query, place.pipeline, place.part)))
-
-    def _commit(self, place: Place, attempt: int) -> CommitProperties:
-        app = self._app(place)
-        return CommitProperties(
-            custom_metadata={_APP: f"{app}/{place.batch}", _ATTEMPT: str(attempt)},
-            app_transactions=[Transaction(app, place.batch)],
-        )
+        return f"headrace-{self._origin.key(place.pipeline, place.part)}"
 
 
-def _written(rows: DataFrame, staging: Path, *, small: bool) -> pa.Table | pa.RecordBatchReader:
-    """Return the rows: of a small batch as they are, of others by way of files, so that they need not fit into the driver's memory."""
-    table = collected(rows) if small else None
-    if table is not None:
-        return table
-    rows.write.mode("overwrite").parquet(staging.absolute().as_uri())
-    return ds.dataset(staging, format="parquet").scanner().to_reader()
+class _Batches:
+    """The rows as batches of one schema. `failure` is the error that they ended with: Delta's writer gives another in its place."""
+
+    def __init__(self, source: Rows, schema: pa.Schema, table: str) -> None:
+        self._source = source
+        self._schema = schema
+        self._table = table
+        self.failure: TypeConflict | None = None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        try:
+            for part in self._source.parts(self._schema, self._table):
+                yield from part.to_batches()
+        except TypeConflict as error:
+            self.failure = error
+            raise
 
 
-def _make_durable(folder: Path, seen: int) -> None:
-    """Bring what was committed after version `seen` to the disk: Spark's commit of the batch follows, and may survive a power loss."""
+def _fitting(name: str, table: DeltaTable, rows: pa.Schema) -> pa.Schema:
+    """Return the schema of the table, if rows of this schema fit it."""
+    fields = pa.schema(table.schema().to_arrow())
+    known = canonical(fields)
+    both = widened(known, rows, name)
+    more = [f"{field.name!r} ({type_name(field.type)})" for field in both if field not in known]
+    if more:
+        raise _unfit(name, f"it has not the columns or fields of {', '.join(more)}")
+    missing = [field.name for field in fields if not field.nullable and field.name not in rows.names]
+    if missing:
+        raise _unfit(name, f"the rows have not its column {missing[0]!r}, which is never null")
+    return known
+
+
+def _unfit(name: str, reason: str) -> TypeConflict:
+    return TypeConflict(
+        f"its rows do not fit the Delta table {name!r}: {reason}.",
+        hint="Change the table (ALTER TABLE … ADD COLUMN), or give the pipeline another table; then redrive its dead letter.",
+    )
+
+
+def _commits(folder: Path, version: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """Yield the actions of each commit, the newest first, as far as the table's log goes back."""
+    for number in range(version, -1, -1):
+        try:
+            yield number, _actions(folder / "_delta_log" / f"{number:020}.json")
+        except FileNotFoundError:
+            return
+
+
+def _actions(entry: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in entry.read_text().splitlines()]
+
+
+def _each(actions: list[dict[str, Any]], kind: str) -> Iterator[dict[str, Any]]:
+    return (action[kind] for action in actions if kind in action)
+
+
+def _make_durable(folder: Path, before: int, app: str) -> None:
+    """Write this app's commits after version `before` to the disk: the run counts as stored after this, and must survive a power loss."""
     log = folder / "_delta_log"
-    for version in range(seen + 1, DeltaTable(folder).version() + 1):
-        entry = log / f"{version:020}.json"
-        for line in entry.read_text().splitlines():
-            action: dict[str, Any] = json.loads(line)
-            if "add" in action:
-                sync(folder / action["add"]["path"])
-        sync(entry)
+    version = before + 1
+    while (entry := log / f"{version:020}.json").exists():
+        actions = _actions(entry)
+        if any(txn["appId"] == app for txn in _each(actions, "txn")):
+            for added in _each(actions, "add"):
+                sync(folder / unquote(added["path"]))
+        sync(entry)  # also of others: this one is read only after them
+        version += 1
     sync_folder(log)
     sync_folder(folder)
     sync_folder(folder.parent)

@@ -127,7 +127,8 @@ def _run(spark: SparkSession, project: Project, options: PipelineOptions, held: 
             options.scope,
             begin,
         )
-        sinks = open_sinks({pipeline.format for pipeline in project.pipelines.values()}, options.tables, query_id, held.heart.fence)
+        formats = {pipeline.format for pipeline in project.pipelines.values()}
+        sinks = open_sinks(formats, options.tables, query_id, options.scope, held.heart.fence)
         outputs = Outputs(sinks, PayloadSchemas(options.state / "payloads"), courier, Starter(client, stop), held.underway)
         runner = BatchRunner(orderer, BatchBounds(options.checkpoint, begin), options.scope, query_id, outputs, stop)
         listener = CommitListener(courier, runner.held)

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructField, StructType
 
 from headrace.pipeline.payload_columns import shown, structs
 from headrace.pipeline.ranges import Ranges, ranges_of
+from headrace.pipeline.run_identity import digest_of
 from headrace.pipeline.schemas import EVENTS, PIPELINE_COLUMNS
 from headrace.project import Pipeline
 
@@ -36,6 +37,11 @@ class Slice:
     def seqs(self) -> Ranges:
         """The events as closed ranges of their seqs."""
         return ranges_of(np.sort(self.table.column("seq").to_numpy()))
+
+    @property
+    def digest(self) -> str:
+        """Return a digest of the events, in their order."""
+        return digest_of(self.table)
 
     @property
     def size(self) -> int:

@@ -21,8 +21,9 @@ from headrace.pipeline.payload import PayloadSchemas, parse
 from headrace.pipeline.replay.asked import Names
 from headrace.pipeline.replay.raw_events import LANE, RawEvents, Replayed, replayed
 from headrace.pipeline.replay.schemas import MARK
+from headrace.pipeline.run_identity import Attempt, Place
 from headrace.pipeline.schemas import EVENTS
-from headrace.pipeline.sink import Place, TableSink, open_sinks
+from headrace.pipeline.sink import TableSink, open_sinks
 from headrace.project import Pipeline
 from headrace.streams.watches import WatchSet
 from headrace.triggers.watch import WatchTrigger
@@ -55,7 +56,7 @@ class PipelineReplay:
         """Call every pipeline with its events of each file, in order. Raises `PipelineError`."""
         ran = {pipeline.name: Ran(pipeline.name, 0, 0, 0) for pipeline in pipelines}
         by_name = {pipeline.name: pipeline for pipeline in pipelines}
-        sinks = open_sinks({pipeline.format for pipeline in by_name.values()}, self._tables, uuid4().hex)
+        sinks = open_sinks({pipeline.format for pipeline in by_name.values()}, self._tables, uuid4().hex, "replay")
         parts = events.parts()
         for batch, part in enumerate(parts):
             told("pipelines", batch, len(parts))
@@ -83,7 +84,7 @@ class PipelineReplay:
             result = pipeline.function(parse(mine, schema))
             if pipeline.table is not None and not isinstance(result, DataFrame):
                 raise PipelineError(f"it fills the table {pipeline.table!r} but returns {type(result).__name__}.")
-            rows = sink.store(Place(pipeline.table, pipeline.name, batch), 1, result, count) if pipeline.table is not None else 0
+            rows = sink.store(Place(pipeline.table, pipeline.name, batch), Attempt(""), result, count) if pipeline.table is not None else 0
         except Exception as error:
             raise pipeline_error(pipeline.name, pipeline.function, error) from error
         return Ran(pipeline.name, before.batches + 1, before.events + count, before.rows + rows)

@@ -1,0 +1,168 @@
+"""Whether rows fit a table: the names of their columns, and their types beside those that the table has.
+
+A table's column keeps its type. A narrower type of the rows is widened where no value changes; any other difference is refused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from headrace.errors import TypeConflict
+
+_DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 19}
+"""The decimal digits of an integer, by its bits."""
+
+
+def check_names(schema: StructType) -> None:
+    """Raise `TypeConflict` where two columns, or two fields of one struct, have one name. Like Spark, take no notice of case."""
+    for where, struct in _structs("", schema):
+        counts = Counter(name.lower() for name in struct.names)
+        double = [name for name in struct.names if counts[name.lower()] > 1]
+        if double:
+            kind = f"the column {where!r} has fields" if where else "it returns columns"
+            raise TypeConflict(
+                f"{kind} of one name: {', '.join(map(repr, double))}.",
+                hint="Rename one with .alias(...), or select the fields one by one; then redrive the dead letter.",
+            )
+
+
+def canonical(schema: pa.Schema) -> pa.Schema:
+    """Return the schema as a table has it: every value may be null, and types have one spelling."""
+    return pa.schema([pa.field(field.name, _canonical(field.type)) for field in schema])
+
+
+def widened(table: pa.Schema, rows: pa.Schema, name: str) -> pa.Schema:
+    """Return the schema of the table `name` once it has these rows: its own columns, then new ones. Both are canonical.
+
+    Raises:
+        TypeConflict: A type of the rows does not fit.
+    """
+    fields = {field.name: field.type for field in table}
+    spelled = {known.lower(): known for known in fields}
+    for field in rows:
+        known = spelled.get(field.name.lower(), field.name)
+        if known != field.name:
+            raise _refused(name, f"the column {field.name!r} is {known!r} in the table, and readers do not tell them apart")
+        kind = _both(fields[known], field.type) if known in fields else field.type
+        if kind is None:
+            raise _refused(name, f"the column {known!r} is {type_name(fields[known])} in the table and {type_name(field.type)} in the rows")
+        if _has_null(kind):
+            raise _refused(name, f"the column {known!r} is null in all rows and has no type")
+        fields[known] = kind
+    return pa.schema(list(fields.items()))
+
+
+def conformed(rows: pa.Table, schema: pa.Schema, name: str) -> pa.Table:
+    """Return the rows with the columns and types of the table `name`; columns that they have not are null.
+
+    Raises:
+        TypeConflict: A number has no exact equivalent in the type of its column.
+    """
+    if rows.schema.equals(schema):
+        return rows
+    columns = []
+    for field in schema:
+        if field.name not in rows.column_names:
+            columns.append(pa.nulls(rows.num_rows, field.type))
+            continue
+        column = rows.column(field.name)
+        try:
+            columns.append(column.cast(field.type))
+        except pa.ArrowInvalid as error:
+            reason = f"the column {field.name!r} is {type_name(field.type)} in the table and {type_name(column.type)} in the rows: {error}"
+            raise _refused(name, reason) from error
+    return pa.table(columns, schema=schema)
+
+
+def type_name(kind: pa.DataType) -> str:
+    """Return the type as Spark names it."""
+    try:
+        return str(from_arrow_type(kind).simpleString())
+    except Exception:  # PySpark raises its own errors, and some of Python's, for what it has no type for
+        return str(kind)
+
+
+def _refused(table: str, reason: str) -> TypeConflict:
+    return TypeConflict(
+        f"its rows do not fit the table {table!r}: {reason}.",
+        hint="Cast the column in the pipeline, or give the pipeline another table; then redrive its dead letter.",
+    )
+
+
+def _structs(where: str, kind: DataType) -> list[tuple[str, StructType]]:
+    """Return the type's structs, each with its path."""
+    if isinstance(kind, StructType):
+        inner = [_structs(f"{where}.{field.name}" if where else field.name, field.dataType) for field in kind]
+        return [(where, kind), *(each for found in inner for each in found)]
+    if isinstance(kind, ArrayType):
+        return _structs(where, kind.elementType)
+    if isinstance(kind, MapType):
+        return [*_structs(where, kind.keyType), *_structs(where, kind.valueType)]
+    return []
+
+
+def _canonical(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _canonical(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_canonical(kind.key_type), _canonical(kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind) or pa.types.is_list_view(kind):
+        return pa.list_(pa.field("element", _canonical(kind.value_type)))
+    if pa.types.is_dictionary(kind):
+        return _canonical(kind.value_type)
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) else kind
+
+
+def _both(table: pa.DataType, rows: pa.DataType) -> pa.DataType | None:
+    """Return the type of a table's column that takes these rows too; None where they do not fit."""
+    if table == rows or pa.types.is_null(rows):
+        return table
+    if pa.types.is_struct(table) and pa.types.is_struct(rows):
+        return _both_structs(table, rows)
+    if pa.types.is_list(table) and pa.types.is_list(rows):
+        element = _both(table.value_type, rows.value_type)
+        return None if element is None else pa.list_(pa.field("element", element))
+    if pa.types.is_map(table) and pa.types.is_map(rows):
+        key, item = _both(table.key_type, rows.key_type), _both(table.item_type, rows.item_type)
+        return None if key is None or item is None else pa.map_(key, item)
+    return table if _holds(table, rows) else None
+
+
+def _both_structs(table: pa.StructType, rows: pa.StructType) -> pa.DataType | None:
+    fields = {field.name: field.type for field in table}
+    spelled = {known.lower(): known for known in fields}
+    for field in rows:
+        if spelled.get(field.name.lower(), field.name) != field.name:
+            return None
+        kind = _both(fields[field.name], field.type) if field.name in fields else field.type
+        if kind is None:
+            return None
+        fields[field.name] = kind
+    return pa.struct(list(fields.items()))
+
+
+def _holds(table: pa.DataType, rows: pa.DataType) -> bool:
+    """Whether the table's type has each value of the other one, or, for integers in floating point, whether single values may be exact."""
+    if pa.types.is_signed_integer(rows):
+        if pa.types.is_decimal(table):
+            return bool(table.precision - table.scale >= _DIGITS[rows.bit_width])
+        wider = pa.types.is_signed_integer(table) and table.bit_width > rows.bit_width
+        return bool(wider or pa.types.is_float64(table) or pa.types.is_float32(table))
+    if pa.types.is_decimal(rows) and pa.types.is_decimal(table):
+        return bool(table.scale >= rows.scale and table.precision - table.scale >= rows.precision - rows.scale)
+    return bool(pa.types.is_float32(rows) and pa.types.is_float64(table))
+
+
+def _has_null(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return any(_has_null(field.type) for field in kind)
+    if pa.types.is_map(kind):
+        return _has_null(kind.key_type) or _has_null(kind.item_type)
+    return _has_null(kind.value_type) if pa.types.is_list(kind) else pa.types.is_null(kind)

@@ -1,0 +1,119 @@
+"""The identity of a run's rows: the log, scope, pipeline and batch, and a digest of the events. Each file or commit of a table has it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import RunConflict
+
+RUN_KEY: Final = "headrace.run"
+"""The key of the identity, as JSON, in the metadata of a Parquet file and of a Delta commit."""
+
+DIGEST_BYTES: Final = 16
+_DIGEST_COLUMNS: Final = ("seq", "source", "id")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One run of a pipeline within its scope, and the table that gets its rows. `part` tells apart the runs of one batch."""
+
+    table: str
+    pipeline: str
+    batch: int
+    part: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt at a run: the digest of the run's events, the attempt's number, and the id under which it is reported."""
+
+    digest: str
+    number: int = 1
+    run_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The rows of a run that a table has: the attempt that made them, and their number."""
+
+    attempt: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The log and the scope that a sink stores the runs of."""
+
+    log: str
+    scope: str
+
+    def key(self, *parts: str | int) -> str:
+        """Return a name of fixed length for these parts of this origin. It is safe in any file system."""
+        text = json.dumps([self.log, self.scope, *parts])
+        return blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest()
+
+    def metadata(self, place: Place, attempt: Attempt) -> str:
+        """Return the identity of the rows that this attempt stores, as JSON."""
+        return json.dumps(self._run(place) | {"digest": attempt.digest, "attempt": attempt.number, "run_id": attempt.run_id})
+
+    def check(self, place: Place, digest: str, metadata: str | None, where: str) -> int:
+        """Compare the identity found at `where` with the run; return the number of the attempt that stored it.
+
+        Raises:
+            RunConflict: The rows are of other events, or of another run.
+        """
+        found = _parsed(metadata)
+        if {name: found.get(name) for name in self._run(place)} != self._run(place):
+            raise RunConflict(
+                f"{where} has the place of batch {place.batch} of the pipeline {place.pipeline!r}, and does not say that it is this run.",
+                hint="Another program wrote it. Move it out of the table, and start the pipeline again.",
+            )
+        if found.get("digest") != digest:
+            raise RunConflict(
+                f"The table {place.table!r} has rows of other events for batch {place.batch} of the pipeline {place.pipeline!r}: "
+                f"{where} was made from events with the digest {found.get('digest')}, the batch has {digest}.",
+                hint="The database or the checkpoint is older than the table, or of another log. Restore the newer one; or begin anew "
+                "with --reset-order --from SEQ, where SEQ is the first event that the table does not have.",
+            )
+        return int(found["attempt"])
+
+    def _run(self, place: Place) -> dict[str, Any]:
+        return {"log": self.log, "scope": self.scope, "pipeline": place.pipeline, "batch": place.batch, "part": place.part}
+
+
+def digest_of(events: pa.Table) -> str:
+    """Return a digest of the events (columns seq, source, id) in their order. It does not depend on how the columns are cut into chunks."""
+    digest = blake2b(digest_size=DIGEST_BYTES)
+    for name in _DIGEST_COLUMNS:
+        column = events.column(name)
+        if not pa.types.is_string(column.type):
+            digest.update(column.to_numpy())
+            continue
+        digest.update(pc.binary_length(column).to_numpy())
+        for chunk in column.chunks:
+            digest.update(_text(chunk))
+    return digest.hexdigest()
+
+
+def _text(chunk: pa.StringArray) -> memoryview:
+    """Return the bytes of a chunk without nulls, one value after the other."""
+    if not len(chunk):
+        return memoryview(b"")
+    _, offsets, values = chunk.buffers()
+    bounds = np.frombuffer(offsets, np.int32, len(chunk) + 1, 4 * chunk.offset)
+    return memoryview(values or b"")[bounds[0] : bounds[-1]]
+
+
+def _parsed(metadata: str | None) -> dict[str, Any]:
+    try:
+        found = json.loads(metadata) if metadata else None
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,291 @@
+"""What each sink promises: a run's rows once, known by their events, and a table that every reader reads."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from headrace.errors import Fenced, RunConflict, TypeConflict
+from headrace.pipeline.delta_sink import DeltaSink
+from headrace.pipeline.run_identity import Attempt, Place, Stored
+from headrace.pipeline.sink import SMALL, ParquetSink
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+Sink = ParquetSink | DeltaSink
+Open = Callable[..., Sink]
+SIZES = pytest.mark.parametrize("events", [10, SMALL + 1], ids=["here", "by-spark"])
+
+
+@pytest.fixture(params=[ParquetSink, DeltaSink], ids=["parquet", "delta"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+    def make(log: str = "log", scope: str = "flights", **more: Any) -> Sink:
+        sink: Sink = request.param(tmp_path, log, scope, **more)
+        return sink
+
+    return make
+
+
+def place(batch: int = 0, pipeline: str = "legs", part: str = "", table: str = "legs") -> Place:
+    return Place(table, pipeline, batch, part)
+
+
+def read(sink: Sink, spark: SparkSession, table: str = "legs") -> list[dict[str, Any]]:
+    """Return the rows as pyarrow reads them, after pandas and Spark read as many."""
+    folder = sink._tables / table
+    if isinstance(sink, DeltaSink):
+        rows = DeltaTable(folder).to_pyarrow_table()
+        assert len(DeltaTable(folder).to_pandas()) == len(rows)
+        files = [folder / name for name in DeltaTable(folder).file_uris()]
+        assert spark.read.parquet(*map(str, files)).count() == len(rows)
+    else:
+        rows = pq.read_table(folder)
+        assert len(pd.read_parquet(folder)) == len(rows)
+        for merge in ("false", "true"):
+            assert len(spark.read.option("mergeSchema", merge).parquet(str(folder)).collect()) == len(rows)
+    found: list[dict[str, Any]] = rows.to_pylist()
+    return found
+
+
+def test_a_run_is_stored_once_and_known_by_its_events(opened: Open, spark: SparkSession) -> None:
+    sink = opened()
+    assert sink.stored(place(), "a") is None
+    assert sink.store(place(), Attempt("a", 2, "id"), spark.range(3), 3) == 3
+    assert opened().stored(place(), "a") == Stored(attempt=2, rows=3)
+    assert opened().store(place(), Attempt("a", 1), spark.range(3), 3) == 3
+    for other in (place(1), place(pipeline="late"), place(part="again1"), place(table="other")):
+        assert opened().stored(other, "a") is None
+    assert opened(log="other").stored(place(), "a") is None
+    assert opened(scope="other").stored(place(), "a") is None
+    assert sink.store(place(1), Attempt("b"), spark.range(0), 3) == 0
+    assert opened().stored(place(1), "b") == Stored(attempt=1, rows=0)
+    assert len(read(sink, spark)) == 3
+
+
+def test_other_events_at_the_place_of_a_run_are_an_error_in_words(opened: Open, spark: SparkSession) -> None:
+    sink = opened()
+    sink.store(place(7), Attempt("aaaa"), spark.range(3), 3)
+    for look in (lambda: sink.stored(place(7), "bbbb"), lambda: sink.store(place(7), Attempt("bbbb"), spark.range(1), 1)):
+        with pytest.raises(RunConflict, match=r"'legs' has rows of other events for batch 7 of the pipeline 'legs'.*aaaa.*bbbb") as caught:
+            look()
+        assert "--reset-order --from" in (caught.value.hint or "")
+    assert len(read(sink, spark)) == 3
+
+
+def test_pipelines_and_projects_share_a_table(opened: Open, spark: SparkSession) -> None:
+    """Store A1: `legs-eu` before `legs`."""
+    sinks = [opened(), opened(scope="other"), opened(log="other")]
+    wanted = [(sink, place(batch, name, part)) for sink in sinks for batch in (0, 1) for name in ("legs-eu", "legs") for part in ("", "1")]
+    for number, (sink, where) in enumerate(wanted):
+        assert sink.stored(where, str(number)) is None
+        sink.store(where, Attempt(str(number)), spark.range(number, number + 1), 1)
+    assert [sink.stored(where, str(number)) for number, (sink, where) in enumerate(wanted)] == [Stored(1, 1)] * len(wanted)
+    assert sorted(row["id"] for row in read(sinks[0], spark)) == list(range(len(wanted)))
+
+
+NAMES = st.text(min_size=0, max_size=300) | st.sampled_from(
+    ["a/b", "../x", "*", "[a-z]", "a-0", "legs", "legs-eu", " ", "é", "é", "\x00", "a" * 300]
+)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
+@given(names=st.lists(st.tuples(NAMES, NAMES, NAMES), min_size=2, max_size=4, unique=True), number=st.integers(0, 2**40))
+def test_names_may_be_anything(opened: Open, spark: SparkSession, names: list[tuple[str, str, str]], number: int) -> None:
+    log = f"{random.getrandbits(64)}"
+    rows = spark.range(1)
+    for count, (scope, pipeline, part) in enumerate(names):
+        where = Place("legs", pipeline, number, part)
+        assert opened(log, scope).stored(where, "a") is None
+        opened(log, scope).store(where, Attempt(f"{count}"), rows, 1)
+    for count, (scope, pipeline, part) in enumerate(names):
+        assert opened(log, scope).stored(Place("legs", pipeline, number, part), f"{count}") == Stored(1, 1)
+
+
+def test_of_two_drivers_that_store_one_run_one_does(opened: Open, spark: SparkSession) -> None:
+    for batch in range(5):
+        with ThreadPoolExecutor(3) as pool:
+            made = [pool.submit(opened().store, place(batch), Attempt("a", number), spark.range(2), 2) for number in range(1, 4)]
+            assert [each.result() for each in made] == [2, 2, 2]
+    assert len(read(opened(), spark)) == 10
+
+
+def test_pipelines_store_in_one_new_table_at_the_same_time(opened: Open, spark: SparkSession) -> None:
+    sink = opened()
+    with ThreadPoolExecutor(4) as pool:
+        made = [pool.submit(sink.store, place(0, f"p{number}"), Attempt("a"), spark.range(2), 2) for number in range(4)]
+        assert [each.result() for each in made] == [2] * 4
+    assert len(read(sink, spark)) == 8
+
+
+def test_a_driver_that_lost_its_scope_shows_nothing(opened: Open, spark: SparkSession) -> None:
+    def lost() -> None:
+        raise Fenced("The scope is another driver's.")
+
+    with pytest.raises(Fenced):
+        opened(fence=lost).store(place(), Attempt("a"), spark.range(3), 3)
+    assert opened().stored(place(), "a") is None
+    assert not list((opened()._tables / ".staging").glob("*/*"))
+
+
+@SIZES
+def test_two_columns_of_one_name_are_refused_by_name(opened: Open, spark: SparkSession, events: int) -> None:
+    """Store A18."""
+    twice = spark.range(2).select("id", fn.lit("x").alias("id"), fn.lit(1).alias("N"), fn.lit(2).alias("n"))
+    nested = spark.range(2).select(fn.struct(fn.lit(1).alias("a"), fn.lit(2).alias("A")).alias("payload"))
+    with pytest.raises(TypeConflict, match="columns of one name: 'id', 'id', 'N', 'n'"):
+        opened().store(place(), Attempt("a"), twice, events)
+    with pytest.raises(TypeConflict, match="the column 'payload' has fields of one name: 'a', 'A'"):
+        opened().store(place(), Attempt("a"), nested, events)
+    assert opened().stored(place(), "a") is None
+
+
+WIDENED = {
+    "bigint": "int",
+    "smallint": "tinyint",
+    "double": "float",
+    "float": "int",
+    "decimal(12,2)": "int",
+    "decimal(12,3)": "decimal(10,2)",
+    "array<double>": "array<int>",
+    "struct<a:bigint,b:string>": "struct<a:int>",
+    "map<string,bigint>": "map<string,int>",
+}
+
+
+@SIZES
+def test_narrower_types_get_the_types_of_the_table(opened: Open, spark: SparkSession, events: int) -> None:
+    def nulls(kinds: Iterable[str]) -> DataFrame:
+        return spark.range(1).select(*(fn.expr(f"cast(null as {kind})").alias(f"n{number}") for number, kind in enumerate(kinds)))
+
+    sink = opened()
+    sink.store(place(0), Attempt("a"), nulls(WIDENED), events)
+    sink.store(place(1), Attempt("b"), nulls(WIDENED.values()), events)
+    if events <= SMALL:  # Spark writes no file with a column without a type
+        sink.store(place(2), Attempt("c"), nulls(["void"] * 9), events)
+    for row in read(sink, spark):
+        assert set(row.values()) == {None}
+
+
+def test_another_type_is_refused_in_words(opened: Open, spark: SparkSession) -> None:
+    """Store A17."""
+    sink = opened()
+    sink.store(place(0), Attempt("a"), spark.range(1), 1)
+    for kind in ("double", "string", "void"):
+        rows = spark.range(1).select(fn.expr(f"cast(null as {kind})").alias("more" if kind == "void" else "id"))
+        with pytest.raises(TypeConflict, match=r"its rows do not fit the (Delta )?table 'legs': the column '(id|more)' is ") as caught:
+            sink.store(place(1), Attempt("b"), rows, 1)
+        assert "redrive" in (caught.value.hint or "")
+    assert opened().stored(place(1), "b") is None
+    assert read(sink, spark) == [{"id": 0}]
+
+
+@SIZES
+def test_an_integer_becomes_a_double_only_where_that_is_exact(opened: Open, spark: SparkSession, events: int) -> None:
+    sink = opened()
+    sink.store(place(0), Attempt("a"), spark.range(1).select(fn.lit(0.5).alias("n")), events)
+    sink.store(place(1), Attempt("b"), spark.range(1).select(fn.lit(2**53).alias("n")), events)
+    with pytest.raises(TypeConflict, match=r"the column 'n' is double in the table and bigint in the rows: .*9007199254740993"):
+        sink.store(place(2), Attempt("c"), spark.range(1).select(fn.lit(2**53 + 1).alias("n")), events)
+    assert sorted(row["n"] for row in read(sink, spark)) == [0.5, 2.0**53]
+
+
+@SIZES
+def test_columns_that_the_rows_have_not_are_null(opened: Open, spark: SparkSession, events: int) -> None:
+    sink = opened()
+    sink.store(
+        place(0),
+        Attempt("a"),
+        spark.range(1).select("id", fn.lit("x").alias("text"), fn.struct(fn.lit(1).alias("a"), fn.lit(2).alias("b")).alias("s")),
+        events,
+    )
+    sink.store(place(1), Attempt("b"), spark.range(1).select(fn.struct(fn.lit(3).alias("b")).alias("s"), fn.lit(7).alias("id")), events)
+    rows = sorted(read(sink, spark), key=lambda row: row["id"])
+    assert rows == [{"id": 0, "text": "x", "s": {"a": 1, "b": 2}}, {"id": 7, "text": None, "s": {"a": None, "b": 3}}]
+
+
+@SIZES
+def test_new_columns_are_added_to_a_table_of_files(tmp_path: Path, spark: SparkSession, events: int) -> None:
+    sinks = [ParquetSink(tmp_path, "log", scope) for scope in ("one", "two")]
+    sinks[0].store(place(0), Attempt("a"), spark.range(1), events)
+    sinks[1].store(place(1), Attempt("b"), spark.range(1).select("id", fn.lit("x").alias("more")), events)
+    with pytest.raises(TypeConflict, match="'more' is string in the table and int in the rows"):
+        sinks[0].store(place(2), Attempt("c"), spark.range(1).select("id", fn.lit(1).alias("more")), events)
+    sinks[0].store(place(2), Attempt("c"), spark.range(1).select("id", fn.struct(fn.lit(1).alias("a")).alias("s")), events)
+    sinks[1].store(place(3), Attempt("d"), spark.range(1).select(fn.struct(fn.lit(1.5).alias("b")).alias("s")), events)
+    assert len(read(sinks[0], spark)) == 4
+    assert spark.read.option("mergeSchema", "true").parquet(str(tmp_path / "legs")).schema.simpleString() == (
+        "struct<id:bigint,more:string,s:struct<a:int,b:double>>"
+    )
+
+
+def test_two_that_add_one_column_with_two_types_are_told_apart(tmp_path: Path, spark: SparkSession) -> None:
+    ParquetSink(tmp_path, "log", "s").store(place(0), Attempt("a"), spark.range(1), 1)
+
+    def add(number: int) -> int | TypeConflict:
+        more = fn.lit("x") if number % 2 else fn.lit(1.5)
+        try:
+            return ParquetSink(tmp_path, "log", f"{number}").store(
+                place(1), Attempt("b"), spark.range(1).select("id", more.alias("more")), 1
+            )
+        except TypeConflict as error:
+            return error
+
+    with ThreadPoolExecutor(6) as pool:
+        made = list(pool.map(add, range(6)))
+    assert sum(each == 1 for each in made) == 3
+    assert len(read(ParquetSink(tmp_path, "log", "s"), spark)) == 4
+
+
+def test_a_table_that_another_program_made_has_the_types_of_its_files(tmp_path: Path, spark: SparkSession) -> None:
+    spark.range(2).select(fn.col("id").cast("int"), fn.lit("x").alias("text")).write.parquet(str(tmp_path / "legs"))
+    sink = ParquetSink(tmp_path, "log", "s")
+    with pytest.raises(TypeConflict, match="'id' is int in the table and bigint in the rows"):
+        sink.store(place(0), Attempt("a"), spark.range(1), 1)
+    sink.store(place(0), Attempt("a"), spark.range(1).select(fn.col("id").cast("smallint")), 1)
+    assert len(read(sink, spark)) == 3
+    broken = tmp_path / "broken"
+    spark.range(2).write.parquet(str(broken))
+    spark.range(2).select(fn.lit("x").alias("id")).write.mode("append").parquet(str(broken))
+    with pytest.raises(TypeConflict, match="The files of the table 'broken' have different types"):
+        sink.store(place(0, table="broken"), Attempt("a"), spark.range(1), 1)
+
+
+def test_a_table_that_was_moved_away_begins_anew(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
+    sink = opened()
+    sink.store(place(0), Attempt("a"), spark.range(1), 1)
+    (tmp_path / "legs").rename(tmp_path / "old")
+    assert sink.stored(place(0), "a") is None
+    sink.store(place(1), Attempt("b"), spark.range(1).select(fn.lit("x").alias("id")), 1)
+    assert read(sink, spark) == [{"id": "x"}]
+    assert len(read(sink, spark, "old")) == 1
+
+
+@SIZES
+def test_every_type_of_spark_is_read_by_every_reader(opened: Open, spark: SparkSession, events: int) -> None:
+    sink = opened()
+    values = spark.range(2).select(
+        fn.lit(True).alias("b"),
+        fn.lit(b"\x00\xff").alias("bin"),
+        fn.lit(Decimal("1.50")).alias("dec"),
+        fn.current_date().alias("day"),
+        fn.current_timestamp().alias("at"),
+        fn.expr("cast('2020-01-01 00:00:00' as timestamp_ntz)").alias("ntz"),
+        fn.expr("named_struct('a', array(map('k', 1)))").alias("deep"),
+        fn.lit(1.5).cast("float").alias("f"),
+    )
+    for batch in range(2):
+        sink.store(place(batch), Attempt("a"), values, events)
+    assert len(read(sink, spark)) == 4
