@@ -36,11 +36,15 @@ class DeltaSink:
         self._origin = Origin(log_id, scope)
         self._fence = fence
         self._staging = new_staging(tables, self._origin)
+        self._loaded: dict[tuple[str, str], DeltaTable] = {}  # a table as a pipeline last saw it, for the run that comes next
 
     def stored(self, place: Place, digest: str) -> Stored | None:
         """Return the run's rows if the table has them. Raises `RunConflict` where it has rows of other events for the run."""
         table = self._open(place.table)
-        return None if table is None else self._stored(table, place, digest)
+        if table is None:
+            return None
+        self._loaded[place.table, place.pipeline] = table
+        return self._stored(table, place, digest)
 
     def store(self, place: Place, attempt: Attempt, rows: DataFrame, events: int) -> int:
         """Append the rows that came of so many events in one durable commit; return how many they are."""
@@ -49,7 +53,8 @@ class DeltaSink:
         try:
             source = computed(rows, staging, small=events <= SMALL)
             for number in range(1, COMMIT_ATTEMPTS + 1):
-                table = self._open(place.table) or self._create(place.table, source.schema)
+                table = self._loaded.pop((place.table, place.pipeline), None) or self._open(place.table)
+                table = table or self._create(place.table, source.schema)
                 stored = self._stored(table, place, attempt.digest)
                 if stored is not None:  # another driver was first
                     return stored.rows

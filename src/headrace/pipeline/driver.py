@@ -38,7 +38,7 @@ from headrace.pipeline.log_source import FORMAT, MAX_STEP, LogSource
 from headrace.pipeline.options import PipelineOptions
 from headrace.pipeline.orderer import Orderer
 from headrace.pipeline.ordering_file import OrderingFiles
-from headrace.pipeline.payload import PayloadSchemas
+from headrace.pipeline.payload import PayloadSchemas, schemas_folder
 from headrace.pipeline.scope_lock import acquire_scope, scope_lock
 from headrace.pipeline.session import open_session
 from headrace.pipeline.shipping import ship
@@ -129,7 +129,8 @@ def _run(spark: SparkSession, project: Project, options: PipelineOptions, held: 
         )
         formats = {pipeline.format for pipeline in project.pipelines.values()}
         sinks = open_sinks(formats, options.tables, query_id, options.scope, held.heart.fence)
-        outputs = Outputs(sinks, PayloadSchemas(options.state / "payloads"), courier, Starter(client, stop), held.underway)
+        payloads = PayloadSchemas(schemas_folder(options.tables, options.scope))
+        outputs = Outputs(sinks, payloads, courier, Starter(client, stop), held.underway)
         runner = BatchRunner(orderer, BatchBounds(options.checkpoint, begin), options.scope, query_id, outputs, stop)
         listener = CommitListener(courier, runner.held)
         spark.streams.addListener(listener)

@@ -1,71 +1,95 @@
-"""The schema of each pipeline's payloads: declared, or learned from what came and widened as new fields come."""
+"""The schema of each pipeline's payloads: declared, or learned from what came.
+
+A learned field of a pipeline with a table keeps the type of its first value, so that the table's columns keep theirs; one that was null at
+first is text, and takes any value as JSON text. A value that does not fit fails its run. Without a table, a field widens.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from functools import lru_cache
+from hashlib import blake2b
 from pathlib import Path
-from typing import Final
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, functions
-from pyspark.sql.types import DataType, NullType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, NullType, StringType, StructField, StructType
 
+from headrace.errors import TypeConflict
+from headrace.pipeline.durable_files import sync, sync_folder
 from headrace.pipeline.payload_columns import shown
-from headrace.pipeline.payload_types import Unsure, in_order, merged, types_of, without_nulls
+from headrace.pipeline.payload_types import Misfit, OutOfRange, Unsure, in_order, merged, misfit, types_of, with_text, without_nulls
 from headrace.pipeline.schemas import EVENTS, PIPELINE_COLUMNS
 from headrace.pipeline.slices import Frames, Slice, payloads
-
-FEW: Final = 5_000
-"""Up to so many payloads are looked at here: a job of Spark's, which any number needs, takes longer."""
+from headrace.project import Pipeline
 
 
 class PayloadSchemas:
-    """Learned schemas, one JSON file for each pipeline in `folder`."""
+    """Learned schemas, one JSON file for each pipeline in `folder`, which is kept as long as the tables."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._known: dict[str, StructType] = {}
 
     def apply(self, part: Slice, frames: Frames) -> DataFrame:
-        """Return the slice as PIPELINE_COLUMNS, its payloads parsed by the schema that is declared, or by one that is learned."""
-        name, declared = part.pipeline.name, part.pipeline.payload
-        known = self._known.get(name) or self._read(name) if declared is None else _of_ddl(declared)
-        parsed = frames.parsed(part.table, known, exact=declared is None)
+        """Return the slice as PIPELINE_COLUMNS, its payloads parsed by the schema that is declared, or by one that is learned.
+
+        Raises:
+            TypeConflict: A value does not fit the learned type of its field.
+        """
+        pipeline = part.pipeline
+        known = self._of(pipeline.name) if pipeline.payload is None else _of_ddl(pipeline.payload)
+        parsed = frames.parsed(part.table, known, exact=pipeline.payload is None)
         if parsed is not None:
             return parsed
         events = frames.of(part.table)
-        return parse(events, self.learn(name, events, part.table) if declared is None else declared)
+        return parse(events, self.learn(pipeline, events, part.table) if pipeline.payload is None else pipeline.payload)
 
-    def learn(self, pipeline: str, events: DataFrame, table: pa.Table | None = None) -> StructType:
-        """Return a schema that holds every payload of `events` and all the pipeline had before, with unknown types as text.
+    def learn(self, pipeline: Pipeline, events: DataFrame, table: pa.Table | None = None) -> StructType:
+        """Return a schema that holds every payload of `events`, and all the pipeline had before, with unknown types as text.
 
         `table` has the same events, where they are here.
+
+        Raises:
+            TypeConflict: The pipeline has a table, and a value does not fit the type of its field; or no double holds a number.
         """
-        known = self._known.get(pipeline) or self._read(pipeline)
+        known = self._of(pipeline.name)
         named, found = _types(events, table)
+        if pipeline.table is not None:
+            found = _kept(known, found, pipeline.name, events)
         widened = merged(known, found)
         if widened != known:
             # Fields that were null in every event so far are known by name only.
             widened = merged(merged(known, _names(named())), found)
-            self._write(pipeline, widened)
-        self._known[pipeline] = widened
+            widened = widened if pipeline.table is None else shown(widened)
+            self._write(pipeline.name, widened)
+        self._known[pipeline.name] = widened
         return shown(widened)
 
-    def _path(self, pipeline: str) -> Path:
-        return self._folder / f"{pipeline}.json"
+    def _of(self, pipeline: str) -> StructType:
+        if pipeline not in self._known:
+            path = self._path(pipeline)
+            self._known[pipeline] = StructType.fromJson(json.loads(path.read_text())) if path.exists() else StructType()
+        return self._known[pipeline]
 
-    def _read(self, pipeline: str) -> StructType:
-        path = self._path(pipeline)
-        return StructType.fromJson(json.loads(path.read_text())) if path.exists() else StructType()
+    def _path(self, pipeline: str) -> Path:
+        return self._folder / f"{blake2b(pipeline.encode(), digest_size=16).hexdigest()}.json"
 
     def _write(self, pipeline: str, schema: StructType) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        draft = self._path(pipeline).with_suffix(".new")
+        draft = self._path(pipeline).with_suffix(f".{uuid4().hex[:8]}")
         draft.write_text(schema.json())
+        sync(draft)
         draft.replace(self._path(pipeline))
+        sync_folder(self._folder)
+
+
+def schemas_folder(tables: Path, scope: str) -> Path:
+    """Return the folder of the learned schemas of a scope. It is beside the tables, whose columns have these types."""
+    return tables / ".payloads" / blake2b(scope.encode(), digest_size=16).hexdigest()
 
 
 def parse(events: DataFrame, schema: StructType | str) -> DataFrame:
@@ -88,9 +112,11 @@ def _of_ddl(text: str) -> StructType:
 
 def _types(events: DataFrame, table: pa.Table | None) -> tuple[Callable[[], StructType], StructType]:
     """Return the payloads' fields, and their types where one is known; the former only where it is asked for."""
-    if table is not None and table.num_rows <= FEW:
+    if table is not None:
         try:
             types = in_order(types_of(payloads(table)))
+        except OutOfRange as error:
+            raise _out_of_range(table) from error
         except Unsure:
             pass
         else:
@@ -99,8 +125,66 @@ def _types(events: DataFrame, table: pa.Table | None) -> tuple[Callable[[], Stru
     return lambda: _inferred(events, drop_nulls=False), _inferred(events, drop_nulls=True)
 
 
+def _out_of_range(table: pa.Table) -> TypeConflict:
+    """Return an error that names the first event with a number that no double holds."""
+    for event, payload in zip(table.column("id").to_pylist(), payloads(table), strict=True):
+        try:
+            types_of([payload])
+        except Unsure:
+            continue
+        except OutOfRange as error:
+            return TypeConflict(
+                f"the payload of the event {event!r} has the number {str(error)[:60]}, which no double holds.",
+                hint="Declare the fields of the pipeline with payload='…': a double is then Infinity; then redrive its dead letter.",
+            )
+    raise AssertionError("one of the payloads has such a number")
+
+
+def _kept(known: StructType, found: StructType, pipeline: str, events: DataFrame) -> StructType:
+    """Return what was found beside the known types, which stay: the fields that are text already take what was found as text.
+
+    Raises:
+        TypeConflict: A value does not fit.
+    """
+    odd = misfit(known, found)
+    if odd is None:
+        return _struct(_as_known(known, found))
+    event, (path, kind, other) = _first_misfit(known, events) or (None, odd)
+    raise TypeConflict(
+        f"the payload of the event {event!r} does not fit: the field {path!r} was learned as {kind.simpleString()}, "
+        f"and a value is {other.simpleString()}.",
+        hint=f"Declare the fields of the pipeline {pipeline!r} with payload='…'; then redrive its dead letter.",
+    )
+
+
+def _first_misfit(known: StructType, events: DataFrame) -> tuple[str, Misfit] | None:
+    """Return the id of the first event whose payload does not fit, and how; None where Spark alone can read that payload."""
+    for row in events.select("id", "payload").toLocalIterator():
+        try:
+            kind = types_of([row.payload])
+        except Unsure:
+            continue
+        odd = misfit(known, kind)
+        if odd is not None:
+            return str(row.id), odd
+    return None
+
+
+def _as_known(known: DataType, found: DataType) -> DataType:
+    """Return the found type with those parts as text that are known as text."""
+    if isinstance(known, StringType):
+        return known
+    if isinstance(known, StructType) and isinstance(found, StructType):
+        kinds = {field.name: field.dataType for field in known}
+        return StructType([StructField(field.name, _as_known(kinds.get(field.name, NullType()), field.dataType)) for field in found])
+    if isinstance(known, ArrayType) and isinstance(found, ArrayType):
+        return ArrayType(_as_known(known.elementType, found.elementType))
+    return found
+
+
 def _inferred(events: DataFrame, *, drop_nulls: bool) -> StructType:
-    return events.sparkSession.read.json(events.select("payload"), dropFieldIfAllNull=drop_nulls, columnNameOfCorruptRecord="").schema
+    read = events.sparkSession.read.json(events.select("payload"), dropFieldIfAllNull=drop_nulls, columnNameOfCorruptRecord="")
+    return _struct(with_text(read.schema))
 
 
 def _struct(kind: DataType | None) -> StructType:

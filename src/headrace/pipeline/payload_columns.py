@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 MOST: Final = 256 * 1024 * 1024
 """Bytes of payloads that are parsed here at most: they are in memory once more meanwhile."""
 
+_INT64_END: Final = 2.0**63
 _TEXT: Final = StringType()
 _BLOCK: Final = 4 * 1024 * 1024
 _ALIKE: Final[dict[type[DataType], DataType]] = {
@@ -56,9 +57,18 @@ def structs(payloads: pa.ChunkedArray, schema: StructType, *, exact: bool) -> pa
     except pa.ArrowInvalid:
         return None
     columns = [table.column(name).combine_chunks() for name in kinds.names]
-    if len(table) != len(rows):
+    if len(table) != len(rows) or (exact and any(map(_rounded, columns))):
         return None
     return pa.StructArray.from_arrays(columns, fields=list(kinds)).cast(pa.struct(list(wanted)))
+
+
+def _rounded(column: pa.Array) -> bool:
+    """Whether a double in the column may stand for an integer beyond 64 bits, which no double holds."""
+    if pa.types.is_struct(column.type):
+        return any(map(_rounded, column.flatten()))
+    if pa.types.is_list(column.type):
+        return _rounded(column.flatten())
+    return bool(pa.types.is_float64(column.type) and pc.any(pc.greater_equal(pc.abs(column), _INT64_END)).as_py())
 
 
 def _shown(kind: DataType, unknown: DataType) -> DataType:

@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
-from pyspark.sql.types import ArrayType, BooleanType, DataType, DoubleType, LongType, NullType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+Misfit = tuple[str, DataType, DataType]
+"""The path of a field, its known type, and the type of a value that does not fit."""
 
 INT64: Final = range(-(2**63), 2**63)
+
+_KINDS: Final[dict[type, DataType]] = {
+    bool: BooleanType(),
+    int: LongType(),
+    float: DoubleType(),
+    str: StringType(),
+    type(None): NullType(),
+}
 
 _decoder = msgspec.json.Decoder()
 
@@ -17,21 +41,42 @@ class Unsure(Exception):
     """These payloads hold what is better left to Spark."""
 
 
+class OutOfRange(Exception):
+    """A payload has a number that no double holds. The message is the number."""
+
+
 def types_of(payloads: Iterable[str]) -> StructType:
     """Return a struct that holds all payloads; what was null in each of them is of type null.
 
+    An integer beyond 64 bits is of type string: its text is exact.
+
     Raises:
-        Unsure: One of them is no object, or has a number beyond 64 bits.
+        Unsure: One of them is no object.
+        OutOfRange: One of them has a number that no double holds.
     """
     merged: DataType = StructType([])
     for text in payloads:
-        value = _decoder.decode(text)
+        value = _decoded(text)
         if not isinstance(value, dict):
             raise Unsure
         merged = widest(merged, _type_of(value))
     if not isinstance(merged, StructType):
         raise Unsure
     return merged
+
+
+def misfit(known: DataType, found: DataType, path: str = "") -> Misfit | None:
+    """Return the first field whose values do not fit the known type: its path and both types. A string takes anything, as JSON text."""
+    if isinstance(known, StringType | NullType) or isinstance(found, NullType):
+        return None
+    if isinstance(known, StructType) and isinstance(found, StructType):
+        kinds = {field.name: field.dataType for field in known}
+        pairs = ((field, kinds.get(field.name, NullType())) for field in found)
+        each = (misfit(kind, field.dataType, f"{path}.{field.name}" if path else field.name) for field, kind in pairs)
+        return next((odd for odd in each if odd is not None), None)
+    if isinstance(known, ArrayType) and isinstance(found, ArrayType):
+        return misfit(known.elementType, found.elementType, f"{path}[]")
+    return None if widest(known, found) == known else (path, known, found)
 
 
 def widest(one: DataType, other: DataType) -> DataType:
@@ -44,7 +89,7 @@ def widest(one: DataType, other: DataType) -> DataType:
         return merged(one, other)
     if isinstance(one, ArrayType) and isinstance(other, ArrayType):
         return ArrayType(widest(one.elementType, other.elementType))
-    return DoubleType() if _number(one) and _number(other) else StringType()
+    return DoubleType() if isinstance(one, LongType | DoubleType) and isinstance(other, LongType | DoubleType) else StringType()
 
 
 def merged(one: StructType, other: StructType) -> StructType:
@@ -77,8 +122,27 @@ def without_nulls(kind: DataType) -> DataType | None:
     return kind
 
 
-def _number(kind: DataType) -> bool:
-    return kind.typeName() in {"long", "double", "decimal"}
+def with_text(kind: DataType) -> DataType:
+    """Return the type with text in place of types that Spark infers and this module does not know: integers beyond 64 bits."""
+    if isinstance(kind, ArrayType):
+        return ArrayType(with_text(kind.elementType))
+    if isinstance(kind, StructType):
+        return StructType([StructField(field.name, with_text(field.dataType)) for field in kind])
+    return StringType() if isinstance(kind, DecimalType) else kind
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return _decoder.decode(text)
+    except msgspec.DecodeError:
+        return json.loads(text, parse_float=_float)  # what msgspec says does not name the number
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise OutOfRange(text)
+    return value
 
 
 def _type_of(value: Any) -> DataType:
@@ -90,6 +154,5 @@ def _type_of(value: Any) -> DataType:
             element = widest(element, _type_of(part))
         return ArrayType(element)
     if isinstance(value, int) and not isinstance(value, bool) and value not in INT64:
-        raise Unsure
-    kinds: dict[type, DataType] = {bool: BooleanType(), int: LongType(), float: DoubleType(), str: StringType(), type(None): NullType()}
-    return kinds[type(value)]
+        return StringType()
+    return _KINDS[type(value)]

@@ -5,7 +5,6 @@ from pyspark.sql.types import (
     ArrayType,
     BooleanType,
     DataType,
-    DecimalType,
     DoubleType,
     LongType,
     NullType,
@@ -14,7 +13,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from headrace.pipeline.payload_types import Unsure, in_order, merged, types_of, widest, without_nulls
+from headrace.pipeline.payload_types import OutOfRange, Unsure, in_order, merged, misfit, types_of, widest, without_nulls
 
 
 def struct(**fields: DataType) -> StructType:
@@ -26,7 +25,7 @@ def struct(**fields: DataType) -> StructType:
     [
         (LongType(), LongType(), LongType()),
         (LongType(), DoubleType(), DoubleType()),
-        (LongType(), DecimalType(20, 0), DoubleType()),
+        (LongType(), StringType(), StringType()),
         (NullType(), LongType(), LongType()),
         (BooleanType(), LongType(), StringType()),
         (struct(a=LongType()), StringType(), StringType()),
@@ -54,7 +53,40 @@ def test_payloads_have_the_types_that_spark_would_find() -> None:
     assert without_nulls(types_of(['{"gate": null}'])) is None
 
 
-@pytest.mark.parametrize("payload", ["3", "[1]", f'{{"n": {2**63}}}'])
-def test_what_is_no_object_or_no_64_bit_number_is_left_to_spark(payload: str) -> None:
+@pytest.mark.parametrize("payload", ["3", "[1]"])
+def test_what_is_no_object_is_left_to_spark(payload: str) -> None:
     with pytest.raises(Unsure):
         types_of([payload])
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**30])
+def test_an_integer_beyond_64_bits_is_text(number: int) -> None:
+    """Store B25."""
+    assert types_of([f'{{"n": {number}, "m": 1}}']) == struct(n=StringType(), m=LongType())
+
+
+@pytest.mark.parametrize(
+    ("known", "found", "odd"),
+    [
+        (LongType(), DoubleType(), "n"),
+        (LongType(), StringType(), "n"),
+        (DoubleType(), LongType(), None),
+        (StringType(), struct(x=LongType()), None),
+        (NullType(), struct(x=LongType()), None),
+        (LongType(), NullType(), None),
+        (struct(x=LongType()), struct(y=LongType()), None),
+        (struct(x=LongType()), struct(x=DoubleType()), "n.x"),
+        (ArrayType(struct(x=LongType())), ArrayType(struct(x=StringType())), "n[].x"),
+        (BooleanType(), LongType(), "n"),
+    ],
+)
+def test_the_first_field_that_does_not_fit_is_named(known: DataType, found: DataType, odd: str | None) -> None:
+    where = misfit(struct(a=StringType(), n=known), struct(a=LongType(), n=found))
+    assert (where and where[0]) == odd
+
+
+@pytest.mark.parametrize("payload", ['{"n": 1e400}', '{"n": [0.5, {"m": -1.0e999}]}'])
+def test_a_number_that_no_double_holds_is_named(payload: str) -> None:
+    """Store B25."""
+    with pytest.raises(OutOfRange, match=r"^(1e400|-1\.0e999)$"):
+        types_of(["{}", payload])

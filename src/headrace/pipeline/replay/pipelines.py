@@ -80,7 +80,7 @@ class PipelineReplay:
         if not count:
             return before
         try:
-            schema = pipeline.payload if pipeline.payload is not None else self._payloads.learn(pipeline.name, mine)
+            schema = pipeline.payload if pipeline.payload is not None else self._payloads.learn(pipeline, mine)
             result = pipeline.function(parse(mine, schema))
             if pipeline.table is not None and not isinstance(result, DataFrame):
                 raise PipelineError(f"it fills the table {pipeline.table!r} but returns {type(result).__name__}.")
