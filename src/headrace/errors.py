@@ -29,6 +29,8 @@ one clear message instead of a traceback.
     │   └── ApiRefused        permanent: the request itself is wrong (4xx)
     │       └── Fenced        a newer owner holds the lease, or the job has ended
     ├── PipelineError         a pipeline or its output failed
+    │   ├── TypeConflict      a value does not have the type of its column or field
+    │   └── RunConflict       a table has other events for a run than the run itself
     ├── IllegalStep           a task run cannot do this from the state that it is in
     ├── TaskCancelled         the task run was cancelled while a worker ran it
     └── ProcessFailed         a supervised process keeps failing
