@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Integer, case, cast, column, func, inspect, or_, select, table, true
+from sqlalchemy import ColumnElement, Connection, case, column, func, inspect, or_, select, table, true
 
 from headrace.errors import ResourceError
 from headrace.store.balancing import UnservedTriggers
@@ -65,8 +65,8 @@ _declared = triggers.c.run_id.is_(None)
 _trigger_sums = select(
     _sum(triggers.c.fired),
     _sum(triggers.c.backlog),
-    _sum(cast(triggers.c.backlog > 0, Integer)),
-    *(_sum(cast((triggers.c.state == state) & _declared, Integer)) for state in TRIGGER_STATES),
+    func.count().filter(triggers.c.backlog > 0),
+    *(func.count().filter(triggers.c.state == state, _declared) for state in TRIGGER_STATES),
 )
 
 
