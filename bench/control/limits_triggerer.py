@@ -7,6 +7,7 @@ each time that their loops stood: when, how long by the clock, and how long by t
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import socket
@@ -38,6 +39,7 @@ async def measure(folder: Path, watches: int = WATCHES, large: int = LARGE) -> d
     orders = Orders()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
     command = (sys.executable, "-m", "bench.control.limits_process", "runner", str(folder), str(watches), str(large))
+    gc.freeze()  # as the triggerer does; what the other parts of the benchmark have imported is no supervisor's
     watching = asyncio.create_task(Stalls(stalls["supervisor"]).watch())
     policy = Policy(share=Share(capacity=2 * watches))
     async with _api(folder, stalls["api"]) as url, TriggererClient(url, key=KEY) as api:

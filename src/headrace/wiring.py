@@ -98,6 +98,7 @@ async def run_triggerer(settings: Settings) -> None:
     ):
         incarnations = _Incarnations(log_url)
         with calling(orders.told):
+            gc.freeze()  # as the api does: its loop keeps the job alive
             await Supervisor(api, lambda: RunnerProcess.start(command), incarnations.next, policy).run(orders)
 
 

@@ -151,6 +151,19 @@ def test_giving_back_that_stops_half_way_goes_on(store: Store, monkeypatch: pyte
     assert {len(held) for held in holders(store).values()} == {MANY}
 
 
+def test_what_a_job_has_stopped_is_freed_in_slices(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    declared(store)
+    owner = holder(store)
+    gone = CleanupTriggers(trigger_ids=sorted(ALL))
+    with monkeypatch.context() as patched:
+        patched.setattr(leases, "let_go", dying_after(2, leases.let_go))
+        with pytest.raises(Died):
+            store.triggers.cleanup(owner.job_id, gone)
+    assert len(holders(store)[owner.job_id]) == MANY - 2 * SLICE
+    store.triggers.cleanup(owner.job_id, gone)  # the runner asks again
+    assert holders(store) == {None: ALL}
+
+
 @pytest.mark.parametrize("end", ["complete", "replace", "silent"])
 def test_all_that_an_ended_job_held_is_free_at_once(store: Store, clock: TurnedClock, end: str) -> None:
     declared(store)

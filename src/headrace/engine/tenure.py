@@ -197,28 +197,28 @@ class Tenure:
             self._holding.done()
             return
         with made_to_stay(len(due.start)):
-            got = await self._fetch(due.start)
-        started = {one: epoch for one, epoch in self._holding.epochs(due.start).items() if one in got}
+            started = await self._fetch(due.start)
         # One whose workload did not come is held no more, or is again: the next answer says which.
-        gone = [*due.stop, *(one for one in due.start if one not in got and one in self.epochs)]
+        missing = [one for one in due.start if one not in started]
+        gone = [*due.stop, *(one for one in missing if one in self.epochs)]
         for one in gone:
             del self.epochs[one]
             self._running.pop(one, None)
         self.epochs.update(started)
-        self._holding.done(again=[one for one in due.start if one not in got])
+        self._holding.done(again=missing)
         revoked = list(self._holding.revoked)
-        self._log.info("triggers held", triggers=len(self.epochs), new=len(got), revoked=len(revoked))
+        self._log.info("triggers held", triggers=len(self.epochs), new=len(started), revoked=len(revoked))
         await self._runner.link.send(Held(started, gone, [], revoked, {}, self._holding.dropped()))
 
-    async def _fetch(self, trigger_ids: list[int]) -> set[int]:
-        """Pass the workloads of these triggers on to the runner, in pages; return the triggers of those that came."""
-        got: set[int] = set()
+    async def _fetch(self, trigger_ids: list[int]) -> dict[int, int]:
+        """Pass the workloads of these triggers on to the runner, in pages; return the triggers of those that came, with their epochs."""
+        started: dict[int, int] = {}
         for at in range(0, len(trigger_ids), _PAGE):
             workloads = await self._api.workloads(trigger_ids[at : at + _PAGE])
             self._running.update((one.trigger_id, Running(one.trigger_id, one.name, one.log_name)) for one in workloads)
-            got.update(workload.trigger_id for workload in workloads)
+            started.update(self._holding.epochs(one.trigger_id for one in workloads))
             await self._runner.link.send(Workload(Workloads(workloads=workloads).model_dump_json().encode()))
-        return got
+        return started
 
     async def _tell_backlogs(self, backlogs: dict[int, int]) -> None:
         if backlogs:
