@@ -14,7 +14,6 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(600)]
 BURST = int(os.environ.get("SCENARIO_BURST", "10000"))
 
 
-@pytest.mark.smoke
 def test_a_burst_loses_nothing(tmp_path: Path) -> None:
     with Deployment(tmp_path) as deployment, Feed(tmp_path / "q") as feed:
         # `slow` cannot keep up: what its queue cannot take is kept for it.

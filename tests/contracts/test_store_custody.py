@@ -210,6 +210,7 @@ ACTIONS = st.lists(st.sampled_from(["spill", "fire", "filter", "drain", "receipt
 
 @settings(deadline=None, max_examples=60)
 @given(actions=ACTIONS)
+@pytest.mark.slow
 def test_whatever_is_spilled_drained_recorded_and_redelivered_the_books_balance(
     tmp_path_factory: pytest.TempPathFactory, actions: list[str]
 ) -> None:

@@ -107,6 +107,7 @@ def test_pipelines_with_any_name_learn_apart(tmp_path: Path, spark: SparkSession
     assert learned(schemas_folder(tmp_path, "a/b *" * 90), spark, '{"n": null}', of=pipeline("."))[0] == "struct<n:boolean>"
 
 
+@pytest.mark.slow
 def test_one_odd_event_is_a_dead_letter_and_the_table_stays_readable(api: Api, home: Path, spark: SparkSession) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     options = api.options(home)
@@ -128,6 +129,7 @@ def test_one_odd_event_is_a_dead_letter_and_the_table_stays_readable(api: Api, h
     assert sorted(row["n"] for row in table(options, "legs")) == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_table_with_other_events_ends_the_pipeline_by_name(api: Api, home: Path, spark: SparkSession) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     options = api.options(home)

@@ -135,6 +135,7 @@ def test_a_batch_that_runs_again_changes_nothing(api: Api, home: Path, spark: Sp
     assert all(told[report.run_id] == (report.state, report.rows, report.seqs) for report in reports)
 
 
+@pytest.mark.slow
 def test_each_pipeline_gets_the_events_of_its_triggers(api: Api, home: Path, spark: SparkSession) -> None:
     ids = api.triggers("legs.a", "legs.b", "other.c")
     options = api.options(home)
@@ -167,6 +168,7 @@ def test_each_pipeline_gets_the_events_of_its_triggers(api: Api, home: Path, spa
     assert not files(options, "never")
 
 
+@pytest.mark.slow
 def test_an_api_that_goes_away_and_comes_back_is_waited_for(home: Path, spark: SparkSession) -> None:
     with running_api(home) as first:
         trigger = first.triggers("legs.a")["legs.a"]
@@ -294,6 +296,7 @@ def test_a_log_that_was_restored_and_has_grown_again_is_refused(home: Path, spar
     assert [row["id"] for row in table(options, "legs")] == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_payload_fields_are_learned_and_widened(api: Api, home: Path, spark: SparkSession) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     options = api.options(home)
