@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from headrace.errors import ApiRefused, Fenced
@@ -12,18 +9,7 @@ from headrace.store import Store
 from headrace.store.scope_leases import LEASE_SECONDS
 from headrace.wire.events import Cursor
 from headrace.wire.jobs import CompleteJob, Heartbeat
-from store_kit import DATABASES, TurnedClock, opened, registration
-
-
-@pytest.fixture
-def clock() -> TurnedClock:
-    return TurnedClock()
-
-
-@pytest.fixture(params=DATABASES)
-def store(request: pytest.FixtureRequest, tmp_path: Path, clock: TurnedClock) -> Iterator[Store]:
-    with opened(request.param, tmp_path, clock) as made:
-        yield made
+from store_kit import TurnedClock, registration
 
 
 def driver(store: Store) -> int:

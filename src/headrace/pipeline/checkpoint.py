@@ -12,7 +12,8 @@ from uuid import uuid4
 from headrace.client.pipeline import PipelineClient
 from headrace.errors import PipelineError
 from headrace.pipeline.bounds import Begin
-from headrace.pipeline.ordering_file import OrderingFiles, sync_folder
+from headrace.pipeline.durable_files import sync_folder
+from headrace.pipeline.ordering_file import OrderingFiles
 from headrace.wire.scope_leases import ScopeLease
 
 DEFINITION: Final = {"ordering": "kernel", "version": 3}

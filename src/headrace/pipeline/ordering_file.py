@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from headrace.errors import PipelineError
+from headrace.pipeline.durable_files import sync_folder
 
 KEPT: Final = 12
 """How many batches' files are kept; Spark keeps ten batches that it could go back to."""
@@ -88,12 +89,3 @@ class OrderingFiles:
 
     def _path(self, batch: int) -> Path:
         return self._folder / f"{batch:09d}.held"
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring a folder's entries to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
