@@ -15,7 +15,7 @@ import uvicorn
 
 from headrace.api.app import create_app
 from headrace.api.gate import Exposure
-from headrace.api.rates import RatePolicy
+from headrace.api.rates import Bucket, RatePolicy
 from headrace.api.server import BoundedHttp
 from headrace.store import Liveness, Store, open_store
 from headrace.store.keyring import Keyring
@@ -23,6 +23,7 @@ from headrace.wire.model import API_VERSION, VERSION_HEADER
 from store_kit import TurnedClock, database_url
 
 KEY = "a deployment key for tests"
+UNLIMITED = RatePolicy(token=Bucket(1e12, 1e12), address=Bucket(1e12, 1e12))
 FERNET_KEY = "a-key-for-secrets-that-only-tests-ever-use_="
 
 

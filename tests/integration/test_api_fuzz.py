@@ -20,10 +20,9 @@ from schemathesis.schemas import APIOperation
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
 
 from headrace.api.description import PEOPLE_PATH
-from headrace.api.rates import Bucket, RatePolicy
 from headrace.api.versions import DESCRIPTION_PATH, SPOKEN
 from headrace.wire.model import VERSION_HEADER
-from machine_kit import KEY, Api, serving
+from machine_kit import KEY, UNLIMITED, Api, serving
 from store_kit import declaration, event, registration
 
 pytestmark = pytest.mark.slow
@@ -32,7 +31,6 @@ EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "5"))
 DATABASE = os.environ.get("FUZZ_DATABASE", "sqlite")
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 ENDLESS = frozenset({"/api/v1/stream"})
-UNLIMITED = RatePolicy(token=Bucket(1e12, 1e12), address=Bucket(1e12, 1e12))
 MODES = [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE]
 
 

@@ -14,19 +14,19 @@ from browser_kit import looking
 from headrace.api.auth import COOKIE, Tokens
 from headrace.api.gate import Exposure
 from headrace.wire.problem import PROBLEM_PREFIX
-from machine_kit import KEY, Api, serving
+from machine_kit import KEY, UNLIMITED, Api, serving
 from store_kit import registration
 
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    with serving(tmp_path_factory.mktemp("inside")) as running:
+    with serving(tmp_path_factory.mktemp("inside"), rates=UNLIMITED) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    with serving(tmp_path_factory.mktemp("outside"), exposure=Exposure(outside=True)) as running:
+    with serving(tmp_path_factory.mktemp("outside"), exposure=Exposure(outside=True), rates=UNLIMITED) as running:
         yield running
 
 
