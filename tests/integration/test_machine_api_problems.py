@@ -60,7 +60,12 @@ def test_a_missing_version_is_refused(api: Api) -> None:
     assert response.headers[VERSION_HEADER] == API_VERSION
 
 
-@pytest.mark.parametrize("token", [None, "nonsense", KEY, Tokens("another key", 1).token(1, "triggerer")])
+@pytest.mark.parametrize(
+    "token",
+    [None, "nonsense", KEY, Tokens("another key", 1).token(1, "triggerer")],
+    # A token names its expiry: as an id it would differ between the workers of xdist.
+    ids=["none", "nonsense", "the deployment key", "a token of another key"],
+)
 def test_only_a_token_of_this_api_opens_it(api: Api, token: str | None) -> None:
     response = api.ask("GET", "/execution/events/head", token=token)
     problem(response, 401, "unauthorized")
