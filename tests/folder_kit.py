@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from headrace.triggers.producer import SharedStreamProducer
 from source_kit import PATIENCE
 
 
@@ -25,6 +26,13 @@ async def until_done(feed: Path, name: str, count: int = 1) -> list[Path]:
         while len(files_done(feed, name)) < count:
             await asyncio.sleep(0.01)
     return files_done(feed, name)
+
+
+async def until_forgotten(producer: SharedStreamProducer, lane: str) -> None:
+    """Wait until the producer is done with the lane, which it is a moment after it has moved the file."""
+    async with asyncio.timeout(PATIENCE):
+        while producer.get_lane_end(lane) is not None:
+            await asyncio.sleep(0.01)
 
 
 def lane_of(file: str, items: list[tuple[Any, Any]]) -> str:

@@ -148,6 +148,7 @@ def database_of(folder: Path, *, empty: bool = False) -> str:
         while len(_databases) >= KEPT:
             server.admin("DROP DATABASE {} WITH (FORCE)", _databases.popitem(last=False)[1])
         name = f"test_{secrets.token_hex(6)}"
-        server.admin("CREATE DATABASE {} TEMPLATE {}", name, "template0" if empty else TEMPLATE)
+        # A copy of the template's files takes half the time of the default, which logs each of their pages.
+        server.admin("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY", name, "template0" if empty else TEMPLATE)
         _databases[folder] = name
     return server.url(_databases[folder])

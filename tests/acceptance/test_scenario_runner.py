@@ -107,7 +107,6 @@ def test_a_trigger_that_ends_its_process_is_named_and_all_go_on(tmp_path: Path, 
         assert deployment.rows("SELECT name FROM triggers WHERE failures > 0") == [("blocks",)]
 
 
-@pytest.mark.smoke
 def test_a_runner_that_is_killed_is_followed_by_another(tmp_path: Path) -> None:
     with Deployment(tmp_path) as deployment, Feed(tmp_path / "q") as feed:
         triggerer = deployment.triggerer(deployment.project(project_text(feed.queue, TRIGGERS)))

@@ -38,7 +38,6 @@ def has_asked(url: str, before: str) -> bool:
     return heartbeat(url) > before
 
 
-@pytest.mark.smoke
 def test_a_worker_that_waits_at_one_api_gets_the_run_that_is_started_at_the_other(tmp_path: Path) -> None:
     deployment = Deployment(tmp_path)
     deployment._environment["HEADRACE_DATABASE_URL"] = database_of(tmp_path)

@@ -69,6 +69,7 @@ def test_each_command_has_an_example(command: str) -> None:
     assert "Example" in shown or "To change the key" in shown
 
 
+@pytest.mark.slow
 def test_a_token_is_made_listed_and_taken_back(api: Api) -> None:
     made = headrace(api, "token", "create", "--scope", "admin", "--name", "ada", "--json")
     found = TokenMade.model_validate_json(made.stdout)

@@ -52,7 +52,7 @@ async def scene(store: Store, root: Path) -> AsyncIterator[Scene]:
 
 @pytest.fixture
 async def http(scene: Scene) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=scene.url, timeout=60, trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=scene.url, timeout=60, trust_env=False, verify=False) as client:
         yield client
 
 
@@ -120,7 +120,7 @@ async def test_following_a_run_ends_with_its_last_words(store: Store, tmp_path: 
         async with (
             serving_logs(Serving(root, KEY, "http://127.0.0.1:1", "wheel-1")) as log_url,
             at_work(url, log_url=log_url) as scene,
-            httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as http,
+            httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, verify=False) as http,
         ):
             await scene.report(run(1, state="running"))
             files.append(name, b"at work\n")
@@ -159,7 +159,7 @@ async def test_a_log_on_another_host_comes_from_the_process_while_it_lives(store
         async with (
             serving_logs(Serving(elsewhere, KEY, "http://127.0.0.1:1", "wheel-1")) as log_url,
             at_work(url, log_url=log_url) as scene,
-            httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as http,
+            httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, verify=False) as http,
         ):
             path = f"/api/v1/logs/triggers/{UNITED}"
             name = trigger_log(scene.triggers[UNITED], 1)
@@ -169,7 +169,7 @@ async def test_a_log_on_another_host_comes_from_the_process_while_it_lives(store
                 assert await anext(lines) == "from afar"
             answer = await http.get(path, params={"after": "5"})
             assert (answer.text, answer.headers[END], answer.headers[JOB]) == ("afar\n", "10", "1")
-        async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as http:
+        async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, verify=False) as http:
             said = await problem(http, path, 503)
             assert "wheel-1" in said
             assert "log_store" in said
@@ -185,7 +185,7 @@ async def test_the_api_stops_while_somebody_follows(store: Store, root: Path, fi
         url = stack.enter_context(serving(store, logs=root))
         async with (
             at_work(url) as scene,
-            httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as http,
+            httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, verify=False) as http,
         ):
             files.append(trigger_log(scene.triggers[UNITED], 1), b"one\n")
             async with following(http, f"/api/v1/logs/triggers/{UNITED}") as lines:

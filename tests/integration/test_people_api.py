@@ -44,7 +44,7 @@ async def scene(store: Store) -> AsyncIterator[Scene]:
 
 @pytest.fixture
 async def http(scene: Scene) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=scene.url, timeout=60, trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=scene.url, timeout=60, trust_env=False, verify=False) as client:
         yield client
 
 

@@ -32,6 +32,7 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.slow
 def test_a_batch_that_runs_again_is_appended_once(api: Api, home: Path, spark: SparkSession) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     options = api.options(home, max_rows=100)

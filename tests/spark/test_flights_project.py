@@ -67,6 +67,7 @@ def test_without_the_order_the_knock_on_delay_is_wrong(spark: SparkSession, tmp_
     assert {"Every knock-on delay is right", "No departure is before the one it follows"} <= failed
 
 
+@pytest.mark.slow
 def test_a_batch_that_runs_again_gives_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
     project, sink = opened(spark, tmp_path)
     pipeline = project.pipelines["knock_on_delay"]

@@ -68,6 +68,7 @@ def test_shuffled_and_duplicated_events_are_handled_once_and_in_order(api: Api, 
     assert spark.read.parquet(str(options.tables / "legs")).count() == 400
 
 
+@pytest.mark.slow
 def test_a_leader_that_does_not_come_is_given_up_and_its_followers_go_on(api: Api, home: Path, spark: SparkSession) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     options = api.options(home, lookback=1.0)
@@ -81,6 +82,7 @@ def test_a_leader_that_does_not_come_is_given_up_and_its_followers_go_on(api: Ap
     assert (cursor.waiting, cursor.lost, cursor.late) == (0, 1, 1)
 
 
+@pytest.mark.slow
 def test_what_waits_survives_a_restart(api: Api, home: Path, spark: SparkSession) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     options = api.options(home)
@@ -101,6 +103,7 @@ def test_what_waits_survives_a_restart(api: Api, home: Path, spark: SparkSession
     assert (sum(report.holds), report.hold_seconds > 0, report.lookback, report.waits) == (1, True, options.lookback, [])
 
 
+@pytest.mark.slow
 def test_a_batch_that_runs_again_changes_nothing(api: Api, home: Path, spark: SparkSession) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     options = api.options(home)

@@ -16,6 +16,7 @@ from pipeline_run import running
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
+@pytest.mark.slow
 def test_a_batch_that_comes_again_starts_nothing_again(api: Api, home: Path, spark: SparkSession) -> None:
     project = Project("flights")
 

@@ -22,7 +22,7 @@ class SchemaStatus:
     where: str
     revision: str | None
     newest: str
-    steps: list[Step]
+    steps: tuple[Step, ...]
 
     @property
     def known(self) -> bool:
@@ -44,7 +44,7 @@ def upgrade(database_url: str) -> SchemaStatus:
     return before
 
 
-def lost_by(before: SchemaStatus, revision: str) -> list[Step]:
+def lost_by(before: SchemaStatus, revision: str) -> tuple[Step, ...]:
     """Return the steps that going back to `revision` takes back, the newest first.
 
     Raises:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from alembic import command
@@ -34,10 +35,15 @@ class Step:
     loses: str
 
 
-def steps() -> list[Step]:
+def steps() -> tuple[Step, ...]:
     """Return every migration of this version, the oldest first."""
-    revisions = reversed(list(ScriptDirectory.from_config(alembic_config()).walk_revisions()))
-    return [Step(one.revision, one.doc.rstrip("."), str(getattr(one.module, "LOSES", "nothing"))) for one in revisions]
+    return _steps_in(MIGRATIONS)
+
+
+@cache
+def _steps_in(migrations: Path) -> tuple[Step, ...]:
+    revisions = reversed(list(ScriptDirectory(str(migrations)).walk_revisions()))
+    return tuple(Step(one.revision, one.doc.rstrip("."), str(getattr(one.module, "LOSES", "nothing"))) for one in revisions)
 
 
 def ensure_schema(connection: Connection, where: str, *, migrate: bool) -> None:

@@ -18,7 +18,9 @@ from headrace.demo.plan import FeedPlan
 from headrace.errors import ResourceError, UsageError
 from headrace.sources.folder_lock import FolderLock
 
-ASKED = few_plan().manifest.parameters
+
+def asked_for() -> Parameters:
+    return few_plan().manifest.parameters
 
 
 @pytest.fixture(autouse=True)
@@ -50,47 +52,47 @@ class StopAfter(Event):
 
 
 def test_all_files_are_written_whole_with_a_manifest(tmp_path: Path) -> None:
-    manifest = run_feed(tmp_path, ASKED)
+    manifest = run_feed(tmp_path, asked_for())
     assert there(tmp_path) == whole()
     assert Manifest.load(tmp_path) == manifest == few_plan().manifest
     assert not list((tmp_path / "feed").glob("*.part"))
 
 
 def test_a_feed_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
-    run_feed(tmp_path, ASKED, StopAfter(2))
+    run_feed(tmp_path, asked_for(), StopAfter(2))
     begun = there(tmp_path)
     assert 0 < len(begun) < len(whole())
     (tmp_path / "feed" / "january-99999-EWR.jsonl.part").write_bytes(b"torn")
-    run_feed(tmp_path, ASKED)
+    run_feed(tmp_path, asked_for())
     assert there(tmp_path) == whole()
 
 
 def test_a_home_with_another_feed_is_refused(tmp_path: Path) -> None:
-    run_feed(tmp_path, ASKED, StopAfter(0))
+    run_feed(tmp_path, asked_for(), StopAfter(0))
     with pytest.raises(UsageError, match="another feed"):
-        run_feed(tmp_path, msgspec.structs.replace(ASKED, seed=8))
+        run_feed(tmp_path, msgspec.structs.replace(asked_for(), seed=8))
 
 
 def test_a_feed_of_another_making_is_refused(tmp_path: Path) -> None:
     msgspec.structs.replace(few_plan().manifest, lines=1).save(tmp_path)
     with pytest.raises(UsageError, match="another version"):
-        run_feed(tmp_path, ASKED)
+        run_feed(tmp_path, asked_for())
 
 
 def test_a_home_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "home").touch()
     with pytest.raises(ResourceError, match="cannot be written") as caught:
-        run_feed(tmp_path / "home", ASKED)
+        run_feed(tmp_path / "home", asked_for())
     assert caught.value.hint
 
 
 def test_two_feeds_do_not_write_at_once(tmp_path: Path) -> None:
     lock = FolderLock(tmp_path / feed.LOCK_NAME)
     assert lock.try_acquire()
-    run_feed(tmp_path, ASKED, StopAfter(3))
+    run_feed(tmp_path, asked_for(), StopAfter(3))
     assert there(tmp_path) == {}
     lock.release()
-    run_feed(tmp_path, ASKED)
+    run_feed(tmp_path, asked_for())
     assert there(tmp_path) == whole()
 
 
@@ -114,6 +116,7 @@ def test_the_process_says_what_is_wrong(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_feed_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "headrace.demo.feed_main", "--home", str(tmp_path), "--seed", "7", "--seconds", "2"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:

@@ -23,7 +23,6 @@ from headrace.wire.scopes import ScopeStatus
 from headrace.wire.status import EventCount, Status, Totals
 from source_kit import reading
 
-PLAN = few_plan()
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 NEXT_DAY = datetime(2026, 2, 1, tzinfo=UTC).date()
 
@@ -31,7 +30,7 @@ NEXT_DAY = datetime(2026, 2, 1, tzinfo=UTC).date()
 @pytest.fixture(autouse=True)
 def few_flights_and_short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     def plan(_: Parameters) -> FeedPlan:
-        return PLAN
+        return few_plan()
 
     monkeypatch.setattr(feed, "plan_feed", plan)
     monkeypatch.setattr(directory_lane, "QUIET", 0.1)
@@ -83,15 +82,15 @@ async def read_to_done(home: Path) -> dict[tuple[str, int], str]:
 async def test_a_feed_that_its_reader_takes_over_midnight_is_complete_and_its_letters_are_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manifest = run_feed(tmp_path, PLAN.manifest.parameters, StopAtSlice(3))
+    manifest = run_feed(tmp_path, few_plan().manifest.parameters, StopAtSlice(3))
     lanes = await read_to_done(tmp_path)
     moved = {path.name for path in files_done(tmp_path / "feed", "*.jsonl")}
     assert 0 < len(moved) < manifest.files
     assert not complete(status(), tmp_path)
 
     monkeypatch.setattr(directory_folder, "day", lambda: NEXT_DAY)
-    run_feed(tmp_path, PLAN.manifest.parameters)
-    assert {path.name for path in (tmp_path / "feed").glob("*.jsonl")} == {file.name for file in PLAN.files} - moved
+    run_feed(tmp_path, few_plan().manifest.parameters)
+    assert {path.name for path in (tmp_path / "feed").glob("*.jsonl")} == {file.name for file in few_plan().files} - moved
     assert feed_is_complete(tmp_path, manifest).ok
     assert not complete(status(), tmp_path)
     lanes |= await read_to_done(tmp_path)

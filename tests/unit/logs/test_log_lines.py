@@ -183,7 +183,10 @@ async def test_a_process_serves_its_logs_to_who_has_a_pass(tmp_path: Path) -> No
     LogFiles(tmp_path, refuse).append(NAME, b"one\n")
     path = "/logs/triggers/7/3"
     passes = Passes("the key")
-    async with serving(Serving(tmp_path, "the key", "http://127.0.0.1:1", "host")) as url, httpx.AsyncClient(base_url=url) as http:
+    async with (
+        serving(Serving(tmp_path, "the key", "http://127.0.0.1:1", "host")) as url,
+        httpx.AsyncClient(base_url=url, verify=False) as http,
+    ):
         assert url.startswith("http://127.0.0.1:")
 
         async def ask(given: str, to: str = path, **query: str) -> httpx.Response:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -70,6 +71,7 @@ def split_histories(draw: st.DrawFn) -> list[list[Event]]:
     return parts
 
 
+@pytest.mark.slow
 @given(split_histories(), st.integers(1, 4))
 @settings(max_examples=60, deadline=None)
 def test_a_history_in_partitions_comes_out_as_if_it_were_one_batch(parts: list[list[Event]], ranges: int) -> None:

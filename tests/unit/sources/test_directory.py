@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from folder_kit import lane_of, put, until_done
+from folder_kit import lane_of, put, until_done, until_forgotten
 from headrace.errors import MalformedEvent, UpstreamError
 from headrace.sources.directory import Directory
 from headrace.sources.directory_journal import Entry
@@ -100,7 +100,7 @@ async def test_a_finished_file_moves_to_done_and_its_name_may_come_again(feed: P
         await held.advance(first)
         await held.advance(second)
         await until_done(feed, "a.jsonl*", 2)
-        assert held.producer.get_lane_end(second[0][0].lane) is None
+        await until_forgotten(held.producer, lane_of("a.jsonl", second))
     lanes = lane_of("a.jsonl", first), lane_of("a.jsonl", second)
     assert lanes[0] != lanes[1]
     assert [(raw.value, raw.position) for raw, _ in first + second] == [({"n": 1}, 0), ({"n": 2}, 9), ({"n": 3}, 0)]
