@@ -20,7 +20,7 @@ from headrace.core.texts import describe_error
 from headrace.errors import HeadraceError, ProjectError
 from headrace.tasks.task import StartTrigger, Task
 from headrace.triggers.base import BaseEventTrigger, stream_name
-from headrace.triggers.paths import PROJECT_FOLDER
+from headrace.triggers.paths import PROJECT_FOLDER, resolve_each_path_once
 from headrace.triggers.upstream import FOLDER_STREAM, Upstream
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject
@@ -62,6 +62,7 @@ class Project:
         self._policies: dict[str, dict[str, Any]] = {}
         self._pipelines: dict[str, Pipeline] = {}
         self._tasks: dict[str, Task] = {}
+        self._declaration: DeclareProject | None = None
 
     @property
     def triggers(self) -> Mapping[str, BaseEventTrigger]:
@@ -120,6 +121,7 @@ class Project:
             )
         if _checked(name, "A trigger") in self._triggers:
             raise ProjectError(f"Two triggers have the name {name!r}.")
+        self._declaration = None
         self._triggers[name] = trigger
         self._policies[name] = {"queue": queue, "priority": priority, "max_restarts": max_restarts}
 
@@ -146,6 +148,7 @@ class Project:
             named = _checked(name if name is not None else getattr(function, "__name__", ""), "A pipeline")
             if named in self._pipelines:
                 raise ProjectError(f"Two pipelines have the name {named!r}.")
+            self._declaration = None
             self._pipelines[named] = Pipeline(
                 named,
                 _patterns(on, named),
@@ -206,6 +209,7 @@ class Project:
             named = _checked(name if name is not None else getattr(function, "__name__", ""), "A task")
             if named in self._tasks:
                 raise ProjectError(f"Two tasks have the name {named!r}.")
+            self._declaration = None
             callbacks = {"on_success": on_success, "on_failure": on_failure, "on_timeout": on_timeout}
             self._tasks[named] = Task(
                 named, function, spark=spark, start_deferred=start_deferred, start_timeout=start_timeout, callbacks=callbacks
@@ -216,19 +220,26 @@ class Project:
 
     def relative_to(self, base: Path) -> None:
         """Let relative paths in the watches' upstreams start from the folder `base`."""
+        self._declaration = None
+        moved: dict[int, tuple[Upstream, Upstream]] = {}  # with the first, so that its id is not given again
         for name, trigger in self._triggers.items():
             if isinstance(trigger, WatchTrigger):
-                self._triggers[name] = trigger.relative_to(base)
+                own = trigger.upstream
+                _, there = moved.get(id(own)) or moved.setdefault(id(own), (own, own.relative_to(base)))
+                self._triggers[name] = trigger.with_upstream(there)
 
     def modules(self) -> set[str]:
         """Return the modules of the classes that the project's triggers and upstreams name when they are written down."""
-        triggers = self._triggers.values()
-        paths = [trigger.serialize()[0] for trigger in triggers]
-        paths += [trigger.upstream.serialize()[0] for trigger in triggers if isinstance(trigger, WatchTrigger)]
+        paths = {trigger.serialize()[0] for trigger in self._triggers.values()}
+        paths |= {trigger.upstream.serialize()[0] for trigger in self._triggers.values() if isinstance(trigger, WatchTrigger)}
         return {path.rpartition(".")[0] for path in paths}
 
     def declaration(self) -> DeclareProject:
-        """Return the whole project as the api keeps it. Raises `ProjectError` where the parts do not fit together."""
+        """Return the whole project as the api keeps it, made once. Raises `ProjectError` where the parts do not fit together."""
+        self._declaration = self._declaration or self._declare()
+        return self._declaration
+
+    def _declare(self) -> DeclareProject:
         for pipeline in self._pipelines.values():
             for pattern in pipeline.on:
                 if not any(fnmatchcase(trigger, pattern) for trigger in self._triggers):
@@ -269,11 +280,13 @@ def load_project(path: Path) -> Project:
         how_many = "no project" if not found else f"{len(found)} projects"
         raise ProjectError(f"{path} has {how_many}.", hint='It needs one, at the top level: project = Project("my-project")')
     project = next(iter(found.values()))
-    project.relative_to(path.parent)
-    project.declaration()
+    with resolve_each_path_once():  # anew: the import may have made links
+        project.relative_to(path.parent)
+        project.declaration()
     return project
 
 
+@resolve_each_path_once()
 def _imported(path: Path) -> ModuleType:
     name = "headrace_project_" + re.sub(r"\W", "_", path.stem)
     spec = spec_from_file_location(name, path)

@@ -4,6 +4,7 @@ import sys
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -349,3 +350,43 @@ def test_a_schema_that_cannot_be_read_is_refused_when_the_project_loads(payload:
     with pytest.raises(ProjectError) as refused:
         Project("p").pipeline(on="*", payload=payload, name="sums")(lambda events: events)
     assert words in str(refused.value)
+
+
+def test_many_watches_of_one_folder_resolve_its_path_a_few_times(tmp_path: Path) -> None:
+    """To resolve a path is a system call for each of its parts: 100,000 watches took twenty seconds of it."""
+    (tmp_path / "feed").mkdir()
+    (tmp_path / "link").symlink_to("feed")
+    (tmp_path / "project.py").write_text(
+        "from headrace import Project\n"
+        "from headrace.sources.directory import Directory\n"
+        "from headrace.sources.queue import Queue\n"
+        'project = Project("many")\n'
+        "for number in range(300):\n"
+        '    project.watch(f"files-{number}", Directory("link"), match={"number": [number]})\n'
+        '    project.watch(f"messages-{number}", Queue("link/queue"), match={"number": [number]})\n'
+    )
+    resolved = 0
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        nonlocal resolved
+        resolved += event == "call" and frame.f_code.co_name == "realpath"
+
+    sys.setprofile(count)
+    try:
+        declared = load_project(tmp_path / "project.py").declaration()
+    finally:
+        sys.setprofile(None)
+    streams = {trigger.stream for trigger in declared.triggers}
+    assert streams == {f"directory:{tmp_path}/feed/*.jsonl", f"queue:{tmp_path}/feed/queue"}
+    assert resolved < 30
+
+
+def test_a_project_that_grows_declares_what_is_new() -> None:
+    project = Project("grows")
+    project.watch("first", MemoryUpstream("m"))
+    assert [trigger.name for trigger in project.declaration().triggers] == ["first"]
+    project.watch("second", MemoryUpstream("m"))
+    project.pipeline(on="second", name="all")(lambda events: events)
+    declared = project.declaration()
+    assert [trigger.name for trigger in declared.triggers] == ["first", "second"]
+    assert [pipeline.on for pipeline in declared.pipelines] == [["second"]]

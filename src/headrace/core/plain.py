@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+import re
 from math import isfinite
 from typing import Any, Final
+
+import msgspec
 
 from headrace.core.limits import MAX_JSON_DEPTH
 from headrace.core.texts import describe_value, is_storable
 
-_INT64: Final = range(-(2**63), 2**63)
+_MIN_INT: Final = -(2**63)
+_MAX_INT: Final = 2**63 - 1
 _SHOWN_CHARS: Final = 100
+_MAX_QUICK_BYTES: Final = 65_536
+_DOUBTFUL: Final = re.compile(rb"\\u0000|[0-9]{19}")
+"""A NUL, or a number that may have more than 64 bits."""
 
 
 def why_not_plain(value: Any) -> str | None:
     """Return where `value` has something that JSON does not give back, and what; None: it has nothing. Nothing recurses."""
+    return None if _is_surely_plain(value) else _why_not_plain(value)
+
+
+def _is_surely_plain(value: Any) -> bool:
+    """Return True where C code alone sees that `value` is plain, a tenth of the work: for each of 100,000 triggers it counts."""
+    try:
+        text = msgspec.json.encode(value)
+        if len(text) > _MAX_QUICK_BYTES or _DOUBTFUL.search(text) or text.count(b"[") + text.count(b"{") > MAX_JSON_DEPTH:
+            return False
+        return bool(msgspec.json.decode(text) == value)
+    except Exception:  # whatever a user's value raises, the walk finds the place and says it
+        return False
+
+
+def _why_not_plain(value: Any) -> str | None:
     waiting: list[tuple[str, Any, int]] = [("", value, 0)]
     while waiting:
         path, one, depth = waiting.pop()
@@ -37,7 +59,7 @@ def _odd(value: Any) -> str | None:
     if isinstance(value, str):
         return None if is_storable(value) else f"{_shown(value)}: a text has no NUL and no half of a surrogate pair"
     if isinstance(value, int):
-        return None if value in _INT64 else f"{_shown(value)}: a number has at most 64 bits"
+        return None if _MIN_INT <= value <= _MAX_INT else f"{_shown(value)}: a number has at most 64 bits"
     if isinstance(value, float):
         return None if isfinite(value) else f"{value}, which JSON has not"
     return f"{_shown(value)}, a {type(value).__name__}"

@@ -33,6 +33,7 @@ from headrace.ports.control_plane import TriggererControl
 from headrace.streams.hub import SharedStreamManager, StreamOpener
 from headrace.streams.watches import WatchSet
 from headrace.triggers.base import BaseEventTrigger, stream_name
+from headrace.triggers.paths import resolve_each_path_once
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.jobs import Blocked
 from headrace.wire.triggers import RunTrigger
@@ -146,7 +147,7 @@ class Runner:
     async def start(self, workloads: Iterable[RunTrigger]) -> None:
         """Start these triggers. One that cannot be loaded is reported as failed, and what is for it is kept; the others go on."""
         given = list(workloads)
-        with made_to_stay(len(given)):
+        with made_to_stay(len(given)), resolve_each_path_once():
             await self._start(given)
 
     async def _start(self, workloads: Sequence[RunTrigger]) -> None:
@@ -270,7 +271,7 @@ class Runner:
         watched: dict[str, None] = {}
         for one in made:
             if one.watch is not None:
-                key = one.watch.shared_stream_key()
+                key = str(one.key)
                 watched[key] = None
                 self._watches[key][one.workload.trigger_id] = one.watch
                 self._watched[one.workload.trigger_id] = _running(one.workload)

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from headrace.errors import UpstreamError
 from headrace.sources.directory_producer import DirectoryProducer
-from headrace.triggers.paths import PROJECT_FOLDER
+from headrace.triggers.paths import PROJECT_FOLDER, resolve_path
 from headrace.triggers.upstream import FOLDER_STREAM, Upstream
 
 
@@ -35,7 +35,7 @@ class Directory(Upstream):
 
     def stream_key(self) -> str:
         """Return `directory:` and the folder and pattern; a relative path starts in the project's folder."""
-        return f"{FOLDER_STREAM}{PROJECT_FOLDER.resolve(self._path) / self._pattern}"
+        return f"{FOLDER_STREAM}{str(PROJECT_FOLDER.resolve(self._path)).rstrip('/')}/{self._pattern}"
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path, and the folder and pattern as text."""
@@ -54,7 +54,7 @@ class Directory(Upstream):
 
     def relative_to(self, base: Path) -> Self:
         """Return the same folder as seen from `base`: absolute."""
-        return type(self)(**self._kwargs((base / self._path).resolve()))
+        return type(self)(**self._kwargs(resolve_path(base, self._path)))
 
     def _kwargs(self, path: Path) -> dict[str, Any]:
         kept = {} if self._keep_done is None else {"keep_done": self._keep_done}

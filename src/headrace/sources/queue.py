@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 from headrace.sources.message import LaneNames, Layout
 from headrace.sources.queue_file import LANE_BITS, LAST_IN_LANE, QueueFile, lane_name, plain
 from headrace.sources.queue_producer import QueueProducer
-from headrace.triggers.paths import PROJECT_FOLDER
+from headrace.triggers.paths import PROJECT_FOLDER, resolve_path
 from headrace.triggers.upstream import Upstream
 
 
@@ -58,7 +58,7 @@ class Queue(Upstream):
 
     def relative_to(self, base: Path) -> Self:
         """Return the same queue as seen from `base`: absolute."""
-        return type(self)((base / self._path).resolve(), self._lanes)
+        return type(self)(resolve_path(base, self._path), self._lanes)
 
     def dead_letters(self, limit: int = 1000) -> list[DeadLetter]:
         """Return what was rejected, at most `limit`, lane by lane. Blocking. Raises `UpstreamError` when there is no such queue."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+from copy import copy
+from dataclasses import replace
 from typing import Any
 
 from headrace.core.envelope import Envelope
@@ -67,9 +68,17 @@ class WatchTrigger(BaseEventTrigger):
         """Return a producer of the upstream that `kwargs` describe."""
         return cls(**kwargs).upstream.producer()
 
-    def relative_to(self, base: Path) -> WatchTrigger:
-        """Return the watch with its upstream seen from the folder `base`."""
-        return WatchTrigger(upstream=self.upstream.relative_to(base), match=self.match, **self._paths)
+    def with_upstream(self, upstream: Upstream) -> WatchTrigger:
+        """Return the same watch on another upstream."""
+        moved = copy(self)
+        moved.upstream = upstream
+        source, type = self._paths["source"], self._paths["type"]
+        moved.envelope = replace(
+            self.envelope,
+            source=upstream.source if source is None else self.envelope.source,
+            type=upstream.event_type if type is None else self.envelope.type,
+        )
+        return moved
 
 
 def _path(name: str, text: object) -> JsonPath | None:

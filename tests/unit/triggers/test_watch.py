@@ -63,6 +63,7 @@ def test_a_watch_moves_with_its_upstream(tmp_path: Path) -> None:
         def relative_to(self, base: Path) -> Folder:
             return Folder(str(base / self.name))
 
-    watch = WatchTrigger(upstream=Folder("feed"), id="$.id").relative_to(tmp_path)
+    watch = WatchTrigger(upstream=Folder("feed"), id="$.id")
+    watch = watch.with_upstream(watch.upstream.relative_to(tmp_path))
     assert watch.shared_stream_key() == str(tmp_path / "feed")
     assert watch.envelope.id == JsonPath.parse("$.id")
