@@ -1,6 +1,6 @@
 """A process that is killed while followers of one leader are released: python ordering_release_process.py URL STATE FOLLOWERS SLICES.
 
-The followers are `waiting` for it to come, or `blocked` until it is handled.
+The followers are `waiting` for it to come, or `blocked` until it is handled; `own`: in a database of its own, handled when it comes.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ import os
 import signal
 import sys
 
+from headrace.core.handling import Claim
+from headrace.ports.ordering import OrderingHome
 from headrace.store import ordering_statements
 from headrace.store.database import Database
 from headrace.store.ordering import SqlOrdering
-from headrace.store.ordering_scopes import scope_named
+from headrace.store.ordering_scopes import OwnOrdering, scope_named
 from headrace.store.ordering_tables import ORDERING_TABLES
 from headrace.store.tables import metadata
 from ordering_kit import START, Event, caused
@@ -28,15 +30,30 @@ def home_of(url: str) -> SqlOrdering:
     return SqlOrdering(database, database.write(lambda connection: scope_named(connection, "killed", 3_600_000_000)), by_age=False)
 
 
-def main() -> None:
-    url, state, followers, slices = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
+def begin(url: str, state: str, followers: int) -> OrderingHome:
+    """Offer the followers and release the first slice of them."""
+    events = [caused(Event(f"f{n}", "leader", followers - n)) for n in range(followers)]
+    if state == "own":
+        ordering_statements.RELEASED_EVENTS = SLICE  # type: ignore[misc]
+        own = OwnOrdering(url, "killed", 3_600_000_000, by_age=False)
+        own.offer([one._replace(body="null") for one in events], START)
+        claim = own.enter(caused(Event("leader", None, 0)), START)
+        assert isinstance(claim, Claim)
+        assert own.finish(claim, START, 0) is not None
+        return own
     home = home_of(url)
-    home.offer([caused(Event(f"f{n}", "leader", followers - n)) for n in range(followers)], START)
+    home.offer(events, START)
     home.offer([caused(Event("leader", None, 0))], START)
     if state == "blocked":
         while home.release_some(START):
             pass
         assert home.settle(home.claim(1, START), START) == 1
+    return home
+
+
+def main() -> None:
+    url, state, followers, slices = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
+    home = begin(url, state, followers)
     for _ in range(slices):
         assert home.release_some(START)
     os.kill(os.getpid(), signal.SIGKILL)

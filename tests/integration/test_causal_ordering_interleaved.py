@@ -84,10 +84,10 @@ class Team:
 
     def _finish(self, at: int) -> None:
         claim = self.hands[at].pop(self.chance.randrange(len(self.hands[at])))
-        mine, followers = self.homes[at].finish(claim, self._clock(at), self.chance.randint(0, 3))
-        assert mine, "it was in nobody else's hands"
+        followers = self.homes[at].finish(claim, self._clock(at), self.chance.randint(0, 3))
+        assert followers is not None, "it was in nobody else's hands"
         self.done.append(claim.event.id)
-        self._take(at, followers)
+        self._take(at, followers.claims)
 
     def _take(self, at: int, claims: list[Claim]) -> None:
         in_hand = {claim.event.id for hand in self.hands for claim in hand}

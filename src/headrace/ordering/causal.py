@@ -22,7 +22,7 @@ from headrace.core.handling import Caused, Claim, Counts, HandlingPolicy, State,
 from headrace.errors import EventAlreadySeen, EventArrivedEarly
 from headrace.ordering.event import CausalEvent, causal_event, caused, micros
 from headrace.ordering.memory import MemoryHome
-from headrace.ports.ordering import EXPIRED_EVENTS, OrderingHome, QueuedHome
+from headrace.ports.ordering import EXPIRED_EVENTS, Followers, OrderingHome, QueuedHome
 
 T = TypeVar("T")
 LOOKBACK: Final = timedelta(minutes=15)
@@ -127,7 +127,10 @@ class CausalOrdering:
         `handle_ready` do all of it. An event is returned each time until it is handled.
         """
         await self.expire()
-        return [causal_event(one, mark) for one, mark in await self._call(self._home.ready, MOST_RETURNED, self._clock())]
+        while len(found := await self._call(self._home.ready, MOST_RETURNED, self._clock())) < MOST_RETURNED:
+            if not await self._call(self._home.release_some, self._clock()):
+                break
+        return [causal_event(one, mark) for one, mark in found]
 
     async def offer(self, events: Iterable[CausalEvent]) -> list[State]:
         """Take many events at once; return what each is now."""
@@ -208,9 +211,9 @@ class CausalOrdering:
         raise EventAlreadySeen(f"Event '{event.id}' is {'in hand' if found in {'claimed', 'ready'} else found} already.")
 
     async def _end(self, handler: Handler, claim: Claim) -> None:
-        _, followers = await self._finish(claim, CLAIMED_EVENTS)
-        if followers:
-            await self._work_off(handler, _with_rest(claim, followers, CLAIMED_EVENTS))
+        followers = await self._finish(claim, CLAIMED_EVENTS)
+        if followers is not None and (work := _with_rest(claim.event.key, followers)):
+            await self._work_off(handler, work)
 
     async def _work_off(self, handler: Handler, found: Iterable[Claim | bytes]) -> int:
         """Handle claims and what follows them, first come, first handled; a key stands for the rest of what follows that event."""
@@ -222,7 +225,7 @@ class CausalOrdering:
                 if isinstance(one, bytes):
                     more = await self._claiming(self._home.take_followers, one, CLAIMED_EVENTS, self._clock())
                     work.popleft()
-                    work.extendleft(reversed([*more, one] if len(more) == CLAIMED_EVENTS else more))
+                    work.extendleft(reversed(_with_rest(one, more)))
                     continue
                 work.popleft()
                 if held and waits_for(one, held):
@@ -230,20 +233,20 @@ class CausalOrdering:
                     await self.give_back(one)
                     continue
                 room = CLAIMED_EVENTS if len(work) < MOST_IN_HAND else 0
-                mine, followers = await self._handle(handler, one, room)
-                handled += mine
-                if mine:
-                    work.extend(_with_rest(one, followers, room))
-                else:
+                followers = await self._handle(handler, one, room)
+                if followers is None:
                     held.add(one.event.key)
+                else:
+                    handled += 1
+                    work.extend(_with_rest(one.event.key, followers))
         finally:
             rest = [one for one in work if isinstance(one, Claim)]
             if rest:
                 await self._call(self._home.give_back, rest, self._clock())
         return handled
 
-    async def _handle(self, handler: Handler, claim: Claim, room: int) -> tuple[bool, list[Claim]]:
-        """Handle one claim; what fails is kept with its error."""
+    async def _handle(self, handler: Handler, claim: Claim, room: int) -> Followers | None:
+        """Handle one claim, and return what `finish` does; what fails is kept with its error."""
         before = _in_hand.get()
         _in_hand.set(before | {(self.scope, claim.event.key)})
         try:
@@ -252,12 +255,12 @@ class CausalOrdering:
             await self._failed(claim, error)
             if not isinstance(error, Exception):
                 raise
-            return False, []
+            return None
         finally:
             _in_hand.set(before)
         return await self._finish(claim, room)
 
-    async def _finish(self, claim: Claim, room: int) -> tuple[bool, list[Claim]]:
+    async def _finish(self, claim: Claim, room: int) -> Followers | None:
         try:
             return await self._claiming(self._home.finish, claim, self._clock(), room)
         except Exception:
@@ -297,7 +300,7 @@ class CausalOrdering:
         if future.cancelled() or future.exception() is not None:
             return
         found = future.result()
-        claims = [found] if isinstance(found, Claim) else found[1] if isinstance(found, tuple) else found
+        claims = [found] if isinstance(found, Claim) else found.claims if isinstance(found, Followers) else found
         if isinstance(claims, list) and claims:
             self._submit(self._home.give_back, claims, self._clock())
 
@@ -339,9 +342,9 @@ def claimed_event(claim: Claim) -> CausalEvent:
     return causal_event(claim.event, claim.mark)
 
 
-def _with_rest(leader: Claim, followers: list[Claim], room: int) -> list[Claim | bytes]:
+def _with_rest(leader: bytes, followers: Followers) -> list[Claim | bytes]:
     """Return claims of followers, and the leader's key if there may be more of them."""
-    return [*followers, leader.event.key] if len(followers) == room else [*followers]
+    return [*followers.claims, leader] if followers.more else [*followers.claims]
 
 
 def _home(

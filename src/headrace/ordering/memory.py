@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from headrace.core.handling import Caused, Claim, Counts, HandlingPolicy, Offering, State, Wait, placed
 from headrace.ordering.memory_state import NEVER, OPEN, MemoryState, claim_of
-from headrace.ports.ordering import RETENTION_MICROS, OrderingHome
+from headrace.ports.ordering import RETENTION_MICROS, Followers, OrderingHome
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -58,24 +58,24 @@ class MemoryHome(MemoryState, OrderingHome):
             return self._hold([entry])[0]
 
     @override
-    def finish(self, claim: Claim, now: int, most: int) -> tuple[bool, list[Claim]]:
+    def finish(self, claim: Claim, now: int, most: int) -> Followers | None:
         key = claim.event.key
         with self.lock:
             if not claim.seq:
                 if not self._pass(claim.event, now):
-                    return False, []
+                    return None
             else:
                 entry = self._held_by(claim)
                 if entry is None:
-                    return False, []
+                    return None
                 self._finish(entry, self._tick(now))
             if key not in self._followers:
-                return True, []
-            claims = self.take_followers(key, most, now)
+                return Followers([])
+            found = self.take_followers(key, most, now)
             for entry in self._following(key):
                 if entry.state == "blocked":
                     self._make_ready(entry, self._clock)
-            return True, claims
+            return found
 
     @override
     @_alone
@@ -84,10 +84,10 @@ class MemoryHome(MemoryState, OrderingHome):
 
     @override
     @_alone
-    def take_followers(self, key: bytes, most: int, now: int) -> list[Claim]:
+    def take_followers(self, key: bytes, most: int, now: int) -> Followers:
         clock = self._tick(now)
         free = [entry for entry in self._following(key) if entry.state == "blocked" or (entry.state == "ready" and entry.due <= clock)]
-        return self._hold(free[:most])
+        return Followers(self._hold(free[:most]), len(free) > most)
 
     @override
     @_alone

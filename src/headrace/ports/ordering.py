@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Final, Protocol, TypeVar, runtime_checkable
+from typing import Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from headrace.core.handling import Caused, Claim, Counts, HandlingPolicy, State, Wait
 
@@ -13,6 +13,13 @@ RETENTION_MICROS: Final = 7 * 86_400_000_000
 """So long, in µs, a home of its own remembers what was handled."""
 EXPIRED_EVENTS: Final = 1_000
 """So many events are released as lost in one transaction: the others wait for the writers' lock meanwhile."""
+
+
+class Followers(NamedTuple):
+    """Claims of events that follow one that was handled; `more`: ask `take_followers` for the others."""
+
+    claims: list[Claim]
+    more: bool = False
 
 
 class OrderingHome(Protocol):
@@ -51,19 +58,20 @@ class OrderingHome(Protocol):
         claims = self.claim(1, now, only=event.key)
         return claims[0] if claims else state
 
-    def finish(self, claim: Claim, now: int, most: int) -> tuple[bool, list[Claim]]:
-        """Count a claim as handled; return whether it still was the caller's, and claims of up to `most` events that follow it."""
+    def finish(self, claim: Claim, now: int, most: int) -> Followers | None:
+        """Count a claim as handled, and claim up to `most` events that follow it; None: it was not the caller's any more."""
         if not self.settle([claim], now):
-            return False, []
-        return True, self.take_followers(claim.event.key, most, now)
+            return None
+        return self.take_followers(claim.event.key, most, now)
 
     def take_ready(self, most: int, now: int) -> list[Claim]:
         """Claim up to `most` events that are ready, to be given to `finish`, `fail` or `give_back` one by one."""
         return self.claim(most, now)
 
-    def take_followers(self, key: bytes, most: int, now: int) -> list[Claim]:
-        """Claim up to `most` events that follow one that was handled, as `take_ready` does."""
-        return self.claim(most, now, after=[key])
+    def take_followers(self, key: bytes, most: int, now: int) -> Followers:
+        """Claim up to `most` events that follow one that was handled, as `take_ready` does. There may be more although it claims fewer."""
+        claims = self.claim(most, now, after=[key])
+        return Followers(claims, len(claims) >= most)
 
     def drop(self, claim: Claim) -> None:
         """Let go of what a claim locks, when the home could not be told what became of it; its lease says when it comes again."""

@@ -105,10 +105,6 @@ class SqlOrdering(OrderingHome):
                 return []
         return claims
 
-    def _limit(self) -> int | None:
-        """Return how many waiting events one transaction releases: others wait for the writers' lock meanwhile."""
-        return sql.RELEASED_EVENTS
-
     def _goes_on(self) -> bool:
         """Whether the next call is a transaction of its own."""
         return True
@@ -242,7 +238,9 @@ class SqlOrdering(OrderingHome):
     def _change(
         self, connection: Runs, kept: Replica | None, now: int, change: Callable[[Turn], T], keys: Sequence[bytes]
     ) -> tuple[T, Replica]:
-        turn = Turn.begin(connection, self.scope_id, kept, now, by_age=self._by_age, logged=self._logged, limit=self._limit(), keys=keys)
+        turn = Turn.begin(
+            connection, self.scope_id, kept, now, by_age=self._by_age, logged=self._logged, limit=sql.RELEASED_EVENTS, keys=keys
+        )
         if turn.scope.clock > now + AHEAD_MICROS:
             turn.turn_back(now, self.policy.lease)
         answer = change(turn)

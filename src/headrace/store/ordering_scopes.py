@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Table, delete, insert, select, update
 from typing_extensions import override
 
 from headrace.core.handling import Caused, Claim, HandlingPolicy, State, waits_for
-from headrace.ports.ordering import RETENTION_MICROS
+from headrace.ports.ordering import RETENTION_MICROS, Followers
 from headrace.store import ordering_statements as sql
 from headrace.store.dialects import Plain, Runs, among, row_by_row
 from headrace.store.direct import Direct
@@ -147,7 +147,7 @@ class OwnOrdering(SqlOrdering):
         return self._own.write(lambda connection: self._enter(connection, event, now))
 
     @override
-    def finish(self, claim: Claim, now: int, most: int) -> tuple[bool, list[Claim]]:
+    def finish(self, claim: Claim, now: int, most: int) -> Followers | None:
         return self._own.write(lambda connection: self._finish_one(connection, claim, now, most))
 
     @override
@@ -159,16 +159,23 @@ class OwnOrdering(SqlOrdering):
         return self._claimed(work, now)
 
     @override
-    def _limit(self) -> int | None:
-        return None  # a task goes on with all that waited for its event
-
-    @override
     def _goes_on(self) -> bool:
         return not self._own.inside
 
     @override
-    def take_followers(self, key: bytes, most: int, now: int) -> list[Claim]:
-        return self._own.write(lambda connection: self._take(connection, sql.take_followers, most, now, key=key)[0])
+    def release_some(self, now: int) -> bool:
+        def work(connection: Direct) -> bool:
+            connection.peek()  # mostly there is nothing to release, and that takes no lock
+            releasing = bool(sql.scope_row(connection, self.scope_id).releasing)
+            if releasing:
+                self._turn(now, lambda turn: turn.release(self.policy.lease))
+            return releasing
+
+        return self._own.write(work)
+
+    @override
+    def take_followers(self, key: bytes, most: int, now: int) -> Followers:
+        return self._own.write(lambda connection: self._take_followers(connection, key, most, now))
 
     @override
     def fail(self, claim: Claim, now: int, error: str, retry_at: int | None) -> bool:
@@ -244,31 +251,46 @@ class OwnOrdering(SqlOrdering):
     def _known(self, state: State | None) -> State:
         return state or "handled"
 
-    def _finish_one(self, connection: Direct, claim: Claim, now: int, most: int) -> tuple[bool, list[Claim]]:
+    def _finish_one(self, connection: Direct, claim: Claim, now: int, most: int) -> Followers | None:
         number = self._number(claim.event.key)
         alone = self._locks.holds(number)
         self._locks.release([number])
         key = claim.event.key
         if not claim.seq and sql.pass_through(connection, self.scope_id, key, now):
             self._forget_old(connection, now, 1)
-            return True, []
+            return Followers([])
         row = self._written(connection, claim)
-        if row.seq:
-            settled = sql.settle_one(connection, self.scope_id, row.seq, now, token=claim.token, alone=alone)
-        elif self._pass_on(connection, claim.event, now):
-            settled = _certainly
-        else:
-            return False, []
+        if not row.seq:
+            return self._pass_on(connection, claim.event, now, most)
+        settled = sql.settle_one(connection, self.scope_id, row.seq, now, token=claim.token, alone=alone)
         claims, more = self._take(connection, sql.take_followers, most, now, key=key)
-        if not settled():
+        releasing = settled()
+        if releasing is None:
             super().give_back(claims, now)
             self._locks.release(self._number(follower.event.key) for follower in claims)
-            return False, []
-        if row.seq:
-            self._forget_old(connection, now, 1)
+            return None
+        self._forget_old(connection, now, 1)
         if more:
             self._unblock(connection, {"": [key]}, now)
-        return True, claims
+            return Followers(claims, more)
+        rest = self._release_followers(connection, key, most - len(claims), now) if releasing else Followers([])
+        return Followers(claims + rest.claims, rest.more)
+
+    def _take_followers(self, connection: Direct, key: bytes, most: int, now: int) -> Followers:
+        """Claim followers of a handled event; where too few are released, release a slice first."""
+        claims, more = self._take(connection, sql.take_followers, most, now, key=key)
+        if more:
+            return Followers(claims, more)
+        rest = self._release_followers(connection, key, most - len(claims), now)
+        return Followers(claims + rest.claims, rest.more)
+
+    def _release_followers(self, connection: Direct, key: bytes, most: int, now: int) -> Followers:
+        """Release a slice if followers of this event are left to that, and claim some of them."""
+        if not sql.is_releasing(connection, self.scope_id, key):
+            return Followers([])
+        self._turn(now, lambda turn: turn.release(self.policy.lease))
+        claims, more = self._take(connection, sql.take_followers, most, now, key=key)
+        return Followers(claims, more or sql.is_releasing(connection, self.scope_id, key))
 
     def _written(self, connection: Direct, claim: Claim) -> Claim:
         """Return a claim with the seq of its row, if it has one since."""
@@ -277,18 +299,22 @@ class OwnOrdering(SqlOrdering):
         found = sql.event_by_key(connection, scope=self.scope_id, key=claim.event.key).all()
         return claim._replace(seq=found[0][0]) if found else claim
 
-    def _pass_on(self, connection: Direct, event: Caused, now: int) -> bool:
-        """Count an event without a row as handled, and release what waits for it; False if somebody else had it meanwhile."""
+    def _pass_on(self, connection: Direct, event: Caused, now: int, most: int) -> Followers | None:
+        """Count an event without a row as handled, and release what waits for it; None if somebody else had it meanwhile."""
         if self.states([event.key])[0] is not None:
-            return False
+            return None
 
-        def change(turn: Turn) -> int:
+        def change(turn: Turn) -> tuple[int, bool]:
             position = turn.order.position + 1
             turn.offer(Feed([Fed(event, passes=True, known=True)]))
-            return position
+            return position, event.key in turn.order.releasing
 
-        sql.add_handled(connection, [(self.scope_id, event.key, self._turn(now, change, _keys_of(event)), now)])
-        return True
+        position, releasing = self._turn(now, change, _keys_of(event))
+        sql.add_handled(connection, [(self.scope_id, event.key, position, now)])
+        claims, more = self._take(connection, sql.take_followers, most, now, key=event.key)
+        if more:
+            self._unblock(connection, {"": [event.key]}, now)
+        return Followers(claims, more or releasing)
 
     def _take(self, connection: Direct, statement: Plain, most: int, now: int, **given: Any) -> tuple[list[Claim], bool]:
         """Claim events and take their locks; return them, and whether there may be more.
@@ -347,7 +373,3 @@ class OwnOrdering(SqlOrdering):
 def _keys_of(event: Caused) -> list[bytes]:
     """Return the keys of an event and of its leader."""
     return [event.key] if event.leader_key is None else [event.key, event.leader_key]
-
-
-def _certainly() -> bool:
-    return True

@@ -46,10 +46,10 @@ class Turn:
     scope: sql.Scope
     logged: bool
     head: int
+    limit: int
     waited: list[int] = field(default_factory=list)
     passed: int = 0
     steps: list[Step] = field(default_factory=list)
-    limit: int | None = None
     left: dict[bytes, int] = field(default_factory=dict)
     asked: frozenset[bytes] = frozenset()
     answers: Sequence[Found] = ()
@@ -64,12 +64,12 @@ class Turn:
         *,
         by_age: bool,
         logged: bool,
-        limit: int | None = None,
+        limit: int,
         keys: Sequence[bytes] = (),
     ) -> Self:
         """Return a turn with the ordering as it is in this transaction; the states of `keys` travel with the scope.
 
-        With a `limit`, about so many waiting events are released at most, and the others left to `release`.
+        About `limit` waiting events are released at most, and the others left to `release`.
         """
         row_by_row(connection)
         answers = sql.states_sent(connection, scope_id, keys, logged=logged)
@@ -83,7 +83,7 @@ class Turn:
             scope,
             logged,
             scope.head,
-            limit=limit,
+            limit,
             left=held,
             asked=frozenset(keys),
             answers=answers,
@@ -229,8 +229,8 @@ class Turn:
         for place in places:
             self.waited.append(place.waited)
             state, due = ("blocked", None) if place.blocked else ("ready", self.now)
-            rows.append((state, due, place.position, place.mark, self.scope.id, place.seq))
-        sql.place.each(self.connection, rows)
+            rows.append((state, due, place.position, place.mark, place.seq))
+        sql.place(self.connection, self.scope.id, rows)
         if self.scope.releasing:
             for seqs in sql.slices(row[-1] for row in rows):
                 sql.unblock_placed(self.connection, scope=self.scope.id, seqs=seqs, now=self.now)
