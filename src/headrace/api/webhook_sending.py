@@ -19,6 +19,8 @@ CONTENT_TYPE: Final = "application/cloudevents+json; charset=utf-8"
 MOST_READ: Final = 4_096
 LONGEST_WAIT: Final = 3_600.0
 _NAT64: Final = IPv6Network("64:ff9b::/96")
+_GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
+"""What IANA gives to everybody: other prefixes are local, or stand for IPv4 addresses in ways that depend on the host."""
 PRIVATE: Final = "its address is not public: HEADRACE_WEBHOOK_PRIVATE=true allows that"
 
 
@@ -51,10 +53,12 @@ def public_socket(address: aiohttp.AddrInfoType) -> socket.socket:
 def is_public(host: str) -> bool:
     """Whether an address, as `getaddrinfo` gives it, is one that everybody may reach."""
     address = ip_address(host.partition("%")[0])
-    inner = [address.ipv4_mapped, address.sixtofour] if isinstance(address, IPv6Address) else []
-    if isinstance(address, IPv6Address) and address in _NAT64:
-        inner.append(IPv4Address(int(address) & 0xFFFF_FFFF))
-    return all(one.is_global and not one.is_multicast for one in [address, *filter(None, inner)])
+    if isinstance(address, IPv6Address):
+        inner = IPv4Address(int(address) & 0xFFFF_FFFF) if address in _NAT64 else address.ipv4_mapped or address.sixtofour
+        if inner is not None:
+            return is_public(str(inner))
+        return address.is_global and address in _GLOBAL_UNICAST
+    return address.is_global and not address.is_multicast
 
 
 class Sender:
@@ -107,6 +111,6 @@ def _retry_after(told: str | None, now: int) -> float:
         return 0.0
     try:
         seconds = float(told) if told.isdigit() else parsedate_to_datetime(told).timestamp() - now / 1_000_000
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0
     return min(LONGEST_WAIT, max(0.0, seconds))

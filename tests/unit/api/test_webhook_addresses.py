@@ -83,6 +83,14 @@ async def test_private_addresses_may_be_allowed(server: tuple[int, list[str]]) -
         ("::ffff:10.0.0.1", False),
         ("2002:0a00:0001::1", False),
         ("64:ff9b::a9fe:a9fe", False),
+        ("64:ff9b:1::a9fe:a9fe", False),
+        ("::ffff:93.184.216.34", True),
+        ("::127.0.0.1", False),
+        ("::ffff:0:127.0.0.1", False),
+        ("fec0::1", False),
+        ("5f00::1", False),
+        ("ff02::1", False),
+        ("2001:db8::1", False),
     ],
 )
 def test_what_is_public(address: str, *, public: bool) -> None:
