@@ -11,7 +11,7 @@ from sqlalchemy import Connection, func, insert, select
 from sqlalchemy import event as on
 
 from headrace.core.handling import Caused
-from headrace.store import Store, log, sqlite
+from headrace.store import Store, log, ordering_statements, sqlite
 from headrace.store.letter_counts import dead_letter_counts
 from headrace.store.ordering_scopes import ROWS_AT_ONCE, abandoned_scopes, give_up_scope, scope_named
 from headrace.store.ordering_tables import ordering_events, ordering_scopes
@@ -41,14 +41,14 @@ def test_a_page_and_a_pick_are_bounded_in_bytes(store: Store, monkeypatch: pytes
     assert (rest.table.num_rows, rest.to) == (910, None) or rest.to is not None
 
 
-def waiting_rows(store: Store, name: str, count: int) -> None:
+def waiting_rows(store: Store, name: str, count: int, state: str = "ready") -> None:
     """Make a webhook with so many events that it has yet to be told of."""
 
     def work(connection: Any) -> int:
         scope = scope_named(connection, f"webhook:{name}", 1)
         counts = {"delivered": 0, "failed": 0, "dead": 0, "changed": 0}
         connection.execute(insert(webhooks).values(name=name, state="paused", scope_id=scope, **WEBHOOK, **counts))
-        shared = {"scope_id": scope, "source": "tests", "occurred": 0, "since": 0, "late": False, "state": "ready", "due": 0, "attempts": 0}
+        shared = {"scope_id": scope, "source": "tests", "occurred": 0, "since": 0, "late": False, "state": state, "due": 0, "attempts": 0}
         rows = [{"seq": n, "id": f"{n}", "key": Caused.of("tests", f"{n}", None, 0).key, **shared} for n in range(1, count + 1)]
         connection.execute(insert(ordering_events), rows)
         return 0
@@ -76,6 +76,31 @@ def test_a_webhook_is_removed_a_slice_at_a_time(store: Store) -> None:
     assert not store.webhooks.remove("large")
     assert deleted == [ROWS_AT_ONCE, ROWS_AT_ONCE, 10]
     assert (count(store, ordering_events), count(store, ordering_scopes), count(store, webhooks)) == (5, 1, 1)
+
+
+def test_dead_events_of_a_webhook_are_redriven_a_slice_at_a_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ordering_statements, "RELEASED_EVENTS", 10)
+    waiting_rows(store, "large", 35, state="dead")
+    waiting_rows(store, "other", 5, state="dead")
+    redriven: list[int] = []
+    commits: list[int] = []
+    engine = store._database._writer._engine
+
+    @on.listens_for(engine, "after_cursor_execute")
+    def note(_connection: object, cursor: Any, statement: str, *_: object) -> None:
+        if statement.startswith("UPDATE ordering_events"):
+            redriven.append(cursor.rowcount)
+
+    @on.listens_for(engine, "commit")
+    def note_commit(_connection: object) -> None:
+        commits.append(len(redriven))
+
+    assert store.webhooks.redrive("large") == 35
+    assert (redriven, commits) == ([10, 10, 10, 5], [1, 2, 3, 4])
+    assert store.webhooks.redrive("large") == 0
+    with store.reading() as connection:
+        states = select(ordering_events.c.state, func.count()).group_by(ordering_events.c.state)
+        assert {row[0]: row[1] for row in connection.execute(states)} == {"ready": 35, "dead": 5}
 
 
 def test_what_a_removal_has_left_goes_with_retention(store: Store) -> None:

@@ -149,12 +149,14 @@ class SqlOrdering(OrderingHome):
 
     @override
     def redrive(self, keys: Sequence[bytes] | None, now: int) -> int:
-        def work(connection: Runs) -> int:
-            if keys is None:
-                return sql.redrive(connection, scope=self.scope_id, now=now).rowcount
-            return sum(sql.redrive_some(connection, scope=self.scope_id, now=now, keys=some).rowcount for some in sql.slices(keys))
+        if keys is None:
+            with self._database.reading() as connection:
+                keys = list(sql.dead_keys(connection, scope=self.scope_id).scalars())
+        return sum(self._redrive_some(some, now) for some in sql.slices(keys, sql.RELEASED_EVENTS))
 
-        return self._database.write(work)
+    def _redrive_some(self, keys: Sequence[bytes], now: int) -> int:
+        """Try some of what is dead again, in a transaction of their own: others wait for the writers' lock meanwhile."""
+        return self._database.write(lambda connection: sql.redrive(connection, scope=self.scope_id, now=now, keys=keys).rowcount)
 
     @override
     def forget(self, key: bytes, now: int) -> bool:

@@ -194,12 +194,12 @@ WHERE {_HELD}
 """,  # noqa: S608
     seqs="bigint",
 )
-_REDRIVE = (
+dead_keys = Plain("SELECT key FROM ordering_events WHERE scope_id = :scope AND state IN ('dead', 'skipped') ORDER BY seq")
+redrive = Plain(
     "UPDATE ordering_events SET state = 'ready', due = :now, attempts = 0, claim = NULL "
-    "WHERE scope_id = :scope AND state IN ('dead', 'skipped')"
+    "WHERE +scope_id = :scope AND state IN ('dead', 'skipped') AND key IN :keys",
+    keys="bytea",
 )
-redrive = Plain(_REDRIVE)
-redrive_some = Plain(f"{_REDRIVE} AND key IN :keys", keys="bytea")
 
 states_of_open = Plain("SELECT key, state FROM ordering_events WHERE +scope_id = :scope AND key IN :keys", keys="bytea")
 states_of_all = Plain(
@@ -347,11 +347,11 @@ def is_releasing(connection: Runs, scope: int, key: bytes) -> bool:
     return bool(_is_releasing(connection, scope=scope, key=key).all())
 
 
-def slices(items: Iterable[T]) -> Iterator[Sequence[T]]:
-    """Yield the items as many at a time as one statement takes."""
+def slices(items: Iterable[T], most: int = MOST_PARAMETERS) -> Iterator[Sequence[T]]:
+    """Yield the items `most` at a time: without it, as many as one statement takes."""
     rest = list(items)
-    for start in range(0, len(rest), MOST_PARAMETERS):
-        yield rest[start : start + MOST_PARAMETERS]
+    for start in range(0, len(rest), most):
+        yield rest[start : start + most]
 
 
 def states_sent(connection: Runs, scope: int, keys: Iterable[bytes], *, logged: bool = False) -> list[Found]:
