@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from headrace.errors import ResourceError, SettingsError
@@ -22,6 +22,8 @@ CONFIG_FILE = "headrace.toml"
 _VARIABLES = ("config", "lifeline", "registration", "replaces", "runner_files")
 _OWN_PREFIXES = ("HEADRACE_CONNECTION_", "HEADRACE_VARIABLE_", "HEADRACE_TEST_")
 _ALIKE = 0.75  # of 1: how alike an unknown name and a valid one are for the valid one to be meant
+MAX_DAYS = 36_525.0
+MAX_SECONDS = MAX_DAYS * 86_400  # a century, so that moments in microseconds fit in 64 bits
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -34,7 +36,7 @@ def default_home() -> Path:
 class Settings(BaseSettings):
     """All that can be set. Frozen; make one with `read_settings`."""
 
-    model_config = SettingsConfigDict(env_prefix="HEADRACE_", frozen=True, extra="forbid", env_ignore_empty=True)
+    model_config = SettingsConfigDict(env_prefix="HEADRACE_", frozen=True, extra="forbid", env_ignore_empty=True, allow_inf_nan=False)
 
     home: Path = Field(default_factory=default_home, description="folder for the database, logs, checkpoints and tables")
     database_url: str = Field(default="", description="SQLAlchemy URL; default: a SQLite file in `home`")
@@ -53,21 +55,29 @@ class Settings(BaseSettings):
     project: Path = Field(default=Path("project.py"), description="the project file")
     master: str = Field(default="local[*]", description="Spark master, as spark-submit takes it")
     spark_conf: dict[str, str] = Field(default_factory=dict, repr=False, description="configuration of Spark; wins over Headrace's own")
-    lookback: Annotated[float, Field(gt=0)] = Field(default=900.0, description="seconds to wait for a leader")
-    ack_timeout: Annotated[float, Field(gt=0)] = Field(default=300.0, description="seconds in which a trigger must answer a raw event")
-    advance_timeout: Annotated[float, Field(gt=0)] = Field(default=60.0, description="seconds in which an upstream must be advanced")
-    retry_wait: Annotated[float, Field(ge=0)] = Field(
+    lookback: Annotated[float, Field(gt=0, le=MAX_SECONDS)] = Field(default=900.0, description="seconds to wait for a leader")
+    ack_timeout: Annotated[float, Field(gt=0, le=MAX_SECONDS)] = Field(
+        default=300.0, description="seconds in which a trigger must answer a raw event"
+    )
+    advance_timeout: Annotated[float, Field(gt=0, le=MAX_SECONDS)] = Field(
+        default=60.0, description="seconds in which an upstream must be advanced"
+    )
+    retry_wait: Annotated[float, Field(ge=0, le=MAX_SECONDS)] = Field(
         default=250.0,
         description="longest seconds before the last of five attempts at a raw event that a trigger fails on; each wait before is a fifth",
     )
-    api_timeout: Annotated[float, Field(gt=0)] = Field(default=30.0, description="seconds in which the api must answer a triggerer")
-    job_timeout: Annotated[float, Field(gt=0)] = Field(default=30.0, description="seconds without a heartbeat after which a job is dead")
+    api_timeout: Annotated[float, Field(gt=0, le=MAX_SECONDS)] = Field(
+        default=30.0, description="seconds in which the api must answer a triggerer"
+    )
+    job_timeout: Annotated[float, Field(gt=0, le=MAX_SECONDS)] = Field(
+        default=30.0, description="seconds without a heartbeat after which a job is dead"
+    )
     capacity: Annotated[int, Field(gt=0)] = Field(default=20_000, description="how many triggers a triggerer takes")
     queues: str = Field(default="default", description="the queues whose triggers a triggerer takes, by commas")
-    stuck_timeout: Annotated[float, Field(gt=0)] = Field(
+    stuck_timeout: Annotated[float, Field(gt=0, le=MAX_SECONDS)] = Field(
         default=60.0, description="seconds for which a trigger may block its runner before that is ended and started again"
     )
-    retention: Annotated[float, Field(ge=0)] = Field(
+    retention: Annotated[float, Field(ge=0, le=MAX_DAYS)] = Field(
         default=30.0,
         description="days for which events that all have read, ended jobs and task runs, reports and actions are kept; 0: for ever",
     )
@@ -90,6 +100,13 @@ class Settings(BaseSettings):
         if isinstance(given, Path) or given is None or (isinstance(given, str) and given.strip()):
             return given
         raise ValueError(f"{given!r} is not a path, such as '.headrace'")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_bool_for_number(cls, given: object, info: ValidationInfo) -> object:
+        if isinstance(given, bool) and cls.model_fields[info.field_name or ""].annotation in (int, float):
+            raise ValueError(f"{str(given).lower()} is not a number")
+        return given
 
     @field_validator("api_url")
     @classmethod

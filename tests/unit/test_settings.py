@@ -49,6 +49,12 @@ def test_defaults_are_loopback_and_the_data_folder_of_xdg(tmp_path: Path, monkey
         ("port = ", "not valid TOML"),
         ("host = '0.0.0.0'", "deployment key is needed"),
         ("lookback = 0", "Setting 'lookback' cannot be used"),
+        ("lookback = true", "Setting 'lookback' cannot be used: true is not a number"),
+        ("port = false", "Setting 'port' cannot be used: false is not a number"),
+        ("lookback = inf", "Setting 'lookback' cannot be used"),
+        ("lookback = nan", "Setting 'lookback' cannot be used"),
+        ("retry_wait = 1e300", "Setting 'retry_wait' cannot be used"),
+        ("retention = 1e300", "Setting 'retention' cannot be used"),
     ],
 )
 def test_what_cannot_be_used_is_named(tmp_path: Path, toml: str, message: str) -> None:
