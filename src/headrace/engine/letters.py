@@ -128,11 +128,12 @@ def instead_of(item: Item, reason: str) -> DeadLetterItem | None:
     """Return the dead letter to store instead of an item that the api refused; None: there is no smaller form."""
     if isinstance(item, EventItem):
         stream = item.stream or item.source
-        id = letter_id(stream, item.lane, item.position, None, item.id)
+        # Watches with other envelopes may have events of the same id, and each is refused by itself.
+        id = letter_id(stream, item.lane, item.position, None, item.id, item.firings[0])
         raw, triggers = item.payload, item.firings
     elif isinstance(item, SpillItem):
         stream = item.stream
-        id = letter_id(stream, item.lane, item.position, item.delivery_id, "spill")
+        id = letter_id(stream, item.lane, item.position, item.delivery_id, "spill", item.triggers[0])
         raw, triggers = item.raw, item.triggers
     elif isinstance(item, DeadLetterItem):
         small = smaller(item)
