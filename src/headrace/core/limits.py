@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from itertools import accumulate
 from math import isfinite
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 MAX_JSON_DEPTH: Final = 200
 """The deepest nesting of arrays and objects in JSON. Code that walks a value may recurse this often: Python allows about 1,000 calls."""
@@ -45,9 +47,14 @@ def is_too_deep(json: bytes) -> bool:
     return True
 
 
-def has_non_finite(value: object) -> bool:
-    """Return whether a tree of dicts, lists and tuples has a NaN or an Infinity. Nothing recurses."""
-    waiting = [value]
+def has_non_finite(value: Any, encoded: bytes) -> bool:
+    """Return whether a value has a NaN or an Infinity, which became null in the JSON `encoded` that msgspec made of it."""
+    if b"null" not in encoded:
+        return False
+    try:
+        waiting = [msgspec.to_builtins(value, str_keys=True)]  # dataclasses and the like become dicts, floats stay what they are
+    except TypeError:  # it has a part that is JSON already
+        waiting = [value]
     while waiting:
         one = waiting.pop()
         if isinstance(one, float):

@@ -156,7 +156,7 @@ class Firing:
             stream=place.stream,
             lane=None,
             position=None,
-            raw=fired.shown or (fired.payload or b"").decode(),
+            raw=fired.shown or (fired.payload or b"").decode(errors="replace"),
             trigger_ids=[self.trigger_id],
         )
         return Pending(letter, seq)

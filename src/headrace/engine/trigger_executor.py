@@ -264,7 +264,7 @@ def _payload(event: TriggerEvent) -> bytes:
     encoded = msgspec.json.encode(event.payload)
     if is_too_deep(encoded):
         raise ValueError(f"The payload is nested deeper than {MAX_JSON_DEPTH} levels.")
-    if b"null" in encoded and has_non_finite(event.payload):
+    if has_non_finite(event.payload, encoded):
         raise ValueError("The payload has a NaN or an Infinity, which JSON has not.")
     return encoded
 
@@ -278,9 +278,11 @@ def _reason(error: Exception) -> str:
 def _fields(event: TriggerEvent) -> tuple[str | None, str | None, str | None, str | None, str | None, str | None]:
     """Return the fields of an event but its payload, in the order of `Fired`. Raises an error where one is not valid."""
     occurred = None if event.occurred is None else event.occurred.isoformat()
-    for text in (event.id, event.subject, event.follows, event.type, event.source):
+    for text in (event.id, event.subject, event.follows, event.type, event.source, occurred):
         if text is not None:
-            text.encode()  # neither another type nor a lone surrogate
+            if not isinstance(text, str):
+                raise TypeError(f"A field is {type(text).__name__}, not a text.")
+            text.encode()  # no lone surrogate
     return event.id, event.subject, occurred, event.follows, event.type, event.source
 
 

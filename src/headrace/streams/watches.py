@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from headrace.core.envelope import Envelope
+from headrace.core.limits import has_non_finite
 from headrace.core.patterns import MatchIndex
 from headrace.core.texts import describe_error, describe_value
 from headrace.errors import MalformedEvent
@@ -116,7 +117,11 @@ def encoded(raw: Any, lane: str, position: int | None) -> RawEvent:
         return raw.event(lane, position)
     if not isinstance(raw, Mapping):
         raise MalformedEvent(f"A watch reads a RawEvent or a mapping, not {type(raw).__name__}.")
+    mapping = dict(raw)
     try:
-        return RawEvent(msgspec.json.encode(dict(raw)), lane, position or 0)
+        data = msgspec.json.encode(mapping)
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise MalformedEvent(f"The mapping is not JSON: {describe_error(error)}.") from error
+    if has_non_finite(mapping, data):
+        raise MalformedEvent("The mapping is not JSON: it has a NaN or an Infinity.")
+    return RawEvent(data, lane, position or 0)

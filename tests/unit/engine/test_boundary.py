@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import msgspec
 import pytest
 
 from headrace.client.triggerer import TriggererClient
@@ -17,13 +19,13 @@ from headrace.core.texts import MAX_ID_BYTES, is_id, is_storable, storable_id
 from headrace.engine.current import Place, Running
 from headrace.engine.failures import Failures
 from headrace.engine.leases import Leases
-from headrace.engine.letters import smaller
+from headrace.engine.letters import instead_of, smaller
 from headrace.engine.outbox import Outbox
 from headrace.engine.relay import _may
 from headrace.engine.sealer import Sealer, seal
 from headrace.engine.turn import TurnEnd
 from headrace.errors import ApiRefused
-from headrace.streams.matched import Malformed, Matched, Refused
+from headrace.streams.matched import Malformed, Matched, Refused, Spilled
 from headrace.triggers.base import BaseTrigger
 from headrace.triggers.event import TriggerEvent
 from headrace.triggers.raw import RawEvent
@@ -99,6 +101,17 @@ def test_watches_with_different_envelopes_have_letters_of_their_own() -> None:
     assert len({letter.id for letter in letters(outbox)}) == 2
 
 
+def test_what_the_api_refuses_has_a_letter_for_each_envelope_and_each_spill() -> None:
+    outbox = Outbox()
+    sealer(outbox).matched(matched('{"id": "x"}', BY_ID, 1, 2))
+    sealer(outbox).matched(matched('{"id": "x"}', Envelope(source="other", type="t", id=JsonPath.parse("$.id")), 3))
+    sealer(outbox).spilled(Spilled(3, "stream", "lane", 3, "{}", (4,), None))
+    sealer(outbox).spilled(Spilled(4, "stream", "lane", 3, "{}", (5,), None))
+    refused = [letter for pending in outbox if (letter := instead_of(pending.item, "too large")) is not None]
+    assert [letter.triggers for letter in refused] == [[1, 2], [3], [4], [5]]
+    assert len({letter.id for letter in refused}) == 4
+
+
 @pytest.mark.parametrize("text", ["", "a\0b", "\ud800", "x" * 1_001, "\u4e2d" * 1_000, "\U0001f600" * 999, "a\udcff" * 400])
 def test_every_text_has_an_id_of_its_own(text: str) -> None:
     assert is_id(storable_id(text))
@@ -120,6 +133,21 @@ def test_the_small_form_is_the_smallest() -> None:
     letter = smaller(DeadLetterItem.model_construct(**given, position=2**70, triggers=[7], attempts=2**70, traceback=["\ud800"]))
     assert smaller(letter) == letter
     assert len(letter.model_dump_json()) < 20_000
+
+
+@dataclass
+class Measured:
+    value: Any
+
+
+class Moment:
+    """Has `isoformat` as a datetime has."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    def isoformat(self) -> Any:
+        return self._answer
 
 
 class Own(BaseTrigger):
@@ -162,6 +190,10 @@ ODD_EVENTS = {
     "long id": TriggerEvent({}, id="x" * 2_000),
     "id that is no text": TriggerEvent({}, id=5),  # type: ignore[arg-type]
     "NaN": TriggerEvent({"a": [float("nan")]}),
+    "NaN in a dataclass": TriggerEvent({"a": [Measured(float("nan"))]}),
+    "NaN in a dataclass alone": TriggerEvent(Measured(float("nan"))),
+    "NaN beside JSON": TriggerEvent({"a": float("nan"), "b": msgspec.Raw(b"1")}),
+    "JSON that is not UTF-8": TriggerEvent({"a": msgspec.Raw(b'"\xff"')}),
     "Infinity beside null": TriggerEvent({"a": None, "b": float("-inf")}),
     "deep": TriggerEvent(deep(201)),
     "too deep for Python": TriggerEvent(deep(100_000)),
@@ -172,6 +204,7 @@ ODD_EVENTS = {
     "moment after the year 9999": TriggerEvent({}, occurred=datetime(9999, 12, 31, 23, 59, tzinfo=timezone(timedelta(hours=-5)))),
     "moment before the year 1": TriggerEvent({}, occurred=datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5)))),
     "moment that is no moment": TriggerEvent({}, occurred="soon"),  # type: ignore[arg-type]
+    **{f"moment of {type(odd).__name__}": TriggerEvent({}, occurred=Moment(odd)) for odd in (b"\xff", 5, object())},  # type: ignore[arg-type]
 }
 
 

@@ -81,21 +81,22 @@ async def test_what_is_not_confirmed_pauses_the_poll_and_never_times_out() -> No
 
 
 async def test_what_no_watch_can_read_is_malformed_once_for_all() -> None:
-    raws = [RawEvent(b"{", "x", 4), RawEvent(b"[1]", "x", 5), 6, {"bad": object()}]
+    odd = [6, {"bad": object()}, {"bad": float("nan")}, {"none": None, "bad": [{"b": float("-inf")}]}]
+    raws = [RawEvent(b"{", "x", 4), RawEvent(b"[1]", "x", 5), *odd]
     sink, feed = Sink(), Feed(("x", raw) for raw in raws)
     hub = hub_with(sink)
     hub.watch(triggers={1: watch(feed), 2: watch(feed, match={"a": [1]})}, key=KEY)
-    await until(lambda: len(sink.dead) == 4)
+    await until(lambda: len(sink.dead) == len(raws))
     assert sink.dead[0].raw is raws[0]
-    assert [dead.trigger_ids for dead in sink.dead] == [(1, 2)] * 4
-    assert ["JSON" in dead.reason or "mapping" in dead.reason for dead in sink.dead] == [True] * 4
+    assert [dead.trigger_ids for dead in sink.dead] == [(1, 2)] * len(raws)
+    assert ["JSON" in dead.reason or "mapping" in dead.reason for dead in sink.dead] == [True] * len(raws)
     for dead in sink.dead:
         hub.mark_rejected(dead.seq)
         hub.confirm_persisted([dead.seq])
     hub.mark_rejected(0)
-    await until(lambda: len(feed.advanced) == 4)
-    assert feed.outcomes == [AdvanceOutcome(0, 0, 2)] * 4
-    assert hub.statistics(KEY).rejected == 4
+    await until(lambda: len(feed.advanced) == len(raws))
+    assert feed.outcomes == [AdvanceOutcome(0, 0, 2)] * len(raws)
+    assert hub.statistics(KEY).rejected == len(raws)
     assert sink.events == []
     await hub.stop_all()
 
