@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from headrace.core.envelope import Envelope
 from headrace.core.paths import JsonPath
 from headrace.core.patterns import leaves
+from headrace.core.texts import describe_value
 from headrace.errors import ProjectError
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.producer import SharedStreamProducer
 from headrace.triggers.upstream import Upstream, describe_upstream, described_upstream
 
+_SHOWN_CHARS: Final = 100
 CLASSPATH = f"{__name__}.WatchTrigger"
 
 
@@ -44,8 +46,8 @@ class WatchTrigger(BaseEventTrigger):
             leaves(match)
         self._paths = {"id": id, "follows": follows, "subject": subject, "occurred": occurred, "type": type, "source": source}
         self.envelope = Envelope(
-            source=_path_or_text("source", source, self.upstream.source),
-            type=_path_or_text("type", type, self.upstream.event_type),
+            source=_path_or_text("source", source, lambda: self.upstream.source),
+            type=_path_or_text("type", type, lambda: self.upstream.event_type),
             id=_path("id", id),
             follows=_path("follows", follows),
             subject=_path("subject", subject),
@@ -60,8 +62,8 @@ class WatchTrigger(BaseEventTrigger):
         return CLASSPATH, declared | {name: path for name, path in self._paths.items() if path is not None}
 
     def shared_stream_key(self) -> str:
-        """Return the upstream's key."""
-        return self.upstream.stream_key()
+        """Return the upstream's key. Raises `ProjectError` where that is no text."""
+        return _upstreams_text("stream_key()", self.upstream.stream_key())
 
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> SharedStreamProducer:
@@ -89,9 +91,16 @@ def _path(name: str, text: object) -> JsonPath | None:
     return JsonPath.parse(text)
 
 
-def _path_or_text(name: str, text: object, default: str) -> str | JsonPath:
+def _upstreams_text(what: str, text: object) -> str:
+    """Return what a user's upstream says of itself. Raises `ProjectError` where it is no text."""
+    if not isinstance(text, str) or not text:
+        raise ProjectError(f"The upstream's {what} is {describe_value(text)[:_SHOWN_CHARS]}.", hint="It must be a text that is not empty.")
+    return text
+
+
+def _path_or_text(name: str, text: object, default: Callable[[], str]) -> str | JsonPath:
     if text is None:
-        return default
+        return _upstreams_text(name, default())
     if not isinstance(text, str) or not text:
         raise ProjectError(f"{name}= must be a text or a path such as '$.{name}', not {text!r}.")
     return JsonPath.parse(text) if text.startswith("$") else text

@@ -58,6 +58,31 @@ def test_what_cannot_be_declared_says_so(wrong: dict[str, Any]) -> None:
         WatchTrigger(upstream=MemoryUpstream("legs"), **wrong)
 
 
+ODD_TEXTS = ["", None, 7, ["a"], {"a": 1}, b"a", object()]
+
+
+@pytest.mark.parametrize("what", ["key", "source", "type"])
+@pytest.mark.parametrize("number", range(len(ODD_TEXTS)))
+def test_an_upstream_whose_key_source_or_type_is_no_text_is_refused_where_it_is_declared_and_where_it_runs(what: str, number: int) -> None:
+    class Odd(MemoryUpstream):
+        def stream_key(self) -> Any:
+            return ODD_TEXTS[number] if what == "key" else "legs"
+
+        @property
+        def source(self) -> Any:
+            return ODD_TEXTS[number] if what == "source" else "legs"
+
+        @property
+        def event_type(self) -> Any:
+            return ODD_TEXTS[number] if what == "type" else "leg"
+
+    with pytest.raises(ProjectError, match="upstream's"):
+        WatchTrigger(upstream=Odd("legs")).shared_stream_key()
+    described = {"classpath": "stream_kit.MemoryUpstream", "kwargs": {}, "key": "legs", "source": "legs", "type": "leg"}
+    with pytest.raises(ProjectError, match="upstream's"):
+        WatchTrigger(upstream=described | {what: ODD_TEXTS[number]}).shared_stream_key()
+
+
 def test_a_watch_moves_with_its_upstream(tmp_path: Path) -> None:
     class Folder(MemoryUpstream):
         def relative_to(self, base: Path) -> Folder:
