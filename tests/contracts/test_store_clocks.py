@@ -11,13 +11,14 @@ from sqlalchemy import func, insert, select
 from headrace.core.handling import Caused
 from headrace.store import Store, forgetting
 from headrace.store.ages import Old
+from headrace.store.deferred_browse import task_run_list
 from headrace.store.deferred_tables import deferred_runs
 from headrace.store.ordering_scopes import scope_named
 from headrace.store.ordering_tables import ordering_events
 from headrace.store.tables import age_marks, events, jobs
 from headrace.store.tidier import Tidier
 from headrace.store.webhook_tables import webhooks
-from headrace.wire.deferred import StartRun
+from headrace.wire.deferred import AwaitedTrigger, StartRun, Waiting
 from headrace.wire.jobs import CompleteJob
 from store_kit import DATABASES, Holder, TurnedClock, event, holder, opened, registration
 
@@ -162,3 +163,94 @@ def test_what_a_webhook_holds_is_passed_over_a_bounded_piece_at_a_time(
     Tidier(store, 30).tidy()
     with store.reading() as connection:
         assert connection.execute(select(events.c.seq).order_by(events.c.seq)).scalars().all() == list(range(1, 201))
+
+
+def wait(store: Store, run_id: str, timeout: float = 600) -> None:
+    waiting = Waiting(trigger=AwaitedTrigger(classpath="a.B", kwargs={}), timeout=timeout)
+    store.task_runs.start("flights", StartRun(run_id=run_id, task="t", waiting=waiting))
+
+
+def state(store: Store, run_id: str) -> str:
+    while store.task_runs.sweep() == 0:
+        pass
+    return store.task_runs.result(run_id).state
+
+
+@pytest.mark.parametrize("wrong", [-3600, 3600])
+@pytest.mark.parametrize("right_again", [True, False])
+def test_a_wrong_clock_neither_ends_nor_prolongs_the_timeout_of_a_task_run(
+    store: Store, clock: TurnedClock, wrong: int, right_again: bool
+) -> None:
+    wait(store, "before")
+    clock.turn(60)
+    clock.set(wrong)
+    assert state(store, "before") == "deferred"
+    wait(store, "while")
+    clock.turn(60)
+    assert state(store, "while") == "deferred"
+    if right_again:
+        clock.set(-wrong)
+    wait(store, "after")
+    clock.turn(479)
+    assert state(store, "before") == "deferred"
+    assert store.task_runs.sweep() == 1_000_000
+    clock.turn(2)
+    assert (state(store, "before"), state(store, "while")) == ("failed", "deferred")
+    clock.turn(60)
+    assert (state(store, "while"), state(store, "after")) == ("failed", "deferred")
+    clock.turn(60)
+    assert state(store, "after") == "failed"
+
+
+@pytest.mark.parametrize("wrong", [-3600, 3600])
+@pytest.mark.parametrize("kind", DATABASES)
+def test_a_timeout_outlives_the_api_also_where_the_clock_was_set_before_that_ended(kind: str, wrong: int, tmp_path: Path) -> None:
+    clock = TurnedClock()
+    with opened(kind, tmp_path, clock) as store:
+        wait(store, "waits")
+        clock.set(wrong)
+        clock.turn(61)
+        assert state(store, "waits") == "deferred"
+    clock.turn(239)
+    with opened(kind, tmp_path, clock) as store:
+        assert state(store, "waits") == "deferred"
+        clock.turn(299)
+        assert state(store, "waits") == "deferred"
+        clock.turn(2)
+        assert state(store, "waits") == "failed"
+
+
+@pytest.mark.parametrize("kind", DATABASES)
+def test_a_timeout_that_is_over_while_no_api_is_there_ends_with_the_next_one(kind: str, tmp_path: Path) -> None:
+    clock = TurnedClock()
+    with opened(kind, tmp_path, clock) as store:
+        wait(store, "waits")
+    clock.turn(HOUR)
+    with opened(kind, tmp_path, clock) as store:
+        assert state(store, "waits") == "failed"
+
+
+def test_the_timeout_of_a_task_run_is_shown_by_the_wall_clock(store: Store, clock: TurnedClock) -> None:
+    def shown() -> float:
+        with store.reading() as connection:
+            (found,) = task_run_list(connection, limit=9)
+        return 0.0 if found.timeout is None else found.timeout.timestamp() - store.now() / 1_000_000
+
+    wait(store, "waits")
+    assert shown() == 600
+    clock.turn(30)
+    assert shown() == 570
+    clock.set(3600)
+    clock.turn(31)
+    store.task_runs.sweep()
+    assert shown() == 539
+
+
+def test_sweeps_of_task_runs_leave_about_a_mark_an_hour(store: Store, clock: TurnedClock) -> None:
+    for _ in range(10 * 60):
+        clock.turn(61)
+        store.task_runs.sweep()
+    assert count(store, age_marks) == 12
+    with store.reading() as connection:
+        last = connection.execute(select(age_marks).order_by(age_marks.c.age.desc()).limit(1)).one()
+    assert (last.age, last.wall) == (clock.passed, clock.now)

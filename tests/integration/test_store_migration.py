@@ -19,7 +19,7 @@ import headrace.store.secret_tables
 import headrace.store.webhook_tables  # noqa: F401
 from custody_kit import answered, books, counts, keep, positions, receipt, record, settle, some, spill
 from headrace.errors import SchemaError
-from headrace.store import Store, open_store
+from headrace.store import Liveness, Store, open_store
 from headrace.store.browse import dead_letter_page
 from headrace.store.engines import engines, parsed
 from headrace.store.run_browse import runs_of_event
@@ -27,11 +27,12 @@ from headrace.store.run_totals import run_totals
 from headrace.store.schema import alembic_config
 from headrace.store.tables import metadata, runs
 from headrace.store.trigger_browse import trigger_page
+from headrace.wire.deferred import AwaitedTrigger, StartRun, Waiting
 from headrace.wire.jobs import Heartbeat
 from headrace.wire.runs import RunReport
 from headrace.wire.streams import StreamReport
 from headrace.wire.triggers import TriggerFailure
-from store_kit import DATABASES, Holder, TurnedClock, database_url, event, holder, letter
+from store_kit import DATABASES, SECOND, Holder, TurnedClock, database_url, event, holder, letter
 
 
 def opened(kind: str, folder: Path) -> Store:
@@ -146,4 +147,38 @@ def test_totals_of_runs_are_the_same_whether_they_are_counted_or_kept(kind: str,
     assert sorted(totals(store)) == sorted(expected)
     with store.reading() as connection:
         assert compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), metadata) == []
+    store.close()
+
+
+@pytest.mark.parametrize("kind", DATABASES)
+def test_timeouts_of_task_runs_go_on_from_the_wall_clock_and_back(kind: str, tmp_path: Path) -> None:
+    clock = TurnedClock()
+
+    def open_again() -> Store:
+        return open_store(database_url(kind, tmp_path), migrate=True, clock=clock, liveness=Liveness(ticks=clock.ticks))
+
+    def timeouts() -> list[int]:
+        readers, writer = engines(parsed(database_url(kind, tmp_path)))
+        with readers.connect() as connection:
+            found = connection.exec_driver_sql("SELECT timeout_at FROM deferred_runs ORDER BY run_id").scalars().all()
+        readers.dispose()
+        writer.dispose()
+        return list(found)
+
+    store = open_again()
+    clock.turn(100)
+    for run_id, timeout in (("a", 600), ("b", None)):
+        waiting = Waiting(trigger=AwaitedTrigger(classpath="a.B", kwargs={}), timeout=timeout)
+        store.task_runs.start("flights", StartRun(run_id=run_id, task="t", waiting=waiting))
+    store.close()
+    move(kind, tmp_path, "r0021")
+    assert timeouts() == [clock.now + 600 * SECOND, None]
+    store = open_again()
+    assert timeouts() == [clock.passed + 600 * SECOND, None]
+    clock.turn(599)
+    store.task_runs.sweep()
+    assert store.task_runs.result("a").state == "deferred"
+    clock.turn(1)
+    store.task_runs.sweep()
+    assert store.task_runs.result("a").state == "failed"
     store.close()

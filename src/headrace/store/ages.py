@@ -10,7 +10,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Row, delete, func, insert, select
+from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, select
 
 from headrace.store.log_head import log_head
 from headrace.store.tables import age_marks
@@ -18,7 +18,9 @@ from headrace.store.tables import age_marks
 MAX_GAP: Final = 86_400_000_000
 """Microseconds that a time counts at most in which no api was there: as likely a clock was set forward meanwhile."""
 MIN_INTERVAL: Final = 60_000_000
-"""Microseconds between two marks at least."""
+"""Microseconds after which the last mark is out of date."""
+MARK_INTERVAL: Final = 3_600_000_000
+"""Microseconds between two marks at least, but for the last: that moves until it is so far from the one before."""
 
 KEY_RETENTIONS: Final = 4
 """The key of an event is kept so many times as long as the event itself."""
@@ -49,16 +51,26 @@ class AgeClock:
         self._seen: tuple[int, int] | None = None
 
     def mark(self, connection: Connection, now: int) -> int:
-        """Count on, within a work of the writer, and leave a mark where the last one is not of just now; return the age."""
-        last = connection.execute(select(age_marks).order_by(_M.age.desc()).limit(1)).one_or_none()
+        """Count on, within a work of the writer, and leave a mark where the last one is out of date; return the age."""
+        marks = connection.execute(select(age_marks).order_by(_M.age.desc()).limit(2)).all()
+        last = marks[0] if marks else None
         with self._lock:
             age = self._age(last, now)
             self._seen = (age, self._ticks())
         if last is None or age - last.age >= MIN_INTERVAL:
+            if len(marks) == 2 and age - marks[1].age < MARK_INTERVAL:
+                connection.execute(delete(age_marks).where(_M.age == marks[0].age))
             connection.execute(insert(age_marks).values(age=age, wall=now, head=log_head(connection)))
         return age
 
-    def _age(self, last: Row[*tuple[int, ...]] | None, now: int) -> int:
+    def now(self) -> int:
+        """Return the age, counted on since the last call of `mark` without asking the database; there was one."""
+        with self._lock:
+            if self._seen is None:
+                raise AssertionError("the age of the database was never read")
+            return self._seen[0] + self._ticks() - self._seen[1]
+
+    def _age(self, last: Row[Any] | None, now: int) -> int:
         known = 0 if last is None else int(last.age)
         if self._seen is None:
             return known if last is None else known + min(max(now - last.wall, 0), MAX_GAP)
@@ -85,6 +97,12 @@ def forget_marks(connection: Connection, age: int, kept_for: int) -> None:
     """Delete the marks that `old_enough` does not read any more at this `age`."""
     needed = select(func.max(_M.age)).where(_M.age <= age - KEY_RETENTIONS * kept_for).scalar_subquery()
     connection.execute(delete(age_marks).where(_M.age < needed))
+
+
+def wall_of(age: ColumnElement[int]) -> ColumnElement[int]:
+    """Return what the wall clock says at an age, as far as the last mark tells."""
+    difference = select(_M.wall - _M.age).order_by(_M.age.desc()).limit(1).scalar_subquery()
+    return age + difference
 
 
 def _last_mark(connection: Connection, age: int) -> Row[Any] | None:

@@ -56,4 +56,4 @@ class Alarm:
         self._store.background.record_success(WORK)
         if first is None:
             return MOST_SLEEP
-        return min(MOST_SLEEP, max(0.0, (first - self._store.now()) / SECOND))
+        return min(MOST_SLEEP, first / SECOND)

@@ -3,7 +3,8 @@
 The law, under the writer's transaction:
 - a run is started once for each id, and ends once; what is said again changes nothing and is answered with what the run is now;
 - only the worker that holds a run, at the epoch it was given, may defer or finish it: anybody else is fenced;
-- a run whose worker's job has ended is lost to it at the next sweep, and one whose time is up expires then; the `bell` says when that is.
+- a run whose worker's job has ended is lost to it at the next sweep, and one whose time is up expires then; the `bell` says when that is;
+- time is up by the age of the database (`store.ages`): a wall clock that somebody sets ends no wait and prolongs none.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from sqlalchemy import Connection, select
 from headrace.core import deferral
 from headrace.core.deferral import Deferral
 from headrace.errors import ApiRefused, Fenced
+from headrace.store.ages import AgeClock
 from headrace.store.awaited_events import await_event
 from headrace.store.bell import Bell
 from headrace.store.database import Database
 from headrace.store.deferred_rows import Held, await_trigger, create, in_order, read, save, wait_of
-from headrace.store.deferred_sweep import delete_ended_waits, next_deadline, sweep
+from headrace.store.deferred_sweep import delete_ended_waits, first_claims, next_deadline, sweep
 from headrace.store.deferred_tables import deferred_runs
 from headrace.store.earlier_events import look_back
 from headrace.store.jobs import Jobs, require_running, touch
@@ -32,9 +34,10 @@ T = TypeVar("T")
 class TaskRuns:
     """The task runs of one database. `bell` rings after a commit in which a run became free, began or ended a wait, or was cancelled."""
 
-    def __init__(self, database: Database, jobs: Jobs) -> None:
+    def __init__(self, database: Database, jobs: Jobs, ages: AgeClock) -> None:
         self._database = database
         self._jobs = jobs
+        self._ages = ages
         self.bell = Bell(database)
 
     def start(self, project: str, start: StartRun) -> TaskRunIs:
@@ -57,7 +60,7 @@ class TaskRuns:
             held = self._mine(connection, job_id, run_id, asked.epoch)
             if held.run.state != "running":
                 return TaskRunIs(run_id=run_id, state=held.run.state)
-            after = deferral.defer(held.run, wait_of(asked.waiting, self._database.now()))
+            after = deferral.defer(held.run, wait_of(asked.waiting, self._ages.now()))
             if asked.waiting.event is not None:
                 return self._save(connection, held, await_event(connection, held, after, asked.waiting.event, looked))
             if asked.waiting.trigger is None:  # the wire sees to it that there is one or the other
@@ -105,18 +108,25 @@ class TaskRuns:
             return require_running(connection, job_id).project
 
     def sweep(self) -> int | None:
-        """Let go what has no worker, no trigger or no time any more; return when that is to be done next (microseconds), if it is known."""
+        """Let go what has no worker, no trigger or no time any more, as much as one transaction takes.
+
+        Return in how many microseconds that is to be done again, if it is known.
+        """
 
         def work(connection: Connection) -> int | None:
+            age = self._ages.mark(connection, self._database.now())
             self._sweep(connection)
-            return self._database.now() if delete_ended_waits(connection) else next_deadline(connection)
+            if delete_ended_waits(connection):
+                return 0
+            first = next_deadline(connection)
+            return None if first is None else max(0, first - age)
 
         return self._database.write(work)
 
     def _start(self, connection: Connection, project: str, start: StartRun) -> TaskRunIs:
         known = read(connection, [start.run_id]).get(start.run_id)
         if known is None:
-            made = create(self._database, connection, project, start)
+            made = create(self._database, connection, project, start, self._ages.now())
             if start.waiting is not None and start.waiting.event is not None:
                 await_event(connection, made, made.run, start.waiting.event)
             return TaskRunIs(run_id=made.run_id, state=made.run.state, created=True)
@@ -140,7 +150,7 @@ class TaskRuns:
             order = (deferred_runs.c.changed, deferred_runs.c.run_id)
             chosen = select(*order).where(*free).order_by(*order).limit(asked.capacity).with_for_update(skip_locked=True)
             oldest += [(row.changed, row.run_id) for row in connection.execute(chosen)]
-        wanted = [run_id for _, run_id in sorted(oldest)[: asked.capacity]]
+        wanted = first_claims(connection, [run_id for _, run_id in sorted(oldest)[: asked.capacity]])
         taken = []
         for held in in_order(read(connection, wanted), wanted):
             run = deferral.claim(held.run, job_id)
@@ -149,7 +159,7 @@ class TaskRuns:
         return taken
 
     def _sweep(self, connection: Connection) -> None:
-        if sweep(self._database, connection):
+        if sweep(self._database, connection, self._ages.now()):
             self.bell.mark(connection)
 
     def _mine(self, connection: Connection, job_id: int, run_id: str, epoch: int) -> Held:

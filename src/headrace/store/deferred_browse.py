@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, select
 
+from headrace.store.ages import wall_of
 from headrace.store.deferred_rows import callbacks_of
 from headrace.store.deferred_tables import awaited_events, deferred_runs
 from headrace.store.tables import triggers
@@ -34,7 +35,7 @@ def task_run(connection: Connection, run_id: str) -> TaskRunDetail | None:
 
 
 def _query() -> Select[Any]:
-    shown = select(deferred_runs, *_awaited, awaited_events.c.event)
+    shown = select(deferred_runs, *_awaited, awaited_events.c.event, wall_of(deferred_runs.c.timeout_at).label("timeout"))
     joined = shown.outerjoin(triggers, triggers.c.id == deferred_runs.c.trigger_id)
     return joined.outerjoin(awaited_events, awaited_events.c.run_id == deferred_runs.c.run_id)
 
@@ -58,7 +59,7 @@ def _facts(row: Any) -> dict[str, Any]:
         "step": row.step,
         "waits_for": awaited,
         "waits_for_event": None if row.event is None else AwaitedEvent.model_validate_json(row.event),
-        "timeout": None if row.timeout_at is None else moment(row.timeout_at),
+        "timeout": None if row.timeout is None else moment(row.timeout),
         "job_id": row.job_id if row.state == "running" else None,
         "created": moment(row.created),
         "changed": moment(row.changed),

@@ -49,14 +49,14 @@ def read(connection: Connection, run_ids: Iterable[str]) -> dict[str, Held]:
     return {row.run_id: Held(row.run_id, row.project, row.task, row.trigger_id, row.callback, row.head, _run(row)) for row in rows}
 
 
-def create(database: Database, connection: Connection, project: str, start: StartRun) -> Held:
-    """Make a run that is not there yet, with the trigger that it waits for, if it begins with waiting for one."""
+def create(database: Database, connection: Connection, project: str, start: StartRun, age: int) -> Held:
+    """Make a run that is not there yet, with the trigger that it waits for, if it begins with waiting for one. `age`: the database's."""
     now, waiting = database.now(), start.waiting
     if waiting is None:
         return _insert(connection, project, start, begin(start.kwargs), None, now)
     trigger = waiting.trigger
     trigger_id = None if trigger is None else await_trigger(database, connection, project, start.run_id, 1, trigger)
-    return _insert(connection, project, start, begin(start.kwargs, wait_of(waiting, now)), trigger_id, now)
+    return _insert(connection, project, start, begin(start.kwargs, wait_of(waiting, age)), trigger_id, now)
 
 
 def save(connection: Connection, held: Held, after: Deferral, now: int, trigger_id: int | None = None) -> None:
@@ -98,9 +98,9 @@ def release(connection: Connection, held: Held) -> None:
         connection.execute(update(triggers).where(triggers.c.id == held.trigger_id).values(state="removed"))
 
 
-def wait_of(waiting: Waiting, now: int) -> Wait:
-    """Return what the core knows of a wait that begins now."""
-    over = None if waiting.timeout is None else now + round(waiting.timeout * SECOND)
+def wait_of(waiting: Waiting, age: int) -> Wait:
+    """Return what the core knows of a wait that begins at this age of the database (microseconds)."""
+    over = None if waiting.timeout is None else age + round(waiting.timeout * SECOND)
     return Wait(waiting.method, waiting.kwargs, over, waiting.timeout_method)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from sqlalchemy import Connection, delete, func, select
 
@@ -10,36 +12,41 @@ from headrace.core.deferral import Deferral
 from headrace.store.database import Database
 from headrace.store.deferred_rows import read, save
 from headrace.store.deferred_tables import deferred_runs
+from headrace.store.slices import Slice, size_of, take_slice
 from headrace.store.tables import jobs, triggers
 
 AT_ONCE = 200
+"""Triggers that one transaction deletes."""
+STEPS_AT_ONCE = 40
+"""Runs that one transaction lets go: each of them takes some ten statements."""
+CLAIMS_AT_ONCE = 200
+"""Runs that one transaction gives to a worker; it asks again while it has room."""
 
+_size = size_of(*(deferred_runs.c[name] for name in ("next_kwargs", "result", "error", "callback")))
 _lost = (
-    select(deferred_runs.c.run_id)
+    select(deferred_runs.c.run_id, _size)
     .join(jobs, jobs.c.id == deferred_runs.c.job_id)
     .where(deferred_runs.c.state == "running", jobs.c.state != "running")
-    .limit(AT_ONCE)
 )
 _stranded = (
-    select(deferred_runs.c.run_id, triggers.c.failure)
+    select(deferred_runs.c.run_id, triggers.c.failure, _size)
     .join(triggers, triggers.c.id == deferred_runs.c.trigger_id)
     .where(deferred_runs.c.state == "deferred", triggers.c.state == "parked")
-    .limit(AT_ONCE)
 )
 
 
-def sweep(database: Database, connection: Connection) -> bool:
-    """Take those steps, within a work of the writer; whether there was one to take."""
+def sweep(database: Database, connection: Connection, age: int) -> bool:
+    """Take some of those steps at an age of the database, within a work of the writer; whether there was one to take."""
     steps: dict[str, Deferral] = {}
     late = (
-        select(deferred_runs.c.run_id, triggers.c.failure)
+        select(deferred_runs.c.run_id, triggers.c.failure, _size)
         .outerjoin(triggers, triggers.c.id == deferred_runs.c.trigger_id)
-        .where(deferred_runs.c.timeout_at <= database.now())
-        .limit(AT_ONCE)
+        .where(deferred_runs.c.timeout_at <= age)
     )
-    lost = connection.execute(_lost).scalars().all()
-    expired = {row.run_id: row.failure for row in connection.execute(late)}
-    stranded = {row.run_id: row.failure for row in connection.execute(_stranded)}
+    taken = Slice(STEPS_AT_ONCE)
+    lost = {row.run_id for row in taken.add(connection, _lost)}
+    expired = {row.run_id: row.failure for row in taken.add(connection, late)}
+    stranded = {row.run_id: row.failure for row in taken.add(connection, _stranded)}
     held = read(connection, [*lost, *expired, *stranded])
     for run_id, one in held.items():
         # Looked at again under the lock: another api may have been quicker.
@@ -68,16 +75,24 @@ def delete_ended_waits(connection: Connection) -> bool:
     last = select(func.max(triggers.c.id)).scalar_subquery()
     over = (
         triggers.c.id < last,
-        triggers.c.run_id.is_not(None),
+        triggers.c.run_id > "",  # as `is_not(None)`, which SQLite does not look up in the index
         triggers.c.state == "removed",
         triggers.c.job_id.is_(None),
         triggers.c.revoked_job_id.is_(None),
     )
-    some = select(triggers.c.id).where(*over).limit(AT_ONCE)
-    return connection.execute(delete(triggers).where(triggers.c.id.in_(some))).rowcount == AT_ONCE
+    some = take_slice(connection, select(triggers.c.id, size_of(triggers.c.kwargs)).where(*over), AT_ONCE)
+    connection.execute(delete(triggers).where(triggers.c.id.in_([row.id for row in some.rows])))
+    return some.full
+
+
+def first_claims(connection: Connection, run_ids: Sequence[str]) -> list[str]:
+    """Return the first of these runs, as many as one transaction and one answer take."""
+    mine = select(deferred_runs.c.run_id, size_of(deferred_runs.c.next_kwargs)).where(deferred_runs.c.run_id.in_(run_ids))
+    ordered = mine.order_by(deferred_runs.c.changed, deferred_runs.c.run_id)
+    return [row.run_id for row in take_slice(connection, ordered, CLAIMS_AT_ONCE).rows] if run_ids else []
 
 
 def next_deadline(connection: Connection) -> int | None:
-    """Return when the first of the waits is over."""
+    """Return the age of the database at which the first of the waits is over."""
     found: int | None = connection.execute(select(func.min(deferred_runs.c.timeout_at))).scalar_one()
     return found

@@ -35,6 +35,7 @@ pipeline_letters = Table(
     Column("received", BigInteger, nullable=False),
     Column("acted", BigInteger),
     Index(None, "received"),
+    Index(None, "state", "acted"),
 )
 
 # The job that holds each scope. The epoch counts the jobs that ever held it.

@@ -52,7 +52,9 @@ class Store:
         self.liveness = liveness
         self.jobs = Jobs(database, liveness)
         self.projects = Projects(database)
-        self.task_runs = TaskRuns(database, self.jobs)
+        self.ages = AgeClock(liveness.ticks)
+        database.write(lambda connection: self.ages.mark(connection, database.now()))
+        self.task_runs = TaskRuns(database, self.jobs, self.ages)
         self.triggers = Triggers(database, self.jobs, self.task_runs.bell)
         self.awaited_events = AwaitedEvents(database, self.task_runs.bell)
         self.log = Log(database, self.task_runs.bell)
@@ -68,8 +70,6 @@ class Store:
         self.webhooks = Webhooks(database)
         self.rotation = Rotation(database)
         self.background = BackgroundWork()
-        self.ages = AgeClock(liveness.ticks)
-        database.write(lambda connection: self.ages.mark(connection, database.now()))
         self.instance = self._instance()
 
     @contextmanager

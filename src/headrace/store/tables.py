@@ -195,7 +195,7 @@ dead_letters = Table(
     Column("state", Text, nullable=False, server_default="open"),  # open | redriven | discarded
     Column("acted", BigInteger),
     Index(None, "received"),
-    Index(None, "state"),
+    Index(None, "state", "acted"),
     Index(None, "stream", "lane", "position"),
 )
 
