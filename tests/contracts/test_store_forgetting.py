@@ -11,7 +11,7 @@ from sqlalchemy import func, insert, select, update
 
 from headrace.core.handling import Caused
 from headrace.errors import ApiRefused
-from headrace.store import Store, forgetting
+from headrace.store import Store, slices
 from headrace.store.ages import Old
 from headrace.store.forgetting import FIRING_BYTES, event_keys, logged_events
 from headrace.store.ordering_scopes import scope_named
@@ -118,7 +118,7 @@ def test_events_of_many_firings_are_deleted_a_few_in_a_transaction(store: Store,
     names = [f"t{n}" for n in range(10)]
     owner = holder(store, *names)
     owner.append(*(event(f"e{n}", *range(1, 11)) for n in range(6)))
-    monkeypatch.setattr(forgetting, "MAX_DELETED_BYTES", 25 * FIRING_BYTES)
+    monkeypatch.setattr(slices, "MAX_SLICE_BYTES", 25 * FIRING_BYTES)
     assert rows_of_each_transaction(store, Old(0, 99, 2**62, 0)) == [2, 2, 2]
     assert kept(store) == kept(store, firings.c.seq) == []
 

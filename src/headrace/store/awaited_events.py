@@ -24,7 +24,7 @@ from headrace.store.deferred_tables import awaited_events, run_events
 from headrace.store.earlier_events import SCOPE, Looked, earlier_event, trigger_names
 from headrace.store.log_feed import LOOKBACK, fed, page_after
 from headrace.store.ordering import SqlOrdering
-from headrace.store.ordering_scopes import forget_rows, scope_named
+from headrace.store.ordering_scopes import forget_rows, give_up_scope, has_few_rows, scope_named
 from headrace.store.ordering_tables import ordering_events, ordering_scopes
 from headrace.store.ordering_turn import Feed
 from headrace.store.passing_over import is_behind, pass_over
@@ -134,8 +134,13 @@ def _begin(connection: Connection, head: int) -> None:
     scope = scope_named(connection, SCOPE, LOOKBACK, head=head)
     nobody = ~exists(select(awaited_events.c.run_id))
     behind = update(ordering_scopes).where(ordering_scopes.c.id == scope, ordering_scopes.c.head < head, nobody)
-    if connection.execute(behind.values(head=head, version=randbits(40))).rowcount:
+    if not connection.execute(behind.values(head=head, version=randbits(40))).rowcount:
+        return
+    if has_few_rows(connection, scope):
         forget_rows(connection, scope)
+    else:  # retention deletes them in slices
+        give_up_scope(connection, scope)
+        scope_named(connection, SCOPE, LOOKBACK, head=head)
 
 
 def _fire(database: Database, connection: Connection, run_id: str, row: Any, mark: str | None) -> bool:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, bindparam, delete, or_, select, update
+from sqlalchemy import Connection, Row, bindparam, case, delete, or_, select, update
 
 from headrace.errors import ApiRefused, Fenced
 from headrace.store import leases
@@ -18,7 +19,9 @@ from headrace.store.database import Database
 from headrace.store.dialects import LITTLE_BY_LITTLE, among
 from headrace.store.jobs import require_running
 from headrace.store.lanes import stream_of
+from headrace.store.letter_texts import LETTER_BYTES
 from headrace.store.letters import Redriven, Settlement, settle_redriven
+from headrace.store.slices import Slice, size_of, take_slice
 from headrace.store.tables import backlog, custody, lanes, spills, triggers
 from headrace.wire.backlog import Answer, BacklogItem, BacklogPage, SettleBacklog
 
@@ -38,12 +41,14 @@ _waiting = (
     .where(backlog.c.trigger_id == bindparam("trigger"), backlog.c.number > bindparam("after"), backlog.c.answer.is_(None))
     .order_by(backlog.c.number)
 )
+_size = size_of(spills.c.raw, plus=case((backlog.c.letter_id.is_not(None), LETTER_BYTES), else_=0))
 _kept = select(backlog, lanes.c.last).join(lanes, lanes.c.id == backlog.c.lane_id).where(backlog.c.answer.is_(None))
-_named = _kept.where(backlog.c.trigger_id == bindparam("trigger"), among(backlog.c.number, "numbers"))
+_sized = _kept.add_columns(_size).outerjoin(spills, spills.c.id == backlog.c.spill_id)
 _remove = delete(backlog).where(among(backlog.c.number, "numbers"))
 _leave_answer = update(backlog).where(backlog.c.number == bindparam("n")).values(answer=bindparam("given"), spill_id=None)
+# The last reference goes with its row: a change would write the whole text once more.
+_drop_spills = delete(spills).where(among(spills.c.id, "ids"), spills.c.refs <= 1)
 _unref = update(spills).where(among(spills.c.id, "ids")).values(refs=spills.c.refs - 1)
-_drop_spills = delete(spills).where(among(spills.c.id, "ids"), spills.c.refs <= 0)
 
 Found = Row[*tuple[Any, ...]]
 
@@ -88,38 +93,47 @@ class Backlog:
         dropped = 0
         while more := self._database.write(lambda connection: drop(connection, trigger_id, DROPPED_AT_ONCE, self._database.now())):
             dropped += more
-            if more < DROPPED_AT_ONCE:
-                break
         return dropped
 
     def settle(self, job_id: int, trigger_id: int, settled: SettleBacklog) -> None:
-        """Record how kept raw events were answered; one that is gone already changes nothing."""
-        self._database.write(lambda connection: _settle(connection, job_id, trigger_id, settled, self._database.now()))
+        """Record how kept raw events were answered, one slice in each commit; one that is gone already changes nothing."""
+        left: dict[int, Answer] = {one.number: one.answer for one in settled.settled}
+        last: int | None = None
+        while last is None or left:
+            last = self._database.write(partial(_settle, job_id, trigger_id, settled.epoch, left, self._database.now()))
+            left = {number: answer for number, answer in left.items() if number > last}
 
 
-def _settle(connection: Connection, job_id: int, trigger_id: int, settled: SettleBacklog, now: int) -> None:
+def _settle(job_id: int, trigger_id: int, epoch: int, answers: Mapping[int, Answer], now: int, connection: Connection) -> int:
+    """Settle one slice, the lowest numbers first; return up to which number all are settled."""
     require_running(connection, job_id)
-    leases.require_lease(connection, job_id, trigger_id, settled.epoch)
-    answers: dict[int, Answer] = {one.number: one.answer for one in settled.settled}
-    rows: list[Found] = []
-    for part in chunks(list(answers)):
-        rows += connection.execute(_named, {"trigger": trigger_id, "numbers": part})
-    if not rows:
-        return
-    _answer(connection, trigger_id, rows, answers, now)
+    leases.require_lease(connection, job_id, trigger_id, epoch)
+    part = sorted(answers)[:MOST_ITEMS]
+    if not part:
+        return 0
+    named = _sized.where(backlog.c.trigger_id == trigger_id, backlog.c.number.in_(part)).order_by(backlog.c.number)
+    settled = take_slice(connection, named, MOST_ITEMS)
+    if settled.rows:
+        _answer(connection, trigger_id, settled.rows, answers, now)
+    return int(settled.rows[-1].number if settled.full else part[-1])
 
 
 def drop(connection: Connection, trigger_id: int, most: int, now: int) -> int:
-    """Drop the oldest of what is kept for a trigger, at most so much; return how much. Custody counts it as dropped."""
-    query = _kept.where(backlog.c.trigger_id == trigger_id).order_by(backlog.c.number).limit(most)
-    rows = list(connection.execute(query).all())
+    """Drop the oldest of what is kept for a trigger, one slice of at most `most`; return how much. Custody counts it as dropped."""
+    dropped = Slice(most)
+    _drop(connection, trigger_id, dropped, now)
+    return len(dropped.rows)
+
+
+def _drop(connection: Connection, trigger_id: int, dropped: Slice, now: int) -> None:
+    """Drop the oldest of what is kept for a trigger while the slice has room."""
+    rows = dropped.add(connection, _sized.where(backlog.c.trigger_id == trigger_id).order_by(backlog.c.number))
     if rows:
         _answer(connection, trigger_id, rows, {row.number: DROPPED for row in rows}, now)
-    return len(rows)
 
 
 def removed_backlogs(connection: Connection, before: int, most: int) -> int:
-    """Drop what is kept for triggers that were removed before `before` (microseconds), at most so much; return how much.
+    """Drop what is kept for triggers that were removed before `before` (microseconds), one slice of at most `most`; return how much.
 
     What is kept for the trigger of a task run that has ended goes at once: no other has its id.
     """
@@ -134,11 +148,11 @@ def removed_backlogs(connection: Connection, before: int, most: int) -> int:
         .scalars()
         .all()
     )
-    dropped = 0
+    dropped = Slice(most)
     for trigger_id in found:
-        if dropped < most:
-            dropped += drop(connection, trigger_id, most - dropped, before)
-    return dropped
+        if not dropped.full:
+            _drop(connection, trigger_id, dropped, before)
+    return len(dropped.rows)
 
 
 def _answer(connection: Connection, trigger_id: int, rows: Sequence[Found], answers: Mapping[int, Settlement], now: int) -> None:
@@ -149,8 +163,8 @@ def _answer(connection: Connection, trigger_id: int, rows: Sequence[Found], answ
         connection.execute(_leave_answer, [{"n": row.number, "given": answers[row.number]} for row in early])
     forget(connection, [row.number for row in gone])
     for part in chunks([row.spill_id for row in rows]):  # a trigger wants each of them once
-        connection.execute(_unref, {"ids": part})
         connection.execute(_drop_spills, {"ids": part})
+        connection.execute(_unref, {"ids": part})
     connection.execute(update(triggers).where(triggers.c.id == trigger_id).values(backlog=triggers.c.backlog - len(rows)))
     count_settled(connection, [(row.lane_id, trigger_id, answers[row.number]) for row in gone if row.counted])
     redriven = [Redriven(row.letter_id, trigger_id, row.number, answers[row.number]) for row in gone if row.letter_id is not None]

@@ -17,6 +17,7 @@ from headrace.store.database import Database
 from headrace.store.dialects import among, driver_rows, row_by_row, rows_among
 from headrace.store.failures import FRESH
 from headrace.store.jobs import require_running
+from headrace.store.slices import size_of, take_slice
 from headrace.store.tables import projects, staged_triggers, triggers
 from headrace.wire.triggers import StageTriggers
 
@@ -73,14 +74,15 @@ class Place(NamedTuple):
 def apply(connection: Connection, project: str, declaration: str, place: Place, now: int) -> Place:
     """Apply some of a declaration after `place`; return the next place."""
     row_by_row(connection)
-    query = select(staged_triggers).where(*_of(project, declaration), staged_triggers.c.name > place.name)
-    rows = connection.execute(query.order_by(staged_triggers.c.name).limit(AT_ONCE)).all()
+    staged = select(staged_triggers, size_of(staged_triggers.c.kwargs)).where(*_of(project, declaration))
+    rows = take_slice(connection, staged.where(staged_triggers.c.name > place.name).order_by(staged_triggers.c.name), AT_ONCE).rows
     if rows:
         _declare(connection, project, rows, now)
         return place._replace(name=rows[-1].name)
     named = exists().where(*_of(project, declaration), staged_triggers.c.name == triggers.c.name)
     declared = (triggers.c.project == project, triggers.c.run_id.is_(None), triggers.c.state != "removed", triggers.c.id > place.gone)
-    gone = list(connection.execute(select(triggers.c.id).where(*declared, ~named).order_by(triggers.c.id).limit(AT_ONCE)).scalars())
+    others = select(triggers.c.id, size_of(triggers.c.kwargs)).where(*declared, ~named).order_by(triggers.c.id)
+    gone = [row.id for row in take_slice(connection, others, AT_ONCE).rows]
     if gone:
         remove(connection, gone, now)
         return place._replace(gone=gone[-1])
@@ -107,10 +109,11 @@ def remove_others(connection: Connection, project: str, names: Collection[str], 
 
 
 def forget(connection: Connection, declaration: str, most: int) -> int:
-    """Forget pages of a declaration, at most so many triggers; return how many."""
+    """Forget one slice of the pages of a declaration, at most so many triggers; return how many."""
     row_by_row(connection)
     mine = staged_triggers.c.declaration == declaration
-    names = list(connection.execute(select(staged_triggers.c.name).where(mine).order_by(staged_triggers.c.name).limit(most)).scalars())
+    staged = select(staged_triggers.c.name, size_of(staged_triggers.c.kwargs)).where(mine).order_by(staged_triggers.c.name)
+    names = [row.name for row in take_slice(connection, staged, most).rows]
     if names:
         connection.execute(delete(staged_triggers).where(mine, staged_triggers.c.name <= names[-1]))
     return len(names)

@@ -15,13 +15,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Select, and_, delete, exists, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, insert, or_, select, update
 
 from headrace.store.ages import Old
 from headrace.store.deferred_tables import awaited_events
-from headrace.store.dialects import LITTLE_BY_LITTLE, BulkInsert, Plain, byte_length
+from headrace.store.dialects import BulkInsert, Plain
 from headrace.store.ordering_tables import ordering_events, ordering_scopes
 from headrace.store.pipeline_tables import pipeline_letters, redeliveries
+from headrace.store.slices import Slice, size_of, take_slice
 from headrace.store.tables import events, firings, forgotten_keys, meta, scopes
 from headrace.store.webhook_tables import webhooks
 
@@ -30,9 +31,6 @@ FORGOTTEN = "forgotten"
 
 SCAN: Final = 5_000
 """Events that one transaction looks at: those that are still needed are passed over, however many they are."""
-
-MAX_DELETED_BYTES: Final = 8 * 1024 * 1024
-"""Bytes that one transaction deletes, in payloads and firings; one event may have more."""
 
 FIRING_BYTES: Final = 256
 """Bytes that a firing counts for: its row has few, but is looked up by itself."""
@@ -49,7 +47,7 @@ _unsettled = exists().where(ordering_events.c.seq == events.c.seq)
 _DELETES = [Plain(f"DELETE FROM {table} WHERE seq IN :seqs", seqs="bigint") for table in ("firings", "redeliveries", "events")]  # noqa: S608
 _add_keys = BulkInsert(forgotten_keys)
 _firings = select(func.count()).where(firings.c.seq == events.c.seq).correlate(events).scalar_subquery()
-_bytes = (byte_length(events.c.payload) + FIRING_BYTES * _firings).label("bytes")
+_bytes = size_of(events.c.payload, plus=FIRING_BYTES * _firings)
 
 
 def forgotten(connection: Connection) -> int:
@@ -65,39 +63,17 @@ class Swept(NamedTuple):
     done: bool
 
 
-class _Deletion:
-    """The events that one transaction deletes: at most `most`, and, where there are two or more, at most MAX_DELETED_BYTES."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._bytes = 0
-        self.rows: list[Any] = []
-        self.full = False
-
-    def add(self, connection: Connection, query: Select[Any]) -> None:
-        """Add the events that `query` finds (seq, key, bytes), in its order, while there is room."""
-        # Their sizes are read one by one: SQLite reads the payload for each.
-        with connection.execute(query.limit(self._most - len(self.rows)), execution_options=LITTLE_BY_LITTLE) as found:
-            for row in found:
-                self._bytes += row.bytes
-                if self.rows and self._bytes > MAX_DELETED_BYTES:
-                    self.full = True
-                    return
-                self.rows.append(row)
-        self.full = len(self.rows) == self._most
-
-
 def logged_events(connection: Connection, old: Old, most: int, after: int = 0) -> Swept:
     """Forget events of the log after the seq `after` that are old: at most `most`, and look at no more than SCAN.
 
-    Where payloads are large or firings are many, MAX_DELETED_BYTES bounds the transaction before `most` does.
+    Where payloads are large or firings are many, MAX_SLICE_BYTES bounds the transaction before `most` does.
     """
     kept, again = connection.execute(_kept).one()
     head = connection.execute(_heads).scalar_one()
     bound = min(old.next_head, *(_ENDLESS if end is None else end for end in (kept, head)))
     aged = or_(events.c.seq <= old.head, events.c.received < old.received)
     spare = [aged, ~_unsettled, ~_unread(connection, _ENDLESS if again is None else again)]
-    deletion = _Deletion(most)
+    deletion = Slice(most)
     position, room = after, SCAN
     for first, last in _free(_of_letters(connection), bound):
         start = _first_from(connection, max(first, position + 1), last)
@@ -137,8 +113,9 @@ def event_keys(connection: Connection, up_to: int, most: int) -> int:
 def discarded_letters(connection: Connection, before: int, most: int) -> int:
     """Forget dead letters of pipelines that were discarded; what asked for their events asks no more."""
     over = (pipeline_letters.c.state == "discarded", pipeline_letters.c.acted < before)
-    old = select(pipeline_letters.c.id).where(*over).order_by(pipeline_letters.c.acted).limit(most)
-    return connection.execute(delete(pipeline_letters).where(pipeline_letters.c.id.in_(old))).rowcount
+    size = size_of(pipeline_letters.c.seqs, pipeline_letters.c.error)
+    old = take_slice(connection, select(pipeline_letters.c.id, size).where(*over).order_by(pipeline_letters.c.acted), most)
+    return connection.execute(delete(pipeline_letters).where(pipeline_letters.c.id.in_([row.id for row in old.rows]))).rowcount
 
 
 def _unread(connection: Connection, read: int) -> ColumnElement[bool]:

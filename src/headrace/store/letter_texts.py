@@ -12,10 +12,13 @@ from sqlalchemy import Connection, delete, func, select
 
 from headrace.core.texts import CUT_MARK, cut_text
 from headrace.store.dialects import BulkInsert
+from headrace.store.slices import take_slice
 from headrace.store.tables import dead_letter_texts, dead_letters
 
 MAX_SHOWN_CHARS: Final = 64 * 1024
 """So much of a raw event is in the row of its letter."""
+LETTER_BYTES: Final = MAX_SHOWN_CHARS
+"""Bytes that a letter counts for beside its whole text where one transaction changes many letters: each is looked up by itself."""
 MAX_WHOLE_BYTES: Final = 1024**3
 """All whole raw events together take at most so many bytes; beyond that the oldest go, and of their letters the beginnings are left."""
 
@@ -60,7 +63,7 @@ def delete_letters(connection: Connection, letter_ids: Iterable[str]) -> int:
 
 
 def oversized_texts(connection: Connection, before: int, most: int) -> int:
-    """Delete the oldest whole raw events where all together take more than `MAX_WHOLE_BYTES`, whatever their age."""
+    """Delete one slice of the oldest whole raw events where all together take more than `MAX_WHOLE_BYTES`, whatever their age."""
     del before
     total = connection.execute(select(func.coalesce(func.sum(dead_letter_texts.c.bytes), 0))).scalar_one()
     gone = _oldest(connection, int(total) - MAX_WHOLE_BYTES, most)
@@ -69,15 +72,14 @@ def oversized_texts(connection: Connection, before: int, most: int) -> int:
 
 
 def _oldest(connection: Connection, excess: int, most: int) -> Sequence[str]:
-    """Return the letters of the oldest texts that together take `excess` bytes, at most `most`."""
+    """Return the letters of the oldest texts that together take `excess` bytes, as many as one transaction deletes."""
     if excess <= 0:
         return []
     table = dead_letter_texts.c
-    found = select(table.letter_id, table.bytes).order_by(table.received, table.letter_id).limit(most)
     gone = []
-    for letter_id, size in connection.execute(found):
+    for row in take_slice(connection, select(table.letter_id, table.bytes).order_by(table.received, table.letter_id), most).rows:
         if excess <= 0:
             break
-        gone.append(letter_id)
-        excess -= size
+        gone.append(row.letter_id)
+        excess -= row.bytes
     return gone

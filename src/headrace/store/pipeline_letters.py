@@ -6,7 +6,9 @@ open ──redrive──► redriven ──the pipeline takes them──► gone
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Final
 
 import msgspec
 from sqlalchemy import Connection, delete, insert, select, update
@@ -16,9 +18,13 @@ from headrace.store.database import Database
 from headrace.store.pipeline_tables import pipeline_letters
 from headrace.store.redeliveries import Again, tried_again
 from headrace.store.short_ids import full_ids, short_id
+from headrace.store.slices import size_of, take_slice
 from headrace.store.times import moment
 from headrace.wire.pipeline_letters import ActOnPipelineLetters, PipelineLetter, PipelineLetterAction, PipelineLetters, PipelineLettersActed
 from headrace.wire.runs import RunReport
+
+LETTERS_AT_ONCE: Final = 500
+"""Letters that one transaction changes."""
 
 _row_of = pipeline_letters.c
 
@@ -55,9 +61,12 @@ class PipelineDeadLetters:
         with self._database.reading() as connection:
             ids = full_ids(connection, _row_of.id, asked.ids)
             known = set(connection.execute(select(_row_of.id).where(_row_of.id.in_(ids))).scalars())
+            left = _chosen(connection, action, asked.model_copy(update={"ids": ids}))
         unknown = [given for given, id in zip(asked.ids, ids, strict=True) if id not in known]
-        full = asked.model_copy(update={"ids": ids})
-        count = self._database.write(lambda connection: _act(connection, action, full, self._database.now()))
+        count = 0
+        while left:
+            changed, left = self._database.write(partial(_act, action=action, ids=left, by_id=bool(ids), now=self._database.now()))
+            count += changed
         return PipelineLettersActed(count=count, unknown=unknown)
 
 
@@ -85,17 +94,28 @@ def settle_letters(connection: Connection, project: str, reports: Iterable[RunRe
             connection.execute(update(pipeline_letters).where(mine).values(attempts=known.attempts + report.attempt, **news))
 
 
-def _act(connection: Connection, action: PipelineLetterAction, asked: ActOnPipelineLetters, now: int) -> int:
+def _chosen(connection: Connection, action: PipelineLetterAction, asked: ActOnPipelineLetters) -> Sequence[str]:
+    """Choose the letters that are asked for, the oldest first."""
     wanted = _row_of.id.in_(asked.ids) if asked.ids else _row_of.pipeline == asked.pipeline
-    states = ["open", "discarded"] if action == "redrive" and asked.ids else ["open"]
-    query = select(_row_of.id, _row_of.seqs).where(wanted, _row_of.state.in_(states)).order_by(_row_of.received, _row_of.id)
-    found = connection.execute(query.limit(asked.limit)).all()
+    query = select(_row_of.id).where(wanted, _row_of.state.in_(_states(action, by_id=bool(asked.ids))))
+    return connection.execute(query.order_by(_row_of.received, _row_of.id).limit(asked.limit)).scalars().all()
+
+
+def _states(action: PipelineLetterAction, *, by_id: bool) -> list[str]:
+    return ["open", "discarded"] if action == "redrive" and by_id else ["open"]
+
+
+def _act(connection: Connection, action: PipelineLetterAction, ids: Sequence[str], by_id: bool, now: int) -> tuple[int, Sequence[str]]:
+    """Act on one slice of these letters; return how many it changed, and which letters are left."""
+    mine = (_row_of.id.in_(ids), _row_of.state.in_(_states(action, by_id=by_id)))
+    query = select(_row_of.id, _row_of.seqs, size_of(_row_of.seqs, _row_of.error)).where(*mine).order_by(_row_of.received, _row_of.id)
+    found = take_slice(connection, query, LETTERS_AT_ONCE)
+    changed = [row.id for row in found.rows]
     becomes = "redriven" if action == "redrive" else "discarded"
-    ids = [row.id for row in found]
-    connection.execute(update(pipeline_letters).where(_row_of.id.in_(ids)).values(state=becomes, acted=now))
+    connection.execute(update(pipeline_letters).where(_row_of.id.in_(changed)).values(state=becomes, acted=now))
     if action == "redrive":
-        tried_again(connection, [Again(_first(row.seqs), row.id) for row in found])
-    return len(ids)
+        tried_again(connection, [Again(_first(row.seqs), row.id) for row in found.rows])
+    return len(changed), [id for id in ids if id not in set(changed)] if found.full else []
 
 
 def _first(seqs: str) -> int:

@@ -1,25 +1,28 @@
 """What people do about dead letters: tried again (the raw text goes into the backlog of its triggers) or discarded.
 
 The law: an action changes a letter at most once, however often it is asked for; each action that is asked for leaves one row that says
-who, when, what and how many.
+who, when, what and how many. Many letters are changed in several transactions, and the row says how many were so far.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from sqlalchemy import Connection, Row, false, func, insert, or_, select, update
 
 from headrace.errors import ApiRefused
+from headrace.store import slices
 from headrace.store.database import Database
-from headrace.store.dialects import has_number
+from headrace.store.dialects import among, has_number
 from headrace.store.lanes import Lane, lanes_of, stream_of
 from headrace.store.letter_texts import whole_text
 from headrace.store.short_ids import full_ids
+from headrace.store.slices import size_of
 from headrace.store.spilling import Keeping, letter_key
-from headrace.store.tables import backlog, custody, dead_letter_actions, dead_letters, triggers
+from headrace.store.tables import backlog, custody, dead_letter_actions, dead_letter_texts, dead_letters, triggers
 from headrace.store.times import moment
 from headrace.wire.dead_letters import (
     ActOnDeadLetters,
@@ -31,9 +34,20 @@ from headrace.wire.dead_letters import (
 )
 
 MAX_REDRIVEN_CHARS = 16 * 1024 * 1024
-"""Raw events of so much text are redriven at once, and one at least: nobody else writes meanwhile."""
+"""Raw events of so much text are redriven in one call, and one at least."""
+LETTERS_AT_ONCE: Final = 100
+"""Letters that one transaction changes: each is looked up by itself."""
 
+_UNKNOWN: Final = "there is no such dead letter (any more)"
+_MUCH_TEXT: Final = "there is much text before it: redrive it once more"
 _LETTER = [column for column in dead_letters.c if column.name not in ("raw", "traceback")]
+_letters = select(*_LETTER).where(among(dead_letters.c.id, "ids"))
+_whole = func.coalesce(dead_letter_texts.c.bytes, 0)
+_sizes = (
+    select(dead_letters.c.id, size_of(dead_letters.c.raw, dead_letters.c.traceback, plus=_whole))
+    .outerjoin(dead_letter_texts, dead_letter_texts.c.letter_id == dead_letters.c.id)
+    .where(among(dead_letters.c.id, "ids"))
+)
 
 Found = Row[*tuple[Any, ...]]
 
@@ -72,33 +86,90 @@ class DeadLetters:
             raise ApiRefused("Name dead letters by their ids, or by a filter, and not by both.", status=422, problem="invalid")
         with self._database.reading() as connection:
             asked = asked.model_copy(update={"ids": full_ids(connection, dead_letters.c.id, asked.ids)})
-        return self._database.write(lambda connection: _act(connection, action, asked, self._database.now()))
+            chosen = _chosen(connection, asked)
+        progress = _Progress(chosen.ids, [], chosen.remaining, None, 0, MAX_REDRIVEN_CHARS)
+        while progress.left or progress.action_id is None:
+            progress = self._database.write(partial(_act, action=action, asked=asked, before=progress, now=self._database.now()))
+        return DeadLettersActed(count=progress.changed, skipped=progress.skipped, remaining=progress.remaining)
 
 
-def _act(connection: Connection, action: DeadLetterActionKind, asked: ActOnDeadLetters, now: int) -> DeadLettersActed:
-    chosen, skipped, remaining = _chosen(connection, asked)
+class _Chosen(NamedTuple):
+    """The letters asked for, and how many more fit a filter."""
+
+    ids: Sequence[str]
+    remaining: int
+
+
+class _Progress(NamedTuple):
+    """What is left of an action after some of its transactions, and what they did. `room`: how many characters may yet be redriven."""
+
+    left: Sequence[str]
+    skipped: list[SkippedDeadLetter]
+    remaining: int
+    action_id: int | None
+    changed: int
+    room: int
+
+
+def _act(connection: Connection, action: DeadLetterActionKind, asked: ActOnDeadLetters, before: _Progress, now: int) -> _Progress:
+    """Act on one slice of the letters that are left."""
+    rows, left = _slice(connection, before.left)
+    known = {row.id for row in rows}
+    seen = before.left[: len(before.left) - len(left)]
+    skipped = [SkippedDeadLetter(id=id, why=_UNKNOWN) for id in seen if asked.ids and id not in known]
+    if not asked.ids:  # what somebody else acted on meanwhile does not fit any more
+        rows = [row for row in rows if row.state == "open"]
+    refused: list[SkippedDeadLetter] = []
     changed: Sequence[str]
+    remaining, room = before.remaining, before.room
     if action == "redrive":
-        changed, later = _redrive(connection, chosen, skipped, now)
-        if asked.ids:
-            skipped += [SkippedDeadLetter(id=id, why="there is much text before it: redrive it once more") for id in later]
-        remaining += 0 if asked.ids else len(later)
+        changed, later, room = _redrive(connection, rows, refused, now, room)
+        if later:
+            left = [*later, *left]
+            skipped += [SkippedDeadLetter(id=id, why=_MUCH_TEXT) for id in left if asked.ids]
+            remaining += 0 if asked.ids else len(left)
+            left = []
     else:
-        changed = [row.id for row in chosen if _open(row, skipped)]
+        changed = [row.id for row in rows if _open(row, refused)]
         _become(connection, changed, "discarded", now)
+    count = before.changed + len(changed)
+    action_id = _keep_action(connection, action, asked, before.action_id, count, now)
+    return _Progress(left, [*before.skipped, *skipped, *refused], remaining, action_id, count, room)
+
+
+def _keep_action(
+    connection: Connection, action: DeadLetterActionKind, asked: ActOnDeadLetters, action_id: int | None, count: int, now: int
+) -> int:
+    """Write down how many letters an action has changed so far; return its id."""
+    if action_id is not None:
+        connection.execute(update(dead_letter_actions).where(dead_letter_actions.c.id == action_id).values(count=count))
+        return action_id
     what = asked.model_dump_json(exclude={"by"}, exclude_defaults=True)
-    row = {"at": now, "who": asked.by or "unnamed", "action": action, "asked": what, "count": len(changed)}
-    connection.execute(insert(dead_letter_actions).values(**row))
-    return DeadLettersActed(count=len(changed), skipped=skipped, remaining=remaining)
+    row = {"at": now, "who": asked.by or "unnamed", "action": action, "asked": what, "count": count}
+    return int(connection.execute(insert(dead_letter_actions).values(**row).returning(dead_letter_actions.c.id)).scalar_one())
 
 
-def _chosen(connection: Connection, asked: ActOnDeadLetters) -> tuple[Sequence[Found], list[SkippedDeadLetter], int]:
-    """Return the letters asked for, those that there are not, and how many more fit a filter."""
+def _slice(connection: Connection, ids: Sequence[str]) -> tuple[list[Found], Sequence[str]]:
+    """Return those of the first of these letters that there are, in order, and the letters that are left for later transactions."""
+    part = ids[:LETTERS_AT_ONCE]
+    if not part:
+        return [], []
+    sizes = connection.execute(_sizes, {"ids": part}).all()
+    size = {row.id: int(row.bytes) for row in sizes}
+    end = total = 0
+    for id in part:
+        total += size.get(id, 0)
+        if end and total > slices.MAX_SLICE_BYTES:
+            break
+        end += 1
+    known = {row.id: row for row in connection.execute(_letters, {"ids": part[:end]})}
+    return [known[id] for id in part[:end] if id in known], ids[end:]
+
+
+def _chosen(connection: Connection, asked: ActOnDeadLetters) -> _Chosen:
+    """Choose the letters that are asked for: no transaction of the writer looks through all of them."""
     if asked.ids:
-        wanted = list(dict.fromkeys(asked.ids))[: asked.limit]
-        known = {row.id: row for row in connection.execute(select(*_LETTER).where(dead_letters.c.id.in_(wanted)))}
-        gone = [SkippedDeadLetter(id=id, why="there is no such dead letter (any more)") for id in wanted if id not in known]
-        return [known[id] for id in wanted if id in known], gone, 0
+        return _Chosen(list(dict.fromkeys(asked.ids))[: asked.limit], 0)
     fits = [dead_letters.c.state == "open"]
     if asked.stream is not None:
         fits.append(dead_letters.c.stream == asked.stream)
@@ -107,10 +178,10 @@ def _chosen(connection: Connection, asked: ActOnDeadLetters) -> tuple[Sequence[F
     if asked.trigger is not None:
         ids = list(connection.execute(select(triggers.c.id).where(triggers.c.name == asked.trigger)).scalars())
         fits.append(or_(false(), *(has_number(dead_letters.c.triggers, id) for id in ids)))
-    query = select(*_LETTER).where(*fits).order_by(dead_letters.c.received, dead_letters.c.id).limit(asked.limit)
-    found = connection.execute(query).all()
+    query = select(dead_letters.c.id).where(*fits).order_by(dead_letters.c.received, dead_letters.c.id).limit(asked.limit)
+    found = connection.execute(query).scalars().all()
     total = connection.execute(select(func.count()).select_from(dead_letters).where(*fits)).scalar_one()
-    return found, [], int(total) - len(found)
+    return _Chosen(found, int(total) - len(found))
 
 
 def _open(row: Found, skipped: list[SkippedDeadLetter]) -> bool:
@@ -123,10 +194,12 @@ def _become(connection: Connection, ids: Sequence[str], state: str, now: int) ->
     connection.execute(update(dead_letters).where(dead_letters.c.id.in_(ids)).values(state=state, acted=now))
 
 
-def _redrive(connection: Connection, chosen: Sequence[Found], skipped: list[SkippedDeadLetter], now: int) -> tuple[list[str], list[str]]:
+def _redrive(
+    connection: Connection, chosen: Sequence[Found], skipped: list[SkippedDeadLetter], now: int, room: int
+) -> tuple[list[str], list[str], int]:
     """Keep the raw texts of the letters for those of their triggers that read the letter's stream today.
 
-    Returns which were redriven, and which were too much for once.
+    Returns which were redriven, which were too much for one call, and what room is left in that.
     """
     wanted = {trigger for row in chosen for trigger in _named(row)}
     today = {
@@ -138,7 +211,6 @@ def _redrive(connection: Connection, chosen: Sequence[Found], skipped: list[Skip
     lanes = lanes_of(connection, ((row.stream, row.lane or "") for row in chosen), now)
     keeping = Keeping(connection, now)
     done: list[str] = []
-    room = MAX_REDRIVEN_CHARS
     for at, row in enumerate(chosen):
         if room <= 0:
             later = [one.id for one in chosen[at:]]
@@ -163,7 +235,7 @@ def _redrive(connection: Connection, chosen: Sequence[Found], skipped: list[Skip
         later = []
     keeping.write(connection)
     _become(connection, done, "redriven", now)
-    return done, later
+    return done, later, room
 
 
 def _why_not(row: Found, readers: Sequence[int]) -> str | None:

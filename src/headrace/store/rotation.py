@@ -16,6 +16,7 @@ from headrace.store.database import Database
 from headrace.store.keyring import Keyring
 from headrace.store.kwargs import named
 from headrace.store.secret_tables import connections, variables
+from headrace.store.slices import size_of, take_slice
 from headrace.store.tables import meta, triggers
 from headrace.store.webhook_tables import webhooks
 from headrace.wire.secrets import RotateSecrets, SecretsRotated
@@ -65,8 +66,8 @@ class Rotation:
 
     def _batch(self, connection: Connection, kind: _Kind, after: Any) -> SecretsRotated:
         keyring = self._database.keyring
-        chosen = select(kind.key.table).where(kind.key > after).order_by(kind.key).limit(AT_ONCE)
-        rows = connection.execute(chosen).all()
+        batch = take_slice(connection, select(kind.key.table, size_of(kind.value)).where(kind.key > after).order_by(kind.key), AT_ONCE)
+        rows = batch.rows
         unreadable: list[str] = []
         rotated = 0
         for row in rows:
@@ -81,7 +82,7 @@ class Rotation:
             columns = {kind.value.name: keyring.seal(text)} | ({"kwargs_digest": keyring.digest(text, what)} if kind.digested else {})
             connection.execute(update(kind.key.table).where(kind.key == getattr(row, kind.key.name)).values(columns))
             rotated += 1
-        last = f"{kind.name}:{getattr(rows[-1], kind.key.name)}" if len(rows) == AT_ONCE else _next(kind)
+        last = f"{kind.name}:{getattr(rows[-1], kind.key.name)}" if batch.full else _next(kind)
         if last is None:
             _remember(connection, keyring)
         return SecretsRotated(after=last, rotated=rotated, current=len(rows) - rotated - len(unreadable), unreadable=unreadable)

@@ -105,11 +105,9 @@ class Tidier:
 
     def _sweep(self, sweep: Sweep, before: int) -> int:
         gone = 0
-        while not self._over.is_set():
-            now = self._store.tidy(lambda connection: sweep(connection, before, AT_ONCE))
-            gone += now
-            if now < AT_ONCE:
-                break
+        # A slice may be short because its rows are large: only an empty one is the last.
+        while not self._over.is_set() and (rows := self._store.tidy(lambda connection: sweep(connection, before, AT_ONCE))):
+            gone += rows
             self._over.wait(REST)
         return gone
 
