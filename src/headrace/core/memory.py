@@ -35,6 +35,11 @@ class MemoryBudget:
             for made_room in tuple(self.waiting):
                 made_room()
 
+    @property
+    def is_half_free(self) -> bool:
+        """Whether there is room for what nobody needs yet: at most half of all is read ahead."""
+        return 2 * self.used <= self.limit
+
     def admits(self, held: int) -> bool:
         """Return whether one that holds so many bytes may take more."""
         return not held or held < _SHARE * (self.limit - self.used)

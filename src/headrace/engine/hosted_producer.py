@@ -47,6 +47,9 @@ from headrace.triggers.producer import SharedStreamProducer
 MAX_AHEAD_EVENTS: Final = 512
 """So many raw events a producer may read that the runner has not taken."""
 MAX_AHEAD_BYTES: Final = 1024 * 1024
+FIRST_AHEAD_EVENTS: Final = 64
+"""So many of them before the runner says that there is memory for more."""
+FIRST_AHEAD_BYTES: Final = 32 * 1024
 ITEM_BYTES: Final = 64
 """What a raw event costs on its way beside its content."""
 CLOSE_SECONDS: Final = 10.0
@@ -82,7 +85,7 @@ class HostedProducer:
         self._lane_numbers: dict[Hashable, int] = {}
         self._lanes: dict[int, Hashable] = {}
         self._left: Counter[int] = Counter()
-        self._events, self._bytes = MAX_AHEAD_EVENTS, MAX_AHEAD_BYTES
+        self._events, self._bytes = FIRST_AHEAD_EVENTS, FIRST_AHEAD_BYTES
         self._room = asyncio.Event()
         self._items: list[Item] = []
         self._new_lanes: dict[int, str] = {}

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.core.memory import MemoryBudget
 from headrace.engine.own_upstream import is_own_stream
 from headrace.engine.producer_processes import ProducerProcesses
 from headrace.engine.remote_producer import RemoteProducer
@@ -22,9 +23,10 @@ from headrace.wire.triggers import RunTrigger
 class Producers:
     """Where the code of a user's decides what opens a stream, it is asked in the process of the trigger: `triggers` are those."""
 
-    def __init__(self, triggers: TriggerProcesses, hosts: ProducerProcesses) -> None:
+    def __init__(self, triggers: TriggerProcesses, hosts: ProducerProcesses, budget: MemoryBudget) -> None:
         self._triggers = triggers
         self._hosts = hosts
+        self._budget = budget
 
     def make(self, key: Hashable, opener: StreamOpener) -> Making:
         """Return the producer of a stream, or the coroutine that returns it."""
@@ -53,4 +55,4 @@ class Producers:
         classpath = f"{kind.__module__}.{kind.__qualname__}"
         if workload:
             classpath = RunTrigger.model_validate_json(workload).classpath
-        return RemoteProducer(stream_name(key), classpath, msgspec.json.encode(kwargs), self._hosts, acks=has_acks(kind))
+        return RemoteProducer(stream_name(key), classpath, msgspec.json.encode(kwargs), self._hosts, self._budget, acks=has_acks(kind))

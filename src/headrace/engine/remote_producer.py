@@ -1,5 +1,8 @@
 """A producer of a user's as the runner has it: it runs in a process of its own, which may be lost at any moment.
 
+Memory: what has arrived and was not taken, and what the process may read ahead, counts in the budget. It reads ahead by the full window
+only while half of the budget is free; else by the first window, and only when the stream has taken all and may read on.
+
 The law: a call here ends when the one in the process has ended, or the process is gone. To cancel it is to cancel that, and to wait for its
 end: so what a stream does with a producer that does not end is the same wherever that runs.
 """
@@ -11,10 +14,17 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
+from headrace.core.memory import MemoryBudget
 from headrace.core.outcome import AdvanceItem
 from headrace.engine.commands import Command, Step
 from headrace.engine.failure import Failure
-from headrace.engine.hosted_producer import ITEM_BYTES, MAX_AHEAD_BYTES, MAX_AHEAD_EVENTS
+from headrace.engine.hosted_producer import (
+    FIRST_AHEAD_BYTES,
+    FIRST_AHEAD_EVENTS,
+    ITEM_BYTES,
+    MAX_AHEAD_BYTES,
+    MAX_AHEAD_EVENTS,
+)
 from headrace.engine.packing import size_of, unpack
 from headrace.engine.producer_commands import (
     Advance,
@@ -93,7 +103,7 @@ class Hosts(Protocol):
 class RemoteProducer(SharedStreamProducer):
     """The producer of `stream`, which the trigger class at `classpath` makes of `kwargs` (JSON)."""
 
-    def __init__(self, stream: str, classpath: str, kwargs: bytes, hosts: Hosts, *, acks: bool) -> None:
+    def __init__(self, stream: str, classpath: str, kwargs: bytes, hosts: Hosts, budget: MemoryBudget, *, acks: bool) -> None:
         self.stream = stream
         self.number = 0
         self.trigger_id = 0
@@ -105,7 +115,10 @@ class RemoteProducer(SharedStreamProducer):
         self._host: Host | None = None
         self._items: deque[Item] = deque()
         self._lanes: dict[int, RemoteLane] = {}
-        self._taken_events = self._taken_bytes = 0
+        self._budget = budget
+        self._waiting_bytes = self._counted_bytes = 0
+        # What the process may not read yet, of its full window.
+        self._closed_events, self._closed_bytes = MAX_AHEAD_EVENTS - FIRST_AHEAD_EVENTS, MAX_AHEAD_BYTES - FIRST_AHEAD_BYTES
         self._changed = asyncio.Event()
         self._ended: ReadingEnded | None = None
         self._lost: Exception | None = None
@@ -132,7 +145,7 @@ class RemoteProducer(SharedStreamProducer):
             while True:
                 while self._items:
                     yield self._take()
-                self._read_on()
+                self._read_on(is_needed=True)
                 if self._lost is not None:
                     raise self._lost
                 if (ended := self._ended) is not None:
@@ -189,6 +202,7 @@ class RemoteProducer(SharedStreamProducer):
             if self._host is not None and self._lost is None:
                 await self._call(lambda call: CloseProducer(self.number, call))
         finally:
+            self._count(0)
             if self._host is not None:
                 self._hosts.end(self)
 
@@ -198,6 +212,8 @@ class RemoteProducer(SharedStreamProducer):
             for number, name in step.lanes.items():
                 self._lanes[number] = RemoteLane(number, name)
             self._items.extend(step.items)
+            self._waiting_bytes += sum(_size(item) for item in step.items)
+            self._count(self._ahead_bytes)
             self._changed.set()
         elif isinstance(step, ReadingEnded):
             self._ended = step
@@ -226,17 +242,40 @@ class RemoteProducer(SharedStreamProducer):
 
     def _take(self) -> tuple[Any, Payload]:
         item = self._items.popleft()
-        self._taken_events += 1
-        self._taken_bytes += size_of(item.raw) + ITEM_BYTES
-        if 2 * self._taken_events >= MAX_AHEAD_EVENTS or 2 * self._taken_bytes >= MAX_AHEAD_BYTES:
-            self._read_on()
+        size = _size(item)
+        self._waiting_bytes -= size
+        self._closed_events += 1
+        self._closed_bytes += size
+        if 2 * self._closed_events >= MAX_AHEAD_EVENTS or 2 * self._closed_bytes >= MAX_AHEAD_BYTES:
+            self._read_on(is_needed=False)
         lane = item.lane if isinstance(item.lane, Failure) else self._lanes[item.lane]
         return unpack(item.raw), Payload(item.number, lane, item.position)
 
-    def _read_on(self) -> None:
-        if self._taken_events:
-            self._send(ReadOn(self.number, self._taken_events, self._taken_bytes))
-            self._taken_events = self._taken_bytes = 0
+    def _read_on(self, *, is_needed: bool) -> None:
+        """Let the process read on; `is_needed`: the stream may read on, and nothing has arrived."""
+        self._count(self._ahead_bytes)
+        if self._budget.is_half_free:
+            events, count = self._closed_events, self._closed_bytes
+        elif is_needed:
+            events = max(self._closed_events - MAX_AHEAD_EVENTS + FIRST_AHEAD_EVENTS, 0)
+            count = max(self._closed_bytes - MAX_AHEAD_BYTES + FIRST_AHEAD_BYTES, 0)
+        else:
+            return
+        if events or count:
+            self._send(ReadOn(self.number, events, count))
+            self._closed_events -= events
+            self._closed_bytes -= count
+            self._count(self._ahead_bytes)
+
+    @property
+    def _ahead_bytes(self) -> int:
+        """What is here or may come without another word."""
+        return max(self._waiting_bytes, MAX_AHEAD_BYTES - self._closed_bytes)
+
+    def _count(self, ahead: int) -> None:
+        if change := ahead - self._counted_bytes:
+            self._counted_bytes = ahead
+            self._budget.change(change)
 
     async def _stop_reading(self) -> None:
         """Have the reading cancelled where it goes on, and wait for its end."""
@@ -251,6 +290,8 @@ class RemoteProducer(SharedStreamProducer):
             except asyncio.CancelledError:  # the reading is to end: it is told again, and its end is waited for
                 self._send(StopReading(self.number))
         self._items.clear()
+        self._waiting_bytes = 0
+        self._count(0)
 
     async def _call(self, command: Callable[[int], Command]) -> None:
         """Make a call, and wait for its end. Raises what it raised."""
@@ -292,6 +333,10 @@ class RemoteProducer(SharedStreamProducer):
     def _send(self, command: Command) -> None:
         if self._host is not None and self._lost is None:
             self._host.send(command)
+
+
+def _size(item: Item) -> int:
+    return size_of(item.raw) + ITEM_BYTES
 
 
 def _value(value: int | Failure | None) -> int | None:

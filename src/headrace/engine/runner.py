@@ -104,7 +104,7 @@ class Runner:
             retry_wait=limits.retry_wait,
             budget=outbox.budget,
             overflow_wait=OVERFLOW_WAIT_SECONDS,
-            make_producer=Producers(processes, producers).make,
+            make_producer=Producers(processes, producers, outbox.budget).make,
         )
         self._redrive = Redrive(api, outbox, leases.epoch)
         self._watches: dict[str, dict[int, WatchTrigger]] = defaultdict(dict)

@@ -21,7 +21,8 @@ from headrace.sources.file_status import Status, status_of
 SLICE_SECONDS: Final = 0.05
 SCAN_STEP: Final = 256
 BATCH_FILES: Final = 64
-BATCH_BYTES: Final = 1024 * 1024
+BATCH_BYTES: Final = 256 * 1024
+"""So much, and one line, is read ahead of the stream, beside the memory budget: each of many folders may."""
 NOT_A_FILE: Final = "It is not a file."
 PASSING: Final = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR, errno.EAGAIN}
 """What may be otherwise a moment later."""

@@ -22,7 +22,8 @@ from headrace.sources.queue_file import LANE_BITS, LAST_IN_LANE, QueueFile, conn
 
 LEASE_SECONDS: Final = 30.0
 FETCH_MESSAGES: Final = 1024
-FETCH_BYTES: Final = 4 * 1024 * 1024
+FETCH_BYTES: Final = 256 * 1024
+"""So much, and one message, is read ahead of the stream, beside the memory budget: each of many queues may."""
 LEAST_OF_A_LANE: Final = 32
 
 FETCH_LANES: Final = 4096

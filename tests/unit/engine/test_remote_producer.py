@@ -10,6 +10,7 @@ from typing import Any, ClassVar, cast
 import msgspec
 import pytest
 
+from headrace.core.memory import MemoryBudget
 from headrace.core.outcome import AdvanceItem, AdvanceOutcome
 from headrace.engine.packing import pack, unpack
 from headrace.engine.producer_processes import ProducerProcesses
@@ -95,8 +96,8 @@ def feed() -> list[tuple[Any, Any]]:
     return Producer.feed
 
 
-def remote(pool: ProducerProcesses, stream: str = "s") -> RemoteProducer:
-    return RemoteProducer(stream, f"{__name__}.Reads", b"{}", pool, acks=True)
+def remote(pool: ProducerProcesses, stream: str = "s", budget: MemoryBudget | None = None) -> RemoteProducer:
+    return RemoteProducer(stream, f"{__name__}.Reads", b"{}", pool, budget or MemoryBudget(), acks=True)
 
 
 async def read(producer: RemoteProducer, count: int) -> tuple[AsyncIterator[Any], list[tuple[Any, Any]]]:
