@@ -227,7 +227,7 @@ class SqlOrdering(OrderingHome):
     def _turn(self, now: int, change: Callable[[Turn], T], keys: Sequence[bytes] = ()) -> T:
         """Run `change` in a transaction with a copy of the ordering that is up to date there. It asks for the states of `keys`."""
         with self._lock:
-            kept = [] if self._replica is None else [self._replica]
+            kept = [self._read_copy() if self._replica is None else self._replica]
             self._replica = None
 
             def work(connection: Runs) -> tuple[T, Replica]:
@@ -236,6 +236,12 @@ class SqlOrdering(OrderingHome):
 
             answer, self._replica = self._database.write(work)
             return answer
+
+    def _read_copy(self) -> Replica:
+        """Return a copy that a reader made: of millions that wait it takes seconds, for which nobody may hold the writers' lock."""
+        with self._database.reading() as connection:
+            row_by_row(connection)
+            return Replica.current(connection, sql.scope_row(connection, self.scope_id), None, by_age=self._by_age)
 
     def _change(
         self, connection: Runs, kept: Replica | None, now: int, change: Callable[[Turn], T], keys: Sequence[bytes]
