@@ -29,10 +29,12 @@ REASONS: Final[dict[str, Any]] = {"reason object": object(), "reason surrogate":
 class Odd(Behaving):
     """Does what `odd` says.
 
-    `exit`, `interrupt`, `argparse`, `task exit`: in `handle`. `init`: it exits there.
+    `exit`, `interrupt`, `argparse`, `task exit`: in `handle`. `init`, `init base`: it exits there, or raises what is no `Exception`.
+    `filter exit`, `filter base`: so does its filter, before it is a generator.
     `reason object`, `reason surrogate`, `reason bytes`: it rejects every raw event with that.
     `odd text`: the id of its events is no plain str.
-    `cleanup hangs`, `cleanup raises`, `cleanup exits`. `wrap`: it raises an exception of its own where its stream ends.
+    `filter hangs`: in its `finally`. `cleanup hangs`, `cleanup raises`, `cleanup exits`.
+    `wrap`: it raises an exception of its own where its stream ends.
     """
 
     def __init__(self, *, odd: str, name: str, upstream: Mapping[str, Any], tag: str = "", how: Mapping[str, Any] | None = None) -> None:
@@ -40,11 +42,20 @@ class Odd(Behaving):
         self._odd = odd
         if odd == "init":
             sys.exit(4)
+        if odd == "init base":
+            raise BaseException("no Exception")
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return "odd_triggers.Odd", {**self._kwargs, "odd": self._odd}
 
-    async def filter_shared_stream(self, stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
+    def filter_shared_stream(self, stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
+        if self._odd == "filter exit":
+            sys.exit(8)
+        if self._odd == "filter base":
+            raise BaseException("no Exception")
+        return self._filtered(stream)
+
+    async def _filtered(self, stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
         try:
             async for event in super().filter_shared_stream(stream):
                 yield event
@@ -52,6 +63,11 @@ class Odd(Behaving):
             if self._odd != "wrap":
                 raise
             raise ValueError("the filter's own") from error
+        finally:
+            if self._odd == "filter hangs":
+                with suppress(asyncio.CancelledError):  # it is cancelled once when it is stopped, and once when its loop ends
+                    await asyncio.Event().wait()
+                await asyncio.Event().wait()
 
     async def handle(self, raw: Any) -> Handled:
         if self._odd == "exit":

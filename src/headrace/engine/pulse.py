@@ -25,7 +25,7 @@ EVERY: Final = 0.2
 
 
 class TriggerExited(RuntimeError):
-    """A trigger raised `SystemExit` (as `sys.exit` and argparse do) or `KeyboardInterrupt`."""
+    """A trigger raised what is no `Exception`: `SystemExit` (as `sys.exit` and argparse do), `KeyboardInterrupt` and the like."""
 
     def __init__(self, cause: BaseException) -> None:
         code = getattr(cause, "code", None)
@@ -54,12 +54,14 @@ class Pulse:
         """Say that a trigger's code runs, in synchronous code. A process that dies in it leaves its id.
 
         Raises:
-            TriggerExited: The code raised one of `EXITS`.
+            TriggerExited: The code raised what is no `Exception`, such as one of `EXITS`; no task would catch it here.
         """
         self.numbers[1] = trigger_id
         try:
             yield
-        except EXITS as error:
+        except Exception:
+            raise
+        except BaseException as error:
             raise TriggerExited(error) from error
         finally:
             self.numbers[1] = 0

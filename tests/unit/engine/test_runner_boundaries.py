@@ -27,7 +27,7 @@ def odd(trigger_id: int, upstream: Memory, what: str, how: dict[str, Any] | None
     return _workload(trigger_id, f"t{trigger_id}", "odd_triggers.Odd", given, upstream)
 
 
-@pytest.mark.parametrize("what", ["exit", "interrupt", "argparse", "task exit", "init"])
+@pytest.mark.parametrize("what", ["exit", "interrupt", "argparse", "task exit", "init", "init base", "filter exit", "filter base"])
 async def test_a_trigger_that_would_end_its_process_fails_alone(upstream: Memory, waits: list[int], what: str) -> None:
     Pulse().start()
     api = Api(parked={1})
@@ -80,11 +80,12 @@ async def test_an_upstream_s_end_is_no_failure_of_a_trigger_s_own(
     assert api.upstream == [1] * len(api.failed)
 
 
-@pytest.mark.parametrize("what", ["cleanup hangs", "cleanup raises", "cleanup exits"])
-async def test_a_cleanup_that_does_not_return_holds_up_nobody(
+@pytest.mark.parametrize("what", ["filter hangs", "cleanup hangs", "cleanup raises", "cleanup exits"])
+async def test_a_filter_or_cleanup_that_does_not_end_holds_up_nobody(
     upstream: Memory, waits: list[int], monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     monkeypatch.setattr(keeper, "CLEANUP", 0.05)
+    monkeypatch.setattr(keeper, "STUBBORN", 0.05)
     api = Api()
     async with running(api, odd(1, upstream, what), workload(2, upstream)) as runner:
         await until(lambda: len(api.fired(1)) == 40)
