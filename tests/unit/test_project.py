@@ -11,7 +11,9 @@ import pytest
 
 from headrace.errors import ProjectError
 from headrace.project import Project, load_project
+from headrace.tasks.deferred import TaskDeferred
 from headrace.triggers.base import BaseEventTrigger
+from headrace.triggers.file import FileTrigger
 from stream_kit import Feed, MemoryUpstream, reads
 
 GOOD = """
@@ -227,6 +229,10 @@ def test_a_keyword_argument_that_json_does_not_give_back_is_refused(value: Any) 
     made.trigger("mine", Kwargs(value))
     with pytest.raises(ProjectError, match=r"'mine' cannot be written down: ValueError: of its keyword arguments, value"):
         made.declaration()
+    with pytest.raises(ProjectError, match="the arguments cannot be written as JSON: value"):
+        made.task("compute")(print).request("run", {"value": value})
+    with pytest.raises(ProjectError, match="kwargs= cannot be written as JSON: value"):
+        TaskDeferred(FileTrigger("/there"), "goes_on", {"value": value}).waiting()
 
 
 def test_a_keyword_argument_that_contains_itself_is_refused() -> None:

@@ -41,7 +41,7 @@ class TaskDeferred(BaseException):
             trigger=awaited(self.trigger, self.queue) if event is None else None,
             event=event,
             method=self.method_name,
-            kwargs=as_json(self.kwargs, "kwargs="),
+            kwargs=arguments_as_json(self.kwargs, "kwargs="),
             timeout=seconds,
             timeout_method=self.timeout_method,
         )
@@ -70,6 +70,13 @@ def awaited(trigger: object, queue: str = "default") -> AwaitedTrigger:
             f"What {classpath} serializes cannot be written as JSON: {odd}.", hint="Use texts, numbers, lists and dictionaries."
         )
     return AwaitedTrigger(classpath=classpath, kwargs=kwargs, queue=queue)
+
+
+def arguments_as_json(arguments: Mapping[str, Any], what: str) -> str:
+    """Return keyword arguments as JSON text. Raises `ProjectError` where JSON does not give them back as they are."""
+    if (odd := why_not_plain(dict(arguments))) is not None:
+        raise ProjectError(f"{what} cannot be written as JSON: {odd}.", hint="Use texts, numbers, lists and dictionaries.")
+    return as_json(arguments, what)
 
 
 def as_json(value: object, what: str) -> str:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from headrace.errors import ProjectError
-from headrace.tasks.deferred import TaskDeferred, as_json
+from headrace.tasks.deferred import TaskDeferred, arguments_as_json
 from headrace.tasks.log_event import LogEvent
 from headrace.tasks.starting import current_starter, run_id_of
 from headrace.triggers.base import BaseTrigger
@@ -79,7 +79,7 @@ class Task:
         often the batch is handled.
         """
         parent, starter = current_starter()
-        run_id = run_id_of(parent, self.name, as_json(kwargs, "the arguments") if name is None else f"name:{name}")
+        run_id = run_id_of(parent, self.name, arguments_as_json(kwargs, "the arguments") if name is None else f"name:{name}")
         starter(self.request(run_id, kwargs))
         return run_id
 
@@ -89,7 +89,9 @@ class Task:
         if self._start_deferred is not None:
             trigger = self._start_deferred if isinstance(self._start_deferred, BaseTrigger | LogEvent) else self._start_deferred(**kwargs)
             waiting = TaskDeferred(trigger, None, kwargs, self._start_timeout).waiting()
-        return StartRun(run_id=run_id, task=self.name, kwargs=as_json(kwargs, "the arguments"), waiting=waiting, callbacks=self.callbacks)
+        return StartRun(
+            run_id=run_id, task=self.name, kwargs=arguments_as_json(kwargs, "the arguments"), waiting=waiting, callbacks=self.callbacks
+        )
 
 
 def _name_of(task: object) -> str:
