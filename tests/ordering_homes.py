@@ -7,7 +7,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, select
+from sqlalchemy import Connection, select
 
 from headrace.core.handling import HandlingPolicy
 from headrace.core.identity import event_key
@@ -62,10 +62,6 @@ class SqlScopes:
         """Return another process's home of the same scope; with `without`, that setting of PostgreSQL's planner is off."""
         database = self._databases[kind]
         return SqlOrdering(Planned(database, without) if without else database, home.scope_id, policy=home.policy)
-
-    def writer(self, kind: str) -> Engine:
-        """Return the engine that writes."""
-        return self._databases[kind]._writer._engine
 
     def given_up(self, kind: str, home: SqlOrdering) -> set[bytes]:
         """Which leaders the database remembers as given up."""

@@ -12,7 +12,6 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import event as on
 
 from headrace.core import ordering as core_ordering
 from headrace.core.handling import HandlingPolicy, waits_for
@@ -20,7 +19,6 @@ from headrace.ordering.memory import MemoryHome
 from headrace.ports.ordering import OrderingHome
 from headrace.store import ordering as store_ordering
 from headrace.store import ordering_statements
-from headrace.store.ordering_replica import Replica
 from ordering_cases import CHAIN, a_leader_after_many_others, a_reversed_chain, followers_of_one_leader
 from ordering_homes import KernelHome, SqlScopes
 from ordering_kit import LEASE, LOOKBACK, POLICY, START, WIDE, Crew, Event, Handling, Home, caused, history, run, seeds
@@ -226,33 +224,6 @@ def test_many_that_one_event_blocked_become_ready_in_slices_whoever_goes_on(
     assert len(handled) == len(set(handled)) == 2 * 95
     assert all(handled.index(event.id) > handled.index(f"f{event.id[1:]}") for event in below)
     assert other.next_due(START) is None
-
-
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_a_copy_is_made_outside_of_the_writers_transaction(kind: str, scopes: SqlScopes, monkeypatch: pytest.MonkeyPatch) -> None:
-    ordering = scopes.home(kind, POLICY, WIDE)
-    ordering.offer([caused(Event(f"f{n}", f"l{n}", n)) for n in range(20)], START)
-    other = scopes.copy_of(kind, ordering)
-    written: list[str] = []
-    read_copy = other._read_copy
-
-    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-        written.append(statement)
-
-    def read_and_fall_behind() -> Replica:
-        copy = read_copy()
-        ordering.offer([caused(Event("late", "f0", 0)), caused(Event("l0", None, 0))], START)
-        on.listen(scopes.writer(kind), "before_cursor_execute", note)
-        return copy
-
-    monkeypatch.setattr(other, "_read_copy", read_and_fall_behind)
-    other.offer([caused(Event("l1", None, 0))], START)
-    on.remove(scopes.writer(kind), "before_cursor_execute", note)
-    assert written
-    assert not [statement for statement in written if "state = 'waiting' ORDER BY seq" in statement]
-    claims = other.claim(99, START)
-    assert {claim.event.id for claim in claims} == {"l0", "f0", "late", "l1", "f1"}
-    assert other.counts().waiting == ordering.counts().waiting == 18
 
 
 PLANS = [("sqlite", None), ("postgresql", None), ("postgresql", "enable_indexscan"), ("postgresql", "enable_bitmapscan")]

@@ -19,7 +19,7 @@ from headrace.core.handling import Caused, Claim, Counts, HandlingPolicy, State,
 from headrace.ports.ordering import EXPIRED_EVENTS, OrderingHome
 from headrace.store import ordering_statements as sql
 from headrace.store.dialects import Plain, Runs, row_by_row
-from headrace.store.ordering_replica import Replica
+from headrace.store.ordering_replica import BUILDS, Replica
 from headrace.store.ordering_turn import Feed, Turn
 
 T = TypeVar("T")
@@ -227,28 +227,37 @@ class SqlOrdering(OrderingHome):
     def _turn(self, now: int, change: Callable[[Turn], T], keys: Sequence[bytes] = ()) -> T:
         """Run `change` in a transaction with a copy of the ordering that is up to date there. It asks for the states of `keys`."""
         with self._lock:
-            kept = [self._read_copy() if self._replica is None else self._replica]
+            kept = [] if self._replica is None else [self._replica]
             self._replica = None
+            builds = 0
 
-            def work(connection: Runs) -> tuple[T, Replica]:
+            def work(connection: Runs) -> tuple[T, Replica] | None:
                 # a copy that has seen a transaction which was not kept is worth nothing
-                return self._change(connection, kept.pop() if kept else None, now, change, keys)
+                copy = kept.pop() if kept else None
+                changed = self._change(connection, copy, now, change, keys, whole=builds == BUILDS)
+                if changed is None and copy is not None:
+                    kept.append(copy)
+                return changed
 
-            answer, self._replica = self._database.write(work)
+            while (changed := self._database.write(work)) is None:
+                builds += 1
+                kept = self._caught_up(kept.pop() if kept else None)
+            answer, self._replica = changed
             return answer
 
-    def _read_copy(self) -> Replica:
-        """Return a copy that a reader made: of millions that wait it takes seconds, for which nobody may hold the writers' lock."""
-        with self._database.reading() as connection:
-            row_by_row(connection)
-            return Replica.current(connection, sql.scope_row(connection, self.scope_id), None, by_age=self._by_age)
+    def _caught_up(self, kept: Replica | None) -> list[Replica]:
+        """Return a copy that was brought up to date without the writers' lock, if others left time for it."""
+        copy = Replica.caught_up(self._database.reading, self.scope_id, kept, by_age=self._by_age)
+        return [] if copy is None else [copy]
 
     def _change(
-        self, connection: Runs, kept: Replica | None, now: int, change: Callable[[Turn], T], keys: Sequence[bytes]
-    ) -> tuple[T, Replica]:
-        turn = Turn.begin(
-            connection, self.scope_id, kept, now, by_age=self._by_age, logged=self._logged, limit=sql.RELEASED_EVENTS, keys=keys
-        )
+        self, connection: Runs, kept: Replica | None, now: int, change: Callable[[Turn], T], keys: Sequence[bytes], *, whole: bool
+    ) -> tuple[T, Replica] | None:
+        """Run `change` with the copy `kept`; None if that has too much to catch up on, and `whole` does not allow it."""
+        given: dict[str, Any] = {"by_age": self._by_age, "logged": self._logged, "limit": sql.RELEASED_EVENTS}
+        turn = Turn.begin(connection, self.scope_id, kept, now, keys=keys, whole=whole, **given)
+        if turn is None:
+            return None
         if turn.scope.clock > now + AHEAD_MICROS:
             turn.turn_back(now, self.policy.lease)
         answer = change(turn)

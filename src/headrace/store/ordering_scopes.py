@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from hashlib import blake2b
 from secrets import randbits
 from typing import Any, Final, TypeVar
@@ -23,9 +24,11 @@ from headrace.store.dialects import Plain, Runs, among, row_by_row
 from headrace.store.direct import Direct
 from headrace.store.ordering import SqlOrdering, claimed
 from headrace.store.ordering_database import OwnDatabase
+from headrace.store.ordering_replica import BUILDS, Replica
 from headrace.store.ordering_tables import ORDERING_TABLES, ordering_scopes
 from headrace.store.ordering_turn import Fed, Feed, Turn
 from headrace.store.slices import Slice, size_of
+from headrace.store.writer import Unprepared
 
 T = TypeVar("T")
 ABANDONED: Final = "abandoned:"
@@ -132,6 +135,7 @@ class OwnOrdering(SqlOrdering):
         self._retention = max(retention, lookback)
         self._since_forgotten = 0
         self._forgot_at = 0
+        self._builds = 0  # of the copy, for the transaction that is tried
 
     @property
     def clock(self) -> Callable[[], int]:
@@ -184,8 +188,7 @@ class OwnOrdering(SqlOrdering):
     def release_some(self, now: int) -> bool:
         def work(connection: Direct) -> bool:
             connection.peek()  # mostly there is nothing to release, and that takes no lock
-            releasing = bool(sql.scope_row(connection, self.scope_id).releasing)
-            if releasing:
+            if releasing := bool(sql.scope_row(connection, self.scope_id).releasing):
                 self._turn(now, lambda turn: turn.release(self.policy.lease))
             return releasing
 
@@ -193,7 +196,11 @@ class OwnOrdering(SqlOrdering):
 
     @override
     def take_followers(self, key: bytes, most: int, now: int) -> Followers:
-        return self._own.write(lambda connection: self._take_followers(connection, key, most, now))
+        def work(connection: Direct) -> Followers:
+            found = Followers(*self._take(connection, sql.take_followers, most, now, key=key))
+            return self._with_released(connection, found, key, most, now)
+
+        return self._own.write(work)
 
     @override
     def fail(self, claim: Claim, now: int, error: str, retry_at: int | None) -> bool:
@@ -219,10 +226,19 @@ class OwnOrdering(SqlOrdering):
     def _turn(self, now: int, change: Callable[[Turn], T], keys: Sequence[bytes] = ()) -> T:
         def work(connection: Direct) -> T:
             kept, self._replica = self._replica, None
-            answer, self._replica = self._change(connection, kept, now, change, keys)
+            changed = self._change(connection, kept, now, change, keys, whole=self._builds == BUILDS)
+            if changed is None:
+                raise Unprepared(partial(self._prepare, kept))
+            self._builds = 0
+            answer, self._replica = changed
             return answer
 
         return self._own.write(work)  # all works run in the writer's thread: no lock is needed
+
+    def _prepare(self, kept: Replica | None) -> None:
+        """Bring the copy up to date outside of a transaction."""
+        self._builds += 1
+        self._replica = next(iter(self._caught_up(kept)), None)
 
     @override
     def _finish(self, connection: Runs, done: Sequence[tuple[bytes, int | None]], now: int) -> None:
@@ -290,25 +306,16 @@ class OwnOrdering(SqlOrdering):
         self._forget_old(connection, now, 1)
         if more:
             self._unblock(connection, {"": [key]}, now)
-            return Followers(claims, more)
-        rest = self._release_followers(connection, key, most - len(claims), now) if releasing else Followers([])
-        return Followers(claims + rest.claims, rest.more)
+        found = Followers(claims, more)
+        return self._with_released(connection, found, key, most, now) if releasing else found
 
-    def _take_followers(self, connection: Direct, key: bytes, most: int, now: int) -> Followers:
-        """Claim followers of a handled event; where too few are released, release a slice first."""
-        claims, more = self._take(connection, sql.take_followers, most, now, key=key)
-        if more:
-            return Followers(claims, more)
-        rest = self._release_followers(connection, key, most - len(claims), now)
-        return Followers(claims + rest.claims, rest.more)
-
-    def _release_followers(self, connection: Direct, key: bytes, most: int, now: int) -> Followers:
-        """Release a slice if followers of this event are left to that, and claim some of them."""
-        if not sql.is_releasing(connection, self.scope_id, key):
-            return Followers([])
+    def _with_released(self, connection: Direct, found: Followers, key: bytes, most: int, now: int) -> Followers:
+        """Return `found`; where that is all that is ready, release a slice of what is left, and claim some of that too."""
+        if found.more or not sql.is_releasing(connection, self.scope_id, key):
+            return found
         self._turn(now, lambda turn: turn.release(self.policy.lease))
-        claims, more = self._take(connection, sql.take_followers, most, now, key=key)
-        return Followers(claims, more or sql.is_releasing(connection, self.scope_id, key))
+        claims, more = self._take(connection, sql.take_followers, most - len(found.claims), now, key=key)
+        return Followers(found.claims + claims, more or sql.is_releasing(connection, self.scope_id, key))
 
     def _written(self, connection: Direct, claim: Claim) -> Claim:
         """Return a claim with the seq of its row, if it has one since."""

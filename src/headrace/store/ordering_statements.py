@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from headrace.core.handling import State
-from headrace.store.dialects import BulkInsert, Found, Plain, Runs
+from headrace.store.dialects import FEW, BulkInsert, Found, Plain, Runs
 from headrace.store.ordering_tables import ordering_events, ordering_given_up, ordering_handled, ordering_releases
 
 T = TypeVar("T")
@@ -208,10 +208,10 @@ states_of_all = Plain(
     keys="bytea",
 )
 forget_given_up = Plain("DELETE FROM ordering_given_up WHERE scope_id = :scope AND key IN :keys", keys="bytea")
-waiting = Plain(
-    "SELECT seq, key, leader_key, occurred, id, since, late FROM ordering_events WHERE scope_id = :scope AND state = 'waiting' ORDER BY seq"
-)
-given_up = Plain("SELECT key, at FROM ordering_given_up WHERE scope_id = :scope ORDER BY number, key")
+WAITING: Final = "SELECT seq, key, leader_key, occurred, id, since, late FROM ordering_events WHERE scope_id = :scope AND state = 'waiting'"
+waiting_some = Plain(f"{WAITING} LIMIT :most")
+GIVEN_UP: Final = "SELECT number, key, at FROM ordering_given_up WHERE scope_id = :scope"
+given_up_some = Plain(f"{GIVEN_UP} LIMIT :most")
 
 _EVENT = "source, id, follows, occurred, body, key, leader_key"
 event_by_key = Plain("SELECT seq, key, state, position, claim, due FROM ordering_events WHERE +scope_id = :scope AND key = :key")
@@ -264,7 +264,7 @@ turn_back = [
     Plain("UPDATE ordering_handled SET at = :now WHERE scope_id = :scope AND at > :now"),
 ]
 
-steps_since = Plain("SELECT version, step FROM ordering_journal WHERE scope_id = :scope AND version > :since ORDER BY version")
+steps_since = Plain("SELECT version, step FROM ordering_journal WHERE scope_id = :scope AND version > :since ORDER BY version LIMIT :most")
 forget_steps = Plain("DELETE FROM ordering_journal WHERE scope_id = :scope AND version <= :until")
 add_step = Plain("INSERT INTO ordering_journal (scope_id, version, step) VALUES (:scope, :version, :step)")
 
@@ -335,9 +335,9 @@ def _releasing(rows: Sequence[Sequence[int]]) -> bool | None:
 
 def place(connection: Runs, scope: int, rows: Sequence[tuple[str, int | None, int, str | None, int]]) -> None:
     """Write down what was released, as rows of (state, due, position, mark, seq)."""
-    if connection.dialect.name != "postgresql":
+    if connection.dialect.name != "postgresql" or len(rows) <= FEW:
         _place.each(connection, [(*row[:4], scope, row[4]) for row in rows])
-    elif rows:
+    else:
         columns = zip(_GIVEN, map(list, zip(*rows, strict=True)), strict=True)
         _place_at_once(connection, scope=scope, **dict(columns))
 

@@ -66,15 +66,19 @@ class Turn:
         logged: bool,
         limit: int,
         keys: Sequence[bytes] = (),
-    ) -> Self:
+        whole: bool = False,
+    ) -> Self | None:
         """Return a turn with the ordering as it is in this transaction; the states of `keys` travel with the scope.
 
-        About `limit` waiting events are released at most, and the others left to `release`.
+        About `limit` waiting events are released at most, and the others left to `release`. None: `kept` has too much to catch up on
+        (see `Replica.current`), and nothing was done.
         """
         row_by_row(connection)
         answers = sql.states_sent(connection, scope_id, keys, logged=logged)
         scope = sql.scope_row(connection, scope_id)
-        replica = Replica.current(connection, scope, kept, by_age=by_age)
+        replica = Replica.current(connection, scope, kept, by_age=by_age, whole=whole)
+        if replica is None:
+            return None
         held = dict(replica.order.releasing)
         return cls(
             connection,

@@ -45,6 +45,25 @@ class _Entry:
     answer: Future[Any] = field(default_factory=Future)
 
 
+class Unprepared(Exception):
+    """A work has much to read before it can write. Its transaction is undone, `prepare` runs without the lock, and all of it runs again.
+
+    The work sees to it that this comes to an end.
+    """
+
+    def __init__(self, prepare: Callable[[], None]) -> None:
+        super().__init__("a work has to prepare without the lock")
+        self.prepare = prepare
+
+
+class _Undone(Exception):
+    """A transaction was lost before its commit was sent."""
+
+    def __init__(self, error: DBAPIError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class _Attempt:
     """Keeps the error of its block for those who wait for it; the writer itself must outlive every work."""
 
@@ -151,17 +170,26 @@ class Writer:
         tries = 1
         with told(self._engine.url):
             while True:
-                with self._engine.connect() as connection:
-                    try:
-                        transaction = connection.begin()
-                        answers = _run(connection, entries)
-                    except DBAPIError as error:
-                        if tries == MOST_TRIES or not undone(error):
-                            raise
-                        tries += 1
-                        continue
-                    transaction.commit()
-                    return answers
+                try:
+                    return self._run(entries)
+                except Unprepared as work:
+                    work.prepare()
+                except _Undone as undone_by:
+                    if tries == MOST_TRIES:
+                        raise undone_by.error from undone_by
+                    tries += 1
+
+    def _run(self, entries: list[_Entry]) -> list[Any]:
+        with self._engine.connect() as connection:
+            try:
+                transaction = connection.begin()
+                answers = _run(connection, entries)
+            except DBAPIError as error:
+                if undone(error):
+                    raise _Undone(error) from error
+                raise
+            transaction.commit()
+            return answers
 
 
 def _run(connection: Connection, entries: list[_Entry]) -> list[Any]:
