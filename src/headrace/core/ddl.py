@@ -20,6 +20,7 @@ _MORE: Final = frozenset({
 })
 # fmt: on
 NESTED: Final = frozenset({"array", "map", "struct"})
+MAX_DECIMAL_DIGITS: Final = 38
 _SIZED: Final = {"decimal": 2, "dec": 2, "numeric": 2, "char": 1, "character": 1, "varchar": 1, "time": 1, "geometry": 1, "geography": 1}
 _ALL: Final = sorted({*SIMPLE, *NESTED, *_SIZED})
 _TOKEN: Final = re.compile(
@@ -112,7 +113,9 @@ class _Parser:
         if word in NESTED:
             self._nested(str(word))
         elif word in _SIZED:
-            self._size(_SIZED[str(word)])
+            sizes = self._size(_SIZED[str(word)])
+            if _SIZED[str(word)] == 2:
+                _check_decimal(*sizes)
         elif word in ("interval", "timestamp"):
             while self._word() in _MORE:
                 self._at += 1
@@ -131,9 +134,10 @@ class _Parser:
                 self._type()
         self._take(">", f"the '>' that ends {word!r}")
 
-    def _size(self, most: int) -> None:
+    def _size(self, most: int) -> list[int]:
+        sizes: list[int] = []
         if self._sign() != "(":
-            return
+            return sizes
         self._at += 1
         for number in range(most):
             if number and self._sign() != ",":
@@ -141,8 +145,10 @@ class _Parser:
             self._at += bool(number)
             if not (self._word() or "").isdecimal():
                 self._expected("a number")
+            sizes.append(int(self._word() or ""))
             self._at += 1
         self._take(")", "')'")
+        return sizes
 
     def _take(self, sign: str, what: str) -> None:
         if self._sign() != sign:
@@ -163,3 +169,10 @@ class _Parser:
     def _expected(self, what: str) -> None:
         there = "the schema ends" if self._at >= len(self._tokens) else f"there is {self._tokens[self._at].text!r}"
         raise ValueError(f"{there} where {what} is expected.")
+
+
+def _check_decimal(precision: int = 10, scale: int = 0) -> None:
+    if precision > MAX_DECIMAL_DIGITS:
+        raise ValueError(f"a decimal has at most {MAX_DECIMAL_DIGITS} digits, not {precision}.")
+    if scale > precision:
+        raise ValueError(f"a decimal of {precision} digits cannot have {scale} of them behind its point.")
