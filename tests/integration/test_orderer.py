@@ -216,6 +216,16 @@ def test_a_new_scope_leaves_alone_what_was_given_again_before_it(
     assert told(scope.next()) == [("thirds", ["2"]), ("legs/again5", ["1"])]
 
 
+@pytest.mark.parametrize("asked", [5, 2**70])
+def test_a_scope_cannot_begin_beyond_the_end_of_the_log(asked: int, api: Api, client: PipelineClient) -> None:
+    ids = api.triggers("legs.a")
+    api.feed([leg("1", ids["legs.a"]), leg("2", ids["legs.a"]), leg("3", ids["legs.a"])])
+    assert beginning(client, 4).seq == 3
+    with pytest.raises(PipelineError, match="The event log ends at event 3") as refused:
+        beginning(client, asked)
+    assert "--from now" in (refused.value.hint or "")
+
+
 def test_an_ordering_that_is_gone_is_told(client: PipelineClient, tmp_path: Path) -> None:
     scope = Scope(client, tmp_path, legs=("*", "micro"))
     scope.batch = 5

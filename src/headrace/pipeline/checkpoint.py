@@ -36,17 +36,18 @@ def open_checkpoint(folder: Path, lease: ScopeLease, begin: Callable[[], Begin],
         PipelineError: It is of another version of the ordering or of another log, or the scope went on without it.
     """
     path = folder / "metadata"
-    if reset and path.exists():
-        folder.rename(_aside(folder))
-    if not path.exists():
+    if reset or not path.exists():
         if lease.cursor.cursor and not reset:
             raise PipelineError(
                 f"The scope {lease.scope!r} has read the log up to event {lease.cursor.cursor}, and {folder} has no checkpoint of it.",
                 hint=f"Start the pipeline with the --home that it had. {_HINT}",
             )
+        first = begin()  # it may refuse, and then everything stays as it is
+        if path.exists():
+            folder.rename(_aside(folder))
         folder.mkdir(parents=True, exist_ok=True)
         _write(folder / "definition", DEFINITION)
-        _write(folder / "begin", begin()._asdict())
+        _write(folder / "begin", first._asdict())
         _write(path, {"id": str(uuid4()), "log": lease.log})
     elif _read(folder / "definition") != DEFINITION:
         raise PipelineError(f"The checkpoint {folder} was made by another version, which orders in another way.", hint=_HINT)

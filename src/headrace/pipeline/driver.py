@@ -145,11 +145,19 @@ def _run(spark: SparkSession, project: Project, options: PipelineOptions, held: 
 
 
 def beginning(client: PipelineClient, asked: int | None) -> Begin:
-    """Return where a new scope begins that is to handle the event `asked` first, or what comes from now on (None)."""
+    """Return where a new scope begins that is to handle the event `asked` first, or what comes from now on (None).
+
+    Raises:
+        PipelineError: The event is beyond the next one of the log.
+    """
     known = client.news().again
     log = client.head()
     if asked is None:
         return Begin(log.head, known, known)
+    if asked > log.head + 1:
+        raise PipelineError(
+            f"The event log ends at event {log.head}: a scope cannot begin at event {asked}.", hint="For what comes from now on: --from now"
+        )
     return Begin(max(asked, log.first) - 1, 0, known)  # what is forgotten cannot be read
 
 

@@ -32,6 +32,21 @@ def test_a_checkpoint_is_gone_on_with_until_it_is_put_aside(tmp_path: Path) -> N
     assert {path.name for path in tmp_path.iterdir()} == {"flights", "flights.before-1", "flights.before-2"}
 
 
+def test_where_a_scope_cannot_begin_the_checkpoint_is_not_put_aside(tmp_path: Path) -> None:
+    folder = tmp_path / "flights"
+    first = opened(folder, begin=Begin(7, 3, 3))
+
+    def refuse() -> Begin:
+        raise PipelineError("beyond the end")
+
+    with pytest.raises(PipelineError, match="beyond the end"):
+        open_checkpoint(folder, lease(), refuse, reset=True)
+    assert opened(folder) == first
+    with pytest.raises(PipelineError, match="beyond the end"):
+        open_checkpoint(tmp_path / "other", lease(), refuse, reset=False)
+    assert {path.name for path in tmp_path.iterdir()} == {"flights"}
+
+
 def test_a_checkpoint_of_another_ordering_is_refused_with_a_way_on(tmp_path: Path) -> None:
     folder = tmp_path / "flights"
     opened(folder)
