@@ -75,7 +75,7 @@ def delete_ended_waits(connection: Connection) -> bool:
     last = select(func.max(triggers.c.id)).scalar_subquery()
     over = (
         triggers.c.id < last,
-        triggers.c.run_id > "",  # as `is_not(None)`, which SQLite does not look up in the index
+        triggers.c.run_id.is_not(None),
         triggers.c.state == "removed",
         triggers.c.job_id.is_(None),
         triggers.c.revoked_job_id.is_(None),
