@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ from headrace.wire.deferred import AwaitedEvent, AwaitedTrigger, ClaimRuns, Star
 from headrace.wire.jobs import CompleteJob
 from headrace.wire.pipeline_letters import ActOnPipelineLetters
 from headrace.wire.secrets import RotateSecrets
-from store_kit import Holder, TurnedClock, event, holder, letter, registration
+from store_kit import Holder, TurnedClock, event, holder, letter, opened, registration
 
 DAY = 86_400
 LARGE = "x" * 10_000
@@ -367,3 +368,18 @@ def test_a_scope_of_task_runs_that_begins_anew_leaves_many_rows_to_retention(sto
     owner.append(event("b"))
     wait("third")
     assert scope() == second, "few rows go at once"
+
+
+def test_what_sqlite_deletes_is_not_written_once_more(tmp_path: Path) -> None:
+    size = 4 * 1024 * 1024
+    with opened("sqlite", tmp_path) as store:
+        fill(store, runs, [run_rows(1, "x" * size)])
+        with store.reading() as connection:
+            connection.exec_driver_sql("PRAGMA query_only = OFF")
+            connection.exec_driver_sql("COMMIT")
+            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+            connection.exec_driver_sql("PRAGMA query_only = ON")
+            connection.exec_driver_sql("BEGIN")
+        assert (tmp_path / "headrace.db-wal").stat().st_size == 0
+        assert rows_of_each_transaction(store, retention.pipeline_runs) == [1]
+        assert 0 < (tmp_path / "headrace.db-wal").stat().st_size < size // 8
