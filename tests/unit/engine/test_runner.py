@@ -244,6 +244,33 @@ async def test_what_is_redriven_for_a_watch_is_asked_of_it_again(upstream: Memor
     assert api.letters == []  # the letter that stands for the broken one opens again when it is settled
 
 
+async def test_what_is_redriven_and_cannot_be_an_event_stops_no_other(upstream: Memory, waits: list[int]) -> None:
+    api = Api(number=10)
+    kept = [
+        '{"id": []}',
+        '{"id": "\\ud800"}',
+        "{}",
+        '{"id": ' + "9" * 5_000 + "}",
+        '{"id": "' + "x" * 5_000 + '"}',
+        '{"id": "fine", "n": 900}',
+    ]
+    for trigger_id in (1, 2):
+        api.kept[trigger_id] = [
+            BacklogItem(number=number, stream=upstream.stream_key(), lane="one", position=900 + number, raw=raw, attempts=0)
+            for number, raw in enumerate(kept, 1)
+        ]
+    wrong = [{"id": "$.id"}, {"id": "$.id", "source": "s" * 1_001}]
+    watches = [
+        _workload(number, f"w{number}", *WatchTrigger(upstream=upstream, **fields).serialize(), upstream)
+        for number, fields in enumerate(wrong, 1)
+    ]
+    async with running(api, *watches) as runner:
+        runner.drain({1: 6, 2: 6})
+        await until(lambda: not api.kept[1] and not api.kept[2])
+    assert api.fired(1) == [900]
+    assert api.fired(2) == []
+
+
 async def test_all_owe_what_comes_when_a_stream_opens_again_whoever_opens_it(upstream: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     api = Api()
     opened = 0

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
 from headrace.core.custody import Answers, Receipt
 from headrace.errors import StreamEnded
+from headrace.streams import pump
 from headrace.streams.hub import SharedStreamManager
 from stream_kit import KEY, Engine, Feed, Keeper, Runner, other_tasks, reads, settle, until
 
@@ -74,6 +77,21 @@ async def test_an_advance_that_hangs_is_cancelled_and_tried_again() -> None:
     await until(lambda: feed.of("x") == [1])
     statistics = hub.statistics(KEY)
     assert (statistics.advances, statistics.resolved, statistics.in_flight) == (2, 2, 0)
+    await runner.leave()
+
+
+async def test_lanes_that_hang_do_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pump, "SLOW_SECONDS", 0.01)
+    hub, feed = SharedStreamManager(max_advances=4), Feed((lane, 1) for lane in range(4))
+    feed.hold = {lane: asyncio.Event() for lane in range(4)}
+    runner = Runner(hub, 1, reads(feed)())
+    await until(lambda: hub.statistics(KEY).in_flight == 4)
+    feed.feed(("free", 2), ("free", 3))
+    await until(lambda: feed.of("free") == [2, 3])
+    assert hub.statistics(KEY).in_flight == 4
+    for held in feed.hold.values():
+        held.set()
+    await until(lambda: len(feed.advanced) == 6)
     await runner.leave()
 
 
