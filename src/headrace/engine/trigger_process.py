@@ -22,6 +22,9 @@ from headrace.wire.jobs import Blocked
 MAX_QUEUED_BYTES: Final = 4 * 1024 * 1024
 """While so many bytes wait for a process, raw events stay on the books of this one."""
 
+MAX_BATCH_BYTES: Final = 32 * 1024 * 1024
+"""No turn adds to a batch that has so many bytes: a frame has a largest size, and each turn may add its largest raw events."""
+
 _LAST_CALLS: Final = 1.0  # seconds that the calls of a process have to end when it is gone
 
 log = structlog.get_logger(__name__)
@@ -219,16 +222,17 @@ class TriggerProcess:
             return
         batch = Batch()
         if process.link.queued < MAX_QUEUED_BYTES:
-            woken, self._woken = self._woken, {}
-            for turn in woken:
+            while self._woken and batch.size < MAX_BATCH_BYTES:
+                turn = next(iter(self._woken))
+                del self._woken[turn]
                 if turn.number in self.turns:
                     turn.fill(batch)
-        elif self._woken:
-            self._flushing = True
-            self._flushed = asyncio.create_task(self._flush_later(process), name="trigger process reads")
         commands, self._commands = self._commands, []
         if commands or batch.delivered:
             process.link.post(Commands(commands, batch.raws, batch.delivered))
+        if self._woken:
+            self._flushing = True
+            self._flushed = asyncio.create_task(self._flush_later(process), name="trigger process reads")
 
     async def _flush_later(self, process: RunnerProcess) -> None:
         await process.link.flushed()

@@ -113,6 +113,8 @@ class Batch:
     def __init__(self) -> None:
         self.raws: list[Raw] = []
         self.delivered: list[tuple[int, int]] = []
+        self.size = 0
+        """Bytes of the raw events."""
         self._indexes: dict[int, int] = {}
         self._kept: list[Any] = []
 
@@ -124,6 +126,7 @@ class Batch:
             index = self._indexes[id(raw)] = len(self.raws)
             self._kept.append(raw)  # so that its id stays its own
             self.raws.append(packed)
+            self.size += len(packed.data)
         self.delivered.append((turn, index))
         return len(self.raws[index].data)
 

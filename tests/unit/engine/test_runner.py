@@ -259,7 +259,7 @@ async def test_what_is_redriven_and_cannot_be_an_event_stops_no_other(upstream: 
             BacklogItem(number=number, stream=upstream.stream_key(), lane="one", position=900 + number, raw=raw, attempts=0)
             for number, raw in enumerate(kept, 1)
         ]
-    wrong = [{"id": "$.id"}, {"id": "$.id", "source": "s" * 1_001}]
+    wrong: list[dict[str, Any]] = [{"id": "$.id"}, {"id": "$.id", "source": "s" * 1_001}]
     watches = [
         _workload(number, f"w{number}", *WatchTrigger(upstream=upstream, **fields).serialize(), upstream)
         for number, fields in enumerate(wrong, 1)

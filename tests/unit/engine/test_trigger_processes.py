@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import cast
+import asyncio
+from typing import Any, cast
+
+import pytest
 
 from headrace.engine.pulse import Pulse
+from headrace.engine.relay import PassingOn
+from headrace.engine.remote_stream import Delivered
 from headrace.engine.runner import Runner
+from headrace.engine.silence import Patience
 from headrace.engine.trigger_process import TriggerProcess
+from headrace.engine.turn import Batch
 from headrace.sources.memory import Memory
-from trigger_process_kit import LocalProcess
+from headrace.triggers.raw import RawEvent
+from headrace.wire.jobs import Blocked
+from trigger_process_kit import LocalProcess, start_local
 from unit.engine.test_runner import Api, running, until, upstream, waits, watch, workload
 
 __all__ = ["upstream", "waits"]
@@ -112,3 +121,47 @@ async def test_what_a_trigger_was_at_is_charged_only_where_it_had_read_nothing_a
         await until(lambda: (now := runner._processes._at.get(1)) is not None and now is not first and bool(now.turns))
         assert [turn.is_exact for turn in process_of(runner, 1).turns.values()] == [True]
     assert api.failed == [(1, "RunnerDied")]
+
+
+class Owner:
+    """Does nothing with what becomes of a process."""
+
+    def is_ready(self, process: TriggerProcess) -> None: ...
+
+    def is_silent(self, process: TriggerProcess, seconds: float) -> None: ...
+
+    def is_lost(self, process: TriggerProcess, reason: str, culprit: int | None, blocked: Blocked | None) -> None: ...
+
+    def took_steps(self) -> None: ...
+
+
+class Filling:
+    """A turn that has one raw event to deliver, and a stream in its process that takes it."""
+
+    is_exact = False
+
+    def __init__(self, number: int) -> None:
+        self.number = self.trigger_id = number
+        self.delivered: list[Any] = []
+
+    def fill(self, batch: Batch) -> None:
+        batch.add(self.number, RawEvent(b"x" * 5_000, "lane", self.number), "lane", self.number)
+
+    def deliver(self, item: Delivered) -> None:
+        self.delivered.append(item)
+
+
+async def test_what_many_triggers_are_to_read_at_once_goes_in_frames_of_a_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.engine.frames.MOST_BYTES", 20_000)
+    monkeypatch.setattr("headrace.engine.trigger_process.MAX_BATCH_BYTES", 10_000)
+    process = TriggerProcess(start_local, cast(PassingOn, None), Owner(), Patience(), str, lambda: None)
+    await until(lambda: process.ready)
+    turns: list[Any] = [Filling(number) for number in range(1, 31)]
+    executor = cast(LocalProcess, process._process).executor
+    for turn in turns:
+        process.turns[turn.number] = turn
+        executor._streams[turn.number] = turn
+        process.wake(turn)
+    async with asyncio.timeout(30):
+        await until(lambda: all(len(turn.delivered) == 1 for turn in turns))
+    await process.close()
