@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace import CausalEvent, CausalOrdering, EventArrivedEarly
+from headrace import CausalEvent, CausalOrdering, EventArrivedEarly, HandlingPolicy
+from headrace.ordering import causal
 from headrace.store import ordering_statements
 from ordering_release_process import SLICE
 from ordering_transactions import Transactions
@@ -99,6 +100,31 @@ async def test_all_below_a_lost_leader_is_found(kind: str, how: str, tmp_path: P
             for one in found:
                 await consumer.handle(one)
     assert consumer.handled == ["root", *(f"f{n}" for n in range(FOLLOWERS))]
+    assert max(counted.changed) <= MOST_CHANGED, counted.changed
+
+
+async def test_many_events_are_offered_and_redriven_in_slices(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(causal, "OFFERED_EVENTS", SLICE)
+    url = url_of(kind, tmp_path)
+    async with CausalOrdering("s", url, by_age=False, policy=HandlingPolicy(max_attempts=1)) as ordering:
+        counted = Transactions(monkeypatch)
+        events = [event(f"f{n}", "leader", n) for n in range(FOLLOWERS)]
+        first = SLICE - 1  # and the leader
+        states = await ordering.offer([*events, event("leader")])
+        assert states == ["blocked"] * first + ["waiting"] * (FOLLOWERS - first) + ["ready"]
+        consumer = Consumer(ordering)
+        await consumer.handle(event("leader"))
+        others = [event(f"bad{n}") for n in range(FOLLOWERS)]
+        await ordering.offer(others)
+
+        async def fail(_: CausalEvent) -> None:
+            raise ValueError
+
+        assert await ordering.handle_ready(fail) == 0
+        assert await ordering.redrive() == FOLLOWERS
+        assert await ordering.redrive() == 0
+        assert await ordering.handle_ready(consumer.handle) == FOLLOWERS
+    assert sorted(consumer.handled) == sorted(one.id for one in [event("leader"), *events, *others])
     assert max(counted.changed) <= MOST_CHANGED, counted.changed
 
 

@@ -30,7 +30,10 @@ LATE: Final = "late"
 CYCLE: Final = "cycle"
 
 GIVEN_UP_LIMIT: Final = 100_000
-"""So many lost leaders are remembered; beyond it the older half is forgotten, and such a leader comes without its `late` mark."""
+"""So many lost leaders are remembered; beyond it the oldest are forgotten, and such a leader comes without its `late` mark."""
+
+FORGOTTEN_AT_ONCE: Final = 1_000
+"""About so many lost leaders one call forgets; the next calls forget the others."""
 
 GIVEN_UP_MICROS: Final = 30 * 86_400_000_000
 """So long, in µs, a lost leader is remembered; one that comes later has no `late` mark."""
@@ -364,12 +367,13 @@ class CausalOrder:
             self._given_up[leader] = self.gave[leader] = now
 
     def _forget_oldest(self, now: int) -> None:
-        """Forget leaders that were given up long ago, and the older half of them when there are too many."""
+        """Forget leaders that were given up long ago, and the oldest when there are too many."""
         given_up = self._given_up
-        over = len(given_up) - GIVEN_UP_LIMIT // 2 if len(given_up) > GIVEN_UP_LIMIT else 0
+        too_many = len(given_up) - GIVEN_UP_LIMIT
+        over = min(len(given_up) - GIVEN_UP_LIMIT // 2, max(too_many, FORGOTTEN_AT_ONCE)) if too_many > 0 else 0
         gone: list[bytes] = []
         for key, at in given_up.items():
-            if len(gone) >= over and not 0 < at <= now - GIVEN_UP_MICROS:
+            if len(gone) >= over and (len(gone) >= FORGOTTEN_AT_ONCE or not 0 < at <= now - GIVEN_UP_MICROS):
                 break
             gone.append(key)
         for key in gone:

@@ -30,6 +30,8 @@ RETENTION: Final = timedelta(days=7)
 """So long it is remembered what was handled."""
 MOST_RETURNED: Final = 500
 """So many lost followers are returned at once."""
+OFFERED_EVENTS: Final = 1_000
+"""So many events are offered in one transaction: other processes wait for the writers' lock meanwhile."""
 CLAIMED_EVENTS: Final = 20
 """So many events are claimed together: other processes can handle the rest meanwhile."""
 MOST_IN_HAND: Final = 200
@@ -133,8 +135,15 @@ class CausalOrdering:
         return [causal_event(one, mark) for one, mark in found]
 
     async def offer(self, events: Iterable[CausalEvent]) -> list[State]:
-        """Take many events at once; return what each is now."""
-        return await self._call(self._home.offer, [caused(event) for event in events], self._clock())
+        """Take many events; return what each is now. Each OFFERED_EVENTS are a transaction of their own."""
+        rest, states = [caused(event) for event in events], list[State]()
+        for start in range(0, len(rest), OFFERED_EVENTS):
+            states += await self._call(self._home.offer, rest[start : start + OFFERED_EVENTS], self._clock())
+        if len(rest) > OFFERED_EVENTS:  # some became ready for what came later
+            for start in range(0, len(rest), OFFERED_EVENTS):
+                keys = [event.key for event in rest[start : start + OFFERED_EVENTS]]
+                states[start : start + OFFERED_EVENTS] = [state or "handled" for state in await self._call(self._home.states, keys)]
+        return states
 
     async def expire(self) -> int:
         """Give up on leaders that did not come within the lookback; return how many events were released for that."""
@@ -200,7 +209,10 @@ class CausalOrdering:
     async def redrive(self, events: Iterable[CausalEvent] | None = None) -> int:
         """Try dead events again (all of them, if none are named); return how many there were."""
         keys = None if events is None else [caused(event).key for event in events]
-        return await self._call(self._home.redrive, keys, self._clock())
+        if self._memory:
+            return self._home.redrive(keys, self._clock())
+        # not as one work of the home's thread: that would be one transaction, however many there are
+        return await asyncio.shield(asyncio.wrap_future(self._threads.submit(self._home.redrive, keys, self._clock())))
 
     async def _begin(self, event: CausalEvent, taken: Caused) -> Claim:
         found = await self._claiming(self._home.enter, taken, self._clock())

@@ -189,6 +189,23 @@ def test_only_so_many_lost_leaders_are_remembered(monkeypatch: pytest.MonkeyPatc
     assert log.told(late) == [("l0", None), ("l1", None), ("l2", None), ("l3", LATE), ("l4", LATE)]
 
 
+@pytest.mark.parametrize("why", ["old", "many"])
+def test_lost_leaders_are_forgotten_some_at_a_time(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ordering, "FORGOTTEN_AT_ONCE", 3)
+    log, order = Log(), CausalOrder(LOOKBACK)
+    order.offer(log.extend([(f"f{i}", f"l{i}", i) for i in range(20)]), 0)
+    order.expire(LOOKBACK)
+    if why == "many":
+        monkeypatch.setattr(ordering, "GIVEN_UP_LIMIT", 20)
+    now = 2 * LOOKBACK + (ordering.GIVEN_UP_MICROS if why == "old" else 0)
+    forgot = []
+    for i in range(3):
+        order.offer(log.extend([(f"later{i}", f"lost{i}", i)]), now - LOOKBACK)
+        order.expire(now)
+        forgot.append(len(order.forgot))
+    assert forgot == ([3, 3, 3] if why == "old" else [3, 0, 0]), "the oldest, so that there is room for some more"
+
+
 def test_what_is_no_snapshot_is_refused() -> None:
     with pytest.raises(ValueError, match="not an ordering state"):
         OrderingBlob.unpack(b"something else")
