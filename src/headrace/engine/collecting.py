@@ -25,3 +25,21 @@ def made_to_stay(count: int) -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@contextmanager
+def collect_at_end() -> Iterator[None]:
+    """Collect nothing meanwhile, everything at the end, and look at what is left no more.
+
+    For work before there is a loop: with 100,000 watches the collections during the import take a fifth of its time.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()

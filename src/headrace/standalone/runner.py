@@ -21,6 +21,7 @@ from headrace.client.relayed import RelayedSession
 from headrace.client.secrets import async_source
 from headrace.client.triggerer import TriggererClient
 from headrace.engine.calls import Calls
+from headrace.engine.collecting import collect_at_end
 from headrace.engine.commands import Ready
 from headrace.engine.frames import Declared, Frame, Page, Unusable
 from headrace.engine.link import Link
@@ -56,8 +57,9 @@ def run_runner(load: Callable[[], Project], limits: Limits, make_client: MakeCli
     # before there is a loop: what a user's file does when it is imported is its own affair
     found: Iterator[Frame] | HeadraceError
     try:
-        project = load()
-        found = _frames(project.name, project.declaration())
+        with collect_at_end():
+            project = load()
+            found = _frames(project.name, project.declaration())
     except HeadraceError as error:
         found = error
     command = RunnerCommand(trigger_process, dict(os.environ))
