@@ -191,6 +191,7 @@ class HostedProducer:
             self._yielded(raw, payload)
             stretch += 1
             if self._events <= 0 or self._bytes <= 0:
+                del item, raw, payload  # the wait may be long, and the message large
                 self._flush()
                 while self._events <= 0 or self._bytes <= 0:
                     self._room.clear()

@@ -94,6 +94,7 @@ class Poll:
             stretch += 1
             if ledger.full or ledger.outstanding >= room.most or ledger.size >= room.allowance:
                 if not room.is_there():
+                    del item, raw, payload  # the wait may be long, and the message large
                     await self._wait_for_room(name)
             elif not stretch % POLL_STRETCH:
                 await asyncio.sleep(0)

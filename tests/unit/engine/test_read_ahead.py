@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, ClassVar
 
@@ -151,3 +152,12 @@ async def test_a_stream_that_is_not_read_on_does_not_keep_others_from_reading() 
         await asyncio.sleep(0)
     await away.close()
     assert away.budget.used == away.outbox.held
+
+
+async def test_a_stream_that_waits_for_room_keeps_no_message_beside_what_is_to_be_stored() -> None:
+    away = Away(MIB, 2 * MIB)
+    away.open(3)
+    await away.until_still()
+    messages = sum(type(one) is RawEvent and len(one.data) > MIB for one in gc.get_objects())
+    await away.close()
+    assert messages == 0, "what was read is to be stored, and is kept in that form only"
