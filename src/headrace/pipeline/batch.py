@@ -136,7 +136,7 @@ class BatchRunner:
             if self._stop.is_set():
                 raise Stopping("The pipeline was stopped within a batch, which comes again.") from error
             if jvm_died(frames.spark):
-                raise JvmDied from error  # no fault of the pipeline's
+                raise JvmDied(f"in the pipeline {pipeline.name!r}, in batch {batch}") from error
             failure = pipeline_error(pipeline.name, pipeline.function, error)
             last = attempt.number == pipeline.attempts or isinstance(error, TypeConflict)
             letter = self._letter(part, batch) if last else None

@@ -54,6 +54,8 @@ __all__ = ["PipelineOptions", "run_pipeline"]
 
 TRIGGER: Final = "0 seconds"
 """A batch begins as soon as the one before it has ended and there is something to do, for which the source waits."""
+LAST_CALLS: Final = 5.0
+"""Seconds within which the calls that wait for a JVM that died have ended."""
 GRACE: Final = 15.0
 """Seconds that a batch has to finish after the process was asked to stop."""
 
@@ -136,7 +138,10 @@ def _run(spark: SparkSession, project: Project, options: PipelineOptions, held: 
         spark.streams.addListener(listener)
         try:
             query = start_query(spark, options, client.token, runner, begin)
-            _watch(query, stop)
+            try:
+                _watch(query, stop)
+            except (OSError, Py4JError) as error:
+                raise _broken_off(runner, held.underway) from error
             _wind_down(query, runner, listener)
             _check(query, runner, stop)
         finally:
@@ -189,12 +194,17 @@ def _own_python(context: SparkContext) -> Iterator[None]:
 
 
 def _watch(query: StreamingQuery, stop: threading.Event) -> None:
-    """Wait until `stop` is set or the query ends by itself."""
-    try:
-        while query.isActive and not stop.wait(0.2):
-            pass
-    except (OSError, Py4JError) as error:
-        raise JvmDied from error
+    """Wait until `stop` is set or the query ends by itself; OSError or Py4JError where the JVM has died."""
+    while query.isActive and not stop.wait(0.2):
+        pass
+
+
+def _broken_off(runner: BatchRunner, underway: BatchUnderway) -> PipelineError:
+    """Return the error of the batch that the end of the JVM broke off, which names its pipeline, or that of the JVM alone."""
+    deadline = time.monotonic() + LAST_CALLS
+    while underway.now() is not None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return runner.failure or JvmDied()
 
 
 def _wind_down(query: StreamingQuery, runner: BatchRunner, listener: CommitListener) -> None:

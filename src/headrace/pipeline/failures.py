@@ -18,10 +18,14 @@ _LONGEST = 600
 
 
 class JvmDied(PipelineError):
-    """Spark's JVM died."""
+    """Spark's JVM died, or did not answer any more and was killed. `place` says in which run, where one was under way."""
 
-    def __init__(self) -> None:
-        super().__init__(hint="See spark.log in the home folder; is there enough memory?")
+    def __init__(self, place: str = "") -> None:
+        super().__init__(
+            f"Spark's JVM died{place and ' '}{place}.",
+            hint="See spark.log in the home folder and what the process printed. If memory was short, return fewer rows at once, or "
+            "give the JVM more: --conf spark.driver.memory=2g",
+        )
 
 
 def jvm_died(spark: SparkSession) -> bool:

@@ -19,6 +19,7 @@ from headrace.errors import PipelineError
 from headrace.pipeline.cluster import check_reachable, hint_of, is_cluster, is_remote
 from headrace.pipeline.failures import summary
 from headrace.pipeline.java import find_java
+from headrace.pipeline.jvm_watch import JvmWatch
 from headrace.pipeline.shipping import send_to_executors
 
 HEAP: Final = "640m"
@@ -34,6 +35,8 @@ _JVM: Final = (
     "-Xshare:auto",
     # Where Spark strips comments from the code that it made, its regular expression goes deeper than the default of 1 MiB at times.
     "-Xss16m",
+    # Without memory some of its threads end and the others wait for them, so it ends as a whole.
+    "-XX:+ExitOnOutOfMemoryError",
     "-Duser.timezone=UTC",
 )
 
@@ -107,13 +110,14 @@ def open_session(
     for name, value in {**_configuration(master, work, long_lived=long_lived), **conf}.items():
         builder = builder.config(name, value)
     spark = _started(builder, master, work)
-    try:
-        if is_cluster(str(spark.sparkContext.master)):  # not always the one asked for: in a cluster's own driver there is a session already
-            send_to_executors(spark.sparkContext, folders, work)
-        yield spark
-    finally:
-        with suppress(OSError, Py4JError):  # a JVM that died has nothing to stop, and what it died of is what to tell
-            spark.stop()
+    with JvmWatch(spark.sparkContext):
+        try:
+            if is_cluster(str(spark.sparkContext.master)):  # in a cluster's own driver there is a session already, whatever was asked for
+                send_to_executors(spark.sparkContext, folders, work)
+            yield spark
+        finally:
+            with suppress(OSError, Py4JError):  # a JVM that died has nothing to stop, and what it died of is what to tell
+                spark.stop()
 
 
 def _executors_python(master: str, conf: Mapping[str, str]) -> str:
