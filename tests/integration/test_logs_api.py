@@ -58,7 +58,7 @@ async def http(scene: Scene) -> AsyncIterator[httpx.AsyncClient]:
 
 @asynccontextmanager
 async def following(http: httpx.AsyncClient, path: str, **params: str) -> AsyncIterator[AsyncIterator[str]]:
-    async with asyncio.timeout(30), http.stream("GET", path, params={"follow": "1", **params}) as response:
+    async with asyncio.timeout(120), http.stream("GET", path, params={"follow": "1", **params}) as response:
         assert response.status_code == 200
         yield response.aiter_lines()
 

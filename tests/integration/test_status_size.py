@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import event as on
 from sqlalchemy import insert
 
+import headrace.api.live
 from headrace.api.live import Live
 from headrace.store import Store
 from headrace.store.balancing import UnservedTriggers
@@ -96,7 +97,9 @@ def test_a_frame_has_a_bound_and_tells_of_trouble_first(kind: str, tmp_path: Pat
     assert {one.stream for one in status.streams} <= {f"s{n}" for n in range(TRIGGERS - 20, TRIGGERS)}, "what has the most outstanding"
 
 
-def test_followers_share_one_frame(tmp_path: Path) -> None:
+def test_followers_share_one_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(headrace.api.live, "TICK", 3_600.0)
+
     async def two(live: Live) -> tuple[bytes, bytes]:
         return await first_frame(live), await first_frame(live)
 

@@ -21,7 +21,7 @@ async def links() -> AsyncIterator[tuple[Link, Link]]:
     one, other = socket.socketpair()
     ends = await Link.over(one), await Link.over(other)
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             yield ends
     finally:
         for end in ends:

@@ -32,12 +32,12 @@ def filled(items: Sequence[Item], bound: int = 8192) -> Outbox:
 
 
 async def took(outbox: Outbox, most: int = 2000, most_bytes: int = 1 << 20) -> list[Item]:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(120):
         return [pending.item for pending in await outbox.take(most, most_bytes)]
 
 
 async def took_spills(outbox: Outbox, most: int = 2000, most_bytes: int = 1 << 20) -> list[Item]:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(120):
         return [pending.item for pending in await outbox.take_spills(most, most_bytes, 0.0)]
 
 

@@ -83,7 +83,7 @@ class Nobody:
 async def recording(api: Api, leases: Leases | None = None) -> AsyncIterator[tuple[ApiRecorder, Outbox]]:
     outbox = Outbox()
     uploader = Uploader(api, outbox, Nobody(), (leases or held()).epochs)
-    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(120), asyncio.TaskGroup() as tasks:
         uploading = tasks.create_task(uploader.run())
         yield ApiRecorder(cast(TriggererControl, api), outbox), outbox
         uploading.cancel()

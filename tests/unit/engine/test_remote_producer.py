@@ -102,7 +102,7 @@ def remote(pool: ProducerProcesses, stream: str = "s", budget: MemoryBudget | No
 
 async def read(producer: RemoteProducer, count: int) -> tuple[AsyncIterator[Any], list[tuple[Any, Any]]]:
     stream = producer.open_stream()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         return stream, [await anext(stream) for _ in range(count)]
 
 
@@ -163,7 +163,7 @@ async def test_it_reads_ahead_only_so_far(feed: list[tuple[Any, Any]]) -> None:
     for _ in range(100):
         await asyncio.sleep(0)
     assert len(producer._items) <= 512
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         rest = [(await anext(stream))[0]["n"] for _ in range(4999)]
     assert rest == [*range(1, 5000)]
     await pool.close()

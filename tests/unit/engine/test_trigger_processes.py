@@ -162,6 +162,6 @@ async def test_what_many_triggers_are_to_read_at_once_goes_in_frames_of_a_bounde
         process.turns[turn.number] = turn
         executor._streams[turn.number] = turn
         process.wake(turn)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         await until(lambda: all(len(turn.delivered) == 1 for turn in turns))
     await process.close()
