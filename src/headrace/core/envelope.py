@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeVar
 
 from headrace.core.paths import JsonPath
-from headrace.core.texts import is_storable
+from headrace.core.texts import id_part, is_storable
 from headrace.errors import MissingField, WrongField
 
 MAX_TEXT: Final = 1000
@@ -72,7 +72,7 @@ def _place(stream: str, lane: str, position: int | None) -> str:
         raise MissingField(
             f"The upstream {stream} gives no position to make an id of.", hint="Say in the watch which field is the id: id='$.…'."
         )
-    if len(place := f"{stream}/{lane}/{position}") > MAX_TEXT:
+    if len(place := f"{stream}/{id_part(lane)}/{position}") > MAX_TEXT:
         raise WrongField(f"The id made of stream, lane and position is longer than {MAX_TEXT} characters.")
     return place
 

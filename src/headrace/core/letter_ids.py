@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from headrace.core.texts import storable_id
+from headrace.core.texts import id_part, storable_id
 
 
 def letter_id(stream: str, lane: str | None, position: int | None, delivery_id: str | None, *parts: object) -> str:
     """Return the id of a dead letter: the same again when the raw event comes again, where that can be known."""
     place = f"delivery {delivery_id}" if position is None and delivery_id is not None else position
-    return storable_id("/".join(str(part) for part in (stream, lane, place, *parts)))
+    return storable_id("/".join([stream, *(id_part(str(part)) for part in (lane, place, *parts))]))
 
 
 def backlog_delivery_id(number: int) -> str:
@@ -18,4 +18,4 @@ def backlog_delivery_id(number: int) -> str:
 
 def prefix_from_backlog(stream: str, lane: str | None, number: int) -> str:
     """Return how the ids of dead letters begin that are of the raw event without a position kept under `number`."""
-    return f"{stream}/{lane}/delivery {backlog_delivery_id(number)}/"
+    return f"{stream}/{id_part(str(lane))}/delivery {backlog_delivery_id(number)}/"

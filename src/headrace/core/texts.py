@@ -81,6 +81,11 @@ def storable_id(text: str, max_chars: int = MAX_ID_CHARS, max_bytes: int = MAX_I
     return f"{begin.decode(errors='ignore')}#{digest}"
 
 
+def id_part(text: str) -> str:
+    """Return a text as a part of an id whose parts are joined by slashes: distinct parts make distinct ids."""
+    return text.replace("%", "%25").replace("/", "%2F") if "/" in text or "%" in text else text
+
+
 def describe_value(value: object) -> str:
     """Return the `repr` of a value, cut to `MAX_TEXT_CHARS`; where that raises, the type and why."""
     return _described(value, repr)

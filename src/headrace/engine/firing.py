@@ -12,7 +12,7 @@ import structlog
 from headrace.core.deferral import RUN_FAILED
 from headrace.core.envelope import Sealed
 from headrace.core.moments import in_range
-from headrace.core.texts import describe_error, describe_text, is_storable, storable_id
+from headrace.core.texts import describe_error, describe_text, id_part, is_storable, storable_id
 from headrace.engine.commands import Fired
 from headrace.engine.current import Place, Running, speaking_for, trace_of
 from headrace.engine.letters import safe_letter
@@ -169,7 +169,7 @@ class Firing:
         # Not the same place but the same delivery: what comes again, to a filter that was started again, is to get the same ids again.
         self._index = self._index + 1 if origin is self._origin else 0
         self._origin = origin
-        return storable_id(f"{self.running.name}/{origin.lane}/{place}/{self._index}")
+        return storable_id(f"{self.running.name}/{id_part(origin.lane)}/{id_part(str(place))}/{self._index}")
 
 
 def _item(fired: Fired, name: str, place: Place, trigger_id: int) -> EventItem:

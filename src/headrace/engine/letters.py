@@ -129,7 +129,7 @@ def instead_of(item: Item, reason: str) -> DeadLetterItem | None:
     if isinstance(item, EventItem):
         stream = item.stream or item.source
         # Watches with other envelopes may have events of the same id, and each is refused by itself.
-        id = letter_id(stream, item.lane, item.position, None, item.id, item.firings[0])
+        id = letter_id(stream, item.lane, item.position, None, "event", item.id, item.firings[0])
         raw, triggers = item.payload, item.firings
     elif isinstance(item, SpillItem):
         stream = item.stream
