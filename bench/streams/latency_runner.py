@@ -6,14 +6,15 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import quantiles
 from time import perf_counter, process_time
 from typing import Final, Literal, TypeAlias, get_args
 
+import numpy as np
+import numpy.typing as npt
 import structlog
-from bench.streams.paced import LANES, Blocking, Handled, Looping, LoopingInC, Paced, Stuck, Times
+from bench.streams.paced import FOLDER, LANES, Blocking, Handled, Looping, LoopingInC, Paced, Stuck, Times
 
 from headrace.client.relayed import RelayedSession
 from headrace.client.triggerer import TriggererClient
@@ -38,6 +39,8 @@ Form: TypeAlias = Literal[
     "handle on another stream beside a loop in C",
     "handle on another stream beside a loop in Python",
 ]
+
+Moments: TypeAlias = npt.NDArray[np.float64]
 
 RATE: Final = 1_000
 
@@ -74,6 +77,7 @@ def main(form: Form, run: str, seconds: float, out: Path) -> None:
     """Run one form for so long."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     total = int(RATE * (seconds + WARM_UP))
+    os.environ[FOLDER] = str(out.parent)
     tasks = set()
 
     def client(session: RelayedSession) -> TriggererClient:
@@ -90,17 +94,18 @@ def main(form: Form, run: str, seconds: float, out: Path) -> None:
 
 async def _judge(times: Times, form: Form, seconds: float, out: Path) -> None:
     """Write the figures, once all is stored (and advanced) or it is too late."""
-    done = times.all_stored if "beside" in form else times.all_advanced
+    judged = times.stored if "beside" in form else times.advanced
     begun, others = process_time(), _children_seconds()
     try:
         async with asyncio.timeout(seconds + WARM_UP + LATE):
-            await done.wait()
+            while not judged.all():  # noqa: ASYNC110  another process fills it
+                await asyncio.sleep(0.05)
     except TimeoutError:
         print(f"{form}: not all is done in time", file=sys.stderr)
     skipped = int(RATE * WARM_UP)
     figures = {
-        "complete": done.is_set(),
-        "stored_events": len(times.stored),
+        "complete": bool(judged.all()),
+        "stored_events": int(np.count_nonzero(times.stored)),
         "stored": _milliseconds(times.due, times.stored, skipped),
         "advanced": _milliseconds(times.due, times.advanced, skipped),
         "cpu_seconds": process_time() - begun,
@@ -120,7 +125,6 @@ def _project(form: Form, run: str, total: int) -> Project:
         project.watch("declared", Paced(run, RATE, total), id="$.id")
     if offender and measured.endswith("on another stream"):
         others = total * OTHER_RATE // RATE
-        Times(f"{run}-other", others)
         project.trigger("offender", OFFENDERS[offender](f"{run}-other", OTHER_RATE, others))
     elif offender:
         project.trigger("offender", OFFENDERS[offender](run, RATE, total))
@@ -136,8 +140,10 @@ def _children_seconds() -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _milliseconds(due: Sequence[float], at: dict[int, float], skipped: int) -> dict[str, float] | None:
-    waits = [1000 * (when - due[number]) for number, when in at.items() if number >= skipped]
+def _milliseconds(due: Moments, at: Moments, skipped: int) -> dict[str, float] | None:
+    seen = np.flatnonzero(at)
+    seen = seen[seen >= skipped]
+    waits = (1000 * (at[seen] - due[seen])).tolist()
     if len(waits) < 100:
         return None
     hundredths = quantiles(waits, n=100)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from itertools import repeat
+from pathlib import Path
 from time import perf_counter, sleep
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from headrace.core.outcome import AdvanceItem
 from headrace.triggers.base import BaseEventTrigger
@@ -17,6 +21,8 @@ from headrace.triggers.raw import RawEvent
 from headrace.triggers.upstream import Upstream
 
 LANES = 8
+FOLDER: Final = "BENCH_TIMES"
+"""The variable that names the folder of the times, in all processes of a run."""
 
 
 class Place(NamedTuple):
@@ -28,29 +34,26 @@ class Place(NamedTuple):
 
 
 class Times:
-    """When each raw event of a run was due, stored and advanced; the runs of this process by their name."""
+    """When each raw event of a run was due, stored and advanced (seconds of the system's steady clock; 0: not yet).
 
-    runs: ClassVar[dict[str, Times]] = {}
+    What was due and what was advanced lies in a file that processes share: the producer runs in another one than the judge.
+    """
 
-    def __init__(self, name: str, total: int) -> None:
-        self.due = [0.0] * total
-        self.stored: dict[int, float] = {}
-        self.advanced: dict[int, float] = {}
-        self.all_stored = asyncio.Event()
-        self.all_advanced = asyncio.Event()
-        Times.runs[name] = self
+    def __init__(self, run: str, total: int) -> None:
+        path = Path(os.environ[FOLDER]) / f"{run}.times"
+        if not path.exists():
+            path.write_bytes(bytes(2 * total * np.dtype(np.float64).itemsize))
+        shared = np.memmap(path, np.float64, "r+", shape=(2, total))
+        self.due, self.advanced = shared[0], shared[1]
+        self.stored = np.zeros(total)
 
     def note_stored(self, number: int, now: float) -> None:
         """Note the first time that a raw event was durable."""
-        self.stored.setdefault(number, now)
-        if len(self.stored) == len(self.due):
-            self.all_stored.set()
+        self.stored[number] = self.stored[number] or now
 
     def note_advanced(self, number: int, now: float) -> None:
         """Note the first time that the broker was told."""
-        self.advanced.setdefault(number, now)
-        if len(self.advanced) == len(self.due):
-            self.all_advanced.set()
+        self.advanced[number] = self.advanced[number] or now
 
 
 class Paced(Upstream):
@@ -68,7 +71,7 @@ class Paced(Upstream):
         return f"{__name__}.Paced", {"run": self._run, "rate": self._rate, "total": self._total}
 
     def producer(self) -> SharedStreamProducer:
-        return _Producer(Times.runs[self._run], self._rate, self._total)
+        return _Producer(Times(self._run, self._total), self._rate, self._total)
 
 
 class _Producer(SharedStreamProducer):
@@ -79,7 +82,8 @@ class _Producer(SharedStreamProducer):
         begun = perf_counter()
         for number in range(self._total):
             # What counts is when it was due: an upstream held back by a pause of the poll must not hide the wait.
-            due = self._times.due[number] = begun + number / self._rate
+            due = begun + number / self._rate
+            self._times.due[number] = due
             ahead = due - perf_counter()
             if ahead > 0:
                 await asyncio.sleep(ahead)
