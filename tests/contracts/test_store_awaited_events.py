@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -163,6 +164,30 @@ def test_what_is_claimed_again_after_a_crash_is_given_once(store: Store, feed: F
     assert runs.defer(again) == "deferred"
     assert store.awaited_events.hand(taken.claims) == 0  # an api that died before it settled them, and another that has them again
     assert runs.got() == []
+
+
+def test_a_run_that_begins_to_wait_while_its_event_is_handed_over_gets_it(
+    store: Store, feed: Feed, runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs.start("one")
+    runs.start("two")
+    claimed = {run.run_id: run for run in runs.claim()}
+    runs.defer(claimed["one"])
+    feed.store_events(event("1", feed.ids["legs.a"]))
+    taken = store.awaited_events.take()
+    assert taken is not None
+    write = store._database.write
+
+    def write_and_let_another_wait(work: Callable[[Any], Any]) -> Any:
+        answer = write(work)
+        monkeypatch.setattr(store._database, "write", write)
+        runs.defer(claimed["two"])
+        return answer
+
+    monkeypatch.setattr(store._database, "write", write_and_let_another_wait)
+    assert store.awaited_events.hand(taken.claims) == 1
+    dispatch(store)
+    assert sorted(runs.got()) == [("one", "1"), ("two", "1")]
 
 
 def test_a_wait_ends_with_its_time_or_its_run(store: Store, feed: Feed, runs: Runs, clock: TurnedClock) -> None:

@@ -78,11 +78,11 @@ class AwaitedEvents:
             count = sum(_fire(self._database, connection, run_id, row, mark) for run_id, row, mark in told)
             if count:
                 self._bell.mark(connection)
+            # In one transaction: a run that begins to wait is among those asked for here, or finds the event handled.
+            home.settle_within(connection, mine, self._database.now())
             return count
 
-        count = self._database.write(work)
-        home.settle(claims, self._database.now())
-        return count
+        return self._database.write(work)
 
     def _read_on(self, home: SqlOrdering) -> bool:
         """Let the scope read on in the log; whether there was more. What no run waits for counts as soon as its leader does."""

@@ -119,7 +119,7 @@ class SqlOrdering(OrderingHome):
 
     @override
     def settle(self, claims: Sequence[Claim], now: int) -> int:
-        return self._database.write(lambda connection: self._settle(connection, claims, now)) if claims else 0
+        return self._database.write(lambda connection: self.settle_within(connection, claims, now)) if claims else 0
 
     @override
     def renew(self, claims: Sequence[Claim], now: int) -> list[Claim]:
@@ -294,7 +294,8 @@ class SqlOrdering(OrderingHome):
     def _becomes(self, retry_at: int | None) -> State:
         return "ready" if retry_at is not None else "dead" if self.policy.dead == "hold" else "skipped"
 
-    def _settle(self, connection: Runs, claims: Sequence[Claim], now: int) -> int:
+    def settle_within(self, connection: Runs, claims: Sequence[Claim], now: int) -> int:
+        """Settle the claims in a transaction that does more; return how many were still held."""
         row_by_row(connection)
         done: dict[str, list[tuple[bytes, int]]] = {}
         for token, mine in _by_token(claims).items():
