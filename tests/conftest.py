@@ -31,7 +31,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 _processors = structlog.get_config()["processors"]
 structlog.configure(processors=[*_processors[:-1], ConsoleRenderer(colors=False, exception_formatter=plain_traceback)])
 
-hypothesis.settings.register_profile("same-each-time", database=None, print_blob=True)
+hypothesis.settings.register_profile("same-each-time", database=None, deadline=None, print_blob=True)
 hypothesis.settings.load_profile("same-each-time")
 
 

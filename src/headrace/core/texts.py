@@ -26,6 +26,7 @@ MAX_PLACE_NAME_BYTES: Final = 1250
 CUT_MARK: Final = " […]"
 
 _DIGEST_BYTES: Final = 16
+_name_of: Callable[[type], str] = type.__dict__["__name__"].__get__
 _NOT_STORABLE: Final = re.compile("[\0\ud800-\udfff]")
 
 
@@ -86,6 +87,11 @@ def id_part(text: str) -> str:
     return text.replace("%", "%25").replace("/", "%2F") if "/" in text or "%" in text else text
 
 
+def type_name(value: object) -> str:
+    """Return the name of a value's class, which no metaclass of a user's can keep from being read."""
+    return _name_of(type(value))
+
+
 def describe_value(value: object) -> str:
     """Return the `repr` of a value, cut to `MAX_TEXT_CHARS`; where that raises, the type and why."""
     return _described(value, repr)
@@ -99,7 +105,7 @@ def describe_text(value: object) -> str:
 def describe_error(error: BaseException) -> str:
     """Return the type and the message of an error; where its `str` raises, the type and why."""
     message = _described(error, str)
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return f"{type_name(error)}: {message}" if message else type_name(error)
 
 
 def describe_traceback(error: BaseException) -> list[str]:
@@ -107,7 +113,7 @@ def describe_traceback(error: BaseException) -> list[str]:
     try:
         entries = format_exception(error)
     except BaseException as failure:  # what users' classes do when they are printed must not end ours
-        return [f"{type(error).__name__} (its traceback cannot be printed: {type(failure).__name__})\n"]
+        return [f"{type_name(error)} (its traceback cannot be printed: {type_name(failure)})\n"]
     return [clean_text(mask.cut(entry, MAX_TEXT_CHARS))[:MAX_TEXT_CHARS] for entry in entries]
 
 
@@ -120,4 +126,4 @@ def _described(value: object, describe: Callable[[object], str]) -> str:
     try:
         return clean_text(mask.cut(describe(value), MAX_TEXT_CHARS))
     except BaseException as failure:  # as above; also SystemExit
-        return f"<{type(value).__name__} whose text cannot be made: {type(failure).__name__}>"
+        return f"<{type_name(value)} whose text cannot be made: {type_name(failure)}>"

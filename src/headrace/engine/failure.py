@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from headrace.core.texts import clean_text, describe_text, describe_traceback
+from headrace.core.texts import clean_text, describe_text, describe_traceback, type_name
 from headrace.triggers.masking import mask
 
 MAX_TRACEBACK_LINES: Final = 100
@@ -23,6 +23,6 @@ class Failure(msgspec.Struct, array_like=True):
 
 def failure(error: BaseException) -> Failure:
     """Return what was raised as text that can be sent and stored, without secrets: only this process knows which it has fetched."""
-    kind = clean_text(type(error).__name__)[:MAX_TYPE_CHARS]
+    kind = clean_text(type_name(error))[:MAX_TYPE_CHARS]
     lines = [line for entry in describe_traceback(error) for line in mask(entry).splitlines()]
     return Failure(kind, mask(describe_text(error)), lines[-MAX_TRACEBACK_LINES:])

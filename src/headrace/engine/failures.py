@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import structlog
 
-from headrace.core.texts import cut_lines, describe_error, describe_text, describe_traceback, storable_id
+from headrace.core.texts import cut_lines, describe_error, describe_text, describe_traceback, storable_id, type_name
 from headrace.engine.current import Running, speaking_for
 from headrace.engine.insist import insist
 from headrace.engine.leases import Leases
@@ -47,7 +47,7 @@ class Failures:
             number=self._number(trigger_id, epoch),
             upstream=upstream,
             blocked=error.blocked if isinstance(error, TriggerError) else 0.0,
-            type=storable_id(type(error).__name__, _TYPE_CHARS),
+            type=storable_id(type_name(error), _TYPE_CHARS),
             message=mask(describe_text(error)),
             traceback=_lines(error),
         )
@@ -66,7 +66,7 @@ class Failures:
             await stretch.rest()
         if len(watches) > _MOST_LOGS:
             self._log.error("more triggers failed with their stream", stream=stream, triggers=len(watches) - _MOST_LOGS, error=shown)
-        kind, message = storable_id(type(error).__name__, _TYPE_CHARS), mask(describe_text(error))
+        kind, message = storable_id(type_name(error), _TYPE_CHARS), mask(describe_text(error))
         lines = _lines(error)
         report, waits = uuid4().hex, [0.0]
         for start in range(0, len(watches), MAX_FAILED):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from headrace.core.texts import describe_error
 from headrace.errors import HeadraceError, ProjectError
 from headrace.triggers.base import BaseTrigger
 from headrace.triggers.modules import MODULES
@@ -49,4 +50,4 @@ def load_trigger(workload: RunTrigger) -> BaseTrigger:
     except HeadraceError:
         raise
     except Exception as error:  # a user's constructor may raise anything
-        raise ProjectError(f"Trigger '{workload.name}' cannot be made: {type(error).__name__}: {error}") from error
+        raise ProjectError(f"Trigger '{workload.name}' cannot be made: {describe_error(error)}") from error

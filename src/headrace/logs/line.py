@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from headrace.core.texts import type_name
+
 LONGEST: Final = 64 * 1024
 """Bytes of a line; what is logged in more is cut."""
 
@@ -51,8 +53,8 @@ def _dump(fields: Mapping[str, Any]) -> str:
 def _told(value: object) -> str:
     try:
         return repr(value)
-    except Exception as error:  # a user's `__repr__` may raise anything; its log line is worth more
-        return f"<{type(value).__name__}, whose repr raised {type(error).__name__}>"
+    except BaseException as error:  # a user's `__repr__` may raise anything; its log line is worth more
+        return f"<{type_name(value)}, whose repr raised {type_name(error)}>"
 
 
 def _short(value: object) -> bool:

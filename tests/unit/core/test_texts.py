@@ -12,6 +12,7 @@ from headrace.core.texts import (
     describe_value,
     lane_name,
 )
+from headrace.engine.failure import failure
 
 
 @pytest.mark.parametrize(("text", "clean"), [("plain", "plain"), ("ü\0", "ü\ufffd"), ("a\udcffb", "a\\udcffb"), ("\ud800", "\\ud800")])
@@ -31,6 +32,21 @@ def test_what_cannot_be_printed_is_described_by_its_type(raised: type[BaseExcept
     assert describe_value(Odd()) == f"<Odd whose text cannot be made: {raised.__name__}>"
     assert describe_error(Odd()) == f"Odd: <Odd whose text cannot be made: {raised.__name__}>"
     assert "Odd" in describe_traceback(Odd())[-1]
+
+
+def test_an_error_whose_class_raises_when_it_is_asked_for_its_name_is_described() -> None:
+    class Meta(type):
+        @property
+        def __name__(cls) -> str:  # type: ignore[override]
+            raise SystemExit
+
+    class Odd(Exception, metaclass=Meta):
+        def __str__(self) -> str:
+            raise Odd
+
+    assert describe_error(Odd()) == "Odd: <Odd whose text cannot be made: Odd>"
+    assert "Odd" in describe_traceback(Odd())[-1]
+    assert failure(Odd()).type == "Odd"
 
 
 def test_texts_are_cut_and_clean() -> None:
