@@ -1,6 +1,6 @@
 """What the supervisor sees of a runner that cannot speak: two numbers in memory that both processes share.
 
-The law: the runner's loop writes, the supervisor only reads. `beats` rises while the loop turns; `running` is the id of the trigger whose
+The law: the runner's loop writes, the supervisor only reads. `beats` rises while the loop goes on; `running` is the id of the trigger whose
 code holds the loop just now, 0 between them. A socket could not tell: the loop that would write to it is what is blocked.
 """
 
@@ -41,7 +41,7 @@ class Pulse:
 
     @property
     def beats(self) -> int:
-        """How often the loop has turned."""
+        """How often the loop has turned, or code of a trigger's has given it back: of many that are busy, none blocks it."""
         return int(self.numbers[0])
 
     @property
@@ -64,7 +64,7 @@ class Pulse:
         except BaseException as error:
             raise TriggerExited(error) from error
         finally:
-            self.numbers[1] = 0
+            _end_step(self.numbers)
 
     def start(self) -> None:
         """Beat from now on, for as long as the running loop turns, and know whatever a trigger starts as that trigger's."""
@@ -82,6 +82,11 @@ class Pulse:
         """A task factory: whatever a trigger starts is known as that trigger's."""
         running = current_trigger.get() if options.get("context") is None else options["context"].get(current_trigger)
         return asyncio.Task(coroutine if running is None else Marked(coroutine, self, running), loop=loop, **options)
+
+
+def _end_step(numbers: memoryview) -> None:
+    numbers[1] = 0
+    numbers[0] += 1
 
 
 class Marked(Coroutine[Any, Any, T]):
@@ -102,7 +107,7 @@ class Marked(Coroutine[Any, Any, T]):
         except EXITS as error:
             raise TriggerExited(error) from error
         finally:
-            self._numbers[1] = 0
+            _end_step(self._numbers)
 
     def throw(self, *error: Any) -> Any:
         """Go on with an exception."""
@@ -112,7 +117,7 @@ class Marked(Coroutine[Any, Any, T]):
         except EXITS as exit_:
             raise TriggerExited(exit_) from exit_
         finally:
-            self._numbers[1] = 0
+            _end_step(self._numbers)
 
     def close(self) -> None:
         """End."""

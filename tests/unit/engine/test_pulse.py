@@ -29,6 +29,20 @@ async def test_the_pulse_beats_while_the_loop_turns() -> None:
             await asyncio.sleep(0.01)
 
 
+async def test_triggers_that_are_busy_in_turn_block_nothing() -> None:
+    pulse = Pulse()
+
+    async def busy() -> None:
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    await asyncio.Task(Marked(busy(), pulse, Running(5, "five", "log")))
+    assert pulse.beats == 4
+    with pulse.at(5):
+        pass
+    assert pulse.beats == 5
+
+
 async def test_what_a_trigger_starts_is_the_trigger_s() -> None:
     pulse = Pulse()
     pulse.start()
