@@ -101,7 +101,7 @@ class Fleet:
         exits.callback(self._end)
         for n, url in enumerate(self.urls):
             self._start(self.members[f"api-{n}"])  # one after the other: the first makes the schema
-            until(partial(answers, url), f"{url} answers")
+            until(partial(answers, url), f"{url} answers", patience=200)
         for n in range(self.shape.triggerers):
             url = through if n == self.shape.triggerers - 1 else self.urls[n % len(self.urls)]
             self.members[f"triggerer-{n}"] = self._member(f"triggerer-{n}", ("triggerer",), {"API_URL": url})
