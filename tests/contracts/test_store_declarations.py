@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from sqlalchemy import func, select
 
@@ -30,9 +28,17 @@ def send(owner: Holder, declared: DeclareProject, id: str = ID, *, size: int = 2
             owner.store.projects.stage(owner.job_id, page)
 
 
-def switch(owner: Holder, declared: DeclareProject, id: str = ID, **more: Any) -> ProjectDeclared:
-    whole = declared.model_copy(update={"triggers": [], "staged": id, "count": len(declared.triggers)} | more)
+def switch(owner: Holder, declared: DeclareProject, id: str = ID, after: str = "") -> ProjectDeclared:
+    """Apply what one call has time for."""
+    whole = declared.model_copy(update={"triggers": [], "staged": id, "count": len(declared.triggers), "after": after})
     return owner.store.projects.declare(owner.job_id, "flights", whole)
+
+
+def switch_whole(owner: Holder, declared: DeclareProject, id: str = ID) -> None:
+    """Apply all of it, in as many calls as a slow disk makes of it."""
+    after = ""
+    while not (answer := switch(owner, declared, id, after)).done:
+        after = answer.after
 
 
 def states(store: Store) -> dict[str, tuple[str, int]]:
@@ -57,7 +63,7 @@ def test_a_staged_declaration_is_what_a_whole_one_is(store: Store, owner: Holder
     send(owner, declared)
     assert states(store) == dict.fromkeys(("kept", "changed", "adjusted", "gone"), ("running", 1)), "nothing is applied yet"
     for _ in range(2):
-        assert switch(owner, declared).done
+        switch_whole(owner, declared)
     now = {"kept": ("running", 1), "changed": ("waiting", 1), "adjusted": ("running", 1), "gone": ("removed", 1), "new": ("waiting", 0)}
     assert states(store) == now
     assert staged(store) == 0
@@ -67,7 +73,7 @@ def test_a_staged_declaration_is_what_a_whole_one_is(store: Store, owner: Holder
         assert connection.execute(select(triggers.c.priority).where(triggers.c.name == "adjusted")).scalar_one() == 5
         assert connection.execute(select(pipelines.c.name)).scalars().all() == ["p"]
     send(owner, declared, "declaration-2")
-    assert switch(owner, declared, "declaration-2").done
+    switch_whole(owner, declared, "declaration-2")
     assert states(store)["changed"] == ("running", 2), "what has not changed runs on"
 
 
@@ -108,7 +114,7 @@ def test_arguments_that_another_declaration_changed_meanwhile_are_declared_anew(
     send(owner, declared)
     clock.turn(1)
     store.projects.declare(owner.job_id, "flights", declaration("kept", "changed", n=7))
-    assert switch(owner, declared).done
+    switch_whole(owner, declared)
     owner.load()
     (first, *_) = store.triggers.workloads(owner.job_id, [1])
     assert first.kwargs == {}

@@ -17,8 +17,7 @@ from headrace.store.keyring import Keyring
 from headrace.store.schema import alembic_config
 from headrace.wire.jobs import CompleteJob
 from headrace.wire.secrets import RotateSecrets, SetConnection, SetVariable
-from headrace.wire.triggers import DeclareProject, StageTriggers
-from store_kit import DATABASES, Holder, TurnedClock, database_url, declaration, holder
+from store_kit import DATABASES, TurnedClock, database_url, declaration, holder
 
 OLD, NEW, OTHER = (Fernet.generate_key().decode() for _ in range(3))
 SECRET = "swordfish-7"
@@ -189,39 +188,6 @@ def test_equal_arguments_of_two_triggers_do_not_look_equal(place: Place) -> None
     (one, two) = rows(store, "SELECT kwargs, kwargs_digest FROM triggers")
     assert one.kwargs != two.kwargs
     assert one.kwargs_digest != two.kwargs_digest
-    store.close()
-
-
-def test_a_staged_declaration_seals_only_what_changed_or_is_under_another_key(place: Place) -> None:
-    def staged(store: Store, owner: Holder, declared: DeclareProject, id: str) -> dict[str, str]:
-        store.projects.stage(owner.job_id, StageTriggers(declaration=id, triggers=declared.triggers))
-        return {row.name: row.kwargs for row in rows(store, f"SELECT name, kwargs FROM staged_triggers WHERE declaration = '{id}'")}
-
-    store = opened(place, OLD)
-    owner = holder(store)
-    store.projects.declare(owner.job_id, "flights", declaration("kept", "changed", api_key=SECRET))
-    before = {row.name: row.kwargs for row in rows(store, "SELECT name, kwargs FROM triggers")}
-    now = declaration("kept", api_key=SECRET)
-    now = now.model_copy(update={"triggers": [*now.triggers, *declaration("changed", "new", api_key="another").triggers]})
-    found = staged(store, owner, now, "declaration-1")
-    assert found["kept"] == before["kept"]
-    assert found["changed"] != before["changed"]
-    store.close()
-    store = opened(place, NEW, OLD)
-    found = staged(store, owner, now, "declaration-2")
-    assert found["kept"] != before["kept"], "what stays is under the first key"
-    assert {Keyring([NEW]).open(found["kept"], "it"), Keyring([NEW]).open(found["new"], "it")} == {
-        f'{{"api_key":"{SECRET}"}}',
-        '{"api_key":"another"}',
-    }
-    store.projects.declare(owner.job_id, "flights", DeclareProject(triggers=[], pipelines=[], staged="declaration-2", count=3))
-    owner.store = store
-    owner.load()
-    assert [one.kwargs for one in store.triggers.workloads(owner.job_id, [1, 2, 3])] == [
-        {"api_key": SECRET},
-        {"api_key": "another"},
-        {"api_key": "another"},
-    ]
     store.close()
 
 

@@ -41,9 +41,7 @@ def stage(database: Database, connection: Connection, job_id: int, page: StageTr
     for trigger in given.values():
         what, row = kwargs.named(project, trigger.name), known.get(trigger.name)
         same = row is not None and kwargs.unchanged(database.keyring, row, trigger.kwargs, what)
-        values = trigger.model_dump(include={"name", *SPECIFIED, *POLICY}) | kwargs.sealed_where_changed(
-            database.keyring, row, trigger.kwargs, what
-        )
+        values = trigger.model_dump(include={"name", *SPECIFIED, *POLICY}) | kwargs.sealed(database.keyring, trigger.kwargs, what)
         stamp = {"declaration": page.declaration, "project": project, "staged": now}
         rows.append({**stamp, **values, "same": row.declared if row is not None and same else None})
     if rows:

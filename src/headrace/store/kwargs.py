@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import Connection, Row, select, update
 
 from headrace.errors import ApiRefused
-from headrace.store.keyring import SEALED, Keyring, is_sealed
+from headrace.store.keyring import SEALED, Keyring
 from headrace.store.tables import triggers
 
 AT_ONCE = 500
@@ -23,17 +23,6 @@ def sealed(keyring: Keyring, kwargs: dict[str, Any], what: str) -> dict[str, str
     """Return the columns that keep the keyword arguments of `what`, which names the trigger."""
     text = written(kwargs)
     return {"kwargs": keyring.seal(text), "kwargs_digest": keyring.digest(text, what)}
-
-
-def sealed_where_changed(keyring: Keyring, row: Row[Any] | None, kwargs: dict[str, Any], what: str) -> dict[str, str | None]:
-    """Return the columns as `sealed` does; where the row has the same under the first key, those of the row: to seal takes long."""
-    if row is None or not keyring:
-        return sealed(keyring, kwargs, what)
-    text = written(kwargs)
-    digest = keyring.digest(text, what)
-    if row.kwargs_digest == digest and is_sealed(row.kwargs):
-        return {"kwargs": row.kwargs, "kwargs_digest": digest}
-    return {"kwargs": keyring.seal(text), "kwargs_digest": digest}
 
 
 def unchanged(keyring: Keyring, row: Row[Any], kwargs: dict[str, Any], what: str) -> bool:
