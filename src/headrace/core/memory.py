@@ -37,7 +37,7 @@ class MemoryBudget:
 
     @property
     def is_half_free(self) -> bool:
-        """Whether there is room for what nobody needs yet: at most half of all is read ahead."""
+        """Whether there is room to read ahead: at most half of the limit is used."""
         return 2 * self.used <= self.limit
 
     def admits(self, held: int) -> bool:

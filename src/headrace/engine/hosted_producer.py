@@ -45,10 +45,10 @@ from headrace.triggers.masking import mask
 from headrace.triggers.producer import SharedStreamProducer
 
 MAX_AHEAD_EVENTS: Final = 512
-"""So many raw events a producer may read that the runner has not taken."""
+"""Raw events that a producer may read ahead of the runner."""
 MAX_AHEAD_BYTES: Final = 1024 * 1024
 FIRST_AHEAD_EVENTS: Final = 64
-"""So many of them before the runner says that there is memory for more."""
+"""Raw events that it may read ahead before the runner grants more."""
 FIRST_AHEAD_BYTES: Final = 32 * 1024
 ITEM_BYTES: Final = 64
 """What a raw event costs on its way beside its content."""

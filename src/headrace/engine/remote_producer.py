@@ -252,7 +252,7 @@ class RemoteProducer(SharedStreamProducer):
         return unpack(item.raw), Payload(item.number, lane, item.position)
 
     def _read_on(self, *, is_needed: bool) -> None:
-        """Let the process read on; `is_needed`: the stream may read on, and nothing has arrived."""
+        """Allow the process to read more; `is_needed`: the stream reads, and nothing has arrived."""
         self._count(self._ahead_bytes)
         if self._budget.is_half_free:
             events, count = self._closed_events, self._closed_bytes

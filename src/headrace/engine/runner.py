@@ -24,7 +24,7 @@ from headrace.engine.pulse import Pulse
 from headrace.engine.recorder import ApiRecorder
 from headrace.engine.redrive import Redrive
 from headrace.engine.sealer import Sealer
-from headrace.engine.side_by_side import cancelled, together
+from headrace.engine.side_by_side import cancel_all, run_together
 from headrace.engine.silence import Patience
 from headrace.engine.stretch import Stretch
 from headrace.engine.trigger_processes import TriggerProcesses
@@ -122,13 +122,13 @@ class Runner:
 
     async def __aexit__(self, *_: object) -> None:
         await self._redrive.stop()
-        await cancelled([*self._reopening.values(), *self._loading.values()])
+        await cancel_all([*self._reopening.values(), *self._loading.values()])
         for keeper in self._keepers.values():
             keeper.end()
         # The streams first, as in `stop`.
         await self.hub.stop_all()
         until = asyncio.get_running_loop().time() + STOP_SECONDS
-        await together(keeper.stop(until=until) for keeper in self._keepers.values())
+        await run_together(keeper.stop(until=until) for keeper in self._keepers.values())
         await self._processes.close()
         await self._producers.close()
 
@@ -180,11 +180,11 @@ class Runner:
         gone = set(stopping) - set(again)
         left = {key for one, key in self._keys.items() if one not in gone}
         ended = {self._keys[one] for one in gone if one in self._keys}
-        await cancelled([self._loading.pop(one) for one in stopping if one in self._loading])
+        await cancel_all([self._loading.pop(one) for one in stopping if one in self._loading])
         keepers = {one: self._keepers.pop(one) for one in stopping if one in self._keepers}
         await self._end_streams(ended - left, [keepers[one] for one in keepers if self._keys.get(one) not in left])
         until = asyncio.get_running_loop().time() + STOP_SECONDS
-        await together([keeper.stop(until=until, dropped=one in dropped) for one, keeper in keepers.items()])
+        await run_together([keeper.stop(until=until, dropped=one in dropped) for one, keeper in keepers.items()])
         await self._leave(gone)
         for key in ended & left:
             self.hub.release(key)
@@ -211,13 +211,13 @@ class Runner:
         """
         for keeper in keepers:
             keeper.end()
-        await cancelled([self._reopening.pop(key) for key in [*self._reopening] if key in keys])
-        await together([self.hub.stop(key) for key in keys])
+        await cancel_all([self._reopening.pop(key) for key in [*self._reopening] if key in keys])
+        await run_together([self.hub.stop(key) for key in keys])
 
     async def quiesce(self, trigger_ids: Iterable[int] | None = None) -> None:
         """Read no more on the streams of these triggers (None: on all), and return when everything that was read is advanced."""
         keys = set(self._keys.values()) if trigger_ids is None else {self._keys[one] for one in trigger_ids if one in self._keys}
-        await together(self.hub.quiesce(key) for key in keys)
+        await run_together(self.hub.quiesce(key) for key in keys)
 
     def drain(self, backlogs: Mapping[int, int]) -> None:
         """Let triggers look into backlogs that the api says are not empty: a dead letter may have been redriven."""
@@ -318,7 +318,7 @@ class Runner:
         await self.start([workload])
 
     async def _leave(self, trigger_ids: Iterable[int]) -> None:
-        """Let triggers leave their streams, many of one stream at once."""
+        """Remove triggers from their streams, many of one stream at once."""
         watches: dict[str, list[int]] = defaultdict(list)
         others: dict[Hashable, list[int]] = defaultdict(list)
         for trigger_id in trigger_ids:

@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Final
 
 MAX_TOGETHER: Final = 64
-"""Coroutines that `together` runs at once."""
+"""Coroutines that `run_together` runs at once."""
 
 
 async def until_one_ends(works: dict[str, Coroutine[Any, Any, None]]) -> None:
@@ -23,16 +23,16 @@ async def until_one_ends(works: dict[str, Coroutine[Any, Any, None]]) -> None:
         await asyncio.wait(tasks)
 
 
-async def cancelled(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel these and wait until they are done."""
+async def cancel_all(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel the tasks and wait until they are done."""
     for task in tasks:
         task.cancel()
     if tasks:
         await asyncio.wait(tasks)
 
 
-async def together(work: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Do all of it, so much at once; what one raises does not keep the others from their end."""
+async def run_together(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run all coroutines, MAX_TOGETHER at once; after an error the others still run, then the first error is raised."""
     waiting, errors = iter(work), []
 
     async def one_after_the_other() -> None:

@@ -201,9 +201,7 @@ def _watch(query: StreamingQuery, stop: threading.Event) -> None:
 
 def _broken_off(runner: BatchRunner, underway: BatchUnderway) -> PipelineError:
     """Return the error of the batch that the end of the JVM broke off, which names its pipeline, or that of the JVM alone."""
-    deadline = time.monotonic() + LAST_CALLS
-    while underway.now() is not None and time.monotonic() < deadline:
-        time.sleep(0.02)
+    underway.wait_for_end(LAST_CALLS)
     return runner.failure or JvmDied()
 
 

@@ -22,7 +22,7 @@ class JvmDied(PipelineError):
 
     def __init__(self, place: str = "") -> None:
         super().__init__(
-            f"Spark's JVM died{place and ' '}{place}.",
+            f"Spark's JVM died {place}".rstrip() + ".",
             hint="See spark.log in the home folder and what the process printed. If memory was short, return fewer rows at once, or "
             "give the JVM more: --conf spark.driver.memory=2g",
         )

@@ -1,4 +1,4 @@
-"""The end of a JVM that does not answer: out of memory it can hang for ever, with every thread that waits for it."""
+"""Watch Spark's JVM, and kill it when it stops answering: one without memory can hang, with every thread that waits for it."""
 
 from __future__ import annotations
 

@@ -9,26 +9,32 @@ from headrace.wire.jobs import RunningBatch
 
 
 class BatchUnderway:
-    """Which batch of a scope runs just now; told by the query's thread, asked by the heart's."""
+    """Which batch of a scope runs: written by the query's thread, read by the heartbeat's."""
 
     def __init__(self, scope: str) -> None:
         self._scope = scope
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._running: tuple[int, int, float] | None = None
 
     def begin(self, batch: int, events: int) -> None:
-        """Tell of a batch that read so many events."""
-        with self._lock:
+        """Note that a batch has begun, which read so many events."""
+        with self._changed:
             self._running = (batch, events, time.monotonic())
 
     def end(self) -> None:
-        """Tell that no batch runs."""
-        with self._lock:
+        """Note that no batch runs."""
+        with self._changed:
             self._running = None
+            self._changed.notify_all()
+
+    def wait_for_end(self, seconds: float) -> bool:
+        """Wait until no batch runs; return whether that is so after at most so many seconds."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._running is None, seconds)
 
     def now(self) -> RunningBatch | None:
         """Return the batch that runs."""
-        with self._lock:
+        with self._changed:
             running = self._running
         if running is None:
             return None

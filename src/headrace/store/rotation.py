@@ -1,4 +1,4 @@
-"""Rotation: everything sealed is sealed anew with the first key, batch by batch; and which keys a database's secrets are kept under.
+"""Rotation: everything sealed is sealed again with the first key, batch by batch; and which keys a database's secrets are kept under.
 
 A batch is one transaction and says where the next begins, so that what was interrupted goes on, and what is done again does nothing.
 """
