@@ -14,11 +14,11 @@ from uuid import uuid4
 
 from sqlalchemy import Connection, event
 
-from headrace.client.declaring import pages, staged
+from headrace.client.declaring import declaration_requests
 from headrace.engine.holding import Holding
 from headrace.store import Liveness, Store, open_store
 from headrace.wire.jobs import Heartbeat, RegisterJob
-from headrace.wire.triggers import DeclaredTrigger, DeclareProject, LoadTriggers
+from headrace.wire.triggers import DeclaredTrigger, DeclareProject, LoadTriggers, StageTriggers
 
 WATCHES: Final = 100_000
 LARGE: Final = 20_000
@@ -138,9 +138,11 @@ def measure(url: str, watches: int = WATCHES) -> dict[str, Any]:
 
 
 def _declare(store: Store, job_id: int, declared: DeclareProject) -> None:
-    declaration_id = uuid4().hex
-    for page in pages(declaration_id, declared):
-        store.projects.stage(job_id, page)
-    whole = staged(declaration_id, declared)
+    whole = declared
+    for request in declaration_requests(declared):
+        if isinstance(request, StageTriggers):
+            store.projects.stage(job_id, request)
+        else:
+            whole = request
     while not (applied := store.projects.declare(job_id, "bench", whole)).done:
         whole = whole.model_copy(update={"after": applied.after})

@@ -1,9 +1,10 @@
-"""Declarations cut into pages that the api takes."""
+"""The requests that declare a project."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
+from uuid import uuid4
 
 from headrace.wire.triggers import DeclaredTrigger, DeclareProject, StageTriggers
 
@@ -11,17 +12,21 @@ PAGE_BYTES = 900_000
 PAGE_TRIGGERS = 1_000
 
 
-def pages(declaration: str, declared: DeclareProject) -> Iterator[StageTriggers]:
-    """Yield the triggers of a project in pages, each made when it is asked for; none where they all fit into one call."""
+def declaration_requests(declared: DeclareProject) -> Iterator[StageTriggers | DeclareProject]:
+    """Yield the requests that declare a project, in the order in which to send them.
+
+    A project whose triggers fit into one request is declared by that one alone. Otherwise pages with the triggers come first, each made
+    when the caller takes it, and the last request refers to them.
+    """
     cut = _cut(declared.triggers)
     first, second = next(cut), next(cut, None)
-    if second is not None:
-        yield from (StageTriggers(declaration=declaration, triggers=page) for page in chain((first, second), cut))
-
-
-def staged(declaration: str, declared: DeclareProject) -> DeclareProject:
-    """Return the declaration whose triggers were sent in pages."""
-    return declared.model_copy(update={"triggers": [], "staged": declaration, "count": len({one.name for one in declared.triggers})})
+    if second is None:
+        yield declared
+        return
+    declaration = uuid4().hex
+    yield from (StageTriggers(declaration=declaration, triggers=page) for page in chain((first, second), cut))
+    count = len({trigger.name for trigger in declared.triggers})
+    yield declared.model_copy(update={"triggers": [], "staged": declaration, "count": count})
 
 
 def _cut(triggers: list[DeclaredTrigger]) -> Iterator[list[DeclaredTrigger]]:

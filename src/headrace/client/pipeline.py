@@ -8,13 +8,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import quote
-from uuid import uuid4
 
 import httpx
 import pyarrow as pa
 
 from headrace.client.answers import TIMEOUT_SECONDS, bearer, checked, options, reached, understood
-from headrace.client.declaring import pages, staged
+from headrace.client.declaring import declaration_requests
 from headrace.errors import ApiRefused
 from headrace.triggers.masking import mask
 from headrace.wire.deferred import StartRun, TaskRunIs
@@ -24,7 +23,7 @@ from headrace.wire.log import HEAD_HEADER, LOG_SCHEMA, PICKED_HEADER
 from headrace.wire.model import Wire
 from headrace.wire.runs import PickEvents, Redeliveries, Redelivery, RunReport, RunReports
 from headrace.wire.scope_leases import ScopeLease
-from headrace.wire.triggers import DeclareProject, ProjectDeclared
+from headrace.wire.triggers import DeclareProject, ProjectDeclared, StageTriggers
 
 M = TypeVar("M", bound=Wire)
 JSON = {"Content-Type": "application/json"}
@@ -94,10 +93,12 @@ class PipelineClient:
 
     def declare(self, project: str, declared: DeclareProject) -> ProjectDeclared:
         """Declare the whole of a project, in pages where it is large; what is no longer named is removed."""
-        declaration, whole = uuid4().hex, declared
-        for page in pages(declaration, declared):
-            self._send("POST", "/execution/declarations", page)
-            whole = whole if whole.staged else staged(declaration, declared)
+        whole = declared
+        for request in declaration_requests(declared):
+            if isinstance(request, StageTriggers):
+                self._send("POST", "/execution/declarations", request)
+            else:
+                whole = request
         while True:
             answer = self._ask("PUT", f"/execution/projects/{quote(project, safe='')}", ProjectDeclared, whole)
             if answer.done:

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import quote
-from uuid import uuid4
 
 from pydantic_core import PydanticSerializationError
 
 from headrace.client.answers import TIMEOUT_SECONDS, bearer, understood
-from headrace.client.declaring import pages, staged
+from headrace.client.declaring import declaration_requests
 from headrace.client.session import Requests, Session
 from headrace.errors import ApiRefused
 from headrace.wire.backlog import BacklogPage, SettleBacklog
@@ -27,6 +26,7 @@ from headrace.wire.triggers import (
     LoadTriggers,
     ProjectDeclared,
     RunTrigger,
+    StageTriggers,
     StreamFailure,
     StreamFailureRecorded,
     TriggerFailure,
@@ -84,10 +84,12 @@ class TriggererClient:
 
     async def declare(self, project: str, declared: DeclareProject) -> ProjectDeclared:
         """Declare the whole of a project, in pages where it is large; triggers no longer named are removed."""
-        declaration, whole = uuid4().hex, declared
-        for page in pages(declaration, declared):
-            await self.stage(_written(page))
-            whole = whole if whole.staged else staged(declaration, declared)
+        whole = declared
+        for request in declaration_requests(declared):
+            if isinstance(request, StageTriggers):
+                await self.stage(_written(request))
+            else:
+                whole = request
         while True:
             answer = await self._ask("PUT", f"/execution/projects/{quote(project, safe='')}", whole, ProjectDeclared)
             if answer.done:

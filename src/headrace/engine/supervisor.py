@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import structlog
 
@@ -37,6 +37,13 @@ class Policy:
     share: Share = field(default_factory=Share)
     patience: Patience = field(default_factory=Patience)
     drain_seconds: float = 10.0
+
+
+class _Declaration(NamedTuple):
+    """What a runner's project declares. Its triggers are in `pages` (`StageTriggers` as JSON) where one request cannot have them all."""
+
+    declared: Declared
+    pages: list[bytes]
 
 
 class Supervisor:
@@ -81,13 +88,12 @@ class Supervisor:
 
     async def _one_job(self, runner: RunnerProcess, orders: Orders) -> End | None:
         """Return how it ended; None: told to stop before it began."""
-        pages: list[bytes] = []
-        declared = await _unless(orders.stop, self._declared(runner, pages))
-        if declared is None or isinstance(declared, End):
-            return declared
+        declaration = await _unless(orders.stop, self._declaration(runner))
+        if declaration is None or isinstance(declaration, End):
+            return declaration
         tenure: Tenure | None = None
         try:
-            tenure = await self._begin(runner, declared, pages, orders)
+            tenure = await self._begin(runner, declaration, orders)
             if tenure is None:
                 return None
             end = await tenure.run(orders)
@@ -99,38 +105,40 @@ class Supervisor:
                 await self._farewell(tenure, end)
         return end
 
-    async def _begin(self, runner: RunnerProcess, declared: Declared, pages: list[bytes], orders: Orders) -> Tenure | None:
+    async def _begin(self, runner: RunnerProcess, declaration: _Declaration, orders: Orders) -> Tenure | None:
         """Register a job for this runner and declare its project; None: told to stop before. Raises `Fenced` where it is over."""
-        job = self._next_job(declared.project)
+        job = self._next_job(declaration.declared.project)
         registered = await _unless(orders.stop, insist(lambda: self._api.register(job), "register"))
         if registered is None:
             return None
         self._log.info("job registered", job=registered.job_id, project=job.project, runner=runner.pid)
         bind_process(job=registered.job_id)
-        await _unless(orders.stop, self._declare(declared, pages))
+        await _unless(orders.stop, self._declare(declaration))
         # Told to stop meanwhile, it has a job all the same, which is to be completed.
         return Tenure(self._api, runner, registered, self._policy.share, self._policy.patience, self._policy.drain_seconds)
 
-    async def _declared(self, runner: RunnerProcess, pages: list[bytes]) -> Declared | End:
-        """Return what the runner's project declares, once it is imported there; its triggers may come in `pages`."""
+    async def _declaration(self, runner: RunnerProcess) -> _Declaration | End:
+        """Return what the runner's project declares, once the runner has imported it."""
+        pages: list[bytes] = []
         while True:
             match await runner.link.receive():
                 case Page(page):
                     pages.append(page)
                 case Declared() as declared:
-                    return declared
+                    return _Declaration(declared, pages)
                 case Unusable(message, hint):
                     raise ProjectError(message, hint=hint)
                 case _:
                     return End(f"The runner ended with {await runner.ended()} before it had imported the project.")
 
-    async def _declare(self, declared: Declared, pages: list[bytes]) -> None:
+    async def _declare(self, declaration: _Declaration) -> None:
         """Pass the declaration on. Its pages are not parsed here: 100,000 triggers in one piece would hold up the loop for seconds."""
+        declared, pages = declaration
         for page in pages:
             await insist(partial(self._api.stage, page), "declare")
-        pages.clear()
-        declaration = DeclareProject.model_validate_json(declared.declaration)
-        await insist(lambda: self._api.declare(declared.project, declaration), "declare")
+        pages.clear()  # the tenure lives for days
+        project = DeclareProject.model_validate_json(declared.declaration)
+        await insist(lambda: self._api.declare(declared.project, project), "declare")
 
     async def _farewell(self, tenure: Tenure, end: End) -> None:
         """Say how it ended, while the old job's epochs still count."""

@@ -11,12 +11,11 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
-from uuid import uuid4
 
 import structlog
 import uvloop
 
-from headrace.client.declaring import pages, staged
+from headrace.client.declaring import declaration_requests
 from headrace.client.relayed import RelayedSession
 from headrace.client.secrets import async_source
 from headrace.client.triggerer import TriggererClient
@@ -35,7 +34,7 @@ from headrace.project import Project
 from headrace.triggers.masking import mask
 from headrace.triggers.secrets import SECRETS
 from headrace.wire.jobs import JobRegistered
-from headrace.wire.triggers import DeclareProject
+from headrace.wire.triggers import DeclareProject, StageTriggers
 
 _PR_SET_PDEATHSIG: Final = 1
 _REPORT_EVERY: Final = 1.0  # seconds
@@ -142,12 +141,10 @@ async def _execute(inherited: _Inherited, error: HeadraceError | None, make_clie
 
 
 def _frames(name: str, declared: DeclareProject) -> Iterator[Frame]:
-    """Yield what tells the supervisor of a project; one that is large comes in pages, so that neither loop stands for long."""
-    declaration, whole = uuid4().hex, declared
-    for page in pages(declaration, declared):
-        yield Page(page.model_dump_json().encode())
-        whole = whole if whole.staged else staged(declaration, declared)
-    yield Declared(name, whole.model_dump_json().encode())
+    """Yield the frames that declare a project to the supervisor. A large project comes in pages, so that neither loop stalls."""
+    for request in declaration_requests(declared):
+        body = request.model_dump_json().encode()
+        yield Page(body) if isinstance(request, StageTriggers) else Declared(name, body)
 
 
 def _unusable(error: HeadraceError) -> Unusable:
