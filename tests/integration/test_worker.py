@@ -5,29 +5,23 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headrace.client.deferred import WorkerClient
-from headrace.engine.execution import Surroundings
-from headrace.engine.worker import Worker
 from headrace.errors import ProjectError, TaskCancelled, UsageError
 from headrace.project import Project
 from headrace.sources.memory import Memory
-from headrace.store.deferred_browse import task_run_list
 from headrace.tasks.deferred import TaskDeferred
 from headrace.tasks.log_event import LogEvent
 from headrace.tasks.run import Run
 from headrace.triggers.file import FileTrigger
 from headrace.triggers.watch import WatchTrigger
-from headrace.wire.deferred import TaskRun, TaskRunResult
 from headrace.wire.jobs import CompleteJob
-from machine_kit import KEY, Api, serving
-from store_kit import event, holder, registration
+from machine_kit import serving
+from store_kit import event, holder
+from worker_kit import Working, worker_on
 
 project = Project("flights")
 
@@ -109,57 +103,10 @@ entered = threading.Event()
 left = threading.Event()
 
 
-@dataclass
-class Working:
-    api: Api
-    folder: Path
-    stop: threading.Event = field(default_factory=threading.Event)
-
-    def start(self, task: str, run_id: str = "one", **kwargs: Any) -> None:
-        self.api.store.task_runs.start("flights", project.tasks[task].request(run_id, kwargs))
-
-    def end(self, run_id: str = "one", states: tuple[str, ...] = ("succeeded", "failed", "skipped", "cancelled")) -> TaskRunResult:
-        """Wait for the run's end, told by the bell."""
-        rung = threading.Condition()
-
-        def ring() -> None:
-            with rung:
-                rung.notify_all()
-
-        forget = self.api.store.task_runs.bell.listen(ring)
-        try:
-            with rung:
-                assert rung.wait_for(lambda: self.api.store.task_runs.result(run_id).state in states, 20)
-        finally:
-            forget()
-        return self.api.store.task_runs.result(run_id)
-
-    def runs(self) -> list[TaskRun]:
-        with self.api.store.reading() as connection:
-            return task_run_list(connection, limit=100)
-
-
 @pytest.fixture
 def working(tmp_path: Path) -> Iterator[Working]:
-    with serving(tmp_path) as api, worker_on(api, tmp_path) as made:
+    with serving(tmp_path) as api, worker_on(api, tmp_path, project) as made:
         yield made
-
-
-@contextmanager
-def worker_on(api: Api, folder: Path) -> Iterator[Working]:
-    made = Working(api, folder)
-    with WorkerClient(api.url, key=KEY) as client:
-        around = Surroundings("flights", folder / "tables", lambda: "the session")
-        names = iter(f"worker-of-test-{n}" for n in range(9))
-        worker = Worker(client, project.tasks, around, next_registration=lambda: next(names))
-        thread = threading.Thread(target=worker.run, args=(registration("worker"), made.stop))
-        thread.start()
-        try:
-            yield made
-        finally:
-            made.stop.set()
-            thread.join(30)
-    assert not thread.is_alive()
 
 
 @pytest.mark.parametrize(

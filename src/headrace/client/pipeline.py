@@ -13,6 +13,7 @@ import httpx
 import pyarrow as pa
 
 from headrace.client.answers import TIMEOUT_SECONDS, bearer, checked, options, reached, understood
+from headrace.client.bodies import as_body
 from headrace.client.declaring import declaration_requests
 from headrace.errors import ApiRefused
 from headrace.triggers.masking import mask
@@ -210,7 +211,7 @@ class PipelineClient:
         params: Mapping[str, int | float | str] | None = None,
         token: str | None = None,
     ) -> httpx.Response:
-        content = None if body is None else body.model_dump_json().encode()
+        content = None if body is None else as_body(body)
         sent = self.token if token is None else token
         try:
             return self._request(method, path, content, params, sent)

@@ -7,9 +7,8 @@ from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import quote
 
-from pydantic_core import PydanticSerializationError
-
 from headrace.client.answers import TIMEOUT_SECONDS, bearer, understood
+from headrace.client.bodies import as_body, bounded
 from headrace.client.declaring import declaration_requests
 from headrace.client.session import Requests, Session
 from headrace.errors import ApiRefused
@@ -17,7 +16,7 @@ from headrace.wire.backlog import BacklogPage, SettleBacklog
 from headrace.wire.custody import CrewDefined, CrewDefinition, LaneMarks, LookUpMarks
 from headrace.wire.events import BatchStored, EventBatch
 from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
-from headrace.wire.model import MAX_BODY_BYTES, Wire
+from headrace.wire.model import Wire
 from headrace.wire.triggers import (
     CleanupTriggers,
     DeclareProject,
@@ -80,14 +79,14 @@ class TriggererClient:
 
     async def stage(self, page: bytes) -> None:
         """Send one page of the triggers of a declaration: `StageTriggers` as JSON."""
-        await self._request("POST", "/execution/declarations", _bounded(page))
+        await self._request("POST", "/execution/declarations", bounded(page))
 
     async def declare(self, project: str, declared: DeclareProject) -> ProjectDeclared:
         """Declare the whole of a project, in pages where it is large; triggers no longer named are removed."""
         whole = declared
         for request in declaration_requests(declared):
             if isinstance(request, StageTriggers):
-                await self.stage(_written(request))
+                await self.stage(as_body(request))
             else:
                 whole = request
         while True:
@@ -170,7 +169,7 @@ class TriggererClient:
     async def _send(
         self, method: str, path: str, body: Wire | None, *, params: Mapping[str, int | str] | None = None, token: str | None = None
     ) -> bytes:
-        content = None if body is None else _written(body)
+        content = None if body is None else as_body(body)
         if token is not None:
             return await self._session.request(method, path, content=content, params=params, headers=JSON | bearer(token))
         return await self._request(method, path, content, params)
@@ -186,23 +185,3 @@ class TriggererClient:
         if token == self._registered.token:
             await self.register(self._registration)
         return await self._session.request(method, path, content=content, params=params, headers=JSON | bearer(self._registered.token))
-
-
-def _written(body: Wire) -> bytes:
-    """Return a body as JSON.
-
-    Raises:
-        ApiRefused: No api would take it: it cannot be JSON, or it is too large. It is not sent.
-    """
-    try:
-        content = body.model_dump_json().encode()
-    except (PydanticSerializationError, UnicodeEncodeError) as error:
-        raise ApiRefused(f"The request cannot be written as JSON: {error}", status=422, problem="invalid") from error
-    return _bounded(content)
-
-
-def _bounded(content: bytes) -> bytes:
-    """Return a body that is not too large. Raises `ApiRefused` otherwise."""
-    if len(content) > MAX_BODY_BYTES:
-        raise ApiRefused(f"The request has {len(content)} bytes: more than {MAX_BODY_BYTES}.", status=413, problem="too-large")
-    return content

@@ -83,9 +83,10 @@ class _Parser:
         if self._at == len(self._tokens) or self._tokens[self._at].kind not in ("word", "quoted"):
             self._expected("the name of a field")
         name = self._tokens[self._at].text
-        if name in names:
-            raise ValueError(f"the field {name!r} is there twice.")
-        names.add(name)
+        same = (name[1:-1].replace("``", "`") if name.startswith("`") else name).lower()
+        if same in names:
+            raise ValueError(f"the field {name!r} is there twice. Spark ignores case in names.")
+        names.add(same)
         self._at += 1
         if self._sign() == ":":
             self._at += 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,8 +11,9 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
+from headrace.core.texts import clean_text, describe_error, describe_traceback
 from headrace.engine.backoff import Backoff
-from headrace.errors import ApiError, ApiUnavailable, TaskCancelled
+from headrace.errors import ApiError, ApiRefused, ApiUnavailable, Fenced, TaskCancelled
 from headrace.logs.targets import run_log
 from headrace.ports.worker import WorkerControl
 from headrace.tasks.deferred import TaskDeferred, TaskSkipped, as_json
@@ -24,7 +24,7 @@ from headrace.triggers.masking import mask
 from headrace.wire.deferred import ClaimedRun, DeferRun, FinishRun, StartRun, TaskRunIs
 
 T = TypeVar("T")
-_TRACEBACK = 40  # lines kept of what a task failed with
+MAX_TRACEBACK_LINES = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +65,40 @@ class Execution:
                 log.info("task ended", state=None if told is None else told.state)
 
     def _told(self) -> TaskRunIs | None:
-        """Call the body; return what the api says of how it ended, None where it need not or could not be told."""
-        claimed = self.claimed
+        """Call the body; return what the api says of how it ended, None where it need not or could not be told.
+
+        Raises:
+            ApiError: The api refuses the end: the run is another's.
+        """
+        end = self._end()
         try:
-            result = as_json(self._call(), f"what the task {claimed.task!r} returned")
-            end = FinishRun(epoch=claimed.epoch, state="succeeded", result=result)
-        except TaskDeferred as deferred:
-            return self._defer(deferred)
-        except TaskSkipped as skipped:
-            end = FinishRun(epoch=claimed.epoch, state="skipped", result=as_json(skipped.reason, "the reason"))
-        except TaskCancelled:
-            if self.gone.is_set():
+            return self._tell(end)
+        except Fenced:
+            raise
+        except ApiRefused as refusal:  # a result that is too large, say: a run without an end would begin again and again
+            return self._tell(self._failed(refusal))
+
+    def _tell(self, end: FinishRun | DeferRun | None) -> TaskRunIs | None:
+        run_id = self.claimed.run_id
+        if isinstance(end, DeferRun):
+            return self._insist(lambda: self.api.defer_run(run_id, end))
+        return None if end is None else self._insist(lambda: self.api.finish_run(run_id, end))
+
+    def _end(self) -> FinishRun | DeferRun | None:
+        """Call the body; return how it ended, None where the run was taken from this worker."""
+        epoch = self.claimed.epoch
+        try:
+            try:
+                result = as_json(self._call(), f"what the task {self.claimed.task!r} returned")
+            except TaskDeferred as deferred:
+                return DeferRun(epoch=epoch, waiting=self.task.check(deferred).waiting())
+            except TaskSkipped as skipped:
+                return FinishRun(epoch=epoch, state="skipped", result=as_json(skipped.reason, "the reason"))
+            return FinishRun(epoch=epoch, state="succeeded", result=result)
+        except BaseException as error:  # a user's body may raise anything, also what is meant for threads and processes of its own
+            if isinstance(error, TaskCancelled) and self.gone.is_set():
                 return None
-            end = self._failed()
-        except (Exception, SystemExit):  # a user's body may raise anything
-            end = self._failed()
-        return self._insist(lambda: self.api.finish_run(claimed.run_id, end))
+            return self._failed(error)
 
     def _call(self) -> Any:
         claimed = self.claimed
@@ -89,21 +107,12 @@ class Execution:
         run = Run(claimed.run_id, claimed.task, around.project, claimed.attempt, around.tables, spark, self.gone)
         return self.task.body(claimed.method)(run, **msgspec.json.decode(claimed.kwargs))
 
-    def _defer(self, deferred: TaskDeferred) -> TaskRunIs | None:
-        claimed = self.claimed
-        try:
-            asked = DeferRun(epoch=claimed.epoch, waiting=self.task.check(deferred).waiting())
-        except Exception:  # a trigger that cannot be written down, a method that is not there
-            end = self._failed()
-            return self._insist(lambda: self.api.finish_run(claimed.run_id, end))
-        return self._insist(lambda: self.api.defer_run(claimed.run_id, asked))
-
-    def _failed(self) -> FinishRun:
-        """Return the failure that is being handled: what was raised first, then its traceback's end."""
-        lines = traceback.format_exc().rstrip().splitlines()
-        structlog.get_logger(__name__).error("task failed", error=lines[-1], exc_info=True)
-        text = "\n".join([lines[-1], *lines[-_TRACEBACK:-1]]).replace("\0", "\N{REPLACEMENT CHARACTER}")
-        return FinishRun(epoch=self.claimed.epoch, state="failed", error=mask(text)[:100_000])
+    def _failed(self, error: BaseException) -> FinishRun:
+        """Return the failure: what was raised first, then its traceback's end."""
+        first, lines = describe_error(error), "".join(describe_traceback(error)).rstrip().splitlines()
+        structlog.get_logger(__name__).error("task failed", error=first, exc_info=error)
+        text = "\n".join([first, *lines[-MAX_TRACEBACK_LINES:-1]])
+        return FinishRun(epoch=self.claimed.epoch, state="failed", error=clean_text(mask(text))[:100_000])
 
     def _start(self, start: StartRun) -> None:
         if self._insist(lambda: self.api.start_run(start)) is None:

@@ -18,12 +18,15 @@ _PACKAGE: Final = Path(__file__).resolve().parents[1]
 
 
 def ship(functions: Iterable[Callable[..., Any]]) -> list[Path]:
-    """Send the modules of these functions along by value, and let what lies beside them be imported on this machine; return its folders."""
+    """Send the modules of these functions along by value, and let what lies beside them be imported on this machine; return its folders.
+
+    What was typed into a notebook or a shell has no folder: it is sent by value alone.
+    """
     by_value: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
     modules = [sys.modules[inspect.unwrap(function).__module__] for function in functions]
     for module in modules:
         by_value(module)
-    folders = list({_import_folder(module): None for module in modules})
+    folders = list({_import_folder(module): None for module in modules if getattr(module, "__file__", None) is not None})
     os.environ["PYTHONPATH"] = os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
     return folders
 

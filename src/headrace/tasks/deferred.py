@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.core.limits import MAX_JSON_DEPTH, has_non_finite, is_too_deep
 from headrace.core.plain import why_not_plain
 from headrace.errors import ProjectError
 from headrace.tasks.log_event import LogEvent
@@ -81,7 +82,13 @@ def arguments_as_json(arguments: Mapping[str, Any], what: str) -> str:
 
 def as_json(value: object, what: str) -> str:
     """Return a value as JSON text. Raises `ProjectError` where it is none."""
+    hint = "Use texts, numbers, lists and dictionaries."
     try:
-        return msgspec.json.encode(value).decode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ProjectError(f"{what} cannot be written as JSON: {error}", hint="Use texts, numbers, lists and dictionaries.") from error
+        encoded = msgspec.json.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ProjectError(f"{what} cannot be written as JSON: {error}", hint=hint) from error
+    if is_too_deep(encoded):
+        raise ProjectError(f"{what} cannot be written as JSON: it is nested deeper than {MAX_JSON_DEPTH} levels.", hint=hint)
+    if has_non_finite(value, encoded):
+        raise ProjectError(f"{what} cannot be written as JSON: it has a NaN or an Infinity.", hint=hint)
+    return encoded.decode()

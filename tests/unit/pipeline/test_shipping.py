@@ -1,14 +1,15 @@
 from __future__ import annotations
 
+import subprocess
 import sys
 import sysconfig
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from pyspark import SparkContext
+from pyspark import SparkContext, cloudpickle
 
 from headrace.pipeline.shipping import send_to_executors, ship
 
@@ -51,6 +52,22 @@ def test_the_folder_on_the_import_path_is_sent_with_its_modules_and_packages(pro
     assert "headrace/pipeline/shipping.py" in ours
     assert not [name for name in ours if not name.startswith("headrace/") or "__pycache__" in name]
     assert theirs == ["beside.py", "shipped_main.py", "shipped_pack/__init__.py", "shipped_pack/flows.py", "shipped_pack/names.csv"]
+
+
+def test_what_was_typed_into_a_shell_has_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    shell, pickler = ModuleType("typed"), cast(Any, cloudpickle)
+    exec("def run(frame): return frame", vars(shell))
+    monkeypatch.setitem(sys.modules, "typed", shell)
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+    assert ship([shell.run]) == []
+    again = subprocess.run(
+        [sys.executable, "-c", "import sys, pickle; print(pickle.load(sys.stdin.buffer)(7))"],
+        input=pickler.dumps(shell.run),
+        capture_output=True,
+        check=True,
+    )
+    assert again.stdout.strip() == b"7"
+    pickler.unregister_pickle_by_value(shell)
 
 
 def test_what_pip_installed_is_not_sent(tmp_path: Path) -> None:

@@ -1,0 +1,28 @@
+"""Bodies of requests: written as JSON, and refused before they are sent where no api would take them."""
+
+from __future__ import annotations
+
+from pydantic_core import PydanticSerializationError
+
+from headrace.errors import ApiRefused
+from headrace.wire.model import MAX_BODY_BYTES, Wire
+
+
+def as_body(body: Wire) -> bytes:
+    """Return a body as JSON.
+
+    Raises:
+        ApiRefused: No api would take it: it cannot be JSON, or it is too large. It is not sent.
+    """
+    try:
+        content = body.model_dump_json().encode()
+    except (PydanticSerializationError, UnicodeEncodeError) as error:
+        raise ApiRefused(f"The request cannot be written as JSON: {error}", status=422, problem="invalid") from error
+    return bounded(content)
+
+
+def bounded(content: bytes) -> bytes:
+    """Return a body that is not too large. Raises `ApiRefused` otherwise."""
+    if len(content) > MAX_BODY_BYTES:
+        raise ApiRefused(f"The request has {len(content):,} bytes: more than {MAX_BODY_BYTES:,}.", status=413, problem="too-large")
+    return content
