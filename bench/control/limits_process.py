@@ -50,7 +50,10 @@ class Stalls:
 
 
 class Blip(Upstream):
-    """Gives nothing, and fails once where the folder has a file `fail`. Each opening adds a line to the file `opened`."""
+    """Gives nothing, and fails once where the folder has a file `fail`.
+
+    Each opening adds a line to the file `running`, and that of the large stream to the file `opened` too.
+    """
 
     event_type = "bench.blip"
 
@@ -72,10 +75,10 @@ class _Producer(SharedStreamProducer):
         self._folder, self._large = folder, large
 
     async def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
+        _note(self._folder / "running")
         if not self._large:
             await asyncio.Event().wait()
-        with (self._folder / "opened").open("a") as opened:
-            opened.write("opened\n")
+        _note(self._folder / "opened")
         fail = self._folder / "fail"
         for _ in iter(fail.exists, True):
             await asyncio.sleep(0.01)
@@ -86,6 +89,11 @@ class _Producer(SharedStreamProducer):
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
         raise AssertionError(f"{batch} was never given")
+
+
+def _note(path: Path) -> None:
+    with path.open("a") as file:
+        file.write("opened\n")
 
 
 def runner(folder: Path, watches: int, large: int) -> None:

@@ -12,15 +12,16 @@ import json
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from time import monotonic, process_time
 from typing import Any, Final
 from uuid import uuid4
 
+import psutil
 from bench.api_process import KEY, ROOT, answers, clean_environment, free_port, process
-from bench.control.limits_process import LARGE, WATCHES, Stalls
+from bench.control.limits_process import LARGE, SMALL, WATCHES, Stalls
 
 from headrace.client.triggerer import TriggererClient
 from headrace.engine.runner_process import RunnerCommand, RunnerProcess
@@ -35,19 +36,22 @@ SETTLED: Final = 3.0  # seconds
 async def measure(folder: Path, watches: int = WATCHES, large: int = LARGE) -> dict[str, Any]:
     """Return the figures of a run on SQLite; `large` watches are on the stream that fails once."""
     stalls = {name: folder / f"{name}.stalls" for name in ("api", "supervisor", "runner")}
-    opened = folder / "opened"
+    opened, streams = folder / "opened", 1 + -(-(watches - large) // SMALL)
     orders = Orders()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
     command = (sys.executable, "-m", "bench.control.limits_process", "runner", str(folder), str(watches), str(large))
     gc.freeze()  # as the triggerer does; what the other parts of the benchmark have imported is no supervisor's
     watching = asyncio.create_task(Stalls(stalls["supervisor"]).watch())
     policy = Policy(share=Share(capacity=2 * watches))
-    async with _api(folder, stalls["api"]) as url, TriggererClient(url, key=KEY) as api:
+    async with _api(folder, stalls["api"]) as url, Timed(url, key=KEY) as api:
         start = lambda: RunnerProcess.start(RunnerCommand(command, environment))  # noqa: E731
         running = asyncio.create_task(Supervisor(api, start, _registration, policy).run(orders))
         phases = Phases(stalls, running)
+        began = monotonic()
         answer: dict[str, Any] = {"watches": watches, "on the stream that fails": large}
-        answer["start until the stream is open"] = await phases.step(lambda: _lines(opened) == 1)
+        answer["start until all streams are open"] = await phases.step(lambda: _lines(folder / "running") == streams)
+        answer["start until all streams are open"]["parts"] = api.parts(began)
+        answer["start until all streams are open"]["processor seconds"] = _processor_seconds()
         await asyncio.sleep(SETTLED)
         until = monotonic() + SETTLED
         answer["idle"] = await phases.step(lambda: monotonic() > until)
@@ -58,6 +62,32 @@ async def measure(folder: Path, watches: int = WATCHES, large: int = LARGE) -> d
         await running
     watching.cancel()
     return answer
+
+
+class Timed(TriggererClient):
+    """A client that notes when each kind of call was made first, and answered last."""
+
+    def __init__(self, url: str, *, key: str) -> None:
+        super().__init__(url, key=key)
+        self._first: dict[str, float] = {}
+        self._last: dict[str, float] = {}
+
+    async def _request(self, method: str, path: str, content: bytes | None, params: Mapping[str, int | str] | None = None) -> bytes:
+        kind = path.removeprefix("/execution/").partition("?")[0]
+        self._first.setdefault(kind, monotonic())
+        try:
+            return await super()._request(method, path, content, params)
+        finally:
+            self._last[kind] = monotonic()
+
+    def parts(self, began: float) -> dict[str, tuple[float, float]]:
+        """Return from which second to which calls were under way that declare, claim and fetch."""
+        kinds = {"stage": "declarations", "apply": "projects/bench", "claim": "triggers/load", "workloads": "triggers/workloads"}
+        return {
+            name: (round(self._first[kind] - began, 2), round(self._last[kind] - began, 2))
+            for name, kind in kinds.items()
+            if kind in self._first
+        }
 
 
 class Phases:
@@ -90,6 +120,17 @@ class Phases:
             mine = [(clock, own) for at, clock, own in found if began <= at <= ended]
             longest[name] = {"ms": max((clock for clock, _ in mine), default=0), "own_ms": max((own for _, own in mine), default=0)}
         return longest
+
+
+def _processor_seconds() -> dict[str, float]:
+    """Return the processor time of each process so far."""
+    me = psutil.Process()
+    used = {"supervisor": sum(me.cpu_times()[:2])}
+    for child in me.children(recursive=True):
+        line = child.cmdline()
+        name = next((name for name in ("api", "runner", "trigger-process") if name in line), "other")
+        used[name] = used.get(name, 0.0) + sum(child.cpu_times()[:2])
+    return {name: round(seconds, 2) for name, seconds in used.items()}
 
 
 def _lines(path: Path) -> int:
