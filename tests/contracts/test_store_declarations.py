@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from random import Random
+from threading import current_thread
+from typing import Any
+
 import pytest
 from sqlalchemy import func, select
 
 from headrace.errors import ApiRefused, Fenced
-from headrace.store import Store, projects
+from headrace.store import Store, kwargs, projects
 from headrace.store.declarations import staged_declarations
 from headrace.store.tables import pipelines, staged_triggers, triggers
 from headrace.wire.jobs import CompleteJob
-from headrace.wire.triggers import DeclareProject, ProjectDeclared, StageTriggers
+from headrace.wire.triggers import DeclaredTrigger, DeclareProject, ProjectDeclared, StageTriggers
 from store_kit import Holder, TurnedClock, declaration, holder, registration
 
 ID = "declaration-1"
@@ -126,3 +130,59 @@ def test_what_was_staged_and_never_declared_is_forgotten(store: Store, owner: Ho
     clock.turn(60)
     assert store.tidy(lambda connection: staged_declarations(connection, store.now(), 100)) == 4
     assert staged(store) == 0
+
+
+def some_triggers(random: Random) -> DeclareProject:
+    """Return triggers of which a second choice has some, others, and some declared otherwise, also without what may be left out."""
+    return DeclareProject(
+        triggers=[
+            DeclaredTrigger(
+                name=f"t{number:02}",
+                classpath=random.choice(("some.Trigger", "some.Other")),
+                kwargs=random.choice(({}, {"n": 1})),
+                stream=random.choice((None, "a", "b")),
+                queue=random.choice(("default", "q")),
+                priority=random.choice((0, 1)),
+                max_restarts=random.choice((None, 3)),
+            )
+            for number in random.sample(range(40), 25)
+        ],
+        pipelines=[],
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_pages_lead_to_what_one_call_leads_to(store: Store, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.store.declarations.AT_ONCE", 7)
+    random = Random(seed)
+    declared = [some_triggers(random) for _ in range(4)]
+    owners = {project: holder(store, project=project) for project in ("flights", "trains")}
+    for at, one in enumerate(declared):
+        send(owners["flights"], one, f"declaration-{at}", size=4)
+        switch_whole(owners["flights"], one, f"declaration-{at}")
+        store.projects.declare(owners["trains"].job_id, "trains", one)
+        for owner in owners.values():
+            owner.load()
+        assert kept(store, "flights") == kept(store, "trains")
+
+
+def kept(store: Store, project: str) -> list[Any]:
+    """Return what is kept of a project's triggers, but for their ids and the moments at which they were declared."""
+    names = ("name", "classpath", "kwargs", "kwargs_digest", "stream", "queue", "priority", "max_restarts", "state", "epoch", "restarts")
+    with store.reading() as connection:
+        columns = [triggers.c[name] for name in names]
+        found = connection.execute(select(*columns).where(triggers.c.project == project).order_by(triggers.c.name)).all()
+    return [tuple(row) for row in found]
+
+
+def test_arguments_are_sealed_without_the_writers_lock(owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+    sealers: set[str] = set()
+    seal = kwargs.sealed
+
+    def sealed(*given: Any) -> dict[str, str | None]:
+        sealers.add(current_thread().name)
+        return seal(*given)
+
+    monkeypatch.setattr(kwargs, "sealed", sealed)
+    send(owner, second())
+    assert sealers == {current_thread().name}

@@ -7,19 +7,20 @@ all pages are there, nothing is applied. Whoever stops in between is followed by
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, delete, exists, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, delete, exists, func, insert, literal, or_, select, update
 
 from headrace.errors import ApiRefused
 from headrace.store import kwargs, leases
 from headrace.store.database import Database
-from headrace.store.dialects import among, driver_rows, row_by_row, rows_among
+from headrace.store.dialects import BulkInsert, Plain, among, driver_rows, row_by_row, rows_among
 from headrace.store.failures import FRESH
 from headrace.store.jobs import require_running
 from headrace.store.slices import size_of, take_slice
 from headrace.store.tables import projects, staged_triggers, triggers
-from headrace.wire.triggers import StageTriggers
+from headrace.wire.triggers import DeclaredTrigger, StageTriggers
 
 AT_ONCE = 1_000
 SPECIFIED = ("classpath", "stream", "queue")
@@ -27,25 +28,44 @@ POLICY = ("priority", "max_restarts")
 SEALED = ("kwargs", "kwargs_digest")
 NEW = {"state": "waiting", "failures": 0, "fired": 0, "rejected": 0, "epoch": 0}
 
+_kept = Plain(
+    "SELECT name, declared, kwargs, kwargs_digest FROM triggers WHERE project = :project AND run_id IS NULL AND name IN :names",
+    names="text",
+)
+_there = Plain("SELECT name FROM staged_triggers WHERE declaration = :declaration AND name IN :names", names="text")
+_insert_staged = BulkInsert(staged_triggers)
 _known = select(triggers).where(triggers.c.run_id.is_(None), among(triggers.c.name, "names"))
 
 
-def stage(database: Database, connection: Connection, job_id: int, page: StageTriggers) -> None:
-    """Keep a page of a declaration; the same page again changes nothing."""
-    project, now = require_running(connection, job_id).project, database.now()
-    mine = select(staged_triggers.c.name).where(*_of(project, page.declaration), among(staged_triggers.c.name, "names"))
-    there = {row.name for row in rows_among(connection, mine, "names", [trigger.name for trigger in page.triggers])}
-    given = {trigger.name: trigger for trigger in page.triggers if trigger.name not in there}
-    known = rows_named(connection, project, list(given))
-    rows: list[dict[str, Any]] = []
-    for trigger in given.values():
-        what, row = kwargs.named(project, trigger.name), known.get(trigger.name)
-        same = row is not None and kwargs.unchanged(database.keyring, row, trigger.kwargs, what)
-        values = trigger.model_dump(include={"name", *SPECIFIED, *POLICY}) | kwargs.sealed(database.keyring, trigger.kwargs, what)
-        stamp = {"declaration": page.declaration, "project": project, "staged": now}
-        rows.append({**stamp, **values, "same": row.declared if row is not None and same else None})
-    if rows:
-        connection.execute(insert(staged_triggers), rows)
+def stage(database: Database, job_id: int, page: StageTriggers) -> None:
+    """Keep a page of a declaration; the same page again changes nothing.
+
+    The arguments are sealed before the writer's transaction, which others wait for.
+    """
+    with database.reading() as connection:
+        project = require_running(connection, job_id).project
+        known = {row.name: row for row in _kept(connection, project=project, names=[trigger.name for trigger in page.triggers]).all()}
+    rows = [
+        _staged_row(database, page.declaration, project, trigger, known.get(trigger.name))
+        for trigger in {trigger.name: trigger for trigger in page.triggers}.values()
+    ]
+    database.write(partial(_insert, job_id=job_id, declaration=page.declaration, rows=rows))
+
+
+def _staged_row(database: Database, declaration: str, project: str, trigger: DeclaredTrigger, known: Row[Any] | None) -> tuple[Any, ...]:
+    """Return the row of `staged_triggers`, in the order of its columns."""
+    what = kwargs.named(project, trigger.name)
+    # It may change before this is applied: then it is declared at another moment.
+    same = known.declared if known is not None and kwargs.unchanged(database.keyring, known, trigger.kwargs, what) else None
+    sealed = kwargs.sealed(database.keyring, trigger.kwargs, what)
+    specified = (trigger.classpath, sealed["kwargs"], sealed["kwargs_digest"], trigger.stream, trigger.queue)
+    return (declaration, trigger.name, project, *specified, trigger.priority, trigger.max_restarts, same, database.now())
+
+
+def _insert(connection: Connection, job_id: int, declaration: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    require_running(connection, job_id)
+    there = set(_there(connection, declaration=declaration, names=[row[1] for row in rows]).scalars())
+    _insert_staged(connection, [row for row in rows if row[1] not in there])
 
 
 def require_staged(connection: Connection, project: str, declaration: str, count: int) -> bool:
@@ -74,10 +94,10 @@ class Place(NamedTuple):
 def apply(connection: Connection, project: str, declaration: str, place: Place, now: int) -> Place:
     """Apply some of a declaration after `place`; return the next place."""
     row_by_row(connection)
-    staged = select(staged_triggers, size_of(staged_triggers.c.kwargs)).where(*_of(project, declaration))
-    rows = take_slice(connection, staged.where(staged_triggers.c.name > place.name).order_by(staged_triggers.c.name), AT_ONCE).rows
-    if rows:
-        _declare(connection, project, rows, now)
+    rest = (*_of(project, declaration), staged_triggers.c.name > place.name)
+    names = select(staged_triggers.c.name, size_of(staged_triggers.c.kwargs)).where(*rest).order_by(staged_triggers.c.name)
+    if rows := take_slice(connection, names, AT_ONCE).rows:
+        _declare(connection, project, (*rest, staged_triggers.c.name <= rows[-1].name), now)
         return place._replace(name=rows[-1].name)
     named = exists().where(*_of(project, declaration), staged_triggers.c.name == triggers.c.name)
     declared = (triggers.c.project == project, triggers.c.run_id.is_(None), triggers.c.state != "removed", triggers.c.id > place.gone)
@@ -126,26 +146,22 @@ def staged_declarations(connection: Connection, before: int, most: int) -> int:
     return 0 if found is None else forget(connection, found.declaration, most)
 
 
-def _declare(connection: Connection, project: str, rows: Sequence[Row[Any]], now: int) -> None:
-    known = rows_named(connection, project, [row.name for row in rows])
-    new: list[dict[str, Any]] = []
-    changed: list[tuple[int, Row[Any]]] = []
-    adjusted = False
-    for row in rows:
-        before = known.get(row.name)
-        if before is None:
-            new.append({"project": project, "name": row.name, "declared": now, **NEW, **_values(row, SPECIFIED, POLICY, SEALED)})
-        elif before.state == "removed" or before.declared != row.same or _differs(before, row, SPECIFIED):
-            changed.append((before.id, row))
-        elif _differs(before, row, POLICY):
-            connection.execute(update(triggers).where(triggers.c.id == before.id).values(**_values(row, POLICY)))
-            adjusted = True
-    leases.revoke(connection, [trigger_id for trigger_id, _ in changed])
-    for trigger_id, row in changed:
-        values = {**FRESH, "declared": now, "removed": None, **_values(row, SPECIFIED, POLICY, SEALED)}
-        connection.execute(update(triggers).where(triggers.c.id == trigger_id).values(**values))
-    if new:
-        connection.execute(insert(triggers), new)
+def _declare(connection: Connection, project: str, staged: tuple[ColumnElement[bool], ...], now: int) -> None:
+    """Make the triggers of a project what these staged rows say: all in the database, as 100,000 rows take seconds to go through Python."""
+    known = (triggers.c.project == project, triggers.c.run_id.is_(None), triggers.c.name == staged_triggers.c.name)
+    removed, same = triggers.c.state == "removed", triggers.c.declared.is_not_distinct_from(staged_triggers.c.same)
+    renewed = select(triggers.c.id).where(*staged, *known, or_(removed, ~same, *_differences(SPECIFIED)))
+    changed = list(connection.execute(renewed).scalars())
+    leases.revoke(connection, changed)
+    if changed:
+        values = {**FRESH, "declared": now, "removed": None, **_values(SPECIFIED, POLICY, SEALED)}
+        connection.execute(update(triggers).where(*staged, *known, triggers.c.id.in_(changed)).values(values))
+    adjusted = connection.execute(update(triggers).where(*staged, *known, or_(*_differences(POLICY))).values(_values(POLICY))).rowcount
+    there = exists().where(*known).correlate(staged_triggers)
+    values = {"project": literal(project), "name": staged_triggers.c.name, "declared": literal(now)}
+    values |= {name: literal(value) for name, value in NEW.items()} | _values(SPECIFIED, POLICY, SEALED)
+    rows = select(*values.values()).where(*staged, ~there).order_by(staged_triggers.c.name)
+    new = connection.execute(insert(triggers).from_select(list(values), rows)).rowcount
     if new or changed or adjusted:
         leases.changed(connection)
 
@@ -155,12 +171,12 @@ def rows_named(connection: Connection, project: str, names: list[str]) -> dict[s
     return {row.name: row for row in rows_among(connection, _known.where(triggers.c.project == project), "names", names)}
 
 
-def _values(row: Row[Any], *groups: tuple[str, ...]) -> dict[str, Any]:
-    return {name: getattr(row, name) for group in groups for name in group}
+def _values(*groups: tuple[str, ...]) -> dict[str, Any]:
+    return {name: staged_triggers.c[name] for group in groups for name in group}
 
 
-def _differs(before: Row[Any], after: Row[Any], names: tuple[str, ...]) -> bool:
-    return any(getattr(before, name) != getattr(after, name) for name in names)
+def _differences(names: tuple[str, ...]) -> list[ColumnElement[bool]]:
+    return [triggers.c[name].is_distinct_from(staged_triggers.c[name]) for name in names]
 
 
 def _of(project: str, declaration: str) -> tuple[Any, Any]:

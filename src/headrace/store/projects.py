@@ -47,7 +47,7 @@ class Projects:
 
     def stage(self, job_id: int, page: StageTriggers) -> None:
         """Keep a page of a declaration, until all of it is there and it is declared."""
-        self._database.write(lambda connection: stage(self._database, connection, job_id, page))
+        stage(self._database, job_id, page)
 
     def _declare_staged(self, job_id: int, name: str, declared: DeclareProject) -> ProjectDeclared:
         place = self._database.write(lambda connection: _begin(connection, job_id, name, declared))
