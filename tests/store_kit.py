@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from headrace.store import Liveness, Store, open_store
+from headrace.store.keyring import Keyring
 from headrace.store.migrating import upgrade
 from headrace.wire.events import DeadLetterItem, EventBatch, EventItem
 from headrace.wire.jobs import JobKind, RegisterJob
@@ -71,9 +72,9 @@ def _migrated() -> bytes:
 
 
 @contextmanager
-def opened(kind: str, folder: Path, clock: TurnedClock | None = None) -> Iterator[Store]:
+def opened(kind: str, folder: Path, clock: TurnedClock | None = None, keyring: Keyring | None = None) -> Iterator[Store]:
     clock = clock or TurnedClock()
-    store = open_store(database_url(kind, folder), clock=clock, liveness=Liveness(ticks=clock.ticks))
+    store = open_store(database_url(kind, folder), clock=clock, liveness=Liveness(ticks=clock.ticks), keyring=keyring)
     try:
         yield store
     finally:

@@ -211,7 +211,7 @@ def test_a_run_that_waits_again_and_again_gets_each_event_once_and_in_order(stor
     coming = [event(id, legs, follows=leader) for id, leader in leaders.items()]
     chance.shuffle(coming)
     coming += chance.sample(coming, 5)
-    apis = [store.awaited_events, AwaitedEvents(store._database, store.task_runs.bell)]
+    apis = [store.awaited_events, AwaitedEvents(store._database, store.task_runs.bell, store.ages)]
     hands: list[tuple[AwaitedEvents, Any]] = []
     runs.start()
     got: list[str] = []

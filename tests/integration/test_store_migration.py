@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from headrace.store.run_totals import run_totals
 from headrace.store.schema import alembic_config
 from headrace.store.tables import metadata, runs
 from headrace.store.trigger_browse import trigger_page
-from headrace.wire.deferred import AwaitedTrigger, StartRun, Waiting
+from headrace.wire.deferred import AwaitedEvent, AwaitedTrigger, StartRun, Waiting
 from headrace.wire.jobs import Heartbeat
 from headrace.wire.runs import RunReport
 from headrace.wire.streams import StreamReport
@@ -35,8 +36,19 @@ from headrace.wire.triggers import TriggerFailure
 from store_kit import DATABASES, SECOND, Holder, TurnedClock, database_url, event, holder, letter
 
 
-def opened(kind: str, folder: Path) -> Store:
-    return open_store(database_url(kind, folder), migrate=True, clock=TurnedClock())
+def opened(kind: str, folder: Path, clock: TurnedClock | None = None) -> Store:
+    clock = clock or TurnedClock()
+    return open_store(database_url(kind, folder), migrate=True, clock=clock, liveness=Liveness(ticks=clock.ticks))
+
+
+def numbers(kind: str, folder: Path, query: str) -> list[int | None]:
+    """Return what a query of one column finds in the database as it is."""
+    readers, writer = engines(parsed(database_url(kind, folder)))
+    with readers.connect() as connection:
+        found = connection.exec_driver_sql(query).scalars().all()
+    readers.dispose()
+    writer.dispose()
+    return list(found)
 
 
 def move(kind: str, folder: Path, revision: str) -> None:
@@ -154,18 +166,10 @@ def test_totals_of_runs_are_the_same_whether_they_are_counted_or_kept(kind: str,
 def test_timeouts_of_task_runs_go_on_from_the_wall_clock_and_back(kind: str, tmp_path: Path) -> None:
     clock = TurnedClock()
 
-    def open_again() -> Store:
-        return open_store(database_url(kind, tmp_path), migrate=True, clock=clock, liveness=Liveness(ticks=clock.ticks))
+    def timeouts() -> list[int | None]:
+        return numbers(kind, tmp_path, "SELECT timeout_at FROM deferred_runs ORDER BY run_id")
 
-    def timeouts() -> list[int]:
-        readers, writer = engines(parsed(database_url(kind, tmp_path)))
-        with readers.connect() as connection:
-            found = connection.exec_driver_sql("SELECT timeout_at FROM deferred_runs ORDER BY run_id").scalars().all()
-        readers.dispose()
-        writer.dispose()
-        return list(found)
-
-    store = open_again()
+    store = opened(kind, tmp_path, clock)
     clock.turn(100)
     for run_id, timeout in (("a", 600), ("b", None)):
         waiting = Waiting(trigger=AwaitedTrigger(classpath="a.B", kwargs={}), timeout=timeout)
@@ -173,7 +177,7 @@ def test_timeouts_of_task_runs_go_on_from_the_wall_clock_and_back(kind: str, tmp
     store.close()
     move(kind, tmp_path, "r0021")
     assert timeouts() == [clock.now + 600 * SECOND, None]
-    store = open_again()
+    store = opened(kind, tmp_path, clock)
     assert timeouts() == [clock.passed + 600 * SECOND, None]
     clock.turn(599)
     store.task_runs.sweep()
@@ -181,4 +185,64 @@ def test_timeouts_of_task_runs_go_on_from_the_wall_clock_and_back(kind: str, tmp
     clock.turn(1)
     store.task_runs.sweep()
     assert store.task_runs.result("a").state == "failed"
+    store.close()
+
+
+@pytest.mark.parametrize("kind", DATABASES)
+def test_timeouts_go_on_where_the_database_had_no_age_yet(kind: str, tmp_path: Path) -> None:
+    clock = TurnedClock(now=time.time_ns() // 1000)
+    store = opened(kind, tmp_path, clock)
+    waiting = Waiting(trigger=AwaitedTrigger(classpath="a.B", kwargs={}), timeout=7_200)
+    store.task_runs.start("flights", StartRun(run_id="a", task="t", waiting=waiting))
+    store.close()
+    move(kind, tmp_path, "r0012")
+    store = opened(kind, tmp_path, clock)
+    clock.turn(3_600)
+    store.task_runs.sweep()
+    assert store.task_runs.result("a").state == "deferred"
+    clock.turn(3_700)
+    store.task_runs.sweep()
+    assert store.task_runs.result("a").state == "failed"
+    store.close()
+
+
+@pytest.mark.parametrize("revision", ["r0022", "r0012"])
+@pytest.mark.parametrize("kind", DATABASES)
+def test_waits_for_leaders_go_on_from_the_wall_clock_and_back(kind: str, revision: str, tmp_path: Path) -> None:
+    clock = TurnedClock(now=time.time_ns() // 1000)
+
+    def moments() -> list[int | None]:
+        return numbers(kind, tmp_path, "SELECT since FROM ordering_events UNION ALL SELECT at FROM ordering_given_up")
+
+    def handed(store: Store) -> list[tuple[str, str | None]]:
+        taken = store.awaited_events.take()
+        assert taken is not None
+        store.awaited_events.hand(taken.claims)
+        return [(claim.event.id, claim.mark) for claim in taken.claims]
+
+    store = opened(kind, tmp_path, clock)
+    owner = holder(store, "first")
+    for id in ("lost", "waits", "late"):
+        waiting = Waiting(event=AwaitedEvent(on=["*"], id=id))
+        store.task_runs.start("flights", StartRun(run_id=id, task="t", waiting=waiting))
+    owner.append(event("lost", follows="late"))
+    assert handed(store) == []
+    clock.turn(900)
+    assert handed(store) == [("lost", "lost")]
+    owner.append(event("waits", follows="never"))
+    assert handed(store) == []
+    assert moments() == [clock.passed, clock.passed]
+    store.close()
+    move(kind, tmp_path, revision)
+    if revision == "r0022":
+        assert moments() == [clock.now, clock.now]
+    clock.turn(60)
+    store = opened(kind, tmp_path, clock)
+    clock.turn(780)
+    assert handed(store) == []
+    clock.turn(120)
+    assert handed(store) == [("waits", "lost")]
+    owner.store = store
+    owner.append(event("late"))
+    assert handed(store) == [("late", "late")]
     store.close()

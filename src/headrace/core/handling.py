@@ -138,10 +138,10 @@ class Offering:
             self.received[seq] = event.received
         return True
 
-    def decide(self, now: int, limit: int | None = None) -> list[Placed]:
-        """Offer what is new; return what is released, in order of position, without what passed."""
+    def decide(self, now: int, limit: int | None = None, ahead: int = 0) -> list[Placed]:
+        """Offer what is new; return what is released, in order of position, without what passed. `ahead` is that of `CausalOrder.offer`."""
         first = self._order.position + 1
-        released = self._order.offer(self.offered, now, self.received, limit)
+        released = self._order.offer(self.offered, now, self.received, limit, ahead)
         return [place for place in map(self._gated, placed(released, first)) if place is not None]
 
     def _gated(self, place: Placed) -> Placed | None:

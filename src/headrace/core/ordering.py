@@ -65,7 +65,7 @@ class CausalOrder:
     """The ordering of one scope. `now` and `lookback` are µs on the scope's clock, which only `turn_back` sets back.
 
     `position` is how many events were released so far, `head` the last seq offered; `lost`, `late` and `cycles` are counts. With `by_age`,
-    `occurred` is on that clock too: an event that is older than the lookback when it comes does not wait for a leader that is not here.
+    an event that is older than the lookback when it comes does not wait for a leader that is not here: `occurred` says how old it is.
     `gave` has the leaders that the last offer or expiry gave up, and when; `forgot` those given up earlier that it forgot.
     `releasing` has the released events whose followers a `limit` left to `release`.
     """
@@ -95,9 +95,12 @@ class CausalOrder:
         """How many events wait."""
         return len(self._waiting)
 
-    def offer(self, events: Iterable[Offered], now: int, received: Mapping[int, int] = _NOW, limit: int | None = None) -> Released:
+    def offer(
+        self, events: Iterable[Offered], now: int, received: Mapping[int, int] = _NOW, limit: int | None = None, ahead: int = 0
+    ) -> Released:
         """Take events in order of seq, and return what is ready. `received` has the time of arrival, by seq, of those that came before now.
 
+        The clock that gave `received` and `occurred` is `ahead` µs of the scope's clock.
         A copy changes nothing: its seq was taken before, or its key waits, waited when this batch came, or is in the batch already.
         """
         out, self._limit = Released(), limit
@@ -113,8 +116,9 @@ class CausalOrder:
             met.add(key)
             late = key in given_up and self._comes_late(key, now)
             if leader is not None and leader != key and (leader_seq < 0 or leader in waiting):
-                if not self.by_age or leader in waiting or received.get(seq, occurred) + self.lookback > now:
-                    self._wait(Waiting(seq, key, leader, occurred, id, min(now, received.get(seq, now)), late), now, out)
+                if not self.by_age or leader in waiting or received.get(seq, occurred) - ahead + self.lookback > now:
+                    since = min(now, received[seq] - ahead) if seq in received else now
+                    self._wait(Waiting(seq, key, leader, occurred, id, since, late), now, out)
                     continue
                 self._too_old(seq, key, leader, now, out)
                 continue

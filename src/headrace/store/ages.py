@@ -63,12 +63,19 @@ class AgeClock:
             connection.execute(insert(age_marks).values(age=age, wall=now, head=log_head(connection)))
         return age
 
-    def now(self) -> int:
-        """Return the age, counted on since the last call of `mark` without asking the database; there was one."""
+    def now(self, at_least: int = 0) -> int:
+        """Return the age, counted on since the last call of `mark` without asking the database; there was one.
+
+        It is `at_least` what another api counted: the steady clock of a host stands still while that is suspended.
+        """
         with self._lock:
             if self._seen is None:
                 raise AssertionError("the age of the database was never read")
-            return self._seen[0] + self._ticks() - self._seen[1]
+            ticks = self._ticks()
+            age = self._seen[0] + ticks - self._seen[1]
+            if age < at_least:
+                age, self._seen = at_least, (at_least, ticks)
+            return age
 
     def _age(self, last: Row[Any] | None, now: int) -> int:
         known = 0 if last is None else int(last.age)

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, exists, insert, select, update
 from headrace.core import deferral
 from headrace.core.deferral import Deferral
 from headrace.core.handling import Claim, HandlingPolicy
+from headrace.store.ages import AgeClock
 from headrace.store.awaited_terms import Wait, Waits, add_wait, waits_for
 from headrace.store.bell import Bell
 from headrace.store.cloud_event import cloud_event
@@ -24,6 +25,7 @@ from headrace.store.deferred_tables import awaited_events, run_events
 from headrace.store.earlier_events import SCOPE, Looked, earlier_event, trigger_names
 from headrace.store.log_feed import LOOKBACK, fed, page_after
 from headrace.store.ordering import SqlOrdering
+from headrace.store.ordering_ages import scope_clock
 from headrace.store.ordering_scopes import forget_rows, give_up_scope, has_few_rows, scope_named
 from headrace.store.ordering_tables import ordering_events, ordering_scopes
 from headrace.store.ordering_turn import Feed
@@ -45,8 +47,9 @@ class Taken(NamedTuple):
 class AwaitedEvents:
     """What hands events to the task runs of one database. `bell` is theirs: it rings when one begins to wait, or may go on."""
 
-    def __init__(self, database: Database, bell: Bell) -> None:
+    def __init__(self, database: Database, bell: Bell, ages: AgeClock) -> None:
         self._database = database
+        self._steady = scope_clock(ages)
         self._bell = bell
         self._home: SqlOrdering | None = None
 
@@ -112,7 +115,8 @@ class AwaitedEvents:
                 return None
             found = connection.execute(select(ordering_scopes.c.id).where(ordering_scopes.c.name == SCOPE)).scalar_one()
         if self._home is None or self._home.scope_id != found:
-            self._home = SqlOrdering(self._database, found, policy=HandlingPolicy(lease=_LEASE), by_age=False, logged=True)
+            policy = HandlingPolicy(lease=_LEASE)
+            self._home = SqlOrdering(self._database, found, policy=policy, by_age=False, logged=True, steady=self._steady)
         return self._home
 
 

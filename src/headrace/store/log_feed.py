@@ -15,7 +15,7 @@ from headrace.store.ordering_turn import Fed, Feed
 from headrace.store.tables import events
 
 LOOKBACK: Final = 900_000_000
-"""How long, in µs by the database's clock, such a scope waits for a leader."""
+"""How long, in µs of the age of the database, such a scope waits for a leader."""
 PAGE: Final = 2_000
 
 _COLUMNS = ("seq", "key", "leader_key", "leader_seq", "source", "id", "type", "subject", "follows", "occurred")

@@ -19,6 +19,7 @@ from headrace.core.handling import Caused, Claim, Counts, HandlingPolicy, State,
 from headrace.ports.ordering import EXPIRED_EVENTS, OrderingHome
 from headrace.store import ordering_statements as sql
 from headrace.store.dialects import Plain, Runs, row_by_row
+from headrace.store.ordering_ages import ScopeClock
 from headrace.store.ordering_replica import BUILDS, Replica
 from headrace.store.ordering_turn import Feed, Turn
 
@@ -43,16 +44,25 @@ class SqlOrdering(OrderingHome):
     """One scope in a database. With `by_age`, events that are older than the lookback when they come do not wait.
 
     With `logged`, the scope is fed from the log: that knows duplicates and keeps bodies, so nothing is kept of what was handled.
+    Events wait by the clock `steady`; without it, by the wall clock, which `now` is in each call.
     """
 
     def __init__(
-        self, database: Store, scope_id: int, *, policy: HandlingPolicy | None = None, by_age: bool = True, logged: bool = False
+        self,
+        database: Store,
+        scope_id: int,
+        *,
+        policy: HandlingPolicy | None = None,
+        by_age: bool = True,
+        logged: bool = False,
+        steady: ScopeClock | None = None,
     ) -> None:
         self.policy = policy or HandlingPolicy()
         self.scope_id = scope_id
         self._database = database
         self._by_age = by_age
         self._logged = logged
+        self._steady = steady
         self._lock = Lock()
         self._replica: Replica | None = None
 
@@ -213,12 +223,16 @@ class SqlOrdering(OrderingHome):
     @override
     def next_due(self, now: int | None = None) -> int | None:
         with self._database.reading() as connection:
-            ((clock, due, expiry, releasing),) = sql.next_due(connection, scope=self.scope_id).all()
-        if releasing:
-            return int(clock) if now is None else min(int(clock), now)
-        if now is not None and clock > now + AHEAD_MICROS and (due is not None or expiry is not None):
-            return now  # whoever acts on it sets the scope's clock back
-        return min((moment for moment in (due, expiry) if moment is not None), default=None)
+            ((*columns, due, since),) = sql.next_due(connection, scope=self.scope_id).all()
+        scope = sql.Scope(*columns)
+        moment = scope.clock if now is None else now
+        if scope.releasing:
+            return min(scope.clock, moment)
+        if scope.clock > moment + AHEAD_MICROS and (due is not None or since is not None):
+            return moment  # whoever acts on it sets the scope's clock back
+        age = moment if self._steady is None else self._steady(scope, moment)
+        expiry = None if since is None else moment + since + scope.lookback - age
+        return min((each for each in (due, expiry) if each is not None), default=None)
 
     @override
     def close(self) -> None:
@@ -254,24 +268,25 @@ class SqlOrdering(OrderingHome):
         self, connection: Runs, kept: Replica | None, now: int, change: Callable[[Turn], T], keys: Sequence[bytes], *, whole: bool
     ) -> tuple[T, Replica] | None:
         """Run `change` with the copy `kept`; None if that has too much to catch up on, and `whole` does not allow it."""
-        given: dict[str, Any] = {"by_age": self._by_age, "logged": self._logged, "limit": sql.RELEASED_EVENTS}
+        given: dict[str, Any] = {"by_age": self._by_age, "logged": self._logged, "steady": self._steady, "limit": sql.RELEASED_EVENTS}
         turn = Turn.begin(connection, self.scope_id, kept, now, keys=keys, whole=whole, **given)
         if turn is None:
             return None
         if turn.scope.clock > now + AHEAD_MICROS:
             turn.turn_back(now, self.policy.lease)
+        turn.keeps_time = abs(now - turn.scope.clock) > AHEAD_MICROS
         answer = change(turn)
         turn.end()
         return answer, turn.replica
 
     def _moment(self, connection: Runs, now: int) -> int | None:
         """Return the scope's time, and keep it; None if its clock has to be set back."""
-        clock = sql.scope_row(connection, self.scope_id).clock
-        if clock > now + AHEAD_MICROS:
+        scope = sql.scope_row(connection, self.scope_id)
+        if scope.clock > now + AHEAD_MICROS:
             return None
-        if now > clock + AHEAD_MICROS:
-            sql.set_clock(connection, scope=self.scope_id, now=now)
-        return max(now, clock)
+        if now > scope.clock + AHEAD_MICROS:
+            sql.set_clock(connection, scope=self.scope_id, now=now, age=now if self._steady is None else self._steady(scope, now))
+        return max(now, scope.clock)
 
     def _claim(self, connection: Runs, statement: Plain, most: int, now: int, **given: Any) -> list[Claim]:
         token, lease = uuid4().hex, now + self.policy.lease

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, exists, func, literal, select
 
+from headrace.store.ages import wall_of
 from headrace.store.deferred_tables import awaited_events
 from headrace.store.hold_times import told
 from headrace.store.log_extent import came_after
@@ -102,7 +103,8 @@ def _count(connection: Connection, scope_id: int) -> int:
 
 def _waits(connection: Connection, scope: Row[Any], chosen: Select[int], limit: int) -> list[Wait]:
     """Return the first of the `chosen` seqs that wait. What was released and is blocked still waits since it came."""
-    first = select(ordering_events, events.c.subject).join(events, events.c.seq == _E.seq).where(_E.scope_id == scope.id)
+    shown = select(ordering_events, events.c.subject, wall_of(_E.since).label("came"))
+    first = shown.join(events, events.c.seq == _E.seq).where(_E.scope_id == scope.id)
     rows = connection.execute(first.where(_E.seq.in_(chosen)).order_by(_E.seq).limit(limit)).all()
     states = _states(connection, scope.id, [row.leader_key for row in rows if row.leader_key is not None])
     return [_wait(row, _leader(row, states), scope.lookback) for row in rows if row.follows is not None]
@@ -123,6 +125,6 @@ def _leader(row: Row[Any], states: dict[bytes, str]) -> LeaderIs:
 
 
 def _wait(row: Row[Any], leader: LeaderIs, lookback: int) -> Wait:
-    lost_at = moment(row.since + lookback) if leader == "missing" else None
+    lost_at = moment(row.came + lookback) if leader == "missing" else None
     known = {name: getattr(row, name) for name in ("seq", "id", "source", "subject", "follows")}
-    return Wait(**known, leader=leader, since=moment(row.since), lost_at=lost_at)
+    return Wait(**known, leader=leader, since=moment(row.came), lost_at=lost_at)

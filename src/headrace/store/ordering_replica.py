@@ -45,6 +45,7 @@ class Step(msgspec.Struct, array_like=True, frozen=True):
     most: int | None = None
     limit: int | None = None
     released: bool = False
+    ahead: int = 0
 
 
 Reading = Callable[[], AbstractContextManager[Any]]
@@ -141,7 +142,7 @@ def _again(order: CausalOrder, step: Step) -> None:
     elif step.released:
         order.release(step.now, step.limit or 1)
     elif step.offered:
-        order.offer(step.offered, step.now, step.received, step.limit)
+        order.offer(step.offered, step.now, step.received, step.limit, step.ahead)
     else:
         order.expire(step.now, step.most, step.limit)
 

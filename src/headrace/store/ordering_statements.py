@@ -23,6 +23,7 @@ class Scope(NamedTuple):
     lookback: int
     version: int
     clock: int
+    age: int
     head: int
     position: int
     lost: int
@@ -229,12 +230,10 @@ waits = Plain(
 )
 by_state = Plain("SELECT state, count(*) FROM ordering_events WHERE scope_id = :scope GROUP BY state")
 next_due = Plain(
-    """
-SELECT s.clock, (SELECT due FROM ordering_events WHERE scope_id = :scope AND due IS NOT NULL ORDER BY due LIMIT 1),
-    (SELECT since FROM ordering_events WHERE scope_id = :scope AND state = 'waiting' ORDER BY since LIMIT 1) + s.lookback,
-    s.releasing
-FROM ordering_scopes s WHERE s.id = :scope
-"""
+    f"SELECT {', '.join(Scope._fields)}, "  # noqa: S608
+    "(SELECT due FROM ordering_events WHERE scope_id = :scope AND due IS NOT NULL ORDER BY due LIMIT 1), "
+    "(SELECT since FROM ordering_events WHERE scope_id = :scope AND state = 'waiting' ORDER BY since LIMIT 1) "
+    "FROM ordering_scopes WHERE id = :scope"
 )
 look = Plain(
     """
@@ -247,22 +246,22 @@ SELECT (SELECT state FROM ordering_events WHERE +scope_id = :scope AND key = :ke
 
 end_turn = Plain(
     """
-UPDATE ordering_scopes SET version = :version, clock = :clock, head = :head, position = :position, lost = :lost, late = :late,
+UPDATE ordering_scopes SET version = :version, clock = :clock, age = :age, head = :head, position = :position, lost = :lost, late = :late,
     cycles = :cycles, held = held + :waited, holds = :holds, handled = handled + :passed
 WHERE id = :scope
 """
 )
 _count_one_handled = Plain("UPDATE ordering_scopes SET handled = handled + 1 WHERE id = :scope RETURNING releasing")
 count_handled = Plain("UPDATE ordering_scopes SET handled = handled + :count WHERE id = :scope")
-set_clock = Plain("UPDATE ordering_scopes SET clock = :now WHERE id = :scope")
+set_clock = Plain("UPDATE ordering_scopes SET clock = :now, age = :age WHERE id = :scope")
 # A clock that was ahead gave out moments that lie ahead: they are now, and a lease is no longer than it may be.
 turn_back = [
-    Plain("UPDATE ordering_events SET since = :now WHERE scope_id = :scope AND state = 'waiting' AND since > :now"),
     Plain("UPDATE ordering_events SET due = :now WHERE scope_id = :scope AND due > :now AND state = 'ready'"),
     Plain("UPDATE ordering_events SET due = :lease WHERE scope_id = :scope AND due > :lease AND state = 'claimed'"),
-    Plain("UPDATE ordering_given_up SET at = :now WHERE scope_id = :scope AND at > :now"),
     Plain("UPDATE ordering_handled SET at = :now WHERE scope_id = :scope AND at > :now"),
 ]
+turn_since_back = Plain("UPDATE ordering_events SET since = :now WHERE scope_id = :scope AND state = 'waiting' AND since > :now")
+turn_given_up_back = Plain("UPDATE ordering_given_up SET at = :now WHERE scope_id = :scope AND at > :now")
 
 steps_since = Plain("SELECT version, step FROM ordering_journal WHERE scope_id = :scope AND version > :since ORDER BY version LIMIT :most")
 forget_steps = Plain("DELETE FROM ordering_journal WHERE scope_id = :scope AND version <= :until")

@@ -13,7 +13,8 @@ ordering_scopes = Table(
     Column("name", Text, nullable=False, unique=True),
     Column("lookback", BigInteger, nullable=False),  # microseconds
     Column("version", BigInteger, nullable=False),  # of the ordering: each change of what waits is one more
-    Column("clock", BigInteger, nullable=False),  # the latest moment that the scope was told; it never goes back
+    Column("clock", BigInteger, nullable=False),  # the latest moment of the wall clock that the scope was told
+    Column("age", BigInteger, nullable=False, server_default="0"),  # the last moment of its steady clock (headrace.store.ordering_ages)
     Column("head", BigInteger, nullable=False),  # the last seq given out, or read from the log
     Column("position", BigInteger, nullable=False),  # how many were released
     Column("lost", BigInteger, nullable=False),
@@ -47,7 +48,7 @@ ordering_events = Table(
     Column("id", Text, nullable=False),
     Column("follows", Text),
     Column("occurred", BigInteger, nullable=False),
-    Column("since", BigInteger, nullable=False),
+    Column("since", BigInteger, nullable=False),  # by the steady clock of the scope
     Column("late", Boolean, nullable=False),
     Column("state", Text, nullable=False),  # waiting (leader not here) | blocked (leader not handled) | ready | claimed | dead
     Column("position", BigInteger),
@@ -72,7 +73,7 @@ ordering_given_up = Table(
     metadata,
     Column("scope_id", BigInteger, primary_key=True, autoincrement=False),
     Column("key", LargeBinary, primary_key=True),
-    Column("at", BigInteger, nullable=False, server_default="0"),  # when, in microseconds; 0: nobody knows
+    Column("at", BigInteger, nullable=False, server_default="0"),  # when, by the steady clock of the scope; 0: nobody knows
     Column("number", BigInteger, nullable=False, server_default="0"),  # in which order
     sqlite_with_rowid=False,
 )

@@ -11,6 +11,7 @@ from headrace.core.ordering import CausalOrder
 from headrace.store import ordering_statements as sql
 from headrace.store.dialects import Found, Runs, row_by_row
 from headrace.store.hold_times import counted
+from headrace.store.ordering_ages import ScopeClock
 from headrace.store.ordering_replica import Replica, Step
 
 
@@ -38,11 +39,18 @@ class Feed:
 
 @dataclass(slots=True)
 class Turn:
-    """What one transaction does to one scope. `now` never goes back, from one to the next, unless the scope's clock is set back."""
+    """What one transaction does to one scope.
+
+    `now` is the wall clock's time, and says what is due; it never goes back, from one to the next, unless the scope's clock is set back.
+    `age` is the time of the scope's steady clock, by which events wait; None for `steady`: that is the wall clock. With `keeps_time`,
+    the turn writes both although it changes nothing else.
+    """
 
     connection: Runs
     replica: Replica
     now: int
+    age: int
+    steady: ScopeClock | None
     scope: sql.Scope
     logged: bool
     head: int
@@ -53,6 +61,7 @@ class Turn:
     left: dict[bytes, int] = field(default_factory=dict)
     asked: frozenset[bytes] = frozenset()
     answers: Sequence[Found] = ()
+    keeps_time: bool = False
 
     @classmethod
     def begin(
@@ -64,6 +73,7 @@ class Turn:
         *,
         by_age: bool,
         logged: bool,
+        steady: ScopeClock | None,
         limit: int,
         keys: Sequence[bytes] = (),
         whole: bool = False,
@@ -80,10 +90,13 @@ class Turn:
         if replica is None:
             return None
         held = dict(replica.order.releasing)
+        latest = max(now, scope.clock)
         return cls(
             connection,
             replica,
-            max(now, scope.clock),
+            latest,
+            latest if steady is None else steady(scope, now),
+            steady,
             scope,
             logged,
             scope.head,
@@ -113,7 +126,8 @@ class Turn:
             return
         late = [key for _, key, *_ in offering.offered if self.order.gave_up(key)]
         lost = self.order.lost
-        places = offering.decide(self.now, self.limit)
+        ahead = self.now - self.age
+        places = offering.decide(self.age, self.limit, ahead)
         at = {place.seq: place for place in places}
         passed = set(offering.passed)
         sql.add_events(self.connection, [self._row(seq, fed, at.get(seq)) for seq, fed in taken.items() if fed.event.key not in passed])
@@ -122,53 +136,58 @@ class Turn:
         for keys in sql.slices(late):
             sql.forget_given_up(self.connection, scope=self.scope.id, keys=keys)
         self._give_up(lost)
-        self.steps.append(Step(self.now, offering.offered, received=offering.received, limit=self.limit))
+        self.steps.append(Step(self.age, offering.offered, received=offering.received, limit=self.limit, ahead=ahead))
 
     def expire(self, most: int) -> int:
         """Give up on leaders that did not come, until `most` events were released as lost; return how many were."""
         due, first, before = self.order.next_expiry(), self.order.position + 1, self.order.lost
-        if due is None or due > self.now:
+        if due is None or due > self.age:
             return 0
-        places = placed(self.order.expire(self.now, most, self.limit), first)
+        places = placed(self.order.expire(self.age, most, self.limit), first)
         self._place(places)
         self._give_up(before)
-        self.steps.append(Step(self.now, most=most, limit=self.limit))
+        self.steps.append(Step(self.age, most=most, limit=self.limit))
         return self.order.lost - before
 
     def withdraw(self, key: bytes) -> None:
         """Let an event that waits count as handled."""
         first = self.order.position + 1
-        self._place(placed(self.order.withdraw(key, self.now, self.limit), first))
-        self.steps.append(Step(self.now, withdrawn=key, limit=self.limit))
+        self._place(placed(self.order.withdraw(key, self.age, self.limit), first))
+        self.steps.append(Step(self.age, withdrawn=key, limit=self.limit))
 
     def release(self, lease: int) -> None:
         """Release some of the followers that an earlier transaction left to this one."""
         if sql.release_some(self.connection, self.scope.id, self.now, self.now + lease) or not self.order.releasing:
             return
         first = self.order.position + 1
-        self._place(placed(self.order.release(self.now, sql.RELEASED_EVENTS), first))
-        self.steps.append(Step(self.now, limit=sql.RELEASED_EVENTS, released=True))
+        self._place(placed(self.order.release(self.age, sql.RELEASED_EVENTS), first))
+        self.steps.append(Step(self.age, limit=sql.RELEASED_EVENTS, released=True))
 
     def turn_back(self, now: int, lease: int) -> None:
         """Set the scope's clock back: it was told a moment that is yet to come."""
         self.now = now
-        self.order.turn_back(now)
         for statement in sql.turn_back:
             statement(self.connection, scope=self.scope.id, now=now, lease=now + lease)
-        self.steps.append(Step(now, turned_back=True))
+        if self.steady is None:
+            self.age = now
+            self.order.turn_back(now)
+            sql.turn_since_back(self.connection, scope=self.scope.id, now=now)
+            sql.turn_given_up_back(self.connection, scope=self.scope.id, now=now)
+            self.steps.append(Step(now, turned_back=True))
 
     def end(self) -> None:
         """Write down what was done."""
         self._write_releases()
         for step in self.steps:
             self.replica.advance(self.connection, self.scope.id, step)
-        if self.steps or self.head != self.scope.head:
+        if self.steps or self.keeps_time or self.head != self.scope.head:
             order = self.order
             sql.end_turn(
                 self.connection,
                 scope=self.scope.id,
                 version=self.replica.version,
                 clock=self.now,
+                age=self.age,
                 head=self.head,
                 position=order.position,
                 lost=order.lost,
@@ -214,7 +233,7 @@ class Turn:
 
     def _row(self, seq: int, fed: Fed, place: Placed | None) -> tuple[Any, ...]:
         event = fed.event
-        late, since = False, self.now
+        late, since = False, self.age
         state, due = "waiting", None
         if place is not None:
             self.waited.append(place.waited)

@@ -1,7 +1,7 @@
 """Webhooks: scopes of the log with an address. What they have yet to be told waits in the SQL home of the ordering.
 
 The law: a webhook reads the whole log in order of `seq`, and only then is asked which types it wants, so a leader counts whoever wants it.
-Its scope is time by the database's clock; what is not wanted is handled as soon as its leader is, and leaves no row.
+It waits by the age of the database (`store.ages`); what is not wanted is handled as soon as its leader is, and leaves no row.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from headrace.core.handling import Claim, HandlingPolicy
 from headrace.errors import ApiRefused
+from headrace.store.ages import AgeClock
 from headrace.store.database import Database
 from headrace.store.log_feed import LOOKBACK, feed
 from headrace.store.log_head import log_head
 from headrace.store.ordering import SqlOrdering
+from headrace.store.ordering_ages import scope_clock
 from headrace.store.ordering_browse import PREFIX
 from headrace.store.ordering_scopes import ROWS_AT_ONCE, abandoned_scopes, give_up_scope, scope_named
 from headrace.store.ordering_tables import ordering_events, ordering_scopes
@@ -66,8 +68,9 @@ class Attempt:
 class Webhooks:
     """The webhooks of one database."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, ages: AgeClock) -> None:
         self._database = database
+        self._steady = scope_clock(ages)
         self._homes: dict[int, SqlOrdering] = {}
 
     def set(self, name: str, given: SetWebhook) -> None:
@@ -193,7 +196,7 @@ class Webhooks:
     def _home(self, row: Row[Any]) -> SqlOrdering:
         home = self._homes.get(row.scope_id)
         if home is None:
-            home = self._homes[row.scope_id] = SqlOrdering(self._database, row.scope_id, by_age=False, logged=True)
+            home = self._homes[row.scope_id] = SqlOrdering(self._database, row.scope_id, by_age=False, logged=True, steady=self._steady)
         dead = "release" if row.policy == "release" else "hold"
         home.policy = HandlingPolicy(
             lease=LEASES * row.timeout, max_attempts=row.max_attempts, dead="release" if dead == "release" else "hold"
