@@ -8,6 +8,9 @@ WORKERS ?= 4
 PYTEST := $(BIN)/pytest -q -n $(WORKERS) --dist loadgroup
 QUICK := smoke or not (acceptance or slow)
 
+# Tests start hundreds of Python processes: each would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo demo-year test test-rest test-all check docs soak soak-streams soak-control soak-ordering soak-pipeline soak-hostile simulate-year bench-ordering bench-streams bench-control fuzz-api lock clean setup-run setup-dev
 
 help: ## list the targets

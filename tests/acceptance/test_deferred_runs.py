@@ -210,7 +210,6 @@ def test_the_example_survives_the_death_of_every_process_while_it_waits(tmp_path
         assert (tmp_path / "told.txt").read_text().count("forecast succeeded") == 1
 
 
-@pytest.mark.smoke
 def test_a_run_whose_worker_is_killed_is_begun_again_by_the_next(tasks: Scene) -> None:
     run_id = tasks.start_run("mortal", until=3)
     for _ in range(2):

@@ -297,6 +297,7 @@ def test_where_the_log_feeds_the_scope_old_events_wait_too_but_no_longer(kind: s
     assert [(one.id, one.mark) for one in whole.step([], START + LOOKBACK)] == [("orphan", "lost")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_two_processes_share_a_scope(kind: str, tmp_path: Path) -> None:
     """Both offer half of the chains' events and handle whatever is ready: each event once in all, leaders before followers."""

@@ -130,6 +130,7 @@ def test_what_passed_while_nobody_was_there_counts_a_day_at_most(kind: str, tmp_
         assert count(store) == 0
 
 
+@pytest.mark.slow
 def test_marks_are_kept_for_as_long_as_they_are_needed(store: Store, clock: TurnedClock) -> None:
     for _ in range(5):
         Tidier(store, 0.5).tidy()
@@ -246,6 +247,7 @@ def test_the_timeout_of_a_task_run_is_shown_by_the_wall_clock(store: Store, cloc
     assert shown() == 539
 
 
+@pytest.mark.slow
 def test_sweeps_of_task_runs_leave_about_a_mark_an_hour(store: Store, clock: TurnedClock) -> None:
     for _ in range(10 * 60):
         clock.turn(61)

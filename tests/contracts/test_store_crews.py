@@ -144,6 +144,7 @@ def test_whatever_is_merged_each_trigger_was_owed_as_much(store: Store, seed: in
         assert connection.execute(select(func.count()).select_from(crews)).scalar_one() <= 2 * KEPT
 
 
+@pytest.mark.slow
 def test_runs_that_come_and_go_on_a_stream_leave_sums_behind(store: Store, owner: Holder) -> None:
     """2,000 runs that wait, and others that come and go: a set is written as a difference, and what ended is one row."""
     _, crew = define(owner, set(range(1_000, 3_000)))

@@ -104,6 +104,7 @@ class Team:
         return event.leader
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_homes_whose_clocks_are_apart_hand_each_event_out_once(kind: str, tmp_path: Path) -> None:
     url = database_url(kind, tmp_path) if kind == "sqlite" else database_of(tmp_path, empty=True)

@@ -128,7 +128,7 @@ async def test_many_events_are_offered_and_redriven_in_slices(kind: str, tmp_pat
     assert max(counted.changed) <= MOST_CHANGED, counted.changed
 
 
-@pytest.mark.parametrize("slices", [0, 4])
+@pytest.mark.parametrize("slices", [pytest.param(0, marks=pytest.mark.slow), 4])
 async def test_a_kill_between_two_slices_loses_nothing(kind: str, slices: int, tmp_path: Path) -> None:
     url = url_of(kind, tmp_path)
     script = str(Path(__file__).parents[1] / "ordering_release_process.py")

@@ -21,7 +21,16 @@ from store_kit import database_url
 FOLLOWERS = 95
 
 
-@pytest.mark.parametrize(("state", "slices"), [("waiting", 0), ("waiting", 4), ("blocked", 0), ("blocked", 4), ("blocked", 9)])
+@pytest.mark.parametrize(
+    ("state", "slices"),
+    [
+        pytest.param("waiting", 0, marks=pytest.mark.slow),
+        ("waiting", 4),
+        pytest.param("blocked", 0, marks=pytest.mark.slow),
+        ("blocked", 4),
+        pytest.param("blocked", 9, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_a_kill_between_two_slices_loses_nothing(
     kind: str, state: str, slices: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -45,6 +45,7 @@ def refused(url: str) -> HeadraceError:
     return caught.value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
 def test_a_restart_in_the_middle_loses_nothing_and_stores_nothing_twice(server: Postgres, url: str, mode: str) -> None:
     store = open_store(url, clock=TurnedClock())

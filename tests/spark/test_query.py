@@ -189,6 +189,7 @@ def test_an_api_that_goes_away_and_comes_back_is_waited_for(home: Path, spark: S
     assert [row["id"] for row in table(options, "legs")] == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_a_pipeline_that_raises_becomes_a_dead_letter_and_others_go_on(api: Api, home: Path, spark: SparkSession) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     options = api.options(home)

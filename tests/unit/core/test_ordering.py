@@ -84,6 +84,7 @@ def test_a_duplicate_is_handled_once() -> None:
     assert not order.offer(ready + waiting, 0)
 
 
+@pytest.mark.slow
 def test_a_reversed_chain_of_100_000() -> None:
     log, order = Log(), CausalOrder(LOOKBACK)
     chain = [(str(i), str(i - 1) if i else None, 0) for i in reversed(range(100_000))]

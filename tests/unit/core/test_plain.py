@@ -79,12 +79,12 @@ def test_the_quick_look_takes_nothing_that_the_walk_refuses(number: int) -> None
 def test_the_quick_look_takes_nothing_that_the_walk_refuses_in_anything() -> None:
     rng = random.Random(SEED)
     taken = 0
-    for number in range(2_000):
+    for number in range(300):
         value = odd_value(rng)
         quick, why = _is_surely_plain(value), _why_not_plain(value)
         assert not (quick and why), f"seed {SEED}, value {number}: {why}"
         taken += quick
-    assert taken > 500, "most of what is plain is seen at once"
+    assert taken > 75, "most of what is plain is seen at once"
 
 
 def test_a_value_that_contains_itself_is_refused() -> None:
