@@ -11,9 +11,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
+
 from headrace.store import Liveness, Store, open_store
 from headrace.store.keyring import Keyring
 from headrace.store.migrating import upgrade
+from headrace.store.workloads import Workload
 from headrace.wire.events import DeadLetterItem, EventBatch, EventItem
 from headrace.wire.jobs import JobKind, RegisterJob
 from headrace.wire.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, LoadTriggers
@@ -122,6 +125,11 @@ def holder(store: Store, *names: str, **other: Any) -> Holder:
     made = Holder(store, job.id, {})
     made.load()
     return made
+
+
+def arguments(workload: Workload) -> Any:
+    """Return the keyword arguments of a workload."""
+    return msgspec.json.decode(workload.kwargs)
 
 
 def event(id: str, *firings: int, **other: Any) -> EventItem:

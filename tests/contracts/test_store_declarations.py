@@ -15,7 +15,7 @@ from headrace.store.declarations import staged_declarations
 from headrace.store.tables import pipelines, staged_triggers, triggers
 from headrace.wire.jobs import CompleteJob
 from headrace.wire.triggers import DeclaredTrigger, DeclareProject, ProjectDeclared, StageTriggers
-from store_kit import Holder, TurnedClock, declaration, holder, registration
+from store_kit import Holder, TurnedClock, arguments, declaration, holder, registration
 
 ID = "declaration-1"
 
@@ -121,7 +121,7 @@ def test_arguments_that_another_declaration_changed_meanwhile_are_declared_anew(
     switch_whole(owner, declared)
     owner.load()
     (first, *_) = store.triggers.workloads(owner.job_id, [1])
-    assert first.kwargs == {}
+    assert arguments(first) == {}
 
 
 def test_what_was_staged_and_never_declared_is_forgotten(store: Store, owner: Holder, clock: TurnedClock) -> None:

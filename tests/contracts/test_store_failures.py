@@ -13,6 +13,7 @@ from headrace.store import Store
 from headrace.store.fleet import trigger_detail
 from headrace.store.overview import job_list
 from headrace.store.tables import triggers
+from headrace.store.workloads import Workload
 from headrace.wire.fleet import TriggerDetail
 from headrace.wire.jobs import Blocked, CompleteJob, Heartbeat
 from headrace.wire.triggers import (
@@ -22,7 +23,6 @@ from headrace.wire.triggers import (
     DeclareProject,
     FailureRecorded,
     LoadTriggers,
-    RunTrigger,
     StreamFailure,
     TriggerFailure,
 )
@@ -69,7 +69,7 @@ def fail_stream(owner: Holder, *trigger_ids: int, report: str = "report-1") -> f
     return owner.store.triggers.stream_failure(owner.job_id, failed).retry_in
 
 
-def workload(owner: Holder, trigger_id: int = 1) -> RunTrigger:
+def workload(owner: Holder, trigger_id: int = 1) -> Workload:
     return owner.store.triggers.workloads(owner.job_id, [trigger_id])[0]
 
 

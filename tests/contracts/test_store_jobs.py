@@ -14,7 +14,7 @@ from headrace.store.tables import jobs, stream_reports, triggers
 from headrace.wire.jobs import CompleteJob, Heartbeat
 from headrace.wire.streams import StreamReport
 from headrace.wire.triggers import CleanupTriggers, LoadTriggers, TriggerFailure
-from store_kit import TurnedClock, declaration, event, holder, opened, registration
+from store_kit import TurnedClock, arguments, declaration, event, holder, opened, registration
 
 NOTHING = Heartbeat()
 
@@ -186,7 +186,7 @@ def test_workloads_are_given_for_leases_held_only(store: Store) -> None:
     owner = holder(store, "first")
     other = holder(store)
     workload = store.triggers.workloads(owner.job_id, [1, 2])[0]
-    assert (workload.name, workload.stream, workload.epoch, workload.kwargs) == ("first", "folder", 1, {})
+    assert (workload.name, workload.stream, workload.epoch, arguments(workload)) == ("first", "folder", 1, {})
     assert str(owner.job_id) in workload.log_name
     assert store.triggers.workloads(other.job_id, [1]) == []
 

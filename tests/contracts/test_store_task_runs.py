@@ -17,7 +17,7 @@ from headrace.store.tables import events, triggers
 from headrace.wire.deferred import AwaitedTrigger, Callbacks, ClaimedRun, ClaimRuns, DeferRun, FinishRun, RunsClaimed, StartRun, Waiting
 from headrace.wire.jobs import CompleteJob
 from headrace.wire.triggers import CleanupTriggers, LoadTriggers, TriggerFailure
-from store_kit import Holder, TurnedClock, declaration, event, holder, registration
+from store_kit import Holder, TurnedClock, arguments, declaration, event, holder, registration
 
 PROJECT = "flights"
 TRIGGER = AwaitedTrigger(classpath="some.Trigger", kwargs={"path": "there"})
@@ -173,7 +173,7 @@ def test_declaring_the_project_leaves_what_runs_wait_for_alone(store: Store) -> 
     owner.load()
     assert waited.items() <= owner.epochs.items()
     (workload,) = store.triggers.workloads(owner.job_id, list(waited))
-    assert (workload.run_id, workload.classpath, workload.kwargs) == ("one", "some.Trigger", {"path": "there"})
+    assert (workload.run_id, workload.classpath, arguments(workload)) == ("one", "some.Trigger", {"path": "there"})
 
 
 @pytest.mark.parametrize(("type", "state"), [(RUN_SUCCEEDED, "succeeded"), (RUN_FAILED, "failed"), (RUN_SKIPPED, "skipped")])

@@ -15,7 +15,7 @@ from headrace.ports.control_plane import TriggererControl
 from headrace.wire.events import EventBatch
 from headrace.wire.jobs import CompleteJob, Heartbeat, RegisterJob
 from headrace.wire.model import MAX_BODY_BYTES
-from headrace.wire.triggers import MAX_STAGED, TriggerFailure
+from headrace.wire.triggers import MAX_STAGED, TriggerFailure, Workloads
 from machine_kit import KEY, Api, serving
 from store_kit import DATABASES, declaration, event, letter, registration
 
@@ -42,7 +42,7 @@ async def epochs(client: TriggererControl, *names: str, job: RegisterJob | None 
 async def test_a_triggerer_lives_works_and_ends(client: TriggererClient, api: Api) -> None:
     held = await epochs(client, "first", "second")
     assert held == {1: 1, 2: 1}
-    workloads = await client.workloads([2, 1])
+    workloads = Workloads.model_validate_json((await client.workloads([2, 1])).content).workloads
     assert [(w.name, w.epoch, w.stream, w.kwargs) for w in workloads] == [
         ("first", 1, "folder", {"depth": {"of": [1, None]}}),
         ("second", 1, "folder", {"depth": {"of": [1, None]}}),

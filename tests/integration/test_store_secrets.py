@@ -17,7 +17,7 @@ from headrace.store.keyring import Keyring
 from headrace.store.schema import alembic_config
 from headrace.wire.jobs import CompleteJob
 from headrace.wire.secrets import RotateSecrets, SetConnection, SetVariable
-from store_kit import DATABASES, TurnedClock, database_url, declaration, holder
+from store_kit import DATABASES, TurnedClock, arguments, database_url, declaration, holder
 
 OLD, NEW, OTHER = (Fernet.generate_key().decode() for _ in range(3))
 SECRET = "swordfish-7"
@@ -113,7 +113,7 @@ def test_a_rotation_reseals_everything_and_the_old_key_may_go(place: Place) -> N
     owner = holder(store)
     assert store.secrets.connection(owner.job_id, "warehouse").password == SECRET
     (workload,) = store.triggers.workloads(owner.job_id, [1])
-    assert workload.kwargs == {"api_key": SECRET}
+    assert arguments(workload) == {"api_key": SECRET}
     store.close()
 
 
@@ -156,7 +156,7 @@ def test_when_the_key_is_lost_each_value_says_so_and_can_be_set_anew(place: Plac
         store.secrets.connection(owner.job_id, "warehouse")
     assert (refused.value.status, refused.value.problem) == (409, "unreadable")
     (workload,) = store.triggers.workloads(owner.job_id, [1])
-    assert (workload.kwargs, "trigger 'first'" in (workload.trouble or "")) == ({}, True)
+    assert (arguments(workload), "trigger 'first'" in (workload.trouble or "")) == ({}, True)
     assert "opens connection" in (store.secrets.shown_connections()[0].trouble or "")
     assert rotated(store)[2] == ["the arguments of trigger 'first' of project 'flights'", "connection 'warehouse'", "variable 'greeting'"]
     store.projects.declare(owner.job_id, "flights", declaration("first", api_key=SECRET))
@@ -203,7 +203,7 @@ def test_what_an_earlier_version_kept_in_plain_is_sealed_when_the_database_is_op
     before = owner.load()
     store.projects.declare(owner.job_id, "flights", declaration("first", api_key=SECRET))
     assert owner.load() == before, "sealing is no change"
-    assert store.triggers.workloads(owner.job_id, [1])[0].kwargs == {"api_key": SECRET}
+    assert arguments(store.triggers.workloads(owner.job_id, [1])[0]) == {"api_key": SECRET}
     store.close()
 
 
@@ -219,7 +219,7 @@ def test_going_back_leaves_no_trigger_that_would_run_without_its_arguments(place
     owner = holder(store)
     store.projects.declare(owner.job_id, "flights", declaration("first", api_key=SECRET))
     owner.load()
-    assert store.triggers.workloads(owner.job_id, [1])[0].kwargs == {"api_key": SECRET}
+    assert arguments(store.triggers.workloads(owner.job_id, [1])[0]) == {"api_key": SECRET}
     store.close()
 
 

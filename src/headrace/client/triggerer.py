@@ -12,6 +12,7 @@ from headrace.client.bodies import as_body, bounded
 from headrace.client.declaring import declaration_requests
 from headrace.client.session import Requests, Session
 from headrace.errors import ApiRefused
+from headrace.ports.control_plane import WorkloadPage
 from headrace.wire.backlog import BacklogPage, SettleBacklog
 from headrace.wire.custody import CrewDefined, CrewDefinition, LaneMarks, LookUpMarks
 from headrace.wire.events import BatchStored, EventBatch
@@ -24,13 +25,12 @@ from headrace.wire.triggers import (
     FetchWorkloads,
     LoadTriggers,
     ProjectDeclared,
-    RunTrigger,
     StageTriggers,
     StreamFailure,
     StreamFailureRecorded,
     TriggerFailure,
     TriggersLoaded,
-    Workloads,
+    WorkloadNames,
 )
 
 M = TypeVar("M", bound=Wire)
@@ -100,10 +100,11 @@ class TriggererClient:
         asked = LoadTriggers(capacity=capacity, queues=queues, since=since)
         return await self._ask("POST", "/execution/triggers/load", asked, TriggersLoaded)
 
-    async def workloads(self, trigger_ids: list[int]) -> list[RunTrigger]:
+    async def workloads(self, trigger_ids: list[int]) -> WorkloadPage:
         """Return what is needed to run those of the triggers that this job holds."""
-        asked = FetchWorkloads(trigger_ids=trigger_ids)
-        return (await self._ask("POST", "/execution/triggers/workloads", asked, Workloads)).workloads
+        content = await self._send("POST", "/execution/triggers/workloads", FetchWorkloads(trigger_ids=trigger_ids))
+        with understood(self._url):
+            return WorkloadPage(WorkloadNames.model_validate_json(content).workloads, content)
 
     async def store(self, batch: EventBatch) -> BatchStored:
         """Store events, dead letters, spills and receipts in one durable commit."""

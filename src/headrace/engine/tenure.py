@@ -29,7 +29,6 @@ from headrace.engine.watchman import Watchman
 from headrace.errors import ApiRefused, ApiUnavailable, Fenced
 from headrace.ports.control_plane import TriggererControl
 from headrace.wire.jobs import Heartbeat, HeartbeatAnswer, JobRegistered, Wanted
-from headrace.wire.triggers import Workloads
 
 _PAGE = 500  # workloads in one call: they are read in one piece, also in the runner, where nothing else runs meanwhile
 
@@ -214,10 +213,10 @@ class Tenure:
         """Pass the workloads of these triggers on to the runner, in pages; return the triggers of those that came, with their epochs."""
         started: dict[int, int] = {}
         for at in range(0, len(trigger_ids), _PAGE):
-            workloads = await self._api.workloads(trigger_ids[at : at + _PAGE])
-            self._running.update((one.trigger_id, Running(one.trigger_id, one.name, one.log_name)) for one in workloads)
-            started.update(self._holding.epochs(one.trigger_id for one in workloads))
-            await self._runner.link.send(Workload(Workloads(workloads=workloads).model_dump_json().encode()))
+            page = await self._api.workloads(trigger_ids[at : at + _PAGE])
+            self._running.update((one.trigger_id, Running(one.trigger_id, one.name, one.log_name)) for one in page.triggers)
+            started.update(self._holding.epochs(one.trigger_id for one in page.triggers))
+            await self._runner.link.send(Workload(page.content))
         return started
 
     async def _tell_backlogs(self, backlogs: dict[int, int]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from headrace.wire.backlog import BacklogPage, SettleBacklog
 from headrace.wire.custody import CrewDefined, CrewDefinition, LaneMarks
@@ -12,12 +12,19 @@ from headrace.wire.triggers import (
     DeclareProject,
     FailureRecorded,
     ProjectDeclared,
-    RunTrigger,
     StreamFailure,
     StreamFailureRecorded,
     TriggerFailure,
+    TriggerName,
     TriggersLoaded,
 )
+
+
+class WorkloadPage(NamedTuple):
+    """Workloads: the triggers that they are for, and the api's answer (`Workloads` as JSON), which the supervisor passes on unread."""
+
+    triggers: list[TriggerName]
+    content: bytes
 
 
 class TriggererControl(Protocol):
@@ -50,7 +57,7 @@ class TriggererControl(Protocol):
         """Claim up to `capacity` triggers; answer with every lease now held, or with what changed since a revision."""
         ...
 
-    async def workloads(self, trigger_ids: list[int]) -> list[RunTrigger]:
+    async def workloads(self, trigger_ids: list[int]) -> WorkloadPage:
         """Return what is needed to run those of the triggers that this job holds."""
         ...
 

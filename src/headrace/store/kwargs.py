@@ -31,12 +31,12 @@ def unchanged(keyring: Keyring, row: Row[Any], kwargs: dict[str, Any], what: str
     return row.kwargs == text if not keyring else keyring.same(row.kwargs_digest, text, what)
 
 
-def opened(keyring: Keyring, kept: str, what: str) -> tuple[dict[str, Any], str | None]:
-    """Return the keyword arguments, and why they cannot be read where they cannot: one such trigger must not stop its neighbours."""
+def opened(keyring: Keyring, kept: str, what: str) -> tuple[str, str | None]:
+    """Return the keyword arguments as JSON, or why no key opens them: one such trigger must not stop its neighbours."""
     try:
-        return msgspec.json.decode(keyring.open(kept, what)), None
+        return keyring.open(kept, what), None
     except ApiRefused as error:
-        return {}, f"{error} {error.hint}"
+        return "{}", f"{error} {error.hint}"
 
 
 def named(project: str, name: str) -> str:

@@ -5,27 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection
 
-from headrace.store import failures, kwargs, leases
+from headrace.store import failures, leases
 from headrace.store.bell import Bell
 from headrace.store.database import Database
-from headrace.store.dialects import among, rows_among
 from headrace.store.jobs import Jobs, require_running
-from headrace.store.keyring import Keyring
-from headrace.store.tables import triggers
+from headrace.store.workloads import Workload, workloads
 from headrace.wire.triggers import (
     CleanupTriggers,
     FailureRecorded,
     LoadTriggers,
-    RunTrigger,
     StreamFailure,
     StreamFailureRecorded,
     TriggerFailure,
     TriggersLoaded,
 )
-
-_mine = select(triggers).where(among(triggers.c.id, "ids")).order_by(triggers.c.id)
 
 
 class Triggers:
@@ -40,12 +35,11 @@ class Triggers:
         """Claim for the job up to its capacity; answer with what it holds and what it must let go."""
         return self._jobs.load(job_id, asked)
 
-    def workloads(self, job_id: int, trigger_ids: Sequence[int]) -> list[RunTrigger]:
+    def workloads(self, job_id: int, trigger_ids: Sequence[int]) -> list[Workload]:
         """Return what is needed to run those of the triggers that the job holds."""
         with self._database.reading() as connection:
             require_running(connection, job_id)
-            found = rows_among(connection, _mine.where(triggers.c.job_id == job_id), "ids", sorted(set(trigger_ids)))
-            return [_workload(row, job_id, self._database.keyring, self._database.now()) for row in found]
+            return workloads(connection, self._database.keyring, job_id, trigger_ids, self._database.now())
 
     def failure(self, job_id: int, trigger_id: int, failure: TriggerFailure) -> FailureRecorded:
         """Keep why the trigger failed; answer when the job is to start it again, or that it is parked."""
@@ -71,26 +65,6 @@ class Triggers:
     def resume(self, trigger_id: int) -> None:
         """Let a trigger that is parked, or waits after a failure, start at once."""
         self._database.write(lambda connection: failures.resume(connection, trigger_id))
-
-
-def _workload(row: Row[tuple[object, ...]], job_id: int, keyring: Keyring, now: int) -> RunTrigger:
-    arguments, trouble = kwargs.opened(keyring, row.kwargs, kwargs.named(row.project, row.name))
-    return RunTrigger(
-        trigger_id=row.id,
-        name=row.name,
-        classpath=row.classpath,
-        kwargs=arguments,
-        trouble=trouble,
-        stream=row.stream,
-        queue=row.queue,
-        epoch=row.epoch,
-        log_name=f"trigger-{row.id}-job-{job_id}.log",
-        backlog=row.backlog,
-        parked=row.state == "parked",
-        start_after=failures.start_after(row.retry_at, now),
-        restarts=row.restarts,
-        run_id=row.run_id,
-    )
 
 
 def _fail(connection: Connection, job_id: int, trigger_id: int, failure: TriggerFailure, now: int) -> FailureRecorded:

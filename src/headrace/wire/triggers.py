@@ -147,6 +147,20 @@ class Workloads(Wire):
     workloads: list[RunTrigger]
 
 
+class TriggerName(Wire, extra="ignore"):
+    """A trigger and its log, read from its workload."""
+
+    trigger_id: int
+    name: str
+    log_name: str
+
+
+class WorkloadNames(Wire):
+    """`Workloads`, read by whoever passes them on and runs none."""
+
+    workloads: list[TriggerName]
+
+
 class TriggerFailure(Wire):
     """POST /execution/triggers/{id}/failure: why a trigger failed.
 

@@ -24,7 +24,7 @@ from headrace.errors import ApiUnavailable
 from headrace.sources.memory import Memory
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.jobs import JobRegistered
-from headrace.wire.triggers import DeclaredTrigger, DeclareProject, Workloads
+from headrace.wire.triggers import DeclaredTrigger, DeclareProject
 from machine_kit import KEY, Api, serving
 from store_kit import registration
 from trigger_process_kit import start_local
@@ -66,7 +66,7 @@ class Supervisor:
             new = [one for one in epochs if one not in self._known]
             gone = [one for one in self._known if one not in epochs]
             self._known = set(epochs)
-            pages = [Workloads(workloads=await self._client.workloads(new)).model_dump_json().encode()] if new else []
+            pages = [(await self._client.workloads(new)).content] if new else []
             await self._link.send(Held(epochs, gone, pages, loaded.revoked, {}, loaded.revoked))
             await asyncio.sleep(0.02)
 

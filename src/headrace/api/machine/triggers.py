@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+import msgspec
+from fastapi import APIRouter, Response
 
 from headrace.api.access import StoreOf
 from headrace.api.auth import Triggerer
-from headrace.api.bodies import WireRoute
+from headrace.api.bodies import JsonAnswer, WireRoute
 from headrace.wire.triggers import (
     CleanupTriggers,
     FailureRecorded,
@@ -28,10 +29,10 @@ def load(asked: LoadTriggers, store: StoreOf, caller: Triggerer) -> TriggersLoad
     return store.triggers.load(caller.job_id, asked)
 
 
-@router.post("/workloads")
-def workloads(asked: FetchWorkloads, store: StoreOf, caller: Triggerer) -> Workloads:
+@router.post("/workloads", response_model=Workloads)
+def workloads(asked: FetchWorkloads, store: StoreOf, caller: Triggerer) -> Response:
     """Return what is needed to run those of the triggers that the job holds."""
-    return Workloads(workloads=store.triggers.workloads(caller.job_id, asked.trigger_ids))
+    return JsonAnswer(msgspec.json.encode({"workloads": store.triggers.workloads(caller.job_id, asked.trigger_ids)}))
 
 
 @router.post("/cleanup", status_code=204)
