@@ -194,3 +194,42 @@ async def test_a_large_project_is_declared_in_pages_that_no_loop_parses_in_one_p
         async with Reading(api.url, orders) as client:
             await Supervisor(client, lambda: RunnerProcess.start(command(tmp_path / "project.py")), next_job, Policy()).run(orders)
     assert (client.pages, client.lost, client.left) == ([1_000, 1_000, 500], 1, [0])
+
+
+DIES_AFTER_A_PAGE = """
+import os, socket, sys
+from headrace.engine.frames import Page, encode
+from headrace.engine.runner_process import FILES
+from headrace.wire.triggers import StageTriggers
+end = socket.socket(fileno=int(os.environ[FILES].split(",")[0]))
+end.sendall(encode(Page("small", StageTriggers(declaration="declaration-1", triggers=[]).model_dump_json().encode())))
+sys.exit(3)
+"""
+
+
+class Completing(TriggererClient):
+    """A client that keeps how its jobs ended, and says when the second has begun."""
+
+    def __init__(self, url: str, orders: Orders) -> None:
+        super().__init__(url, key=KEY)
+        self._orders = orders
+        self.ends: list[CompleteJob] = []
+
+    async def complete(self, end: CompleteJob) -> None:
+        await super().complete(end)
+        self.ends.append(end)
+
+    async def declare(self, project: str, declared: DeclareProject) -> ProjectDeclared:
+        self._orders.stop.set()
+        return await super().declare(project, declared)
+
+
+async def test_a_runner_that_dies_between_two_pages_is_followed_by_another(tmp_path: Path) -> None:
+    (tmp_path / "project.py").write_text('from headrace import Project\nproject = Project("small")\n')
+    orders = Orders()
+    commands = [RunnerCommand((sys.executable, "-c", DIES_AFTER_A_PAGE), dict(os.environ)), command(tmp_path / "project.py")]
+    with serving(tmp_path) as api:
+        async with Completing(api.url, orders) as client:
+            await Supervisor(client, lambda: RunnerProcess.start(commands.pop(0)), next_job, Policy()).run(orders)
+            assert [end.state for end in client.ends] == ["failed", "succeeded"]
+            assert "ended with 3 before it had declared" in (client.ends[0].reason or "")

@@ -18,8 +18,9 @@ class _Frame(msgspec.Struct, array_like=True, tag=True):
 
 
 class Page(_Frame):
-    """Runner: a page of the triggers of a project, for the `Declared` that follows."""
+    """Runner: the project is imported, and this is a page of its triggers, for the `Declared` that follows."""
 
+    project: str
     page: bytes
 
 

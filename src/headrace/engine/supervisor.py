@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import structlog
 
 from headrace.engine.backoff import Backoff
 from headrace.engine.current import speaking_for
 from headrace.engine.end import Culprit, End
-from headrace.engine.frames import Declared, Page, Unusable
+from headrace.engine.frames import Declared, Frame, Page, Unusable
 from headrace.engine.insist import insist
 from headrace.engine.runner_process import RunnerProcess
 from headrace.engine.silence import Patience
@@ -37,13 +37,6 @@ class Policy:
     share: Share = field(default_factory=Share)
     patience: Patience = field(default_factory=Patience)
     drain_seconds: float = 10.0
-
-
-class _Declaration(NamedTuple):
-    """What a runner's project declares. Its triggers are in `pages` (`StageTriggers` as JSON) where one request cannot have them all."""
-
-    declared: Declared
-    pages: list[bytes]
 
 
 class Supervisor:
@@ -88,15 +81,17 @@ class Supervisor:
 
     async def _one_job(self, runner: RunnerProcess, orders: Orders) -> End | None:
         """Return how it ended; None: told to stop before it began."""
-        declaration = await _unless(orders.stop, self._declaration(runner))
-        if declaration is None or isinstance(declaration, End):
-            return declaration
+        imported = await _unless(orders.stop, self._imported(runner))
+        if imported is None or isinstance(imported, End):
+            return imported
         tenure: Tenure | None = None
         try:
-            tenure = await self._begin(runner, declaration, orders)
+            tenure = await self._begin(runner, imported.project, orders)
             if tenure is None:
                 return None
-            end = await tenure.run(orders)
+            # Told to stop meanwhile, the job is to be completed all the same.
+            died = await _unless(orders.stop, self._declare(runner, imported))
+            end = died or await tenure.run(orders)
         except Fenced as fenced:
             end = End(str(fenced), lost=True)
         if tenure is not None:
@@ -105,40 +100,40 @@ class Supervisor:
                 await self._farewell(tenure, end)
         return end
 
-    async def _begin(self, runner: RunnerProcess, declaration: _Declaration, orders: Orders) -> Tenure | None:
-        """Register a job for this runner and declare its project; None: told to stop before. Raises `Fenced` where it is over."""
-        job = self._next_job(declaration.declared.project)
+    async def _begin(self, runner: RunnerProcess, project: str, orders: Orders) -> Tenure | None:
+        """Register a job for this runner; None: told to stop before."""
+        job = self._next_job(project)
         registered = await _unless(orders.stop, insist(lambda: self._api.register(job), "register"))
         if registered is None:
             return None
         self._log.info("job registered", job=registered.job_id, project=job.project, runner=runner.pid)
         bind_process(job=registered.job_id)
-        await _unless(orders.stop, self._declare(declaration))
-        # Told to stop meanwhile, it has a job all the same, which is to be completed.
         return Tenure(self._api, runner, registered, self._policy.share, self._policy.patience, self._policy.drain_seconds)
 
-    async def _declaration(self, runner: RunnerProcess) -> _Declaration | End:
-        """Return what the runner's project declares, once the runner has imported it."""
-        pages: list[bytes] = []
-        while True:
-            match await runner.link.receive():
-                case Page(page):
-                    pages.append(page)
-                case Declared() as declared:
-                    return _Declaration(declared, pages)
-                case Unusable(message, hint):
-                    raise ProjectError(message, hint=hint)
-                case _:
-                    return End(f"The runner ended with {await runner.ended()} before it had imported the project.")
+    async def _imported(self, runner: RunnerProcess) -> Page | Declared | End:
+        """Wait until the runner has imported the project; return its first words on what that declares."""
+        match await runner.link.receive():
+            case Page() | Declared() as first:
+                return first
+            case Unusable(message, hint):
+                raise ProjectError(message, hint=hint)
+            case _:
+                return End(f"The runner ended with {await runner.ended()} before it had imported the project.")
 
-    async def _declare(self, declaration: _Declaration) -> None:
-        """Pass the declaration on. Its pages are not parsed here: 100,000 triggers in one piece would hold up the loop for seconds."""
-        declared, pages = declaration
-        for page in pages:
-            await insist(partial(self._api.stage, page), "declare")
-        pages.clear()  # the tenure lives for days
-        project = DeclareProject.model_validate_json(declared.declaration)
-        await insist(lambda: self._api.declare(declared.project, project), "declare")
+    async def _declare(self, runner: RunnerProcess, first: Page | Declared) -> End | None:
+        """Pass the declaration on, each page when the runner has written it; return how the runner ended meanwhile, if it did.
+
+        The pages are not parsed here: 100,000 triggers in one piece would hold up the loop for seconds.
+        """
+        frame: Frame | None = first
+        while isinstance(frame, Page):
+            await insist(partial(self._api.stage, frame.page), "declare")
+            frame = await runner.link.receive()
+        if not isinstance(frame, Declared):
+            return End(f"The runner ended with {await runner.ended()} before it had declared the project.")
+        project, declared = frame.project, DeclareProject.model_validate_json(frame.declaration)
+        await insist(lambda: self._api.declare(project, declared), "declare")
+        return None
 
     async def _farewell(self, tenure: Tenure, end: End) -> None:
         """Say how it ended, while the old job's epochs still count."""

@@ -9,7 +9,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import structlog
@@ -22,7 +23,7 @@ from headrace.client.triggerer import TriggererClient
 from headrace.engine.calls import Calls
 from headrace.engine.collecting import collect_at_end
 from headrace.engine.commands import Ready
-from headrace.engine.frames import Declared, Frame, Page, Unusable
+from headrace.engine.frames import Declared, Frame, Page, Unusable, encode
 from headrace.engine.link import Link
 from headrace.engine.pulse import Pulse
 from headrace.engine.runner import Limits
@@ -54,15 +55,15 @@ def run_runner(load: Callable[[], Project], limits: Limits, make_client: MakeCli
     """
     inherited = _inherit()
     # before there is a loop: what a user's file does when it is imported is its own affair
-    found: Iterator[Frame] | HeadraceError
+    trouble: HeadraceError | None = None
     try:
-        with collect_at_end():
+        with collect_at_end():  # which takes a second for 100,000 triggers: the api works on them meanwhile
             project = load()
-            found = _frames(project.name, project.declaration())
+            _send(inherited.end, _frames(project.name, project.declaration()))
     except HeadraceError as error:
-        found = error
+        trouble = error
     command = RunnerCommand(trigger_process, dict(os.environ))
-    uvloop.run(_run(inherited, found, limits, make_client, command))
+    uvloop.run(_run(inherited, trouble, limits, make_client, command))
     _end("runner")
 
 
@@ -109,18 +110,16 @@ def _end(what: str) -> None:
 
 async def _run(
     inherited: _Inherited,
-    found: Iterator[Frame] | HeadraceError,
+    trouble: HeadraceError | None,
     limits: Limits,
     make_client: MakeClient,
     command: RunnerCommand,
 ) -> None:
     link = await Link.over(inherited.end)
-    if isinstance(found, HeadraceError):
-        await link.send(_unusable(found))
+    if trouble is not None:
+        await link.send(_unusable(trouble))
         await link.receive()
         return
-    for frame in found:
-        await link.send(frame)
     inherited.pulse.start()
     calls = Calls(link)
     client = _client(calls, make_client)
@@ -141,10 +140,17 @@ async def _execute(inherited: _Inherited, error: HeadraceError | None, make_clie
 
 
 def _frames(name: str, declared: DeclareProject) -> Iterator[Frame]:
-    """Yield the frames that declare a project to the supervisor. A large project comes in pages, so that neither loop stalls."""
+    """Yield the frames that declare a project to the supervisor. A large project comes in pages, so that its loop does not stall."""
     for request in declaration_requests(declared):
         body = request.model_dump_json().encode()
-        yield Page(body) if isinstance(request, StageTriggers) else Declared(name, body)
+        yield Page(name, body) if isinstance(request, StageTriggers) else Declared(name, body)
+
+
+def _send(end: socket.socket, frames: Iterable[Frame]) -> None:
+    """Send frames while there is no loop; the supervisor takes each as soon as the api has taken the one before."""
+    with suppress(ConnectionError):  # the supervisor is gone: the loop is told so at once
+        for frame in frames:
+            end.sendall(encode(frame))
 
 
 def _unusable(error: HeadraceError) -> Unusable:

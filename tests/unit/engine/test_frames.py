@@ -28,7 +28,7 @@ from headrace.errors import ProcessFailed
 
 ids = st.integers(min_value=1, max_value=2**53)
 FRAMES: st.SearchStrategy[Frame] = st.one_of(
-    st.builds(Page, st.binary()),
+    st.builds(Page, st.text(), st.binary()),
     st.builds(Declared, st.text(), st.binary()),
     st.builds(Unusable, st.text(), st.none() | st.text()),
     st.builds(Call, ids, st.sampled_from(["GET", "POST"]), st.text(), st.none() | st.binary()),
