@@ -14,13 +14,12 @@ import msgspec
 from sqlalchemy import Connection, Row, false, func, insert, or_, select, update
 
 from headrace.errors import ApiRefused
-from headrace.store import slices
 from headrace.store.database import Database
 from headrace.store.dialects import among, has_number
 from headrace.store.lanes import Lane, lanes_of, stream_of
 from headrace.store.letter_texts import whole_text
 from headrace.store.short_ids import full_ids
-from headrace.store.slices import size_of
+from headrace.store.slices import Slice, size_of
 from headrace.store.spilling import Keeping, letter_key
 from headrace.store.tables import backlog, custody, dead_letter_actions, dead_letter_texts, dead_letters, triggers
 from headrace.store.times import moment
@@ -154,16 +153,13 @@ def _slice(connection: Connection, ids: Sequence[str]) -> tuple[list[Found], Seq
     part = ids[:LETTERS_AT_ONCE]
     if not part:
         return [], []
-    sizes = connection.execute(_sizes, {"ids": part}).all()
-    size = {row.id: int(row.bytes) for row in sizes}
-    end = total = 0
+    size = {row.id: int(row.bytes) for row in connection.execute(_sizes, {"ids": part})}
+    taken = Slice(LETTERS_AT_ONCE)
     for id in part:
-        total += size.get(id, 0)
-        if end and total > slices.MAX_SLICE_BYTES:
+        if not taken.take(id, size.get(id, 0)):
             break
-        end += 1
-    known = {row.id: row for row in connection.execute(_letters, {"ids": part[:end]})}
-    return [known[id] for id in part[:end] if id in known], ids[end:]
+    known = {row.id: row for row in connection.execute(_letters, {"ids": taken.rows})}
+    return [known[id] for id in taken.rows if id in known], ids[len(taken.rows) :]
 
 
 def _chosen(connection: Connection, asked: ActOnDeadLetters) -> _Chosen:

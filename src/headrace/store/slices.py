@@ -32,14 +32,20 @@ class Slice:
         # Their sizes are read one by one: SQLite reads a text to learn its size.
         with connection.execute(query.limit(self._most - len(self.rows)), execution_options=LITTLE_BY_LITTLE) as found:
             for row in found:
-                self._bytes += row.bytes
-                if self.rows and self._bytes > MAX_SLICE_BYTES:
-                    self.full = True
-                    return added
-                self.rows.append(row)
+                if not self.take(row, row.bytes):
+                    break
                 added.append(row)
-        self.full = len(self.rows) >= self._most
         return added
+
+    def take(self, row: Any, size: int) -> bool:
+        """Add one row of `size` bytes; False: there is no room for it."""
+        if self.full or (self.rows and self._bytes + size > MAX_SLICE_BYTES):
+            self.full = True
+            return False
+        self.rows.append(row)
+        self._bytes += size
+        self.full = len(self.rows) >= self._most
+        return True
 
 
 def take_slice(connection: Connection, query: Select[Any], most: int) -> Slice:
