@@ -311,8 +311,8 @@ def test_waiting_runs_that_an_event_is_not_for_are_not_read(store: Store, feed: 
     feed.store_events(event("a", legs, subject="N1"), event("mine", legs), event("b", legs))
     rows = [SimpleNamespace(seq=n, id=id, subject=None, type="leg") for n, id in enumerate(("a", "mine", "b"), 1)]
     with store.reading() as connection:
-        found = waits_for(connection, rows, {(n, "flights"): ["legs.a"] for n in (1, 2, 3)})
-    assert [wait.run_id for wait in found] == ["one"]
+        found = waits_for(connection, rows, {(n, "flights"): ["legs.a"] for n in (1, 2, 3)}, 500)
+    assert ([wait.run_id for wait in found.waits], found.last) == (["one"], None)
     taken = store.awaited_events.take()
     assert taken is not None
     assert [claim.event.id for claim in taken.claims] == ["mine"], "what nobody waits for is not even claimed"

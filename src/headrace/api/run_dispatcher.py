@@ -25,6 +25,7 @@ class RunDispatcher:
         self._store = store
         self._rung = asyncio.Event()
         self._committed = asyncio.Event()
+        self._over = False
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -42,6 +43,7 @@ class RunDispatcher:
         finally:
             for one in forget:
                 one()
+            self._over = True  # it ends what a thread is at, which no cancellation does
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
@@ -70,5 +72,5 @@ class RunDispatcher:
         if taken is None:
             return False, False
         if taken.claims:
-            waiting.hand(taken.claims)
+            waiting.hand(taken.claims, lambda: not self._over)
         return True, taken.read or bool(taken.claims)

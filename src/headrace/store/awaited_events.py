@@ -2,13 +2,16 @@
 
 The law: a run gets each event at most once, and each after the one it follows. What counts is what came into the log after the run was
 made, so that an answer that is quicker than the run's `defer` is not missed: what the scope has handled by then is looked for in the log.
+An event for which many runs wait stays claimed until the last of them has it: others write between two of its transactions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from secrets import randbits
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from sqlalchemy import Connection, exists, insert, select, update
 
@@ -16,24 +19,28 @@ from headrace.core import deferral
 from headrace.core.deferral import Deferral
 from headrace.core.handling import Claim, HandlingPolicy
 from headrace.store.ages import AgeClock
-from headrace.store.awaited_terms import Wait, Waits, add_wait, waits_for
+from headrace.store.awaited_terms import Candidates, Fired, Wait, Waits, add_wait, waits_for
 from headrace.store.bell import Bell
 from headrace.store.cloud_event import cloud_event
 from headrace.store.database import Database
 from headrace.store.deferred_rows import Held, read, save
+from headrace.store.deferred_sweep import STEPS_AT_ONCE
 from headrace.store.deferred_tables import awaited_events, run_events
 from headrace.store.earlier_events import SCOPE, Looked, earlier_event, trigger_names
-from headrace.store.log_feed import LOOKBACK, fed, page_after
+from headrace.store.log_feed import LOOKBACK, PAGE, fed, page_after
 from headrace.store.ordering import SqlOrdering
 from headrace.store.ordering_ages import scope_clock
 from headrace.store.ordering_scopes import forget_rows, give_up_scope, has_few_rows, scope_named
 from headrace.store.ordering_tables import ordering_events, ordering_scopes
 from headrace.store.ordering_turn import Feed
 from headrace.store.passing_over import is_behind, pass_over
+from headrace.store.slices import Slice
 from headrace.store.tables import events
 from headrace.wire.deferred import AwaitedEvent
 
 CLAIM: Final = 500
+WAITS_AT_ONCE: Final = 500
+"""Runs that one transaction looks at to find those that wait for an event."""
 _LEASE: Final = 30_000_000
 
 
@@ -66,26 +73,40 @@ class AwaitedEvents:
         home.expire(now)
         return Taken(read_on, home.claim(CLAIM, now))
 
-    def hand(self, claims: Sequence[Claim]) -> int:
-        """Let the runs that wait for these events go on, in the order of the claims, and settle them; return how many do."""
-        home = self._home
+    def hand(self, claims: Sequence[Claim], proceed: Callable[[], bool] = lambda: True) -> int:
+        """Let the runs that wait for these events go on, in the order of the claims, and settle them; return how many do.
+
+        Each transaction lets a few runs go on. Where `proceed` says no between two, what is left is given back.
+        """
+        home, left, count = self._home, _Left(claims), 0
         if home is None:
             return 0
+        while left.claims:
+            if not proceed():
+                home.give_back(left.claims, self._database.now())
+                break
+            more, left = self._database.write(partial(self._hand_some, home=home, left=left))
+            count += more
+        return count
 
-        def work(connection: Connection) -> int:
-            mine = _still_claimed(connection, home.scope_id, claims)
-            rows = {row.seq: row for row in connection.execute(select(events).where(events.c.seq.in_([claim.seq for claim in mine])))}
-            fired, had = trigger_names(connection, rows), _had(connection, rows)
-            waits = Waits(waits_for(connection, rows.values(), fired), fired)
-            told = [(wait.run_id, rows[claim.seq], claim.mark) for claim in mine for wait in waits.take(rows[claim.seq], had)]
-            count = sum(_fire(self._database, connection, run_id, row, mark) for run_id, row, mark in told)
-            if count:
-                self._bell.mark(connection)
-            # In one transaction: a run that begins to wait is among those asked for here, or finds the event handled.
-            home.settle_within(connection, mine, self._database.now())
-            return count
+    def _hand_some(self, connection: Connection, home: SqlOrdering, left: _Left) -> tuple[int, _Left]:
+        """Let a few runs go on; return how many, and what is left.
 
-        return self._database.write(work)
+        The transaction that finds no more runs for an event settles it. So a run that begins to wait is among those that are found here, or
+        finds the event handled.
+        """
+        mine = _still_claimed(connection, home.scope_id, left.claims)
+        if not mine:
+            return 0, _Left([])
+        after = left.after if mine[0] == left.claims[0] else 0
+        handing = _Handing.begin(connection, mine, after)
+        done, after = handing.fire(self._database, after)
+        if handing.count:
+            self._bell.mark(connection)
+        now = self._database.now()
+        home.settle_within(connection, mine[:done], now)
+        home.renew_within(connection, mine[done:], now)
+        return handing.count, _Left(mine[done:], after)
 
     def _read_on(self, home: SqlOrdering) -> bool:
         """Let the scope read on in the log; whether there was more. What no run waits for counts as soon as its leader does."""
@@ -101,8 +122,10 @@ class AwaitedEvents:
 
         def page(connection: Connection) -> Feed:
             # Asked in the transaction that moves the scope on: a run that begins to wait before it is asked for is among them.
-            waits = Waits(waits_for(connection, rows, fired), fired)
-            return fed(rows, lambda row: not waits.have(row))
+            found = waits_for(connection, rows, fired, PAGE)
+            waits = Waits(found.waits, fired)
+            # Where they are too many to be read here, each event is claimed, and whom it is for is found then.
+            return fed(rows, lambda row: found.last is None and not waits.have(row))
 
         home.take_from(page, self._database.now())
         return True
@@ -120,6 +143,58 @@ class AwaitedEvents:
         return self._home
 
 
+class _Left(NamedTuple):
+    """Claims whose events are to be handed over. `after` is the last wait that was looked at for the first of them."""
+
+    claims: Sequence[Claim]
+    after: int = 0
+
+
+@dataclass(slots=True)
+class _Handing:
+    """One transaction that hands events to runs; `claims` are those that it looks at."""
+
+    connection: Connection
+    claims: Sequence[Claim]
+    rows: Mapping[int, Any]
+    fired: Fired
+    found: Candidates
+    count: int = 0
+
+    @classmethod
+    def begin(cls, connection: Connection, claims: Sequence[Claim], after: int) -> Self:
+        """Look at some of the claims: at the first alone where many runs may wait for them, or where that was begun before."""
+        some = claims[:1] if after else claims[:STEPS_AT_ONCE]
+        query = select(events).where(events.c.seq.in_([claim.seq for claim in some]))
+        rows = {row.seq: row for row in connection.execute(query)}
+        fired = trigger_names(connection, rows)
+        found = waits_for(connection, rows.values(), fired, WAITS_AT_ONCE, after=after)
+        if found.last is not None and len(some) > 1:
+            some = some[:1]
+            found = waits_for(connection, [rows[some[0].seq]], fired, WAITS_AT_ONCE)
+        return cls(connection, some, rows, fired, found)
+
+    def fire(self, database: Database, after: int) -> tuple[int, int]:
+        """Let runs go on; return of how many claims all have, and the last wait that was looked at for the one after these."""
+        waits, had, taken = Waits(self.found.waits, self.fired), _had(self.connection, self.rows), Slice(STEPS_AT_ONCE)
+        for done, claim in enumerate(self.claims):
+            row = self.rows[claim.seq]
+            event = cloud_event(row, claim.mark)
+            for wait in waits.find(row, had):
+                held = read(self.connection, [wait.run_id]).get(wait.run_id)
+                if not taken.take(wait, len(event) + (0 if held is None else len(held.run.wait.kwargs.encode()))):
+                    return done, after
+                waits.remove(wait)
+                after = wait.number
+                if held is not None and held.run.state == "deferred":
+                    save(self.connection, held, _fired(self.connection, held.run_id, held.run, row, event), database.now())
+                    self.count += 1
+            if self.found.last is not None:
+                return done, self.found.last
+            after = 0
+        return len(self.claims), 0
+
+
 def await_event(connection: Connection, held: Held, after: Deferral, asked: AwaitedEvent, looked: Looked | None = None) -> Deferral:
     """Let a run, which is now as in `after`, wait for an event. Return how it is then: it goes on at once with one that came already.
 
@@ -128,7 +203,7 @@ def await_event(connection: Connection, held: Held, after: Deferral, asked: Awai
     _begin(connection, held.head)
     found = earlier_event(connection, Wait(held.run_id, held.project, asked, held.head), looked or Looked(held.head, []))
     if found is not None:
-        return _fired(connection, held.run_id, after, found, None)
+        return _fired(connection, held.run_id, after, found, cloud_event(found, None))
     add_wait(connection, held.run_id, held.project, asked, held.head)
     return after
 
@@ -147,17 +222,9 @@ def _begin(connection: Connection, head: int) -> None:
         scope_named(connection, SCOPE, LOOKBACK, head=head)
 
 
-def _fire(database: Database, connection: Connection, run_id: str, row: Any, mark: str | None) -> bool:
-    held = read(connection, [run_id]).get(run_id)
-    if held is None or held.run.state != "deferred":
-        return False
-    save(connection, held, _fired(connection, run_id, held.run, row, mark), database.now())
-    return True
-
-
-def _fired(connection: Connection, run_id: str, run: Deferral, row: Any, mark: str | None) -> Deferral:
+def _fired(connection: Connection, run_id: str, run: Deferral, row: Any, event: bytes) -> Deferral:
     connection.execute(insert(run_events).values(run_id=run_id, seq=row.seq))
-    return deferral.fire(run, row.type, cloud_event(row, mark).decode())
+    return deferral.fire(run, row.type, event.decode())
 
 
 def _had(connection: Connection, seqs: Iterable[int]) -> set[tuple[str, int]]:

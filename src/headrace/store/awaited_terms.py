@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from headrace.store.deferred_tables import awaited_events, awaited_terms
 from headrace.store.dialects import among
@@ -24,12 +24,20 @@ _FIELDS: Final = ("id", "subject", "type")
 _T = awaited_terms.c
 _kinds = select(_T.kind).distinct()
 _globs = select(_T.term).where(_T.kind == "glob").distinct()
+_first = (
+    select(_T.number)
+    .where(_T.kind == bindparam("kind"), among(_T.term, "terms"), _T.number > bindparam("after"))
+    .order_by(_T.number)
+    .limit(bindparam("most"))
+)
+_waits = select(awaited_events).where(among(awaited_events.c.number, "numbers"))
 
 
 class Wait:
-    """A run that waits: for what, and after which event of the log."""
+    """A run that waits: for what, and after which event of the log. `number` is that of the wait, once it has one."""
 
-    def __init__(self, run_id: str, project: str, asked: AwaitedEvent, head: int) -> None:
+    def __init__(self, run_id: str, project: str, asked: AwaitedEvent, head: int, number: int = 0) -> None:
+        self.number = number
         self.run_id = run_id
         self.project = project
         self.head = head
@@ -59,14 +67,16 @@ class Waits:
                 self._by_term.setdefault((kind, term), {})[wait.run_id] = wait
         self._globs = [term for kind, term in self._by_term if kind == "glob"]
 
-    def take(self, event: Any, had: Container[tuple[str, int]]) -> list[Wait]:
-        """Return those that wait for the event and have not had it, by their ids; they then wait no longer."""
-        found = sorted((wait for wait in self._wanting(event) if (wait.run_id, event.seq) not in had), key=lambda wait: wait.run_id)
-        for wait in found:
-            kind, terms = wait.terms
-            for term in terms:
-                del self._by_term[kind, term][wait.run_id]
-        return found
+    def find(self, event: Any, had: Container[tuple[str, int]]) -> list[Wait]:
+        """Return those that wait for the event and whose runs have not had it, in the order in which they began to wait."""
+        found = (wait for wait in self._wanting(event) if (wait.run_id, event.seq) not in had)
+        return sorted(found, key=lambda wait: wait.number)
+
+    def remove(self, wait: Wait) -> None:
+        """Let a run wait no longer."""
+        kind, terms = wait.terms
+        for term in terms:
+            del self._by_term[kind, term][wait.run_id]
 
     def have(self, event: Any) -> bool:
         """Whether one of them waits for the event."""
@@ -96,22 +106,47 @@ def terms_of(project: str, asked: AwaitedEvent) -> tuple[str, list[str]]:
 def add_wait(connection: Connection, run_id: str, project: str, asked: AwaitedEvent, head: int) -> None:
     """Write down what a run waits for."""
     event = asked.model_dump_json(exclude_none=True)
-    connection.execute(insert(awaited_events).values(run_id=run_id, project=project, event=event, head=head))
+    row = {"run_id": run_id, "project": project, "event": event, "head": head}
+    number = connection.execute(insert(awaited_events).values(**row).returning(awaited_events.c.number)).scalar_one()
     kind, terms = terms_of(project, asked)
-    connection.execute(insert(awaited_terms), [{"kind": kind, "term": term, "run_id": run_id} for term in terms])
+    connection.execute(insert(awaited_terms), [{"kind": kind, "term": term, "number": number} for term in terms])
 
 
 def remove_wait(connection: Connection, run_id: str) -> None:
     """Let a run wait for no event."""
-    connection.execute(delete(awaited_events).where(awaited_events.c.run_id == run_id))
-    connection.execute(delete(awaited_terms).where(_T.run_id == run_id))
+    mine = awaited_events.c.run_id == run_id
+    connection.execute(delete(awaited_terms).where(_T.number == select(awaited_events.c.number).where(mine).scalar_subquery()))
+    connection.execute(delete(awaited_events).where(mine))
 
 
-def waits_for(connection: Connection, rows: Iterable[Any], fired: Fired) -> list[Wait]:
-    """Return the runs that may wait for one of these events, by their ids."""
+class Candidates(NamedTuple):
+    """Runs that may wait for an event, in the order in which they began; there may be more after the wait `last`. None: these are all."""
+
+    waits: list[Wait]
+    last: int | None
+
+
+def waits_for(connection: Connection, rows: Iterable[Any], fired: Fired, most: int, *, after: int = 0) -> Candidates:
+    """Return the first `most` runs, of those that began to wait after the wait `after`, that may wait for one of these events."""
+    numbers: set[int] = set()
+    last: int | None = None
+    for kind, wanted in _terms(connection, rows, fired).items():
+        for some in slices(wanted):
+            given = {"terms": list(some), "kind": kind, "after": after, "most": most}
+            found = connection.execute(_first, given).scalars().all()
+            numbers.update(found)
+            if len(found) == most:
+                last = found[-1] if last is None else min(last, found[-1])
+    first = sorted(number for number in numbers if last is None or number <= last)
+    if len(first) > most:
+        del first[most:]
+        last = first[-1]
+    return Candidates(_read(connection, first), last)
+
+
+def _terms(connection: Connection, rows: Iterable[Any], fired: Fired) -> dict[str, Iterable[str]]:
+    """Return the terms that these events have, by kind, of those kinds of which there are any."""
     kinds = set(connection.execute(_kinds).scalars())
-    if not kinds:
-        return []
     listed = list(rows)
     terms: dict[str, Iterable[str]] = {kind: {getattr(row, kind) for row in listed} - {None} for kind in _FIELDS if kind in kinds}
     names = {f"{project}/{name}" for (_, project), several in fired.items() for name in several}
@@ -120,18 +155,12 @@ def waits_for(connection: Connection, rows: Iterable[Any], fired: Fired) -> list
     if "glob" in kinds:
         globs = connection.execute(_globs).scalars().all()
         terms["glob"] = [glob for glob in globs if any(fnmatchcase(name, glob) for name in names)]
-    found: set[str] = set()
-    for kind, wanted in terms.items():
-        mine = select(_T.run_id).where(_T.kind == kind, among(_T.term, "terms"))
-        for some in slices(wanted):
-            found.update(connection.execute(mine, {"terms": list(some)}).scalars())
-    return _read(connection, found)
+    return terms
 
 
-def _read(connection: Connection, run_ids: Iterable[str]) -> list[Wait]:
-    query = select(awaited_events).where(among(awaited_events.c.run_id, "ids"))
+def _read(connection: Connection, numbers: Iterable[int]) -> list[Wait]:
     waits = []
-    for some in slices(sorted(run_ids)):
-        rows = connection.execute(query, {"ids": list(some)})
-        waits += [Wait(row.run_id, row.project, AwaitedEvent.model_validate_json(row.event), row.head) for row in rows]
-    return sorted(waits, key=lambda wait: wait.run_id)
+    for some in slices(numbers):
+        rows = connection.execute(_waits, {"numbers": list(some)})
+        waits += [Wait(row.run_id, row.project, AwaitedEvent.model_validate_json(row.event), row.head, row.number) for row in rows]
+    return sorted(waits, key=lambda wait: wait.number)

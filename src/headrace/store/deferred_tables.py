@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Index, Table, Text
 
-from headrace.store.tables import metadata
+from headrace.store.tables import Number, metadata
 
 deferred_runs = Table(
     "deferred_runs",
@@ -36,13 +36,16 @@ deferred_runs = Table(
     Index(None, "finished"),
 )
 
+# `number` grows from one wait to the next and is never used again: who has looked at the waits up to one misses none that begins later.
 awaited_events = Table(
     "awaited_events",
     metadata,
-    Column("run_id", Text, primary_key=True),
+    Column("number", Number, primary_key=True),
+    Column("run_id", Text, nullable=False, unique=True),
     Column("project", Text, nullable=False),
     Column("event", Text, nullable=False),  # JSON: AwaitedEvent
     Column("head", BigInteger, nullable=False),  # the run's: what is in the log up to here is not what it waits for
+    sqlite_autoincrement=True,
 )
 
 # The terms by which an event finds the runs that may wait for it (headrace.store.awaited_terms).
@@ -51,8 +54,8 @@ awaited_terms = Table(
     metadata,
     Column("kind", Text, primary_key=True),  # id | subject | name | type | glob
     Column("term", Text, primary_key=True),
-    Column("run_id", Text, primary_key=True),
-    Index(None, "run_id"),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),  # of the wait
+    Index(None, "number"),
     sqlite_with_rowid=False,
 )
 

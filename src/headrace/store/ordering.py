@@ -133,15 +133,16 @@ class SqlOrdering(OrderingHome):
 
     @override
     def renew(self, claims: Sequence[Claim], now: int) -> list[Claim]:
-        def work(connection: Runs) -> list[Claim]:
-            mine: set[int] = set()
-            for token, some in _by_token(claims).items():
-                for seqs in sql.slices(claim.seq for claim in some):
-                    given = {"scope": self.scope_id, "token": token, "lease": now + self.policy.lease}
-                    mine.update(sql.renew(connection, seqs=seqs, **given).scalars())
-            return [claim for claim in claims if claim.seq in mine]
+        return self._database.write(lambda connection: self.renew_within(connection, claims, now)) if claims else []
 
-        return self._database.write(work) if claims else []
+    def renew_within(self, connection: Runs, claims: Sequence[Claim], now: int) -> list[Claim]:
+        """Renew the claims in a transaction that does more; return those that are still held."""
+        mine: set[int] = set()
+        for token, some in _by_token(claims).items():
+            for seqs in sql.slices(claim.seq for claim in some):
+                given = {"scope": self.scope_id, "token": token, "lease": now + self.policy.lease}
+                mine.update(sql.renew(connection, seqs=seqs, **given).scalars())
+        return [claim for claim in claims if claim.seq in mine]
 
     @override
     def fail(self, claim: Claim, now: int, error: str, retry_at: int | None) -> bool:

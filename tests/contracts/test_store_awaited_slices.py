@@ -1,0 +1,218 @@
+"""The contract of one event for which many runs wait: each has it once, however many transactions that takes and whoever dies meanwhile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import event as on
+from sqlalchemy import func, select
+
+from headrace.store import Store, awaited_events, slices
+from headrace.store.awaited_events import AwaitedEvents
+from headrace.store.deferred_sweep import STEPS_AT_ONCE
+from headrace.store.deferred_tables import deferred_runs, run_events
+from headrace.store.ordering_tables import ordering_events
+from headrace.wire.deferred import AwaitedEvent, ClaimedRun, ClaimRuns, DeferRun, StartRun, Waiting
+from store_kit import Holder, TurnedClock, event, holder, registration
+
+MANY = 2 * STEPS_AT_ONCE + 5
+
+
+class Died(Exception):
+    """The api dies here."""
+
+
+@pytest.fixture
+def owner(store: Store) -> Holder:
+    return holder(store, "legs")
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(awaited_events, "WAITS_AT_ONCE", 7)
+
+
+def wait_for(store: Store, run_id: str, text: str = "", **fields: Any) -> None:
+    waiting = Waiting(event=AwaitedEvent(on=["legs"], **fields), kwargs=f'{{"text":"{text}"}}')
+    store.task_runs.start("flights", StartRun(run_id=run_id, task="t", waiting=waiting))
+
+
+def taken(awaited: AwaitedEvents) -> Any:
+    found = awaited.take()
+    assert found is not None
+    return found.claims
+
+
+def steps(store: Store) -> list[int]:
+    """Return a list that gets, with each commit of the writer, how many runs it let go on."""
+    engine, found = store._database._writer._engine, [0]
+
+    @on.listens_for(engine, "after_cursor_execute")
+    def note(_connection: object, cursor: Any, statement: str, *_: object) -> None:
+        if statement.startswith("UPDATE deferred_runs"):
+            found[-1] += cursor.rowcount
+
+    @on.listens_for(engine, "commit")
+    def commit(_connection: object) -> None:
+        found.append(0)
+
+    return found
+
+
+def had(store: Store) -> dict[str, int]:
+    """Return how many events each run was given."""
+    with store.reading() as connection:
+        return {row[0]: row[1] for row in connection.execute(select(run_events.c.run_id, func.count()).group_by(run_events.c.run_id))}
+
+
+def scheduled(store: Store) -> int:
+    with store.reading() as connection:
+        return int(connection.execute(select(func.count()).where(deferred_runs.c.state == "scheduled")).scalar_one())
+
+
+def open_events(store: Store) -> int:
+    with store.reading() as connection:
+        return int(connection.execute(select(func.count()).select_from(ordering_events)).scalar_one())
+
+
+def stopping_after(transactions: int) -> Callable[[], bool]:
+    left = iter([True] * transactions)
+    return lambda: next(left, False)
+
+
+def test_runs_that_wait_for_one_event_go_on_a_few_in_a_transaction(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(awaited_events, "WAITS_AT_ONCE", 500)
+    for n in range(MANY):
+        wait_for(store, f"r{n:03}")
+    owner.append(event("a", *owner.epochs.keys()))
+    claims, seen = taken(store.awaited_events), steps(store)
+    assert store.awaited_events.hand(claims) == MANY
+    assert [count for count in seen if count] == [STEPS_AT_ONCE, STEPS_AT_ONCE, 5]
+    assert (scheduled(store), open_events(store)) == (MANY, 0)
+
+
+def test_runs_with_large_arguments_go_on_fewer_in_a_transaction(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "MAX_SLICE_BYTES", 25_000)
+    for n in range(5):
+        wait_for(store, f"r{n}", "x" * 10_000)
+    owner.append(event("a", *owner.epochs.keys()))
+    claims, seen = taken(store.awaited_events), steps(store)
+    assert store.awaited_events.hand(claims) == 5
+    assert [count for count in seen if count] == [2, 2, 1]
+
+
+def test_events_for_a_run_each_share_transactions(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(awaited_events, "WAITS_AT_ONCE", 500)
+    for n in range(MANY):
+        wait_for(store, f"r{n:03}", id=f"e{n}")
+    owner.append(*(event(f"e{n}", *owner.epochs.keys(), follows=f"e{n - 1}" if n else None) for n in range(MANY)))
+    claims, seen = taken(store.awaited_events), steps(store)
+    assert store.awaited_events.hand(claims) == MANY
+    assert [count for count in seen if count] == [STEPS_AT_ONCE, STEPS_AT_ONCE, 5]
+
+
+def test_runs_that_do_not_want_the_event_are_looked_at_a_few_in_a_transaction(store: Store, owner: Holder) -> None:
+    for n in range(50):
+        wait_for(store, f"other{n}", type="never")
+    wait_for(store, "mine")
+    owner.append(event("a", *owner.epochs.keys()))
+    claims, seen = taken(store.awaited_events), steps(store)
+    assert store.awaited_events.hand(claims) == 1
+    assert len(seen) - 1 >= 51 // 7
+    assert (had(store), open_events(store)) == ({"mine": 1}, 0)
+
+
+@pytest.mark.parametrize("transactions", range(1, 6))
+def test_an_api_that_dies_between_two_transactions_loses_and_repeats_nothing(
+    store: Store, owner: Holder, clock: TurnedClock, monkeypatch: pytest.MonkeyPatch, transactions: int
+) -> None:
+    wait_for(store, "still waits", id="never")
+    for n in range(35):
+        wait_for(store, f"r{n:02}")
+    owner.append(event("a", *owner.epochs.keys()))
+
+    def die() -> bool:
+        if not proceed():
+            raise Died
+        return True
+
+    proceed = stopping_after(transactions)
+    with pytest.raises(Died):
+        store.awaited_events.hand(taken(store.awaited_events), die)
+    done = scheduled(store)
+    assert 7 * transactions - 1 <= done <= 7 * transactions
+    other = AwaitedEvents(store._database, store.task_runs.bell, store.ages)
+    assert taken(other) == [], "its lease is not over"
+    clock.turn(31)
+    assert other.hand(taken(other)) == 35 - done
+    assert (had(store), open_events(store)) == ({f"r{n:02}": 1 for n in range(35)}, 0)
+
+
+def test_an_api_that_ends_gives_back_what_is_left(store: Store, owner: Holder) -> None:
+    for n in range(35):
+        wait_for(store, f"r{n:02}")
+    owner.append(event("a", *owner.epochs.keys()), event("b", *owner.epochs.keys(), follows="a"))
+    assert store.awaited_events.hand(taken(store.awaited_events), stopping_after(2)) == 14
+    other = AwaitedEvents(store._database, store.task_runs.bell, store.ages)
+    claims = taken(other)
+    assert [claim.attempts for claim in claims] == [1, 1]
+    assert other.hand(claims) == 21
+    assert (set(had(store).values()), len(had(store)), open_events(store)) == ({1}, 35, 0)
+
+
+def test_runs_that_begin_to_wait_between_two_transactions_get_the_event_once(store: Store, owner: Holder) -> None:
+    """One is new, and its id comes before all; one had the event already and waits again."""
+    worker = store.jobs.register(registration("worker")).id
+
+    def claim() -> dict[str, ClaimedRun]:
+        return {run.run_id: run for run in store.task_runs.claim(worker, ClaimRuns(capacity=99, tasks=["t"])).runs}
+
+    def defer(run: ClaimedRun) -> str:
+        waiting = Waiting(event=AwaitedEvent(on=["legs"]))
+        return store.task_runs.defer(worker, run.run_id, DeferRun(epoch=run.epoch, waiting=waiting)).state
+
+    store.task_runs.start("flights", StartRun(run_id="0-new", task="t"))
+    new = claim()["0-new"]
+    for n in range(35):
+        wait_for(store, f"r{n:02}")
+    owner.append(event("a", *owner.epochs.keys()))
+    turns = 0
+
+    def between() -> bool:
+        nonlocal turns
+        turns += 1
+        if turns == 3:
+            assert defer(new) == "deferred"
+            assert defer(claim()["r00"]) == "deferred"
+        return True
+
+    assert store.awaited_events.hand(taken(store.awaited_events), between) == 36
+    assert (set(had(store).values()), len(had(store)), open_events(store)) == ({1}, 36, 0)
+    runs = claim()
+    assert "r00" not in runs
+    assert json.loads(runs["0-new"].kwargs)["event"]["id"] == "a"
+    owner.append(event("b", *owner.epochs.keys(), follows="a"))
+    assert store.awaited_events.hand(taken(store.awaited_events)) == 1
+    assert had(store)["r00"] == 2
+
+
+def test_a_second_api_that_has_the_event_since_ends_the_first(store: Store, owner: Holder, clock: TurnedClock) -> None:
+    for n in range(35):
+        wait_for(store, f"r{n:02}")
+    owner.append(event("a", *owner.epochs.keys()))
+    other = AwaitedEvents(store._database, store.task_runs.bell, store.ages)
+    gone = 0
+
+    def overtaken() -> bool:
+        nonlocal gone
+        gone += 1
+        if gone == 2:
+            clock.turn(31)
+            assert other.hand(taken(other)) == 28
+        return True
+
+    assert store.awaited_events.hand(taken(store.awaited_events), overtaken) == 7
+    assert (set(had(store).values()), len(had(store))) == ({1}, 35)
