@@ -1,6 +1,7 @@
 """A process that is killed while followers of one leader are released: python ordering_release_process.py URL STATE FOLLOWERS SLICES.
 
 The followers are `waiting` for it to come, or `blocked` until it is handled; `own`: in a database of its own, handled when it comes.
+Or they follow one another in a `cycle`, or are ready by a clock that was ahead and is `turned` back.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from headrace.store.tables import metadata
 from ordering_kit import START, Event, caused
 
 SLICE = 10
+DAY = 86_400_000_000
 
 
 def home_of(url: str) -> SqlOrdering:
@@ -42,6 +44,14 @@ def begin(url: str, state: str, followers: int) -> OrderingHome:
         assert own.finish(claim, START, 0) is not None
         return own
     home = home_of(url)
+    if state == "cycle":
+        ring = [caused(Event(f"f{n}", f"f{(n + 1) % followers}", followers - n)) for n in range(followers)]
+        home.offer(ring, START)
+        return home
+    if state == "turned":
+        home.offer([caused(Event(f"f{n}", None, 0)) for n in reversed(range(followers))], START + DAY)
+        home.offer([], START)
+        return home
     home.offer(events, START)
     home.offer([caused(Event("leader", None, 0))], START)
     if state == "blocked":

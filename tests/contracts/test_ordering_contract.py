@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,6 +20,7 @@ from headrace.ordering.memory import MemoryHome
 from headrace.ports.ordering import OrderingHome
 from headrace.store import ordering as store_ordering
 from headrace.store import ordering_statements
+from headrace.store.ordering import SqlOrdering
 from ordering_cases import CHAIN, a_leader_after_many_others, a_reversed_chain, followers_of_one_leader
 from ordering_homes import KernelHome, SqlScopes
 from ordering_kit import LEASE, LOOKBACK, POLICY, START, WIDE, Crew, Event, Handling, Home, caused, history, run, seeds
@@ -277,6 +279,95 @@ def test_a_tree_is_released_in_slices_and_every_copy_goes_on(kind: str, scopes: 
     assert [id for id in handled if id[0] == "f"] == [f"f{n:02}" for n in reversed(range(45))]
     assert len(handled) == len(set(handled)) == 90
     assert (ordering.counts().waiting, ordering.counts().lost, ordering.next_due(now)) == (0, 0, None)
+
+
+class EachAnother:
+    """A home of which each call is that of another process, which has no copy."""
+
+    def __init__(self, kind: str, scopes: SqlScopes, home: SqlOrdering) -> None:
+        self._kind, self._scopes, self._home = kind, scopes, home
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._scopes.copy_of(self._kind, self._home), name)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_any_history_is_handled_once_each_where_every_slice_is_another_process(
+    kind: str, scopes: SqlScopes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ordering_statements, "RELEASED_EVENTS", 2)
+    for _, chance in seeds(100, 5):
+        home: Any = EachAnother(kind, scopes, scopes.home(kind, POLICY, LOOKBACK))
+        run(Handling(home), history(chance, most=12))
+
+
+def a_cycle(size: int) -> list[Event]:
+    """Return events that follow one another in a ring, with one below each; the last event closes the cycle."""
+    chance = Random(size)
+    ring = [Event(f"c{n:02}", f"c{(n + 1) % size:02}", chance.randrange(size)) for n in range(size)]
+    below = [Event(f"b{n:02}", f"c{n:02}", chance.randrange(size)) for n in range(size)]
+    first = [*ring[1:], *below]
+    chance.shuffle(first)
+    return [*first, ring[0]]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_cycle_is_released_in_slices_in_the_order_of_one_transaction(
+    kind: str, scopes: SqlScopes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = a_cycle(45)
+    memory = Handling(MemoryHome(LOOKBACK, policy=POLICY)).step(events, START)
+    monkeypatch.setattr(ordering_statements, "RELEASED_EVENTS", 10)
+    ordering = scopes.home(kind, POLICY, LOOKBACK)
+    ordering.offer([caused(event) for event in events[:-1]], START)
+    other = scopes.copy_of(kind, ordering)
+    other.offer([], START)  # it has a copy of its own, and does again what is done here
+    ordering.offer([caused(events[-1])], START)
+    assert (ordering.counts().waiting, ordering.counts().ready, ordering.counts().cycles) == (80, 10, 1)
+    handled = [claim for claim in other.claim(50, START) if other.settle([claim], START)]
+    assert len(handled) == 10, "the first slice is handled before the next is released"
+    late = START + LOOKBACK
+    for home in (scopes.copy_of(kind, ordering), other, scopes.copy_of(kind, ordering)):
+        assert home.expire(late) == 0, "what is to be released is not lost"
+        assert home.release_some(late)
+        assert home.next_due(late) is not None
+    handled += [claim for claims in iter(lambda: ordering.claim(7, late), []) for claim in claims if ordering.settle([claim], late)]
+    handled.sort(key=lambda claim: claim.position)
+    expected = sorted(memory, key=lambda one: one.position)
+    assert [(claim.event.id, claim.mark) for claim in handled] == [(one.id, one.mark) for one in expected]
+    assert (ordering.counts().waiting, ordering.counts().lost, ordering.next_due(late)) == (0, 0, None)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_clock_is_set_back_in_slices_and_every_copy_agrees(kind: str, scopes: SqlScopes, monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead = 86_400_000_000
+    monkeypatch.setattr(ordering_statements, "RELEASED_EVENTS", 10)
+    policy = replace(POLICY, max_attempts=9)
+    ordering = scopes.home(kind, policy, LOOKBACK)
+    other = scopes.copy_of(kind, ordering)
+    ordering.offer([caused(Event(f"w{n:02}", f"never{n}", n + ahead)) for n in range(35)], START + ahead)
+    ordering.offer([caused(Event(f"r{n:02}", None, 100 - n)) for n in range(35)], START + ahead)
+    claims = ordering.claim(30, START + ahead)
+    for claim in claims[:20]:
+        ordering.fail(claim, START + ahead, "bad", START + ahead + claim.position % 7)
+    ordering.offer([caused(Event("gone", "lost", ahead))], START + ahead)
+    assert ordering.expire(START + ahead + LOOKBACK) == 36
+    ordering.offer([caused(Event(f"x{n:02}", f"never{n}-", n + 1 + ahead)) for n in range(35)], START + ahead)
+    other.offer([caused(Event("now", None, 0))], START)
+    assert other.next_due(START) == START, "there is more to set back"
+    scopes.copy_of(kind, ordering).offer([caused(Event("young", "none", 0))], START + 5)  # a copy built in the middle, from the rows
+    first = other.claim(99, START + 6)
+    turned = [f"r{n:02}" for n in range(20)] + [f"r{n:02}" for n in range(30, 35)]
+    assert [claim.event.id for claim in first if claim.event.id[0] == "r"] == turned, "in order of position"
+    assert {claim.event.id for claim in first} == {*turned, *(f"w{n:02}" for n in range(35)), "gone", "now"}
+    assert other.settle(first, START + 6) == len(first)
+    assert other.next_due(START + 6) == START + LEASE, "leases are no longer than leases"
+    again = other.claim(99, START + LEASE)
+    assert [claim.event.id for claim in again] == [f"r{n:02}" for n in range(20, 30)]
+    assert other.settle(again, START + LEASE) == 10
+    assert scopes.copy_of(kind, ordering).expire(START + LOOKBACK) == 35
+    assert {wait.event.id: wait.since for wait in other.waits(9)} == {"young": START + 5}
+    assert other.expire(START + LOOKBACK + 5) == 1
 
 
 @pytest.mark.parametrize("kind", HANDLING)

@@ -13,6 +13,8 @@ import pytest
 from headrace import CausalEvent, CausalOrdering, EventArrivedEarly, HandlingPolicy
 from headrace.ordering import causal
 from headrace.store import ordering_statements
+from headrace.store.ordering_scopes import OwnOrdering
+from ordering_kit import START, Event, caused
 from ordering_release_process import SLICE
 from ordering_transactions import Transactions
 from postgres_kit import database_of
@@ -126,6 +128,35 @@ async def test_many_events_are_offered_and_redriven_in_slices(kind: str, tmp_pat
         assert await ordering.handle_ready(consumer.handle) == FOLLOWERS
     assert sorted(consumer.handled) == sorted(one.id for one in [event("leader"), *events, *others])
     assert max(counted.changed) <= MOST_CHANGED, counted.changed
+
+
+async def test_a_long_cycle_is_released_in_slices(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with CausalOrdering("s", url_of(kind, tmp_path), by_age=False) as ordering:
+        ring = [event(f"{n}", f"{(n + 1) % FOLLOWERS}", n) for n in range(FOLLOWERS)]
+        await ordering.offer(ring[1:])
+        consumer, counted = Consumer(ordering), Transactions(monkeypatch)
+        await ordering.offer(ring[:1])
+        assert await ordering.handle_ready(consumer.handle) == FOLLOWERS
+    assert consumer.handled == [f"{n}" for n in range(FOLLOWERS)]
+    assert max(counted.changed) <= MOST_CHANGED, counted.changed
+
+
+async def test_a_clock_that_was_ahead_is_set_back_in_slices(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url, ahead = url_of(kind, tmp_path), 86_400_000_000
+    home = OwnOrdering(url, "s", ahead, by_age=False)
+    for number in range(FOLLOWERS):
+        new = [caused(Event(f"f{number}", "leader", number)), caused(Event(f"r{number}", None, 0)), caused(Event(f"h{number}", None, 0))]
+        home.offer([one._replace(body="null") for one in new], START + ahead)
+    handled = home.claim(2 * FOLLOWERS, START + ahead)[:FOLLOWERS]
+    assert home.settle(handled, START + ahead) == FOLLOWERS
+    counted = Transactions(monkeypatch)
+    home.offer([caused(Event("now", None, 0))], START)
+    order = [claim.event.id for claim in home.claim(1, START)]
+    assert order == ["now"], "the others are claimed, for as long as a lease"
+    assert max(counted.changed) <= MOST_CHANGED, counted.changed
+    assert len([one for one in counted.changed if one >= SLICE]) >= 3 * FOLLOWERS // SLICE
+    assert len(home.claim(2 * FOLLOWERS, START + home.policy.lease)) == FOLLOWERS + 1
+    home.close()
 
 
 @pytest.mark.parametrize("slices", [pytest.param(0, marks=pytest.mark.slow), 4])

@@ -5,8 +5,8 @@ Its law, which the property tests hold it to:
 - An event waits if and only if its leader waits, or has not been offered yet. Everything else is released at once.
 - What waits forms trees. A tree is released as a whole, from its root downwards, or not at all; so an event that stopped
   being a root never is one again, and only roots grow old.
-- With a `limit`, at most about so many waiting events are released in one call; the rest of the tree waits for `release`, and no longer
-  for its leader: it neither grows old nor is lost.
+- With a `limit`, at most about so many waiting events are released in one call; the rest of the tree, or of the cycle, waits for
+  `release`, and no longer for its leader: it neither grows old nor is lost.
 - A cycle can only be closed by an event that others already wait for. It is found then and there.
 
 It keeps no list of the events it has released: the log drops known ids, and stamps each event with the `seq` of a leader that
@@ -15,11 +15,12 @@ came before it. What is kept is what waits, and the keys of leaders given up as 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
+from headrace.core.cycles import Cycle, detached, place, rebuilt
 from headrace.core.ordering_blob import OrderingBlob, Waiting
 
 Offered: TypeAlias = tuple[int, bytes, bytes | None, int, int, str]
@@ -67,7 +68,7 @@ class CausalOrder:
     `position` is how many events were released so far, `head` the last seq offered; `lost`, `late` and `cycles` are counts. With `by_age`,
     an event that is older than the lookback when it comes does not wait for a leader that is not here: `occurred` says how old it is.
     `gave` has the leaders that the last offer or expiry gave up, and when; `forgot` those given up earlier that it forgot.
-    `releasing` has the released events whose followers a `limit` left to `release`.
+    Of what a `limit` left to `release`, `releasing` has released events that others follow, and `breaking` cycles, by what closed them.
     """
 
     def __init__(self, lookback: int, *, by_age: bool = False) -> None:
@@ -87,6 +88,7 @@ class CausalOrder:
         self.gave: dict[bytes, int] = {}
         self.forgot: list[bytes] = []
         self.releasing: dict[bytes, int] = {}  # released events that others still wait for -> a number that grows
+        self.breaking: dict[bytes, Cycle] = {}
         self._siblings: dict[bytes, list[tuple[int, str, int, bytes]]] = {}  # of those: a heap of what waits for it
         self._limit: int | None = None
         self._met: set[bytes] = set()  # what was offered or released since the last offer began: a copy of it changes nothing
@@ -145,7 +147,7 @@ class CausalOrder:
             del self._roots[oldest[2]]
         if due:
             self._give_up(due, now)
-            for root in sorted(due, key=_place):
+            for root in sorted(due, key=place):
                 self._release(root, LOST, now, out)
                 self._release_followers([root.key], now, out)
             self.lost += len(due)
@@ -213,13 +215,17 @@ class CausalOrder:
         by_age: bool = False,
         given_up: Mapping[bytes, int] | None = None,
         releasing: Mapping[bytes, int] = MappingProxyType({}),
+        breaking: Mapping[bytes, tuple[int, Sequence[int]]] = MappingProxyType({}),
     ) -> CausalOrder:
-        """Return the ordering with this state; `given_up` says when leaders were given up, which `blob` does not."""
+        """Return the ordering with this state; `given_up` says when leaders were given up; `breaking` has numbers and seqs of cycles."""
         order = cls(lookback, by_age=by_age)
         order.position, order.head, order.lost, order.late, order.cycles = blob.totals
         order._given_up = dict.fromkeys(blob.given_up, 0) if given_up is None else dict(given_up)
         waiting = order._waiting = {entry.key: entry for entry in blob.waiting}
+        order.breaking, members = rebuilt(blob.waiting, breaking)
         for entry in blob.waiting:
+            if entry.key in members:  # it waits for no leader any more
+                continue
             order._followers.setdefault(entry.leader, []).append(entry.key)
             if entry.leader not in waiting and entry.leader not in releasing:
                 order._roots[entry.key] = entry.since
@@ -289,15 +295,21 @@ class CausalOrder:
     def _break_cycle(self, closing: Waiting, now: int, out: Released) -> None:
         """Release the cycle that `closing` closes, in order of (occurred, id), then all that hangs on it."""
         self._waiting[closing.key] = closing
-        self._followers.setdefault(closing.leader, []).append(closing.key)
-        members = [closing]
-        while members[-1].leader != closing.key:
-            members.append(self._waiting[members[-1].leader])
-        members.sort(key=_place)
-        for member in members:
-            self._release(member, CYCLE, now, out)
+        members = detached(closing, self._waiting, self._followers, self._shortcut)
         self.cycles += 1
-        self._release_followers([member.key for member in members], now, out)
+        self.breaking[closing.key] = Cycle.of(self.cycles, members)
+        self._release_member(now, out)  # whatever the limit: no path upwards goes round for ever then
+        self._go_on(now, out)
+
+    def _release_member(self, now: int, out: Released) -> None:
+        """Release the next member of the first cycle; what hangs on it comes after all members."""
+        closing, cycle = next(iter(self.breaking.items()))
+        entry = cycle.pop(self._waiting)
+        if entry is not None:
+            self._release(entry, CYCLE, now, out)
+            self._begin_release(entry.key)
+        if not cycle:
+            del self.breaking[closing]
 
     def _release(self, entry: Waiting, mark: str | None, now: int, out: Released) -> None:
         """Release one event that waits."""
@@ -322,7 +334,7 @@ class CausalOrder:
                 continue
             entries = [entry for follower in keys if (entry := self._waiting.get(follower)) is not None]
             if len(entries) > 1:
-                entries.sort(key=_place)
+                entries.sort(key=place)
             for entry in entries:
                 self._release(entry, None, now, out)
                 released.append(entry.key)
@@ -337,12 +349,14 @@ class CausalOrder:
     def _go_on(self, now: int, out: Released) -> None:
         """Release what waits for released events, the first of these first, up to the limit."""
         limit = self._limit
+        while self.breaking and (limit is None or len(out) < limit):
+            self._release_member(now, out)
         while self.releasing and (limit is None or len(out) < limit):
             key = next(iter(self.releasing))
             siblings = self._siblings.get(key)
             if siblings is None:
                 entries = [entry for follower in self._followers.pop(key, ()) if (entry := self._waiting.get(follower)) is not None]
-                siblings = self._siblings[key] = [(*_place(entry), entry.key) for entry in entries]
+                siblings = self._siblings[key] = [(*place(entry), entry.key) for entry in entries]
                 heapify(siblings)  # many siblings are not sorted at once: that takes longer than a transaction should
             while siblings and (limit is None or len(out) < limit):
                 _, _, seq, follower = heappop(siblings)
@@ -384,8 +398,3 @@ class CausalOrder:
             del given_up[key]
             self.gave.pop(key, None)
         self.forgot += gone
-
-
-def _place(entry: Waiting) -> tuple[int, str, int]:
-    """The order among events that are ready together."""
-    return (entry.occurred, entry.id, entry.seq)

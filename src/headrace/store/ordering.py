@@ -18,6 +18,7 @@ from typing_extensions import override
 from headrace.core.handling import Caused, Claim, Counts, HandlingPolicy, State, Wait
 from headrace.ports.ordering import EXPIRED_EVENTS, OrderingHome
 from headrace.store import ordering_statements as sql
+from headrace.store import ordering_turn_back
 from headrace.store.dialects import Plain, Runs, row_by_row
 from headrace.store.ordering_ages import ScopeClock
 from headrace.store.ordering_replica import BUILDS, Replica
@@ -109,8 +110,9 @@ class SqlOrdering(OrderingHome):
     def _claimed(self, work: Callable[[Any], list[Claim] | None], now: int) -> list[Claim]:
         """Return what `work` claims; while it finds nothing, make more ready of what is left to later transactions."""
         while not (claims := self._database.write(work)):
-            if claims is None:
-                self._turn(now, lambda _: None)  # it sets the scope's clock back
+            if claims is None:  # the scope's clock is set back, and what it gave out before anything else
+                if self._turn(now, lambda turn: turn.go_back(self.policy.lease)) and not self._goes_on():
+                    return []
             elif not self._goes_on() or not self.release_some(now):
                 return []
         return claims
@@ -281,9 +283,9 @@ class SqlOrdering(OrderingHome):
         return answer, turn.replica
 
     def _moment(self, connection: Runs, now: int) -> int | None:
-        """Return the scope's time, and keep it; None if its clock has to be set back."""
+        """Return the scope's time, and keep it; None if its clock has to be set back, or is being set back."""
         scope = sql.scope_row(connection, self.scope_id)
-        if scope.clock > now + AHEAD_MICROS:
+        if scope.clock > now + AHEAD_MICROS or (scope.releasing and ordering_turn_back.is_left(connection, self.scope_id)):
             return None
         if now > scope.clock + AHEAD_MICROS:
             sql.set_clock(connection, scope=self.scope_id, now=now, age=now if self._steady is None else self._steady(scope, now))

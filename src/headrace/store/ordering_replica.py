@@ -8,7 +8,8 @@ do meanwhile are read along with its pages, before they are forgotten.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from operator import itemgetter
@@ -21,6 +22,7 @@ from headrace.core.ordering import CausalOrder, Offered
 from headrace.core.ordering_blob import OrderingBlob, Waiting
 from headrace.store import ordering_statements as sql
 from headrace.store.dialects import Runs, driver_rows
+from headrace.store.ordering_turn_back import Moments
 
 STEPS_KEPT: Final = 256
 """So many steps are kept for those that were not there; who missed more reads the rows."""
@@ -171,7 +173,15 @@ def _built(
         Waiting(seq, key, leader, occurred, id, since, bool(late))
         for seq, key, leader, occurred, id, since, late in sorted(waiting, key=_SEQ)
     ]
-    given_up: dict[bytes, int] = {key: at for _, key, at in sorted(lost, key=_NUMBER_AND_KEY)}
+    rows = [(number, key, at) for number, key, at in sorted(lost, key=_NUMBER_AND_KEY)]
+    releasing: dict[bytes, int] = {}
+    breaking: dict[bytes, tuple[int, Sequence[int]]] = {}
+    given_up: Mapping[bytes, int] = {key: at for _, key, at in rows}
+    if scope.releasing:
+        releasing = dict(sql.releases(connection, scope=scope.id).all())
+        for key, number, members in sql.cycles(connection, scope=scope.id).all():
+            breaking[key] = (number, struct.unpack(f"<{len(members) // 8}q", members))
+        moments = Moments(connection, scope.id)
+        waits, given_up = moments.events(waits), moments.given_up(rows)
     blob = OrderingBlob((scope.position, scope.head, scope.lost, scope.late, scope.cycles), waits, [])
-    releasing: dict[bytes, int] = dict(sql.releases(connection, scope=scope.id).all()) if scope.releasing else {}
-    return CausalOrder.rebuilt(blob, scope.lookback, by_age=by_age, given_up=given_up, releasing=releasing)
+    return CausalOrder.rebuilt(blob, scope.lookback, by_age=by_age, given_up=given_up, releasing=releasing, breaking=breaking)

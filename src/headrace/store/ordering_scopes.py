@@ -99,7 +99,7 @@ def _delete_some(connection: Connection, table: Table, scope_id: int, deleted: S
     """Delete rows of a scope while the slice has room."""
     column = next(each for each in table.primary_key.columns if each is not table.c.scope_id)
     mine = table.c.scope_id == scope_id
-    size = size_of(*(table.c[name] for name in ("body", "error", "step") if name in table.c))
+    size = size_of(*(table.c[name] for name in ("body", "error", "step", "members") if name in table.c))
     some = [row[0] for row in deleted.add(connection, select(column, size).where(mine))]
     if some:
         connection.execute(delete(table).where(mine, among(column, "some")), {"some": some})

@@ -141,6 +141,7 @@ WHERE +scope_id = :scope AND seq IN (
 """
 )
 releases = Plain("SELECT key, number FROM ordering_releases WHERE scope_id = :scope AND state = 'waiting' ORDER BY number, key")
+cycles = Plain("SELECT key, number, members FROM ordering_releases WHERE scope_id = :scope AND state = 'cycle' ORDER BY number, key")
 # What is placed long after its leader was released may find that this was handled meanwhile; siblings before it may still be blocked.
 unblock_placed = Plain(
     """
@@ -254,14 +255,6 @@ WHERE id = :scope
 _count_one_handled = Plain("UPDATE ordering_scopes SET handled = handled + 1 WHERE id = :scope RETURNING releasing")
 count_handled = Plain("UPDATE ordering_scopes SET handled = handled + :count WHERE id = :scope")
 set_clock = Plain("UPDATE ordering_scopes SET clock = :now, age = :age WHERE id = :scope")
-# A clock that was ahead gave out moments that lie ahead: they are now, and a lease is no longer than it may be.
-turn_back = [
-    Plain("UPDATE ordering_events SET due = :now WHERE scope_id = :scope AND due > :now AND state = 'ready'"),
-    Plain("UPDATE ordering_events SET due = :lease WHERE scope_id = :scope AND due > :lease AND state = 'claimed'"),
-    Plain("UPDATE ordering_handled SET at = :now WHERE scope_id = :scope AND at > :now"),
-]
-turn_since_back = Plain("UPDATE ordering_events SET since = :now WHERE scope_id = :scope AND state = 'waiting' AND since > :now")
-turn_given_up_back = Plain("UPDATE ordering_given_up SET at = :now WHERE scope_id = :scope AND at > :now")
 
 steps_since = Plain("SELECT version, step FROM ordering_journal WHERE scope_id = :scope AND version > :since ORDER BY version LIMIT :most")
 forget_steps = Plain("DELETE FROM ordering_journal WHERE scope_id = :scope AND version <= :until")
@@ -374,7 +367,7 @@ def unblock_followers(connection: Runs, scope: int, keys: Iterable[bytes], now: 
         if found > RELEASED_EVENTS:
             end_releases(connection, scope=scope, state="blocked", keys=some)
             ((last,),) = _last_release(connection, scope=scope).all()
-            add_releases(connection, [(scope, key, "blocked", last + 1, 0, token) for key in some])
+            add_releases(connection, [(scope, key, "blocked", last + 1, 0, token, None) for key in some])
             set_releasing(connection, scope=scope)
             release_some(connection, scope, now, lease)
         elif found:

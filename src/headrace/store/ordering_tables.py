@@ -78,16 +78,19 @@ ordering_given_up = Table(
     sqlite_with_rowid=False,
 )
 
-# Events whose followers are released in slices: those that were `waiting` for it to come, and those that it `blocked` until it was handled.
+# What a transaction left to later ones, by `state`. Events whose followers are released in slices: those that were `waiting` for it, and
+# those that it `blocked` until it was handled. The event that closed a `cycle` whose members are not all released. And kinds of moments
+# (headrace.store.ordering_turn_back) that lie ahead of a clock that was set back: up to `number`, they become the moment `released`.
 ordering_releases = Table(
     "ordering_releases",
     metadata,
     Column("scope_id", BigInteger, primary_key=True, autoincrement=False),
     Column("key", LargeBinary, primary_key=True),
-    Column("state", Text, primary_key=True),  # of the followers
+    Column("state", Text, primary_key=True),
     Column("number", BigInteger, nullable=False),  # in which order
     Column("released", BigInteger, nullable=False),  # `blocked` followers up to this position are ready
     Column("claim", Text, nullable=False),  # who took followers along with the event
+    Column("members", LargeBinary),  # of a cycle: the seqs that were not released when it was found, 8 bytes each, little-endian
     sqlite_with_rowid=False,
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple, Self
 from headrace.core.handling import Caused, Offering, Placed, State, placed
 from headrace.core.ordering import CausalOrder
 from headrace.store import ordering_statements as sql
+from headrace.store import ordering_turn_back
 from headrace.store.dialects import Found, Runs, row_by_row
 from headrace.store.hold_times import counted
 from headrace.store.ordering_ages import ScopeClock
@@ -59,6 +61,8 @@ class Turn:
     passed: int = 0
     steps: list[Step] = field(default_factory=list)
     left: dict[bytes, int] = field(default_factory=dict)
+    cycles: frozenset[bytes] = frozenset()
+    turned: bool = False
     asked: frozenset[bytes] = frozenset()
     answers: Sequence[Found] = ()
     keeps_time: bool = False
@@ -102,6 +106,7 @@ class Turn:
             scope.head,
             limit,
             left=held,
+            cycles=frozenset(replica.order.breaking),
             asked=frozenset(keys),
             answers=answers,
         )
@@ -156,8 +161,10 @@ class Turn:
         self.steps.append(Step(self.age, withdrawn=key, limit=self.limit))
 
     def release(self, lease: int) -> None:
-        """Release some of the followers that an earlier transaction left to this one."""
-        if sql.release_some(self.connection, self.scope.id, self.now, self.now + lease) or not self.order.releasing:
+        """Do some of what earlier transactions left to this one: moments of a clock that was set back, and followers to release."""
+        if self.go_back(lease) or sql.release_some(self.connection, self.scope.id, self.now, self.now + lease):
+            return
+        if not self.order.releasing and not self.order.breaking:
             return
         first = self.order.position + 1
         self._place(placed(self.order.release(self.age, sql.RELEASED_EVENTS), first))
@@ -166,14 +173,21 @@ class Turn:
     def turn_back(self, now: int, lease: int) -> None:
         """Set the scope's clock back: it was told a moment that is yet to come."""
         self.now = now
-        for statement in sql.turn_back:
-            statement(self.connection, scope=self.scope.id, now=now, lease=now + lease)
+        states: Sequence[str] = ordering_turn_back.WALL
         if self.steady is None:
             self.age = now
             self.order.turn_back(now)
-            sql.turn_since_back(self.connection, scope=self.scope.id, now=now)
-            sql.turn_given_up_back(self.connection, scope=self.scope.id, now=now)
             self.steps.append(Step(now, turned_back=True))
+            states = ordering_turn_back.ALL
+        ordering_turn_back.begin(self.connection, self.scope.id, states, now, head=self.scope.head, lost=self.order.lost)
+        self.go_back(lease)
+        self.turned = True
+
+    def go_back(self, lease: int) -> bool:
+        """Set some moments back that a clock which was ahead gave out, unless this turn did; False if there are none."""
+        if self.turned:
+            return ordering_turn_back.is_left(self.connection, self.scope.id)
+        return ordering_turn_back.go_on(self.connection, self.scope.id, lease)
 
     def end(self) -> None:
         """Write down what was done."""
@@ -199,15 +213,22 @@ class Turn:
             )
 
     def _write_releases(self) -> None:
-        """Write down which released events have followers that are left to later transactions."""
-        left = self.order.releasing
-        if left == self.left:
+        """Write down what is left to later transactions: followers of released events, and members of cycles."""
+        left, cycles = self.order.releasing, self.order.breaking
+        if left == self.left and cycles.keys() == self.cycles:
             return
-        for keys in sql.slices(key for key in self.left if key not in left):
-            sql.end_releases(self.connection, scope=self.scope.id, state="waiting", keys=keys)
-        added = [(self.scope.id, key, "waiting", number, 0, "") for key, number in left.items() if key not in self.left]
+        scope = self.scope.id
+        for state, keys in (("waiting", self.left.keys() - left.keys()), ("cycle", self.cycles - cycles.keys())):
+            for some in sql.slices(keys):
+                sql.end_releases(self.connection, scope=scope, state=state, keys=some)
+        added: list[tuple[Any, ...]] = [
+            (scope, key, "waiting", number, 0, "", None) for key, number in left.items() if key not in self.left
+        ]
+        for key in cycles.keys() - self.cycles:
+            seqs = cycles[key].seqs
+            added.append((scope, key, "cycle", cycles[key].number, 0, "", struct.pack(f"<{len(seqs)}q", *seqs)))
         sql.add_releases(self.connection, added)
-        sql.set_releasing(self.connection, scope=self.scope.id)
+        sql.set_releasing(self.connection, scope=scope)
 
     def _known(self, events: Sequence[Fed]) -> dict[bytes, State]:
         known: dict[bytes, State] = {}

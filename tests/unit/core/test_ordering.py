@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -179,6 +180,58 @@ def test_a_cycle_that_is_closed_by_a_leader_known_to_the_log() -> None:
     log, order = Log(), CausalOrder(LOOKBACK)
     assert log.told(order.offer(log.extend([("a", "b", 0), ("b", "a", 0)]), 0)) == [("a", CYCLE), ("b", CYCLE)]
     assert not order.expire(10 * LOOKBACK)
+
+
+@pytest.mark.parametrize("limit", [1, 7, 1_000])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_cycle_that_is_released_in_slices_comes_in_the_same_order(limit: int, again: bool) -> None:
+    """With `again`, the ordering is built anew before each slice, from what rows would say."""
+    chance = random.Random(1)
+    cycle = [(f"c{i}", f"c{(i + 1) % 40}", chance.randrange(20)) for i in range(40)]
+    below = [(f"b{i}", f"c{chance.randrange(40)}", i) for i in range(30)] + [(f"d{i}", f"b{i}", 0) for i in range(30)]
+    waits = [*cycle[1:], *below]
+    chance.shuffle(waits)
+    log, whole, order = Log(), CausalOrder(LOOKBACK), CausalOrder(LOOKBACK)
+    offered = log.extend([*waits, cycle[0]])
+    expected = log.told(whole.offer(offered, 0))
+    assert len(expected) == 100
+    told, slices = log.told(order.offer(offered, 0, limit=limit)), 1
+    while order.breaking or order.releasing:
+        if again:
+            order = rebuilt_as_from_rows(order)
+        assert not order.expire(5 * LOOKBACK, limit=limit), "what is to be released is not lost"
+        told, slices = told + log.told(order.release(0, limit)), slices + 1
+    assert told == expected
+    assert slices >= 100 // limit
+    assert (order.cycles, order.lost, len(order)) == (1, 0, 0)
+
+
+def rebuilt_as_from_rows(order: CausalOrder) -> CausalOrder:
+    blob = OrderingBlob((order.position, order.head, order.lost, order.late, order.cycles), list(order.waiting()), [])
+    breaking = {closing: (cycle.number, cycle.seqs) for closing, cycle in order.breaking.items()}
+    return CausalOrder.rebuilt(blob, LOOKBACK, releasing=order.releasing, breaking=breaking)
+
+
+def test_what_comes_while_a_cycle_is_released_waits_for_a_member_as_for_any_leader() -> None:
+    log, order = Log(), CausalOrder(LOOKBACK)
+    order.offer(log.extend([("b", "a", 1), ("c", "b", 2), ("d", "c", 3)]), 0)
+    released = log.told(order.offer(log.append("a", "d"), 0, limit=1))
+    assert released == [("a", CYCLE)]
+    assert not order.offer(log.extend([("x", "y", 0), ("y", "d", 0), ("z", "x", 0)]), 0, limit=1)
+    while order.breaking or order.releasing:
+        released += log.told(order.release(0, 1))
+    assert released == [("a", CYCLE), ("b", CYCLE), ("c", CYCLE), ("d", CYCLE), ("y", None), ("x", None), ("z", None)]
+
+
+def test_a_member_that_is_withdrawn_while_its_cycle_is_released_does_not_come() -> None:
+    log, order = Log(), CausalOrder(LOOKBACK)
+    order.offer(log.extend([("b", "a", 1), ("c", "b", 2), ("below", "c", 0)]), 0)
+    released = log.told(order.offer(log.append("a", "c"), 0, limit=1))
+    order.withdraw(key("c"), 0, limit=0)
+    order = rebuilt_as_from_rows(order)
+    while order.breaking or order.releasing:
+        released += log.told(order.release(0, 1))
+    assert released == [("a", CYCLE), ("b", CYCLE), ("below", None)]
 
 
 def test_only_so_many_lost_leaders_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "r0023"
-down_revision = "r0022"
+revision = "r0024"
+down_revision = "r0023"
 branch_labels = None
 depends_on = None
 
@@ -39,10 +39,10 @@ def upgrade() -> None:
     )
     op.create_index("ix_awaited_terms_number", "awaited_terms", ["number"])
     op.execute(
-        "INSERT INTO awaited_events (run_id, project, event, head) SELECT run_id, project, event, head FROM r0023_events ORDER BY run_id"
+        "INSERT INTO awaited_events (run_id, project, event, head) SELECT run_id, project, event, head FROM r0024_events ORDER BY run_id"
     )
     op.execute(
-        "INSERT INTO awaited_terms (kind, term, number) SELECT t.kind, t.term, e.number FROM r0023_terms t JOIN awaited_events e "
+        "INSERT INTO awaited_terms (kind, term, number) SELECT t.kind, t.term, e.number FROM r0024_terms t JOIN awaited_events e "
         "ON e.run_id = t.run_id"
     )
     _drop_set_aside()
@@ -71,21 +71,21 @@ def downgrade() -> None:
         sqlite_with_rowid=False,
     )
     op.create_index("ix_awaited_terms_run_id", "awaited_terms", ["run_id"])
-    op.execute("INSERT INTO awaited_events (run_id, project, event, head) SELECT run_id, project, event, head FROM r0023_events")
+    op.execute("INSERT INTO awaited_events (run_id, project, event, head) SELECT run_id, project, event, head FROM r0024_events")
     op.execute(
-        "INSERT INTO awaited_terms (kind, term, run_id) SELECT t.kind, t.term, e.run_id FROM r0023_terms t JOIN r0023_events e "
+        "INSERT INTO awaited_terms (kind, term, run_id) SELECT t.kind, t.term, e.run_id FROM r0024_terms t JOIN r0024_events e "
         "ON e.number = t.number"
     )
     _drop_set_aside()
 
 
 def _set_aside() -> None:
-    op.execute("CREATE TABLE r0023_events AS SELECT * FROM awaited_events")
-    op.execute("CREATE TABLE r0023_terms AS SELECT * FROM awaited_terms")
+    op.execute("CREATE TABLE r0024_events AS SELECT * FROM awaited_events")
+    op.execute("CREATE TABLE r0024_terms AS SELECT * FROM awaited_terms")
     op.drop_table("awaited_terms")
     op.drop_table("awaited_events")
 
 
 def _drop_set_aside() -> None:
-    op.drop_table("r0023_terms")
-    op.drop_table("r0023_events")
+    op.drop_table("r0024_terms")
+    op.drop_table("r0024_events")
