@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError
@@ -28,7 +29,7 @@ class Running:
     options: PipelineOptions
     spark: SparkSession
     stop: threading.Event = field(default_factory=threading.Event)
-    failure: HeadraceError | None = None
+    failure: HeadraceError | PySparkException | None = None
 
     def __post_init__(self) -> None:
         self.thread = threading.Thread(target=self._work)
@@ -36,18 +37,23 @@ class Running:
     def _work(self) -> None:
         try:
             run_pipeline(self.project, self.options, self.stop, self.spark)
-        except HeadraceError as error:
+        except (HeadraceError, PySparkException) as error:
             self.failure = error
 
+    def alive(self) -> bool:
+        """Return whether it runs. A failure that ended it is told."""
+        assert self.failure is None, repr(self.failure)
+        return self.thread.is_alive()
+
     def until_committed(self, api: Api, seq: int) -> None:
-        until(lambda: api.store.scopes.cursor(self.options.scope).cursor >= seq, f"committed up to {seq}", self.thread.is_alive)
+        until(lambda: api.store.scopes.cursor(self.options.scope).cursor >= seq, f"committed up to {seq}", self.alive)
 
     def until_told(self, api: Api, condition: Callable[[Cursor], bool]) -> None:
-        until(lambda: condition(api.store.scopes.cursor(self.options.scope)), "the cursor says so", self.thread.is_alive)
+        until(lambda: condition(api.store.scopes.cursor(self.options.scope)), "the cursor says so", self.alive)
 
     def until_failed(self) -> HeadraceError:
         self.thread.join(120)
-        assert self.failure is not None
+        assert isinstance(self.failure, HeadraceError)
         return self.failure
 
 

@@ -13,7 +13,7 @@ from watchfiles import awatch
 from headrace.core.outcome import AdvanceItem, AdvanceOutcome
 from headrace.triggers.producer import SharedStreamProducer
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 class Reading:

@@ -220,7 +220,7 @@ def test_a_pipeline_that_raises_becomes_a_dead_letter_and_others_go_on(api: Api,
         broken.clear()
         again = ActOnPipelineLetters(pipeline="sums")
         api.store.pipeline_letters.act("redrive", again)
-        until(lambda: letters() == [("sums", [(1, 1)], 4, "open")], "it failed again", run.thread.is_alive)
+        until(lambda: letters() == [("sums", [(1, 1)], 4, "open")], "it failed again", run.alive)
         error = api.store.pipeline_letters.page(limit=1).letters[0].error
         assert "ZeroDivisionError" in error
         assert "lambda n: 1 // (n - 1)" in error
@@ -231,7 +231,7 @@ def test_a_pipeline_that_raises_becomes_a_dead_letter_and_others_go_on(api: Api,
     project.pipeline(on="legs.*", table="sums", payload="n long", name="sums")(lambda events: events.select("payload.n"))
     with running(project, options, spark) as run:
         api.store.pipeline_letters.act("redrive", again)
-        until(lambda: letters() == [], "it was redriven", run.thread.is_alive)
+        until(lambda: letters() == [], "it was redriven", run.alive)
     assert [row["n"] for row in table(options, "sums")] == [0, 1]
     assert [row["id"] for row in table(options, "legs")] == ["a", "b"]
 
