@@ -15,8 +15,9 @@ _MIN_INT: Final = -(2**63)
 _MAX_INT: Final = 2**63 - 1
 _SHOWN_CHARS: Final = 100
 _MAX_QUICK_BYTES: Final = 65_536
-_DOUBTFUL: Final = re.compile(rb"\\u0000|[0-9]{19}")
-"""A NUL, or a number that may have more than 64 bits."""
+_NUL: Final = rb"\u0000"
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
+"""One that may have more than 64 bits. A pattern with both takes twice as long."""
 
 
 def why_not_plain(value: Any) -> str | None:
@@ -28,7 +29,9 @@ def _is_surely_plain(value: Any) -> bool:
     """Return True where C code alone sees that `value` is plain, a tenth of the work: for each of 100,000 triggers it counts."""
     try:
         text = msgspec.json.encode(value)
-        if len(text) > _MAX_QUICK_BYTES or _DOUBTFUL.search(text) or text.count(b"[") + text.count(b"{") > MAX_JSON_DEPTH:
+        if len(text) > _MAX_QUICK_BYTES or text.count(b"[") + text.count(b"{") > MAX_JSON_DEPTH:
+            return False
+        if _NUL in text or _LONG_NUMBER.search(text):
             return False
         return bool(msgspec.json.decode(text) == value)
     except Exception:  # whatever a user's value raises, the walk finds the place and says it

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from headrace.errors import UpstreamError
 from headrace.sources.directory_producer import DirectoryProducer
-from headrace.triggers.paths import PROJECT_FOLDER, resolve_path
+from headrace.triggers.paths import PROJECT_FOLDER, parse_path, resolve_path
 from headrace.triggers.upstream import FOLDER_STREAM, Upstream
 
 
@@ -25,7 +25,7 @@ class Directory(Upstream):
                 f"The pattern {pattern!r} of a Directory cannot match a file name.",
                 hint="Give a glob pattern for names in that one folder, such as '*.jsonl'.",
             )
-        self._path = Path(path).expanduser()
+        self._path = parse_path(path)
         self._pattern = pattern
         if keep_done is not None and keep_done < 1:
             raise UpstreamError(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 from headrace.sources.message import LaneNames, Layout
 from headrace.sources.queue_file import LANE_BITS, LAST_IN_LANE, QueueFile, lane_name, plain
 from headrace.sources.queue_producer import QueueProducer
-from headrace.triggers.paths import PROJECT_FOLDER, resolve_path
+from headrace.triggers.paths import PROJECT_FOLDER, parse_path, resolve_path
 from headrace.triggers.upstream import Upstream
 
 
@@ -33,7 +33,7 @@ class Queue(Upstream):
     def __init__(self, path: str | Path, lanes: LaneNames = None) -> None:
         if lanes is not None:
             Layout.of(lanes)
-        self._path = Path(path).expanduser()
+        self._path = parse_path(path)
         self._lanes = lanes
 
     def stream_key(self) -> str:

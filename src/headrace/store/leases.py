@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, case, func, insert, literal_co
 
 from headrace.core.restarts import MOST
 from headrace.errors import Fenced
-from headrace.store.dialects import driver_rows
+from headrace.store.dialects import Plain, driver_rows
 from headrace.store.tables import jobs, meta, triggers
 
 LEASES = "leases"
@@ -32,7 +32,18 @@ _version = select(
     select(func.max(triggers.c.id)).scalar_subquery(),
 )
 _free_state = case((triggers.c.state.in_(("parked", "removed")), triggers.c.state), else_="waiting")
-_claimed_state = case((triggers.c.state == "parked", "parked"), else_="running")
+_free_triggers = Plain(
+    "SELECT id, stream FROM triggers WHERE id IN :ids AND job_id IS NULL"
+    " AND (revoked_job_id IS NULL OR revoked_job_id = :job_id) AND state <> 'removed'",
+    ids="bigint",
+)
+_claim = Plain(
+    # One that failed waits first. A clock that was set back is no longer wait.
+    "UPDATE triggers SET job_id = :job_id, epoch = epoch + 1, revoked_job_id = NULL,"
+    " started = CASE WHEN retry_at BETWEEN :now AND :latest THEN retry_at ELSE :now END,"
+    " state = CASE WHEN state = 'parked' THEN 'parked' ELSE 'running' END WHERE id IN :ids",
+    ids="bigint",
+)
 
 
 def changed(connection: Connection) -> None:
@@ -71,15 +82,11 @@ def claim(connection: Connection, job_id: int, project: str, trigger_ids: Sequen
     What was decided before this transaction began may have changed since: a trigger is left alone where another job holds any trigger
     of its stream, or has yet to let go of one.
     """
-    free = (triggers.c.job_id.is_(None), triggers.c.revoked_job_id.is_(None) | (triggers.c.revoked_job_id == job_id))
-    found = connection.execute(
-        select(triggers.c.id, triggers.c.stream).where(triggers.c.id.in_(trigger_ids), *free, triggers.c.state != "removed")
-    ).all()
-    taken = _streams_of_others(connection, job_id, project, {row.stream for row in found if row.stream is not None})
-    mine = [row.id for row in found if row.stream not in taken]
+    found = _free_triggers(connection, ids=trigger_ids, job_id=job_id).all()
+    taken = _streams_of_others(connection, job_id, project, {stream for _, stream in found if stream is not None})
+    mine = [trigger_id for trigger_id, stream in found if stream not in taken]
     if mine:
-        values = {"job_id": job_id, "epoch": triggers.c.epoch + 1, "revoked_job_id": None, "started": _starts(now), "state": _claimed_state}
-        connection.execute(update(triggers).where(triggers.c.id.in_(mine)).values(**values))
+        _claim(connection, job_id=job_id, now=now, latest=now + WAIT, ids=mine)
         changed(connection)
 
 
@@ -145,11 +152,6 @@ def require_lease(connection: Connection, job_id: int, trigger_id: int, epoch: i
     row = connection.execute(select(triggers.c.job_id, triggers.c.epoch).where(triggers.c.id == trigger_id)).one_or_none()
     if row is None or row.job_id != job_id or row.epoch != epoch:
         raise Fenced(f"Job {job_id} does not hold trigger {trigger_id} at epoch {epoch}.", status=409, problem="fenced")
-
-
-def _starts(now: int) -> ColumnElement[int]:
-    """Return when a trigger that is claimed now is to run: one that failed waits first. A clock that was set back is no longer wait."""
-    return case((triggers.c.retry_at.between(now, now + WAIT), triggers.c.retry_at), else_=now)
 
 
 def _stopped(job_id: int) -> ColumnElement[bool]:
