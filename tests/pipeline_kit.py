@@ -69,9 +69,9 @@ class Api:
 
 
 @contextmanager
-def running_api(folder: Path, port: int = 0) -> Iterator[Api]:
-    """Serve the real api over a SQLite file in `folder`."""
-    store = open_store(sqlite_of(folder), liveness=Liveness(threshold=3_600_000_000))  # the feeder sends no heartbeats
+def running_api(folder: Path, port: int = 0, clock: Callable[[], int] | None = None) -> Iterator[Api]:
+    """Serve the real api over a SQLite file in `folder`; `clock` is its wall clock, in µs."""
+    store = open_store(sqlite_of(folder), clock=clock, liveness=Liveness(threshold=3_600_000_000))  # the feeder sends no heartbeats
     listener = socket.create_server(("127.0.0.1", port))
     config = uvicorn.Config(create_app(store, key=KEY), log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=2)
     server = uvicorn.Server(config)

@@ -23,6 +23,7 @@ from headrace.wire.jobs import RegisterJob
 from headrace.wire.pipeline_letters import ActOnPipelineLetters
 from headrace.wire.runs import RunReport
 from pipeline_kit import KEY, Api, leg, running_api
+from store_kit import TurnedClock
 
 SECOND = 1_000_000
 LOOKBACK = 10 * SECOND
@@ -96,6 +97,29 @@ def test_what_waits_stays_in_the_log_and_comes_with_its_leader(
     assert second.slices[0].table.column("waited").to_pylist() == [0, 3, 3]
     assert second.slices[0].seqs == [(1, 1), (3, 4)]
     assert (second.holdings.kept, second.holdings.report.holds) == (4, [0, 0, 2, 0, 0, 0, 0, 0])
+
+
+@pytest.mark.parametrize("wrong", [-3_600, 3_600])
+def test_a_wrong_clock_of_the_api_gives_up_no_leader_early_and_none_late(tmp_path: Path, wrong: int) -> None:
+    clock = TurnedClock()
+    with running_api(tmp_path, clock=clock) as api, PipelineClient(api.url, key=KEY) as client:
+        client.register(RegisterJob(registration_id="the-pipeline", kind="pipeline", hostname="here", pid=1, project="flights"))
+        trigger = api.triggers("legs.a")["legs.a"]
+        scope = Scope(client, tmp_path, legs=("*", "micro"))
+        clock.set(wrong)
+        api.feed([leg("b", trigger, follows="a"), leg("f", trigger, follows="e")])
+        assert told(scope.next()) == []
+        clock.set(-wrong)
+        api.feed([leg("d", trigger, follows="c")])
+        assert told(scope.next(clock=1)) == []
+        api.feed([leg("a", trigger), leg("c", trigger)])
+        table = scope.next(clock=9).slices[0].table
+        ids, marks, received = (table.column(name).to_pylist() for name in ("id", "mark", "received"))
+        assert (ids[:2], set(ids[2:]), marks) == (["a", "c"], {"b", "d"}, [None] * 4)
+        came = dict(zip(ids, received, strict=True))
+        assert (came["b"] - came["a"]).total_seconds() == wrong, "the log says when they came by a clock that was wrong"
+        given_up = scope.next(clock=10)
+        assert (told(given_up), given_up.slices[0].table.column("mark").to_pylist()) == ([("legs", ["f"])], ["lost"])
 
 
 def test_a_batch_that_runs_again_gives_the_same_in_the_same_process_or_another(api: Api, client: PipelineClient, tmp_path: Path) -> None:

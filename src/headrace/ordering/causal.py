@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from datetime import timedelta
 from functools import partial
-from time import time_ns
+from time import monotonic_ns, time_ns
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -47,8 +47,8 @@ class CausalOrdering:
 
     `store` is a home, or the URL of a database that holds nothing else (its tables are made on first use); none: memory. With `by_age`, an
     event that is older than `lookback` when it comes does not wait. What was handled is forgotten after `retention`, but not before
-    `lookback`. `clock` gives µs since the epoch; without it, the clock of the database counts, or this machine's. Use it as a context
-    manager, or close it when done.
+    `lookback`. `clock` gives µs since the epoch; without it, the clock of the database counts, or this machine's, and where that is set,
+    waiting and forgetting go on by a steady clock. Use it as a context manager, or close it when done.
     """
 
     def __init__(
@@ -64,7 +64,8 @@ class CausalOrdering:
         chance: random.Random | None = None,
     ) -> None:
         self.scope = scope
-        self._home = _home(scope, store, micros(lookback), policy, by_age=by_age, retention=micros(retention))
+        ticks = _steady_clock if clock is None else None
+        self._home = _home(scope, store, micros(lookback), policy, by_age=by_age, retention=micros(retention), ticks=ticks)
         self._queue = self._home if isinstance(self._home, QueuedHome) else None
         self._clock = clock or (_wall_clock if self._queue is None else self._queue.clock)
         self._chance = chance or random.Random()  # noqa: S311  it only spreads retries
@@ -360,16 +361,27 @@ def _with_rest(leader: bytes, followers: Followers) -> list[Claim | bytes]:
 
 
 def _home(
-    scope: str, store: OrderingHome | str | None, lookback: int, policy: HandlingPolicy | None, *, by_age: bool, retention: int
+    scope: str,
+    store: OrderingHome | str | None,
+    lookback: int,
+    policy: HandlingPolicy | None,
+    *,
+    by_age: bool,
+    retention: int,
+    ticks: Callable[[], int] | None,
 ) -> OrderingHome:
     if store is None:
-        return MemoryHome(lookback, policy=policy, by_age=by_age, retention=retention)
+        return MemoryHome(lookback, policy=policy, by_age=by_age, retention=retention, ticks=ticks)
     if isinstance(store, str):
         from headrace.store.ordering_scopes import OwnOrdering  # late: SQLAlchemy is an extra
 
-        return OwnOrdering(store, scope, lookback, policy=policy, by_age=by_age, retention=retention)
+        return OwnOrdering(store, scope, lookback, policy=policy, by_age=by_age, retention=retention, ticks=ticks)
     return store
 
 
 def _wall_clock() -> int:
     return time_ns() // 1000
+
+
+def _steady_clock() -> int:
+    return monotonic_ns() // 1000

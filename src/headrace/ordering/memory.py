@@ -29,13 +29,20 @@ def _alone(method: Callable[Concatenate[MemoryHome, P], T]) -> Callable[Concaten
 class MemoryHome(MemoryState, OrderingHome):
     """One scope in memory. `lookback` in µs; with `by_age`, events that are older than that when they come do not wait.
 
-    What was handled is forgotten after `retention` (µs). Claims of `enter`, `finish` and `take_ready` have no lease: they end with us.
+    What was handled is forgotten after `retention` (µs). Events wait, and are forgotten, by the steady clock `ticks` (µs); without it, by
+    `now` in each call. Claims of `enter`, `finish` and `take_ready` have no lease: they end with us.
     """
 
     def __init__(
-        self, lookback: int, *, policy: HandlingPolicy | None = None, by_age: bool = True, retention: int = RETENTION_MICROS
+        self,
+        lookback: int,
+        *,
+        policy: HandlingPolicy | None = None,
+        by_age: bool = True,
+        retention: int = RETENTION_MICROS,
+        ticks: Callable[[], int] | None = None,
     ) -> None:
-        super().__init__(lookback, policy=policy or HandlingPolicy(), by_age=by_age, retention=retention)
+        super().__init__(lookback, policy=policy or HandlingPolicy(), by_age=by_age, retention=retention, ticks=ticks)
 
     @override
     def enter(self, event: Caused, now: int) -> Claim | State:
@@ -114,19 +121,20 @@ class MemoryHome(MemoryState, OrderingHome):
     def offer(self, events: Sequence[Caused], now: int) -> list[State]:
         offering = Offering(self._order, self._known(events))
         clock = self._tick(now)
+        age = self._age(clock)
         for event in events:
             seq = next(self._seqs)
             if event.key not in self._in_hand and offering.add(seq, event):
-                self._add(seq, event, clock if event.received is None else min(clock, event.received))
-        self._place(offering.decide(clock))
+                self._add(seq, event, age if event.received is None else min(age, event.received - clock + age))
+        self._place(offering.decide(age, None, clock - age))
         return [self._state(event.key) or "handled" for event in events]
 
     @override
     @_alone
     def expire(self, now: int) -> int:
-        clock, first, before = self._tick(now), self._order.position + 1, self._order.lost
-        self._forget_old(clock)
-        self._place(placed(self._order.expire(clock), first))
+        age, first, before = self._age(self._tick(now)), self._order.position + 1, self._order.lost
+        self._forget_old(age)
+        self._place(placed(self._order.expire(age), first))
         return self._order.lost - before
 
     @override
@@ -203,7 +211,7 @@ class MemoryHome(MemoryState, OrderingHome):
             return False
         if entry.state == "waiting":
             first = self._order.position + 1
-            self._place(placed(self._order.withdraw(key, clock), first))
+            self._place(placed(self._order.withdraw(key, self._age(clock)), first))
         self._finish(entry, clock)
         self._unblock([entry], clock)
         return True
@@ -223,7 +231,8 @@ class MemoryHome(MemoryState, OrderingHome):
     @_alone
     def waits(self, limit: int) -> list[Wait]:
         found = sorted((entry for entry in self._open.values() if entry.state in {"waiting", "blocked"}), key=lambda entry: entry.seq)
-        return [Wait(entry.event, entry.state, entry.since) for entry in found[:limit]]
+        ahead = self._clock - self._age(self._clock)
+        return [Wait(entry.event, entry.state, entry.since + ahead) for entry in found[:limit]]
 
     @override
     @_alone
@@ -248,10 +257,11 @@ class MemoryHome(MemoryState, OrderingHome):
     @override
     @_alone
     def next_due(self, now: int | None = None) -> int | None:
-        if now is not None:
-            self._tick(now)
+        clock = self._clock if now is None else self._tick(now)
         self._drop_stale()
-        moments = [moment for moment in (self._order.next_expiry(), self._due[0][0] if self._due else None) if moment is not None]
+        moments = [self._due[0][0]] if self._due else []
+        if (expiry := self._order.next_expiry()) is not None:
+            moments.append(expiry + clock - self._age(clock))
         return min(moments, default=None)
 
     @override

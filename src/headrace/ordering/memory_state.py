@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count, takewhile
@@ -37,12 +37,16 @@ class Entry:
 class MemoryState:
     """One scope in memory. Its methods are called under `lock`."""
 
-    def __init__(self, lookback: int, *, policy: HandlingPolicy, by_age: bool, retention: int) -> None:
+    def __init__(
+        self, lookback: int, *, policy: HandlingPolicy, by_age: bool, retention: int, ticks: Callable[[], int] | None = None
+    ) -> None:
         self.policy = policy
         self.lock = RLock()
         self._order = CausalOrder(lookback, by_age=by_age)
         self._retention = max(retention, lookback)
         self._clock = 0
+        self._ticks = ticks
+        self._offset: int | None = None  # of the time of the scope from the steady clock
         self._seqs = count(1)
         self._tokens = count(1)
         self._open: dict[bytes, Entry] = {}
@@ -61,12 +65,22 @@ class MemoryState:
             self._clock = now
         return self._clock
 
+    def _age(self, clock: int) -> int:
+        """Return the time of the scope, which a wall clock that is set does not move; it begins at that clock's time."""
+        if self._ticks is None:
+            return clock
+        if self._offset is None:
+            self._offset = clock - self._ticks()
+        return self._offset + self._ticks()
+
     def _turn_back(self, now: int) -> None:
         """Set the clock back: it was told a moment that is yet to come."""
         self._clock = now
-        self._order.turn_back(now)
+        if self._ticks is None:
+            self._order.turn_back(now)
         for entry in self._open.values():
-            entry.since = min(entry.since, now)
+            if self._ticks is None:
+                entry.since = min(entry.since, now)
             if entry.state == "ready" and entry.due > now:
                 self._make_ready(entry, now)
             elif entry.state == "claimed" and now + self.policy.lease < entry.due < NEVER:
@@ -80,15 +94,16 @@ class MemoryState:
             return False
         if key not in self._followers and not self._order.gave_up(key):
             self._order.position += 1
-            self._remember(key, now)
+            self._remember(key, self._age(now))
             return True
         known = self._known([event])
         if event.leader_key is not None:
             known.setdefault(event.leader_key, "handled")
         offering, clock = Offering(self._order, known), self._tick(now)
         offering.add(next(self._seqs), event, passes=True)
-        self._place(offering.decide(clock))
-        self._remember(key, clock)
+        age = self._age(clock)
+        self._place(offering.decide(age, None, clock - age))
+        self._remember(key, age)
         return True
 
     def _write_down(self, claim: Claim, now: int) -> Entry | None:
@@ -102,8 +117,9 @@ class MemoryState:
             known.setdefault(event.leader_key, "handled")
         offering, clock, seq = Offering(self._order, known), self._tick(now), next(self._seqs)
         offering.add(seq, event)
-        entry = self._add(seq, event, clock)
-        self._place(offering.decide(clock))
+        age = self._age(clock)
+        entry = self._add(seq, event, age)
+        self._place(offering.decide(age, None, clock - age))
         entry.state, entry.attempts = "claimed", 1
         return entry
 
@@ -121,15 +137,15 @@ class MemoryState:
             claims.append(claim_of(entry))
         return claims
 
-    def _remember(self, key: bytes, now: int) -> None:
-        self._handled[key] = now
+    def _remember(self, key: bytes, age: int) -> None:
+        self._handled[key] = age
         self._count += 1
         if not self._count % _FORGET_EVERY:
-            self._forget_old(now)
+            self._forget_old(age)
 
-    def _forget_old(self, now: int) -> None:
+    def _forget_old(self, age: int) -> None:
         """Forget what was handled long ago."""
-        old = takewhile(lambda one: one[1] + self._retention <= now, self._handled.items())
+        old = takewhile(lambda one: one[1] + self._retention <= age, self._handled.items())
         for key in [key for key, _ in old]:
             del self._handled[key]
 
@@ -201,7 +217,7 @@ class MemoryState:
 
     def _finish(self, entry: Entry, clock: int) -> None:
         del self._open[entry.event.key], self._by_seq[entry.seq]
-        self._remember(entry.event.key, clock)
+        self._remember(entry.event.key, self._age(clock))
         if entry.event.leader_key is not None:
             siblings = self._followers[entry.event.leader_key]
             del siblings[entry.event.key]

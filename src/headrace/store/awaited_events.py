@@ -29,7 +29,7 @@ from headrace.store.deferred_tables import awaited_events, run_events
 from headrace.store.earlier_events import SCOPE, Looked, earlier_event, trigger_names
 from headrace.store.log_feed import LOOKBACK, PAGE, fed, page_after
 from headrace.store.ordering import SqlOrdering
-from headrace.store.ordering_ages import scope_clock
+from headrace.store.ordering_ages import DatabaseAge
 from headrace.store.ordering_scopes import forget_rows, give_up_scope, has_few_rows, scope_named
 from headrace.store.ordering_tables import ordering_events, ordering_scopes
 from headrace.store.ordering_turn import Feed
@@ -56,7 +56,7 @@ class AwaitedEvents:
 
     def __init__(self, database: Database, bell: Bell, ages: AgeClock) -> None:
         self._database = database
-        self._steady = scope_clock(ages)
+        self._steady = DatabaseAge(ages)
         self._bell = bell
         self._home: SqlOrdering | None = None
 

@@ -209,7 +209,10 @@ class SqlOrdering(OrderingHome):
     @override
     def waits(self, limit: int) -> list[Wait]:
         with self._database.reading() as connection:
-            return [Wait(Caused(*row[:7]), row[7], row[8]) for row in sql.waits(connection, scope=self.scope_id, most=limit).all()]
+            found = sql.waits(connection, scope=self.scope_id, most=limit).all()
+            scope = sql.scope_row(connection, self.scope_id)
+        ahead = 0 if self._steady is None else scope.clock - scope.age
+        return [Wait(Caused(*row[:7]), row[7], row[8] + ahead) for row in found]
 
     @override
     def counts(self) -> Counts:
@@ -291,6 +294,13 @@ class SqlOrdering(OrderingHome):
             sql.set_clock(connection, scope=self.scope_id, now=now, age=now if self._steady is None else self._steady(scope, now))
         return max(now, scope.clock)
 
+    def _age(self, connection: Runs, now: int) -> int:
+        """Return the time by which events wait, and are forgotten."""
+        if self._steady is None:
+            return now
+        counted = self._steady.counted()
+        return self._steady(sql.scope_row(connection, self.scope_id), now) if counted is None else counted
+
     def _claim(self, connection: Runs, statement: Plain, most: int, now: int, **given: Any) -> list[Claim]:
         token, lease = uuid4().hex, now + self.policy.lease
         row_by_row(connection)
@@ -327,7 +337,8 @@ class SqlOrdering(OrderingHome):
 
     def _finish(self, connection: Runs, done: Sequence[tuple[bytes, int | None]], now: int) -> None:
         if not self._logged:
-            sql.add_handled(connection, [(self.scope_id, key, position or 0, now) for key, position in done])
+            age = self._age(connection, now)
+            sql.add_handled(connection, [(self.scope_id, key, position or 0, age) for key, position in done])
         if done:
             sql.count_handled(connection, scope=self.scope_id, count=len(done))
 

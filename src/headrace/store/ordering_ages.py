@@ -6,21 +6,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Protocol
+
+from typing_extensions import override
 
 from headrace.store.ages import MAX_GAP, AgeClock
 from headrace.store.ordering_statements import Scope
 
-ScopeClock: TypeAlias = Callable[[Scope, int], int]
-"""Returns the steady time of a scope, given its row and the time of the wall clock."""
+
+class ScopeClock(Protocol):
+    """The steady clock of one scope or of several."""
+
+    def __call__(self, scope: Scope, now: int) -> int:
+        """Return the time of a scope, given its row and the time of the wall clock."""
+        ...
+
+    def counted(self) -> int | None:
+        """Return the time as this process counts it on; None before it knows the scope."""
+        ...
 
 
-def scope_clock(ages: AgeClock) -> ScopeClock:
-    """Return the clock of the scopes in an api's database: the age of that database."""
-    return lambda scope, _: ages.now(scope.age)
+class DatabaseAge(ScopeClock):
+    """The clock of the scopes in an api's database: the age of that database."""
+
+    def __init__(self, ages: AgeClock) -> None:
+        self._ages = ages
+
+    @override
+    def __call__(self, scope: Scope, now: int) -> int:
+        return self._ages.now(scope.age)
+
+    @override
+    def counted(self) -> int | None:
+        return self._ages.now()
 
 
-class OwnClock:
+class OwnClock(ScopeClock):
     """The clock of a scope in a database that has no age. `ticks` is a steady clock in µs.
 
     It begins at the time of the wall clock. Time in which no process was there counts by the wall clock, at most MAX_GAP.
@@ -30,8 +51,8 @@ class OwnClock:
         self._ticks = ticks
         self._offset: int | None = None
 
+    @override
     def __call__(self, scope: Scope, now: int) -> int:
-        """Return the time of the scope."""
         ticks = self._ticks()
         if self._offset is None:
             age = scope.age + min(max(now - scope.clock, 0), MAX_GAP) if scope.age else max(now, scope.clock)
@@ -39,3 +60,7 @@ class OwnClock:
             age = max(scope.age, self._offset + ticks)
         self._offset = age - ticks
         return age
+
+    @override
+    def counted(self) -> int | None:
+        return None if self._offset is None else self._offset + self._ticks()

@@ -23,6 +23,7 @@ from headrace.store import ordering_statements as sql
 from headrace.store.dialects import Plain, Runs, among, row_by_row
 from headrace.store.direct import Direct
 from headrace.store.ordering import SqlOrdering, claimed
+from headrace.store.ordering_ages import OwnClock
 from headrace.store.ordering_database import OwnDatabase
 from headrace.store.ordering_replica import BUILDS, Replica
 from headrace.store.ordering_tables import ORDERING_TABLES, ordering_scopes
@@ -120,15 +121,16 @@ class OwnOrdering(SqlOrdering):
         policy: HandlingPolicy | None = None,
         by_age: bool = True,
         retention: int = RETENTION_MICROS,
+        ticks: Callable[[], int] | None = None,
     ) -> None:
-        """Open it.
+        """Open it. Events wait, and are forgotten, by the steady clock `ticks` (µs); without it, by `now` in each call.
 
         Raises:
             SettingsError: The URL is none that Headrace understands.
             ResourceError: The database cannot be opened or written.
         """
         self._own = OwnDatabase(url, lambda connection: scope_named(connection, scope, lookback))
-        super().__init__(self._own, self._own.prepared, policy=policy, by_age=by_age)
+        super().__init__(self._own, self._own.prepared, policy=policy, by_age=by_age, steady=None if ticks is None else OwnClock(ticks))
         self._own.when_undone(self._undone)
         self._locks = self._own.locks()
         self._salt = scope.encode()
@@ -274,29 +276,26 @@ class OwnOrdering(SqlOrdering):
             if self._locks.holds(self._number(event.key)):
                 return Claim(0, event, 0, None, 1, "")
         elif state not in {None, "ready", "claimed"}:
-            return self._known(state)
+            return state or "handled"
         if state is None:
             self._turn(now, lambda turn: turn.offer(Feed.of([event])), _keys_of(event))
             if self._replica is not None and self._replica.order.entry(event.key) is not None:
                 return "waiting"
         claims = super().claim(1, now, only=event.key)
-        return claims[0] if claims else self._known(self.states([event.key])[0])
-
-    def _known(self, state: State | None) -> State:
-        return state or "handled"
+        return claims[0] if claims else self.states([event.key])[0] or "handled"
 
     def _finish_one(self, connection: Direct, claim: Claim, now: int, most: int) -> Followers | None:
         number = self._number(claim.event.key)
         alone = self._locks.holds(number)
         self._locks.release([number])
         key = claim.event.key
-        if not claim.seq and sql.pass_through(connection, self.scope_id, key, now):
+        if not claim.seq and sql.pass_through(connection, self.scope_id, key, self._age(connection, now)):
             self._forget_old(connection, now, 1)
             return Followers([])
         row = self._written(connection, claim)
         if not row.seq:
             return self._pass_on(connection, claim.event, now, most)
-        settled = sql.settle_one(connection, self.scope_id, row.seq, now, token=claim.token, alone=alone)
+        settled = sql.settle_one(connection, self.scope_id, row.seq, self._age(connection, now), token=claim.token, alone=alone)
         claims, more = self._take(connection, sql.take_followers, most, now, key=key)
         releasing = settled()
         if releasing is None:
@@ -335,7 +334,7 @@ class OwnOrdering(SqlOrdering):
             return position, event.key in turn.order.releasing
 
         position, releasing = self._turn(now, change, _keys_of(event))
-        sql.add_handled(connection, [(self.scope_id, event.key, position, now)])
+        sql.add_handled(connection, [(self.scope_id, event.key, position, self._age(connection, now))])
         claims, more = self._take(connection, sql.take_followers, most, now, key=event.key)
         if more:
             self._unblock(connection, {"": [event.key]}, now)
@@ -389,10 +388,11 @@ class OwnOrdering(SqlOrdering):
     def _forget_old(self, connection: Runs, now: int, handled: int = 0) -> None:
         """Forget what was handled long ago, some at a time, now that `handled` more were."""
         self._since_forgotten += handled
-        if self._since_forgotten * 2 < FORGOTTEN_ROWS and now - self._forgot_at < FORGET_MICROS:
+        age = self._age(connection, now)
+        if self._since_forgotten * 2 < FORGOTTEN_ROWS and age - self._forgot_at < FORGET_MICROS:
             return
-        self._since_forgotten, self._forgot_at = 0, now
-        sql.forget_handled(connection, scope=self.scope_id, before=now - self._retention, most=FORGOTTEN_ROWS)
+        self._since_forgotten, self._forgot_at = 0, age
+        sql.forget_handled(connection, scope=self.scope_id, before=age - self._retention, most=FORGOTTEN_ROWS)
 
 
 def _keys_of(event: Caused) -> list[bytes]:

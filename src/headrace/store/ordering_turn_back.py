@@ -38,7 +38,7 @@ def _statement(state: str) -> Plain:
 
 ALL: Final = tuple(_FOUND)
 """The kinds of moments that a scope has."""
-WALL: Final = ("ready", "claimed", "handled")
+WALL: Final = ("ready", "claimed")
 """Those that are always on the wall clock. The others are on the steady clock of the scope, if it has one."""
 _statements: Final = {state: _statement(state) for state in _FOUND}
 _STATES: Final = ", ".join(f"'{state}'" for state in _FOUND)

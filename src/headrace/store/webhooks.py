@@ -21,7 +21,7 @@ from headrace.store.database import Database
 from headrace.store.log_feed import LOOKBACK, feed
 from headrace.store.log_head import log_head
 from headrace.store.ordering import SqlOrdering
-from headrace.store.ordering_ages import scope_clock
+from headrace.store.ordering_ages import DatabaseAge
 from headrace.store.ordering_browse import PREFIX
 from headrace.store.ordering_scopes import ROWS_AT_ONCE, abandoned_scopes, give_up_scope, scope_named
 from headrace.store.ordering_tables import ordering_events, ordering_scopes
@@ -70,7 +70,7 @@ class Webhooks:
 
     def __init__(self, database: Database, ages: AgeClock) -> None:
         self._database = database
-        self._steady = scope_clock(ages)
+        self._steady = DatabaseAge(ages)
         self._homes: dict[int, SqlOrdering] = {}
 
     def set(self, name: str, given: SetWebhook) -> None:
