@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Set
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import event as on
 
 from custody_kit import STREAM, answered, balance, books, counts, keep, marks, receipt, record, settle, spill
 from headrace.core.crews import EMPTY, crew_digest, digest_text
 from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store
+from headrace.store import crews as store_crews
 from headrace.store.bookkeeping import BOOKS, ended_waits
-from headrace.store.crews import KEPT
+from headrace.store.crews import KEPT, old_crews
 from headrace.store.deferred_tables import deferred_runs
 from headrace.store.lanes import LOOK_AGAIN, idle_lanes
 from headrace.store.tables import backlog, crews, custody, custody_streams, lanes, triggers
@@ -62,7 +66,7 @@ def sweep(store: Store, before: int | None = None) -> int:
         while True:
             now = store.tidy(lambda connection, one=one: one(connection, store.now() if before is None else before, 50))  # type: ignore[misc]
             gone += now
-            if now < 50:
+            if not now:
                 break
     return gone
 
@@ -164,6 +168,69 @@ def test_runs_that_come_and_go_on_a_stream_leave_sums_behind(store: Store, owner
         sizes: list[int] = [connection.execute(select(func.count()).select_from(table)).scalar_one() for table in (crews, custody)]
     assert KEPT <= sizes[0] <= 2 * KEPT
     assert sizes[1] == 1
+
+
+def merged(store: Store) -> list[tuple[int, int]]:
+    """Merge crews until nothing is left; return how many rows of crews and of custody each transaction changed. Its books stay the same."""
+    engine, rows = store._database._writer._engine, Counter[str]()
+    before, found = books(store), []
+
+    @on.listens_for(engine, "before_cursor_execute")
+    def note(_connection: object, cursor: Any, statement: str, given: Any, *_: object) -> None:
+        if statement.startswith(("UPDATE crews", "INSERT INTO custody")):
+            rows[statement.split("custody")[0][-5:]] += len(given) if isinstance(given, list) else 1
+
+    while store.tidy(lambda connection: old_crews(connection, 0, 500)):
+        found.append((rows["crews "], rows["INTO "]))
+        rows.clear()
+        assert books(store) == before, "also where the api dies after this one"
+    return found
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_crews_that_differ_by_many_members_are_merged_in_slices(
+    store: Store, owner: Holder, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_crews, "KEPT", 3)
+    monkeypatch.setattr(store_crews, "MEMBERS_AT_ONCE", 15)
+    monkeypatch.setattr(store_crews, "MERGED_BYTES", 600)
+    chance = random.Random(seed)
+    names = [f"t{number:02}" for number in range(100)]
+    owner = holder(store, *names)
+    with store.reading() as connection:
+        everyone = connection.execute(select(triggers.c.id).where(triggers.c.state != "removed").order_by(triggers.c.id)).scalars().all()
+    base, known = define(owner, set(everyone))[1], set(everyone)
+    for position in range(1, 10):
+        members = set(chance.sample(everyone, chance.choice([5, 30, 60, 90])))
+        if chance.random() < 0.7:
+            _, digest = define(owner, members - known, known - members, base)
+        else:
+            _, digest = define(owner, members)
+        assert status(owner, by_crew(digest, position - 1 or None, position, chance.randint(1, 5))) == ["stored"]
+        if chance.random() < 0.5:
+            base, known = digest, members
+    changed = merged(store)
+    assert len(changed) > 3
+    assert max(one for _, one in changed) <= 16, "and one row for runs that ended"
+    with store.reading() as connection:
+        assert connection.execute(select(func.count()).select_from(crews)).scalar_one() <= 6
+
+
+def test_a_crew_that_is_merged_in_part_is_not_known_by_its_digest(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_crews, "KEPT", 1)
+    monkeypatch.setattr(store_crews, "MEMBERS_AT_ONCE", 1)
+    _, all_of = define(owner, {1, 2, 3})
+    assert status(owner, by_crew(all_of, None, 10, 10)) == ["stored"]
+    for number, crew in enumerate([{9}, {9, 8}], 1):
+        _, digest = define(owner, crew)
+        assert status(owner, by_crew(digest, 9 + number, 10 + number, 1)) == ["stored"]
+    assert store.tidy(lambda connection: old_crews(connection, 0, 500)) == 1
+    assert status(owner, by_crew(all_of, 12, 14, 2)) == ["unknown_crew"]
+    assert define(owner, {4}, {1}, all_of)[0] is False
+    assert define(owner, {1, 2, 3}) == (True, all_of)
+    assert status(owner, by_crew(all_of, 12, 14, 2)) == ["stored"]
+    merged(store)
+    assert (counts(store, "first")["read"], counts(store, "third")["read"]) == (12, 12)
 
 
 def test_an_idle_lane_is_forgotten_and_its_sum_stays(store: Store, owner: Holder, clock: TurnedClock) -> None:

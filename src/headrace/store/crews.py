@@ -1,15 +1,17 @@
 """Crews: sets of triggers that owe an answer together, each written as the difference from the one before, and merged once it is old.
 
-The law of merging: what each trigger was owed stays the same. The crew that follows takes over how many were read; a trigger that joined
-meanwhile is written down as owed that much less, one that departed as owed what it had been owed.
+The law of merging: what each trigger was owed stays the same, after each transaction. The crew that follows takes over how many were read;
+a trigger that joined meanwhile is written down as owed that much less, one that departed as owed what it had been owed.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from heapq import nsmallest
+from secrets import token_bytes
 from typing import Any
 
 import msgspec
@@ -18,11 +20,18 @@ from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select,
 from headrace.core.crews import DIGEST_BYTES, EMPTY, crew_digest, digest_of
 from headrace.errors import ApiRefused
 from headrace.store.dialects import Given, Upsert, among, rows_among
+from headrace.store.slices import size_of, take_slice
 from headrace.store.tables import crews, custody, custody_streams, triggers
 from headrace.wire.custody import CrewDefinition
 
 KEPT = 64
 """Crews of one stream that are not merged: receipts that are under way name the newest."""
+
+MEMBERS_AT_ONCE = 2_000
+"""Triggers of which one transaction writes down what they were owed beyond what crews say."""
+
+MERGED_BYTES = 2 * 1024 * 1024
+"""Ids of members, as text, that one transaction reads to merge crews, and writes; those of two crews at least."""
 
 ENDED_RUNS = 0
 """The trigger that stands, in the books, for the triggers of all task runs that have ended."""
@@ -36,6 +45,7 @@ _known = Given(
     {"stream_id": "bigint", "digest": "bytea"},
     "SELECT k.id, k.stream_id, k.digest FROM given CROSS JOIN crews k WHERE k.stream_id = given.stream_id AND k.digest = given.digest",
 )
+_size = size_of(crews.c.joined, crews.c.departed)
 _insert = insert(crews)
 _add_read = update(crews).where(crews.c.id == bindparam("crew_id")).values(read=crews.c.read + bindparam("more"))
 _there = select(triggers.c.id).where(among(triggers.c.id, "ids"))
@@ -126,10 +136,11 @@ class Owed:
         else:
             all_of = self.members_of(row.id)
             joined, departed = all_of - self.members, self.members - all_of
-        for trigger in joined:
-            self.beyond[trigger] -= self.read
-        for trigger in departed:
-            self.beyond[trigger] += self.read
+        if self.read:
+            for trigger in joined:
+                self.beyond[trigger] -= self.read
+            for trigger in departed:
+                self.beyond[trigger] += self.read
         self.members -= departed
         self.members |= joined
         self.read += row.read
@@ -171,22 +182,82 @@ def old_crews(connection: Connection, before: int, most: int) -> int:
 
 
 def _merge(connection: Connection, stream_id: int, count: int) -> int:
-    """Merge the oldest `count` crews of a stream into the one that follows them."""
-    rows = list(connection.execute(select(crews).where(crews.c.stream_id == stream_id).order_by(crews.c.id).limit(count + 1)).all())
+    """Merge at most the oldest `count` crews of a stream into the one that follows them; return how many rows changed.
+
+    A transaction merges crews that differ by a few members together. Where the first two differ by more, the first becomes more like the
+    second.
+    """
+    ordered = select(crews, _size).where(crews.c.stream_id == stream_id).order_by(crews.c.id)
+    found = take_slice(connection, ordered, count + 1).rows
+    if len(found) < 2:  # the first is larger than a slice
+        found = list(connection.execute(ordered.limit(2)).all())
+    first, second = found[:2]
+    members = _members(first.joined)  # the first has no base
+    differ = members ^ (((members if second.base_id else set[int]()) - _members(second.departed)) | _members(second.joined))
+    if first.read and len(differ) > MEMBERS_AT_ONCE:
+        return _approach(connection, first, members, differ)
+    rows, owed = _mergeable(found)
     *old, heir = rows
-    owed = Owed()
-    for row in rows:
-        owed.add(row)
     gone = [row.id for row in old]
-    later = (crews.c.stream_id == stream_id, crews.c.id > heir.id, among(crews.c.base_id, "ids"))
-    for row in rows_among(connection, select(crews).where(*later).order_by(crews.c.id), "ids", gone):
-        members = (owed.members_of(row.base_id) - _members(row.departed)) | _members(row.joined)
-        connection.execute(update(crews).where(crews.c.id == row.id).values(base_id=None, joined=_text(members), departed="[]"))
+    changed = _rebase(connection, stream_id, gone, owed.members_of, after=heir.id)
+    if changed is not None:
+        return changed
     whole = {"base_id": None, "joined": _text(owed.members), "departed": "[]", "read": owed.read}
     connection.execute(update(crews).where(crews.c.id == heir.id).values(**whole))
     connection.execute(delete(crews).where(among(crews.c.id, "ids")), {"ids": gone})
     _keep_beyond(connection, stream_id, owed.beyond)
     return len(gone)
+
+
+def _mergeable(found: Sequence[Found]) -> tuple[list[Found], Owed]:
+    """Return the first of these crews that one transaction merges, two at least, and their sum."""
+    owed, rows, size = Owed(), list[Found](), 0
+    for row in found:
+        size += row.bytes
+        if len(rows) > 1 and size > MERGED_BYTES:
+            break
+        owed.add(row)
+        if len(rows) > 1 and len(owed.beyond) > MEMBERS_AT_ONCE:
+            owed = Owed()
+            for one in rows:
+                owed.add(one)
+            break
+        rows.append(row)
+    return rows, owed
+
+
+def _approach(connection: Connection, old: Found, members: set[int], differ: set[int]) -> int:
+    """Make a crew more like the next: some of the triggers that `differ` join it or depart, and what they were owed is written down.
+
+    Nobody may name the crew by its digest then: it gets one that no crew has.
+    """
+    changed = _rebase(connection, old.stream_id, [old.id], lambda _: members, after=old.id)
+    if changed is not None:
+        return changed
+    some = nsmallest(MEMBERS_AT_ONCE, differ)
+    beyond = Counter({trigger: old.read if trigger in members else -old.read for trigger in some})
+    values = {"joined": _text(members.symmetric_difference(some)), "digest": token_bytes(DIGEST_BYTES)}
+    connection.execute(update(crews).where(crews.c.id == old.id).values(**values))
+    _keep_beyond(connection, old.stream_id, beyond)
+    return len(some)
+
+
+def _rebase(
+    connection: Connection, stream_id: int, bases: Sequence[int], members_of: Callable[[int], set[int]], *, after: int
+) -> int | None:
+    """Write crews with all their members that differ from one of `bases`, and come after the crew `after`.
+
+    Return how many, if there may be more of them than one transaction writes; None: all are written.
+    """
+    later = (crews.c.stream_id == stream_id, crews.c.id > after, among(crews.c.base_id, "ids"))
+    written = size = 0
+    for row in rows_among(connection, select(crews).where(*later).order_by(crews.c.id).limit(len(bases)), "ids", bases):
+        whole = _text((members_of(row.base_id) - _members(row.departed)) | _members(row.joined))
+        connection.execute(update(crews).where(crews.c.id == row.id).values(base_id=None, joined=whole, departed="[]"))
+        written, size = written + 1, size + len(whole)
+        if size > MERGED_BYTES:
+            return written
+    return written if written >= len(bases) else None
 
 
 def _keep_beyond(connection: Connection, stream_id: int, beyond: Counter[int]) -> None:
