@@ -11,22 +11,25 @@ import gc
 import json
 import os
 import socket
+import sqlite3
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from time import monotonic, process_time
+from time import monotonic, process_time, thread_time
 from typing import Any, Final
 from uuid import uuid4
 
 import psutil
 from bench.api_process import KEY, ROOT, answers, clean_environment, free_port, process
+from bench.control.limits import declaration
 from bench.control.limits_process import LARGE, SMALL, WATCHES, Stalls
 
 from headrace.client.triggerer import TriggererClient
 from headrace.engine.runner_process import RunnerCommand, RunnerProcess
 from headrace.engine.supervisor import Policy, Supervisor
 from headrace.engine.tenure import Orders, Share
+from headrace.store import open_store
 from headrace.wire.jobs import RegisterJob
 
 LONGEST: Final = 300.0  # seconds that one phase may take
@@ -52,6 +55,9 @@ async def measure(folder: Path, watches: int = WATCHES, large: int = LARGE) -> d
         answer["start until all streams are open"] = await phases.step(lambda: _lines(folder / "running") == streams)
         answer["start until all streams are open"]["parts"] = api.parts(began)
         answer["start until all streams are open"]["processor seconds"] = _processor_seconds()
+        seconds = answer["start until all streams are open"]["seconds"]
+        answer["one raw INSERT of the same rows"] = raw = await asyncio.to_thread(raw_insert, folder / "raw.db", watches, large)
+        answer["start until all streams are open"]["ratio to the raw INSERT"] = round(seconds / raw["seconds"], 1)
         await asyncio.sleep(SETTLED)
         until = monotonic() + SETTLED
         answer["idle"] = await phases.step(lambda: monotonic() > until)
@@ -120,6 +126,22 @@ class Phases:
             mine = [(clock, own) for at, clock, own in found if began <= at <= ended]
             longest[name] = {"ms": max((clock for clock, _ in mine), default=0), "own_ms": max((own for _, own in mine), default=0)}
         return longest
+
+
+def raw_insert(path: Path, watches: int, large: int) -> dict[str, float]:
+    """Return what the driver of SQLite takes to insert as many triggers into an empty store, in one transaction, nothing sealed."""
+    open_store(f"sqlite:///{path}").close()
+    names = ("project", "name", "classpath", "kwargs", "stream", "queue", "state", "failures", "fired", "rejected", "epoch", "declared")
+    rows = [
+        ("bench", one.name, one.classpath, json.dumps(one.kwargs), one.stream, one.queue, "waiting", 0, 0, 0, 0, 0)
+        for one in declaration(watches, large).triggers
+    ]
+    with closing(sqlite3.connect(path)) as connection:
+        began, used = monotonic(), thread_time()
+        marks = ", ".join("?" * len(names))
+        with connection:
+            connection.executemany(f"INSERT INTO triggers ({', '.join(names)}) VALUES ({marks})", rows)
+        return {"seconds": round(monotonic() - began, 2), "processor seconds": round(thread_time() - used, 2)}
 
 
 def _processor_seconds() -> dict[str, float]:
