@@ -298,12 +298,12 @@ class CausalOrder:
         members = detached(closing, self._waiting, self._followers, self._shortcut)
         self.cycles += 1
         self.breaking[closing.key] = Cycle.of(self.cycles, members)
-        self._release_member(now, out)  # whatever the limit: no path upwards goes round for ever then
+        self._release_member(closing.key, now, out)  # whatever the limit: no path upwards goes round for ever then
         self._go_on(now, out)
 
-    def _release_member(self, now: int, out: Released) -> None:
-        """Release the next member of the first cycle; what hangs on it comes after all members."""
-        closing, cycle = next(iter(self.breaking.items()))
+    def _release_member(self, closing: bytes, now: int, out: Released) -> None:
+        """Release the next member of a cycle; what hangs on it comes after all members."""
+        cycle = self.breaking[closing]
         entry = cycle.pop(self._waiting)
         if entry is not None:
             self._release(entry, CYCLE, now, out)
@@ -350,7 +350,7 @@ class CausalOrder:
         """Release what waits for released events, the first of these first, up to the limit."""
         limit = self._limit
         while self.breaking and (limit is None or len(out) < limit):
-            self._release_member(now, out)
+            self._release_member(next(iter(self.breaking)), now, out)
         while self.releasing and (limit is None or len(out) < limit):
             key = next(iter(self.releasing))
             siblings = self._siblings.get(key)

@@ -223,6 +223,17 @@ def test_what_comes_while_a_cycle_is_released_waits_for_a_member_as_for_any_lead
     assert released == [("a", CYCLE), ("b", CYCLE), ("c", CYCLE), ("d", CYCLE), ("y", None), ("x", None), ("z", None)]
 
 
+def test_a_cycle_that_is_closed_while_another_is_released_has_a_way_out_at_once() -> None:
+    log, order = Log(), CausalOrder(LOOKBACK)
+    rings = [(f"{ring}{n}", f"{ring}{(n + 1) % 4}", n) for ring in "ab" for n in range(4)]
+    released = log.told(order.offer(log.extend(rings), 0, limit=1))
+    assert released == [("a0", CYCLE), ("b0", CYCLE)]
+    assert not order.offer(log.extend([("x", "y", 0), ("y", "b2", 0)]), 0, limit=1), "it asks what the tree of b2 waits for"
+    while order.breaking or order.releasing:
+        released += log.told(order.release(0, 1))
+    assert released[2:] == [*((f"{ring}{n}", CYCLE) for ring in "ab" for n in (1, 2, 3)), ("y", None), ("x", None)]
+
+
 def test_a_member_that_is_withdrawn_while_its_cycle_is_released_does_not_come() -> None:
     log, order = Log(), CausalOrder(LOOKBACK)
     order.offer(log.extend([("b", "a", 1), ("c", "b", 2), ("below", "c", 0)]), 0)
