@@ -148,15 +148,17 @@ def staged_declarations(connection: Connection, before: int, most: int) -> int:
 
 def _declare(connection: Connection, project: str, staged: tuple[ColumnElement[bool], ...], now: int) -> None:
     """Make the triggers of a project what these staged rows say: all in the database, as 100,000 rows take seconds to go through Python."""
-    known = (triggers.c.project == project, triggers.c.run_id.is_(None), triggers.c.name == staged_triggers.c.name)
+    # `run_id IS NULL` alone would be an index to PostgreSQL, of nearly all triggers, read anew for each row.
+    known = (triggers.c.project == project, triggers.c.name == staged_triggers.c.name, func.coalesce(triggers.c.run_id, "") == "")
     removed, same = triggers.c.state == "removed", triggers.c.declared.is_not_distinct_from(staged_triggers.c.same)
-    renewed = select(triggers.c.id).where(*staged, *known, or_(removed, ~same, *_differences(SPECIFIED)))
-    changed = list(connection.execute(renewed).scalars())
+    changed = _ids(connection, staged, (*known, or_(removed, ~same, *_differences(SPECIFIED))))
     leases.revoke(connection, changed)
     if changed:
         values = {**FRESH, "declared": now, "removed": None, **_values(SPECIFIED, POLICY, SEALED)}
         connection.execute(update(triggers).where(*staged, *known, triggers.c.id.in_(changed)).values(values))
-    adjusted = connection.execute(update(triggers).where(*staged, *known, or_(*_differences(POLICY))).values(_values(POLICY))).rowcount
+    adjusted = _ids(connection, staged, (*known, or_(*_differences(POLICY))))
+    if adjusted:
+        connection.execute(update(triggers).where(*staged, *known, triggers.c.id.in_(adjusted)).values(_values(POLICY)))
     there = exists().where(*known).correlate(staged_triggers)
     values = {"project": literal(project), "name": staged_triggers.c.name, "declared": literal(now)}
     values |= {name: literal(value) for name, value in NEW.items()} | _values(SPECIFIED, POLICY, SEALED)
@@ -164,6 +166,15 @@ def _declare(connection: Connection, project: str, staged: tuple[ColumnElement[b
     new = connection.execute(insert(triggers).from_select(list(values), rows)).rowcount
     if new or changed or adjusted:
         leases.changed(connection)
+
+
+def _ids(connection: Connection, staged: tuple[ColumnElement[bool], ...], wanted: tuple[ColumnElement[bool], ...]) -> list[int]:
+    """Return the triggers of staged rows that are as wanted.
+
+    Each is looked up for its row: of a join, PostgreSQL may begin with all triggers of the project, in every slice.
+    """
+    found = select(triggers.c.id).where(*wanted).correlate(staged_triggers).scalar_subquery()
+    return [one for one in connection.execute(select(found).where(*staged)).scalars() if one is not None]
 
 
 def rows_named(connection: Connection, project: str, names: list[str]) -> dict[str, Row[Any]]:
