@@ -7,7 +7,7 @@ from threading import current_thread
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import event, func, select
 
 from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store, kwargs, projects
@@ -186,3 +186,26 @@ def test_arguments_are_sealed_without_the_writers_lock(owner: Holder, monkeypatc
     monkeypatch.setattr(kwargs, "sealed", sealed)
     send(owner, second())
     assert sealers == {current_thread().name}
+
+
+def test_postgresql_reads_no_index_of_all_triggers_for_each_row(store: Store, owner: Holder) -> None:
+    engine = store._database._writer._engine
+    if engine.dialect.name != "postgresql":
+        pytest.skip("SQLite looks up each row by the key that it is joined by.")
+    plans: list[str] = []
+
+    def explain(_connection: object, cursor: Any, statement: str, parameters: Any, *_: object) -> None:
+        if "staged_triggers" in statement and "kwargs_digest" in statement and statement.startswith(("SELECT", "INSERT", "UPDATE")):
+            rows = cursor.connection.execute(f"EXPLAIN {statement}", parameters).fetchall()
+            plans.append("\n".join(row[0] for row in rows))
+
+    names = [f"t{number:04}" for number in range(3_000)]
+    send(owner, declaration(*names), size=1_000)
+    switch_whole(owner, declaration(*names))
+    for at, declared in enumerate((declaration(*names, n=1), declaration(*names, n=1, stream=None))):
+        send(owner, declared, f"declaration-{at + 2}", size=1_000)
+        event.listen(engine, "before_cursor_execute", explain)
+        switch_whole(owner, declared, f"declaration-{at + 2}")
+        event.remove(engine, "before_cursor_execute", explain)
+    assert len(plans) >= 6
+    assert not [plan for plan in plans if "ix_triggers_run_id" in plan], plans
