@@ -26,8 +26,8 @@ LARGE: Final = 20_000
 SMALL: Final = 1_000
 """Watches of each other stream."""
 
-_LOOK: Final = 0.001
-_WORTH: Final = 20  # milliseconds; what is shorter is not written down
+_LOOK: Final = 0.01  # seconds; a thousand looks a second make the threads of the api take a third longer
+_WORTH: Final = 30  # milliseconds; what is shorter is not written down
 
 
 class Stalls:
