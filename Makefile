@@ -11,7 +11,7 @@ QUICK := smoke or not (acceptance or slow)
 # Tests start hundreds of Python processes: each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-year test test-rest test-all check docs soak soak-streams soak-control soak-ordering soak-pipeline soak-hostile simulate-year bench-ordering bench-streams bench-control fuzz-api lock clean setup-run setup-dev
+.PHONY: help demo demo-year test test-rest test-all check check-types check-style check-imports check-docs docs soak soak-streams soak-control soak-ordering soak-pipeline soak-hostile simulate-year bench-ordering bench-streams bench-control fuzz-api lock clean setup-run setup-dev
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,11 +31,20 @@ test-rest: setup-dev ## the tests that `make test` leaves out: acceptance, chaos
 
 test-all: test test-rest ## every check and every test
 
-check: setup-dev ## ruff, mypy, import contracts, locks, docs
+check: setup-dev ## ruff, mypy, import contracts, locks, docs: two at a time
+	@$(MAKE) --no-print-directory --output-sync --jobs 2 check-types check-style check-imports check-docs
+
+check-types:
+	@$(BIN)/mypy
+
+check-style:
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
-	@$(BIN)/mypy
+
+check-imports:
 	@$(BIN)/lint-imports --no-logo
+
+check-docs:
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 docs: setup-dev ## serve the documentation on loopback

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from ddl_cases import RIGHT, WRONG
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
 def test_spark_agrees(spark: SparkSession) -> None:

@@ -56,6 +56,7 @@ def test_a_batch_that_runs_again_is_appended_once(api: Api, home: Path, spark: S
     assert {row["id"] for row in stored} == {str(n) for n in range(120)} | {"last"}
 
 
+@pytest.mark.slow
 def test_rows_of_a_large_batch_have_the_same_types_and_go_by_way_of_files(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.range(10).withColumn("at", fn.timestamp_seconds("id")).withColumn("tags", fn.array(fn.lit("x")))
     sink = DeltaSink(tmp_path, "log", "flights")

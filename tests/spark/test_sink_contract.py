@@ -101,6 +101,7 @@ NAMES = st.text(min_size=0, max_size=300) | st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
 @given(names=st.lists(st.tuples(NAMES, NAMES, NAMES), min_size=2, max_size=4, unique=True), number=st.integers(0, 2**40))
 def test_names_may_be_anything(opened: Open, spark: SparkSession, names: list[tuple[str, str, str]], number: int) -> None:

@@ -23,6 +23,7 @@ def test_the_kernel_does_in_every_step_what_the_core_does(history: History, rest
     hold_equal(history, restore=restore)
 
 
+@pytest.mark.slow
 def test_a_reversed_chain_of_100_000_in_two_batches() -> None:
     n = 100_000
     chain = [(n - i, key(str(i)), key(str(i - 1)) if i else None, -1, 0, str(i)) for i in reversed(range(n))]
