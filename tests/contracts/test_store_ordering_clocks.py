@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from headrace.store import Store
+from headrace.api.dispatcher import Dispatcher
+from headrace.store import Store, log_feed
 from headrace.store.keyring import Keyring
 from headrace.store.log_feed import LOOKBACK
 from headrace.store.ordering_browse import waits_in_sql
@@ -28,16 +29,12 @@ HandOn = Callable[[Store], list[tuple[str, str | None]]]
 
 def hand_to_webhook(store: Store) -> list[tuple[str, str | None]]:
     (hook,) = store.webhooks.active()
-    while store.webhooks.feed(hook):
-        pass
-    now = store.now()
-    due = hook.home.next_due(now)
-    if due is None or due > now:
-        return []
-    hook.home.expire(now)
-    claims = hook.home.claim(99, now)
-    hook.home.settle(claims, now)
-    return [(claim.event.id, claim.mark) for claim in claims]
+    dispatcher, handed, busy = Dispatcher(store), [], True
+    while busy:
+        busy, claims, _ = dispatcher._take(hook)
+        hook.home.settle(claims, store.now())
+        handed += [(claim.event.id, claim.mark) for claim in claims]
+    return handed
 
 
 def hand_to_task_runs(store: Store) -> list[tuple[str, str | None]]:
@@ -113,6 +110,20 @@ def test_a_wrong_clock_gives_up_no_leader_early_and_none_late(
     assert hand_on(store) == [("h", "lost")]
     clock.turn(60)
     assert hand_on(store) == [("j", "lost")]
+
+
+def test_no_leader_is_given_up_that_is_further_on_in_the_log(
+    store: Store, clock: TurnedClock, hand_on: HandOn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = listen(store)
+    owner.append(event(**follower("b", "a")), event(**follower("d", "c")))
+    assert hand_on(store) == []
+    monkeypatch.setattr(log_feed, "PAGE", 3)
+    owner.append(*(event(id) for id in "efghijkl"), event("a"))  # nobody reads them, as where the webhook is paused
+    clock.turn(WAIT + 1)
+    handed = hand_on(store)
+    assert sorted(handed) == [*((id, None) for id in "ab"), ("d", "lost"), *((id, None) for id in "efghijkl")]
+    assert handed.index(("a", None)) < handed.index(("b", None))
 
 
 @pytest.mark.parametrize("wrong", [-HOUR, HOUR])

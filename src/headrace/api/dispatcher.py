@@ -16,6 +16,7 @@ from typing import Any, Final
 from headrace.api.webhook_sending import Answer, Sender
 from headrace.core.handling import Claim, trees, waits_for
 from headrace.store import Store
+from headrace.store.log_feed import expire
 from headrace.store.webhooks import Attempt, Hook
 
 CLAIM: Final = 32
@@ -131,14 +132,14 @@ class Dispatcher:
         return fed or bool(claims)
 
     def _take(self, hook: Hook) -> tuple[bool, list[Claim], dict[int, Any]]:
-        fed = self._store.webhooks.feed(hook)
+        reading = self._store.webhooks.feed(hook)
         now = self._store.now()
         due = hook.home.next_due(now)
         if due is None or due > now:
-            return fed, [], {}
-        hook.home.expire(now)
+            return reading.any, [], {}
+        expire(hook.home, reading, now)
         claims = hook.home.claim(CLAIM, now)
-        return fed, claims, self._store.webhooks.bodies(claims) if claims else {}
+        return reading.any, claims, self._store.webhooks.bodies(claims) if claims else {}
 
     async def _send_tree(self, hook: Hook, sender: Sender, tree: list[Claim], bodies: dict[int, Any], room: asyncio.Semaphore) -> None:
         """Send the events of one tree one after the other; what a failed one holds back is given back."""

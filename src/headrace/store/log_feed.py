@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Self
 
 from sqlalchemy import Connection, Row, select
 
@@ -22,13 +22,31 @@ _COLUMNS = ("seq", "key", "leader_key", "leader_seq", "source", "id", "type", "s
 _FED = [events.c[name] for name in _COLUMNS]
 
 
-def feed(database: Database, home: SqlOrdering, passes: Callable[[Row[Any]], bool]) -> bool:
-    """Let the scope read a page of the log; whether there was one. What `passes` nobody handles: it counts as soon as its leader does."""
+class Reading(NamedTuple):
+    """How far one call has read: whether it read anything, and whether that was a whole page, so that the log may have more."""
+
+    any: bool
+    whole_page: bool
+
+    @classmethod
+    def of(cls, rows: Sequence[Row[Any]]) -> Self:
+        """Return how far a call has read that got these rows."""
+        return cls(bool(rows), len(rows) >= PAGE)
+
+
+def feed(database: Database, home: SqlOrdering, passes: Callable[[Row[Any]], bool]) -> Reading:
+    """Let the scope read a page of the log. What `passes` nobody handles: it counts as soon as its leader does."""
     with database.reading() as connection:
         rows = page_after(connection, home.scope_id)
     if rows:
         home.take(fed(rows, passes), database.now())
-    return bool(rows)
+    return Reading.of(rows)
+
+
+def expire(home: SqlOrdering, reading: Reading, now: int) -> None:
+    """Give up the leaders that did not come, unless the log may have more: after a pause they may be on the next page."""
+    if not reading.whole_page:
+        home.expire(now)
 
 
 def page_after(connection: Connection, scope_id: int) -> Sequence[Row[Any]]:
