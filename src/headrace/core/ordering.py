@@ -84,7 +84,7 @@ class CausalOrder:
         self._roots: dict[bytes, int] = {}  # waiting events whose leader does not wait -> since
         self._by_age: list[tuple[int, int, bytes]] = []  # a heap of (since, seq, key) with each root, and some that were roots
         self._shortcut: dict[bytes, bytes] = {}  # waiting event -> some key above it, to find the top of a tree quickly
-        self._given_up: dict[bytes, int] = {}  # leaders given up as lost -> when, the oldest first; 0: nobody knows
+        self._given_up: dict[bytes, int] = {}  # leaders given up as lost -> when, the oldest first; 0: unknown
         self.gave: dict[bytes, int] = {}
         self.forgot: list[bytes] = []
         self.releasing: dict[bytes, int] = {}  # released events that others still wait for -> a number that grows
@@ -298,7 +298,7 @@ class CausalOrder:
         members = detached(closing, self._waiting, self._followers, self._shortcut)
         self.cycles += 1
         self.breaking[closing.key] = Cycle.of(self.cycles, members)
-        self._release_member(closing.key, now, out)  # whatever the limit: no path upwards goes round for ever then
+        self._release_member(closing.key, now, out)  # whatever the limit, so that no walk upwards is endless
         self._go_on(now, out)
 
     def _release_member(self, closing: bytes, now: int, out: Released) -> None:

@@ -11,7 +11,7 @@ _MANY = 1000
 
 @contextmanager
 def made_to_stay(count: int) -> Iterator[None]:
-    """Collect nothing while `count` long-lived objects are made, and never look through them again.
+    """Pause the collector while `count` long-lived objects are made, and never look through them again.
 
     A full collection goes through all that lives: with 20,000 triggers it would hold up the loop for a tenth of a second, again and again.
     Objects without a cycle are freed as always.
@@ -22,7 +22,7 @@ def made_to_stay(count: int) -> Iterator[None]:
 
 @contextmanager
 def collect_at_end() -> Iterator[None]:
-    """Collect nothing until the end, then everything once, and never look through what is left again.
+    """Pause the collector, collect once at the end, and never look through the remaining objects again.
 
     For work before there is a loop: with 100,000 watches the collections during the import take a fifth of its time.
     """

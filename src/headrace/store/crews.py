@@ -229,7 +229,7 @@ def _mergeable(found: Sequence[Found]) -> tuple[list[Found], Owed]:
 def _approach(connection: Connection, old: Found, members: set[int], differ: set[int]) -> int:
     """Make a crew more like the next: some of the triggers that `differ` join it or depart, and what they were owed is written down.
 
-    Nobody may name the crew by its digest then: it gets one that no crew has.
+    No receipt may name the crew by its digest then, so it gets one that no crew has.
     """
     changed = _rebase(connection, old.stream_id, [old.id], lambda _: members, after=old.id)
     if changed is not None:

@@ -148,7 +148,7 @@ def staged_declarations(connection: Connection, before: int, most: int) -> int:
 
 def _declare(connection: Connection, project: str, staged: tuple[ColumnElement[bool], ...], now: int) -> None:
     """Make the triggers of a project what these staged rows say: all in the database, as 100,000 rows take seconds to go through Python."""
-    # `run_id IS NULL` alone would be an index to PostgreSQL, of nearly all triggers, read anew for each row.
+    # For `run_id IS NULL` alone PostgreSQL would read an index of nearly all triggers, once for each row.
     known = (triggers.c.project == project, triggers.c.name == staged_triggers.c.name, func.coalesce(triggers.c.run_id, "") == "")
     removed, same = triggers.c.state == "removed", triggers.c.declared.is_not_distinct_from(staged_triggers.c.same)
     changed = _ids(connection, staged, (*known, or_(removed, ~same, *_differences(SPECIFIED))))

@@ -235,7 +235,7 @@ class SqlOrdering(OrderingHome):
         if scope.releasing:
             return min(scope.clock, moment)
         if scope.clock > moment + AHEAD_MICROS and (due is not None or since is not None):
-            return moment  # whoever acts on it sets the scope's clock back
+            return moment  # the caller sets the scope's clock back
         age = moment if self._steady is None else self._steady(scope, moment)
         expiry = None if since is None else moment + since + scope.lookback - age
         return min((each for each in (due, expiry) if each is not None), default=None)

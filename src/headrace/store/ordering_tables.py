@@ -73,7 +73,7 @@ ordering_given_up = Table(
     metadata,
     Column("scope_id", BigInteger, primary_key=True, autoincrement=False),
     Column("key", LargeBinary, primary_key=True),
-    Column("at", BigInteger, nullable=False, server_default="0"),  # when, by the steady clock of the scope; 0: nobody knows
+    Column("at", BigInteger, nullable=False, server_default="0"),  # when, by the steady clock of the scope; 0: unknown
     Column("number", BigInteger, nullable=False, server_default="0"),  # in which order
     sqlite_with_rowid=False,
 )

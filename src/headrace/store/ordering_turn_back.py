@@ -78,7 +78,7 @@ def go_on(connection: Runs, scope: int, lease: int) -> bool:
 
 
 class Moments:
-    """What is left of clocks that were set back, for who reads rows before their turn."""
+    """The moments that remain after a clock was set back, for readers of rows that have not changed yet."""
 
     def __init__(self, connection: Runs, scope: int) -> None:
         self._left = [(state, last, now) for _, state, last, now in _left(connection, scope=scope).all()]

@@ -156,7 +156,7 @@ class TriggerName(Wire, extra="ignore"):
 
 
 class WorkloadNames(Wire):
-    """`Workloads`, read by whoever passes them on and runs none."""
+    """`Workloads` for a process that passes them on and runs none."""
 
     workloads: list[TriggerName]
 
