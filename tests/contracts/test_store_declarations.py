@@ -113,6 +113,21 @@ def test_a_declaration_of_which_a_page_is_missing_changes_nothing(store: Store, 
         send(owner, declared)
 
 
+def test_a_job_lives_as_long_as_it_declares(store: Store, owner: Holder, clock: TurnedClock) -> None:
+    """A declaration that takes long has no heartbeats beside it."""
+    declared, other = second(), holder(store)
+    for one in declared.triggers:
+        clock.turn(20)
+        other.load()
+        store.projects.stage(owner.job_id, StageTriggers(declaration=ID, triggers=[one]))
+    clock.turn(20)
+    other.load()
+    switch(owner, declared)
+    clock.turn(20)
+    other.load()
+    switch_whole(owner, declared)
+
+
 def test_arguments_that_another_declaration_changed_meanwhile_are_declared_anew(store: Store, owner: Holder, clock: TurnedClock) -> None:
     declared = declaration("kept", "changed")
     send(owner, declared)

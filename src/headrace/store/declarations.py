@@ -17,7 +17,7 @@ from headrace.store import kwargs, leases
 from headrace.store.database import Database
 from headrace.store.dialects import BulkInsert, Plain, among, driver_rows, row_by_row, rows_among
 from headrace.store.failures import FRESH
-from headrace.store.jobs import require_running
+from headrace.store.jobs import require_running, touch
 from headrace.store.slices import size_of, take_slice
 from headrace.store.tables import projects, staged_triggers, triggers
 from headrace.wire.triggers import DeclaredTrigger, StageTriggers
@@ -49,7 +49,7 @@ def stage(database: Database, job_id: int, page: StageTriggers) -> None:
         _staged_row(database, page.declaration, project, trigger, known.get(trigger.name))
         for trigger in {trigger.name: trigger for trigger in page.triggers}.values()
     ]
-    database.write(partial(_insert, job_id=job_id, declaration=page.declaration, rows=rows))
+    database.write(partial(_insert, job_id=job_id, declaration=page.declaration, rows=rows, now=database.now()))
 
 
 def _staged_row(database: Database, declaration: str, project: str, trigger: DeclaredTrigger, known: Row[Any] | None) -> tuple[Any, ...]:
@@ -62,8 +62,9 @@ def _staged_row(database: Database, declaration: str, project: str, trigger: Dec
     return (declaration, trigger.name, project, *specified, trigger.priority, trigger.max_restarts, same, database.now())
 
 
-def _insert(connection: Connection, job_id: int, declaration: str, rows: Sequence[tuple[Any, ...]]) -> None:
+def _insert(connection: Connection, job_id: int, declaration: str, rows: Sequence[tuple[Any, ...]], now: int) -> None:
     require_running(connection, job_id)
+    touch(connection, job_id, now)
     there = set(_there(connection, declaration=declaration, names=[row[1] for row in rows]).scalars())
     _insert_staged(connection, [row for row in rows if row[1] not in there])
 

@@ -15,7 +15,7 @@ from headrace.store import kwargs, leases
 from headrace.store.database import Database
 from headrace.store.declarations import AT_ONCE, NEW, Place, apply, forget, remove_others, require_staged, rows_named, stage
 from headrace.store.failures import FRESH
-from headrace.store.jobs import require_running
+from headrace.store.jobs import require_running, touch
 from headrace.store.keyring import Keyring
 from headrace.store.tables import pipelines, projects, triggers
 from headrace.wire.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, ProjectDeclared, StageTriggers
@@ -50,7 +50,7 @@ class Projects:
         stage(self._database, job_id, page)
 
     def _declare_staged(self, job_id: int, name: str, declared: DeclareProject) -> ProjectDeclared:
-        place = self._database.write(lambda connection: _begin(connection, job_id, name, declared))
+        place = self._database.write(lambda connection: _begin(connection, job_id, name, declared, self._database.now()))
         until = monotonic() + BUDGET
         while not place.end and monotonic() < until:
             place = self._database.write(partial(_apply, self._database, job_id, name, declared, place))
@@ -59,8 +59,9 @@ class Projects:
         return ProjectDeclared(triggers={}, done=place.end, after=place.name)
 
 
-def _begin(connection: Connection, job_id: int, project: str, declared: DeclareProject) -> Place:
+def _begin(connection: Connection, job_id: int, project: str, declared: DeclareProject, now: int) -> Place:
     _require_own(connection, job_id, project)
+    touch(connection, job_id, now)
     return Place(declared.after, end=not require_staged(connection, project, declared.staged or "", declared.count))
 
 
