@@ -111,7 +111,7 @@ async def test_stopping_waits_for_what_hangs_no_longer_than_it_may() -> None:
             await super().aclose()
             await asyncio.Event().wait()
 
-    hub, feed = SharedStreamManager(close_timeout=0.02), Hangs(["a"])
+    hub, feed = SharedStreamManager(close_timeout=0.3), Hangs(["a"])
     feed.hold[None] = asyncio.Event()
     Runner(hub, 1, reads(feed)())
     await until(lambda: feed.running)
