@@ -203,10 +203,9 @@ def test_arguments_are_sealed_without_the_writers_lock(owner: Holder, monkeypatc
     assert sealers == {current_thread().name}
 
 
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
 def test_postgresql_reads_no_index_of_all_triggers_for_each_row(store: Store, owner: Holder) -> None:
     engine = store._database._writer._engine
-    if engine.dialect.name != "postgresql":
-        pytest.skip("SQLite looks up each row by the key that it is joined by.")
     plans: list[str] = []
 
     def explain(_connection: object, cursor: Any, statement: str, parameters: Any, *_: object) -> None:
