@@ -132,14 +132,14 @@ class Dispatcher:
         return fed or bool(claims)
 
     def _take(self, hook: Hook) -> tuple[bool, list[Claim], dict[int, Any]]:
-        reading = self._store.webhooks.feed(hook)
+        progress = self._store.webhooks.feed(hook)
         now = self._store.now()
         due = hook.home.next_due(now)
         if due is None or due > now:
-            return reading.any, [], {}
-        expire(hook.home, reading, now)
+            return progress.moved, [], {}
+        expire(hook.home, progress, now)
         claims = hook.home.claim(CLAIM, now)
-        return reading.any, claims, self._store.webhooks.bodies(claims) if claims else {}
+        return progress.moved, claims, self._store.webhooks.bodies(claims) if claims else {}
 
     async def _send_tree(self, hook: Hook, sender: Sender, tree: list[Claim], bodies: dict[int, Any], room: asyncio.Semaphore) -> None:
         """Send the events of one tree one after the other; what a failed one holds back is given back."""

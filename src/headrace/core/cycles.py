@@ -37,7 +37,7 @@ class Cycle:
         return [seq for _, _, seq, _ in self._members]
 
     def pop(self, waiting: Mapping[bytes, Waiting]) -> Waiting | None:
-        """Remove the next member and return it; None: there is none, or it does not wait any more."""
+        """Remove the next member and return it, or None if there is none or it no longer waits."""
         if not self._members:
             return None
         _, _, seq, key = heappop(self._members)

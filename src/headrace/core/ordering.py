@@ -5,7 +5,7 @@ Its law, which the property tests hold it to:
 - An event waits if and only if its leader waits, or has not been offered yet. Everything else is released at once.
 - What waits forms trees. A tree is released as a whole, from its root downwards, or not at all; so an event that stopped
   being a root never is one again, and only roots grow old.
-- With a `limit`, at most about so many waiting events are released in one call; the rest of the tree, or of the cycle, waits for
+- With a `limit`, one call releases about that many waiting events; the rest of the tree, or of the cycle, waits for
   `release`, and no longer for its leader: it neither grows old nor is lost.
 - A cycle can only be closed by an event that others already wait for. It is found then and there.
 

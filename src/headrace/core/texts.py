@@ -117,6 +117,11 @@ def describe_traceback(error: BaseException) -> list[str]:
     return [clean_text(mask.cut(entry, MAX_TEXT_CHARS))[:MAX_TEXT_CHARS] for entry in entries]
 
 
+def traceback_lines(error: BaseException) -> list[str]:
+    """Return the last MAX_TRACEBACK_LINES lines of the traceback of an error, as `cut_lines` does."""
+    return cut_lines("".join(describe_traceback(error)).splitlines())
+
+
 def _masked(line: str, max_chars: int) -> str:
     """Return a line without secrets; of one that is too long a little more than `max_chars`, so that it is seen to be cut."""
     return mask.cut(line, max_chars + 1) if len(line) > max_chars else mask(line)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
-from headrace.core.texts import clean_text, describe_error, describe_traceback
+from headrace.core.texts import describe_error, traceback_lines
 from headrace.engine.backoff import Backoff
 from headrace.errors import ApiError, ApiRefused, ApiUnavailable, Fenced, TaskCancelled
 from headrace.logs.targets import run_log
@@ -20,11 +20,9 @@ from headrace.tasks.deferred import TaskDeferred, TaskSkipped, as_json
 from headrace.tasks.run import Run
 from headrace.tasks.starting import starting
 from headrace.tasks.task import Task
-from headrace.triggers.masking import mask
-from headrace.wire.deferred import ClaimedRun, DeferRun, FinishRun, StartRun, TaskRunIs
+from headrace.wire.deferred import MAX_ERROR_CHARS, ClaimedRun, DeferRun, FinishRun, StartRun, TaskRunIs
 
 T = TypeVar("T")
-MAX_TRACEBACK_LINES = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,27 +56,27 @@ class Execution:
             log = structlog.get_logger(__name__).bind(run=claimed.run_id, task=claimed.task)
             log.info("task begins", method=claimed.method, attempt=claimed.attempt)
             try:
-                told = self._told()
+                reported = self._report()
             except ApiError as refusal:
                 log.warning("the api does not take how the run ended: it is another's", error=str(refusal))
             else:
-                log.info("task ended", state=None if told is None else told.state)
+                log.info("task ended", state=None if reported is None else reported.state)
 
-    def _told(self) -> TaskRunIs | None:
-        """Call the body; return what the api says of how it ended, None where it need not or could not be told.
+    def _report(self) -> TaskRunIs | None:
+        """Call the body and report its end; return the run's state at the api, None if there was no answer or nothing to report.
 
         Raises:
-            ApiError: The api refuses the end: the run is another's.
+            ApiError: The api refuses the report: another worker has the run.
         """
         end = self._end()
         try:
-            return self._tell(end)
+            return self._send(end)
         except Fenced:
             raise
-        except ApiRefused as refusal:  # a result that is too large, say: a run without an end would begin again and again
-            return self._tell(self._failed(refusal))
+        except ApiRefused as refusal:  # such as a result that is too large: a run without an end would begin again
+            return self._send(self._failed(refusal))
 
-    def _tell(self, end: FinishRun | DeferRun | None) -> TaskRunIs | None:
+    def _send(self, end: FinishRun | DeferRun | None) -> TaskRunIs | None:
         run_id = self.claimed.run_id
         if isinstance(end, DeferRun):
             return self._insist(lambda: self.api.defer_run(run_id, end))
@@ -95,7 +93,7 @@ class Execution:
             except TaskSkipped as skipped:
                 return FinishRun(epoch=epoch, state="skipped", result=as_json(skipped.reason, "the reason"))
             return FinishRun(epoch=epoch, state="succeeded", result=result)
-        except BaseException as error:  # a user's body may raise anything, also what is meant for threads and processes of its own
+        except BaseException as error:  # a user's body may raise anything, also KeyboardInterrupt
             if isinstance(error, TaskCancelled) and self.gone.is_set():
                 return None
             return self._failed(error)
@@ -108,11 +106,11 @@ class Execution:
         return self.task.body(claimed.method)(run, **msgspec.json.decode(claimed.kwargs))
 
     def _failed(self, error: BaseException) -> FinishRun:
-        """Return the failure: what was raised first, then its traceback's end."""
-        first, lines = describe_error(error), "".join(describe_traceback(error)).rstrip().splitlines()
+        """Return the failure: the error, then the end of its traceback."""
+        first = describe_error(error)
         structlog.get_logger(__name__).error("task failed", error=first, exc_info=error)
-        text = "\n".join([first, *lines[-MAX_TRACEBACK_LINES:-1]])
-        return FinishRun(epoch=self.claimed.epoch, state="failed", error=clean_text(mask(text))[:100_000])
+        text = "\n".join([first, *traceback_lines(error)[:-1]])
+        return FinishRun(epoch=self.claimed.epoch, state="failed", error=text[:MAX_ERROR_CHARS])
 
     def _start(self, start: StartRun) -> None:
         if self._insist(lambda: self.api.start_run(start)) is None:

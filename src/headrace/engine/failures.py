@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import structlog
 
-from headrace.core.texts import cut_lines, describe_error, describe_text, describe_traceback, storable_id, type_name
+from headrace.core.texts import describe_error, describe_text, storable_id, traceback_lines, type_name
 from headrace.engine.current import Running, speaking_for
 from headrace.engine.insist import insist
 from headrace.engine.leases import Leases
@@ -49,7 +49,7 @@ class Failures:
             blocked=error.blocked if isinstance(error, TriggerError) else 0.0,
             type=storable_id(type_name(error), _TYPE_CHARS),
             message=mask(describe_text(error)),
-            traceback=_lines(error),
+            traceback=traceback_lines(error),
         )
         try:
             return await insist(lambda: self._api.failure(trigger_id, failure), "failure")
@@ -67,7 +67,7 @@ class Failures:
         if len(watches) > _MOST_LOGS:
             self._log.error("more triggers failed with their stream", stream=stream, triggers=len(watches) - _MOST_LOGS, error=shown)
         kind, message = storable_id(type_name(error), _TYPE_CHARS), mask(describe_text(error))
-        lines = _lines(error)
+        lines = traceback_lines(error)
         report, waits = uuid4().hex, [0.0]
         for start in range(0, len(watches), MAX_FAILED):
             epochs = self._leases.epochs(one.trigger_id for one in watches[start : start + MAX_FAILED])
@@ -89,7 +89,3 @@ class Failures:
             self._room = max(_ROOM, 2 * len(self._numbers))
         self._numbers[trigger_id] = (epoch, number)
         return number
-
-
-def _lines(error: BaseException) -> list[str]:
-    return cut_lines("".join(describe_traceback(error)).splitlines())

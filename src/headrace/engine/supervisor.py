@@ -89,7 +89,7 @@ class Supervisor:
             tenure = await self._begin(runner, imported.project, orders)
             if tenure is None:
                 return None
-            # Told to stop meanwhile, the job is to be completed all the same.
+            # The job is completed also where an order to stop comes meanwhile.
             died = await _unless(orders.stop, self._declare(runner, imported))
             end = died or await tenure.run(orders)
         except Fenced as fenced:
@@ -101,7 +101,7 @@ class Supervisor:
         return end
 
     async def _begin(self, runner: RunnerProcess, project: str, orders: Orders) -> Tenure | None:
-        """Register a job for this runner; None: told to stop before."""
+        """Register a job for this runner; return None if an order to stop comes first."""
         job = self._next_job(project)
         registered = await _unless(orders.stop, insist(lambda: self._api.register(job), "register"))
         if registered is None:
@@ -111,7 +111,7 @@ class Supervisor:
         return Tenure(self._api, runner, registered, self._policy.share, self._policy.patience, self._policy.drain_seconds)
 
     async def _imported(self, runner: RunnerProcess) -> Page | Declared | End:
-        """Wait until the runner has imported the project; return its first words on what that declares."""
+        """Wait until the runner has imported the project; return its first frame."""
         match await runner.link.receive():
             case Page() | Declared() as first:
                 return first

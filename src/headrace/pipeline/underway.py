@@ -17,7 +17,7 @@ class BatchUnderway:
         self._running: tuple[int, int, float] | None = None
 
     def begin(self, batch: int, events: int) -> None:
-        """Note that a batch has begun, which read so many events."""
+        """Note that a batch of `events` has begun."""
         with self._changed:
             self._running = (batch, events, time.monotonic())
 
@@ -28,7 +28,7 @@ class BatchUnderway:
             self._changed.notify_all()
 
     def wait_for_end(self, seconds: float) -> bool:
-        """Wait until no batch runs; return whether that is so after at most so many seconds."""
+        """Wait at most `seconds` until no batch runs; return whether none runs."""
         with self._changed:
             return self._changed.wait_for(lambda: self._running is None, seconds)
 

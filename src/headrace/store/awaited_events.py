@@ -27,7 +27,7 @@ from headrace.store.deferred_rows import Held, read, save
 from headrace.store.deferred_sweep import STEPS_AT_ONCE
 from headrace.store.deferred_tables import awaited_events, run_events
 from headrace.store.earlier_events import SCOPE, Looked, earlier_event, trigger_names
-from headrace.store.log_feed import LOOKBACK, PAGE, Reading, expire, fed, page_after
+from headrace.store.log_feed import LOOKBACK, PAGE, Progress, expire, fed, page_after
 from headrace.store.ordering import SqlOrdering
 from headrace.store.ordering_ages import DatabaseAge
 from headrace.store.ordering_scopes import forget_rows, give_up_scope, has_few_rows, scope_named
@@ -65,13 +65,13 @@ class AwaitedEvents:
         home = self._scope()
         if home is None:
             return None
-        reading = self._read_on(home)
+        progress = self._read_on(home)
         now = self._database.now()
         due = home.next_due(now)
         if due is None or due > now:
-            return Taken(reading.any, [])
-        expire(home, reading, now)
-        return Taken(reading.any, home.claim(CLAIM, now))
+            return Taken(progress.moved, [])
+        expire(home, progress, now)
+        return Taken(progress.moved, home.claim(CLAIM, now))
 
     def hand(self, claims: Sequence[Claim], proceed: Callable[[], bool] = lambda: True) -> int:
         """Let the runs that wait for these events go on, in the order of the claims, and settle them; return how many do.
@@ -108,17 +108,17 @@ class AwaitedEvents:
         home.renew_within(connection, mine[done:], now)
         return handing.count, _Left(mine[done:], after)
 
-    def _read_on(self, home: SqlOrdering) -> Reading:
+    def _read_on(self, home: SqlOrdering) -> Progress:
         """Let the scope read on in the log. What no run waits for counts as soon as its leader does."""
         with self._database.reading() as connection:
             if not is_behind(connection, home.scope_id):  # a transaction for nothing would wake the other apis
-                return Reading.of([])
+                return Progress.of([])
         moved = self._database.write(lambda connection: pass_over(connection, home.scope_id, self._database.now()))
         with self._database.reading() as connection:
             rows = page_after(connection, home.scope_id)
             fired = trigger_names(connection, [row.seq for row in rows])
         if not rows:
-            return Reading(any=moved, whole_page=False)
+            return Progress(moved, at_end=True)
 
         def page(connection: Connection) -> Feed:
             # Asked in the transaction that moves the scope on: a run that begins to wait before it is asked for is among them.
@@ -128,7 +128,7 @@ class AwaitedEvents:
             return fed(rows, lambda row: found.last is None and not waits.have(row))
 
         home.take_from(page, self._database.now())
-        return Reading.of(rows)
+        return Progress.of(rows)
 
     def _scope(self) -> SqlOrdering | None:
         """Return the scope, if a run waits."""

@@ -22,30 +22,30 @@ _COLUMNS = ("seq", "key", "leader_key", "leader_seq", "source", "id", "type", "s
 _FED = [events.c[name] for name in _COLUMNS]
 
 
-class Reading(NamedTuple):
-    """How far one call has read: whether it read anything, and whether that was a whole page, so that the log may have more."""
+class Progress(NamedTuple):
+    """What reading a page did for a scope: whether the scope moved on, and whether it is at the end of the log."""
 
-    any: bool
-    whole_page: bool
+    moved: bool
+    at_end: bool
 
     @classmethod
-    def of(cls, rows: Sequence[Row[Any]]) -> Self:
-        """Return how far a call has read that got these rows."""
-        return cls(bool(rows), len(rows) >= PAGE)
+    def of(cls, page: Sequence[Row[Any]]) -> Self:
+        """Return the progress that a page makes; after a full page, the log may have more."""
+        return cls(bool(page), len(page) < PAGE)
 
 
-def feed(database: Database, home: SqlOrdering, passes: Callable[[Row[Any]], bool]) -> Reading:
+def feed(database: Database, home: SqlOrdering, passes: Callable[[Row[Any]], bool]) -> Progress:
     """Let the scope read a page of the log. What `passes` nobody handles: it counts as soon as its leader does."""
     with database.reading() as connection:
         rows = page_after(connection, home.scope_id)
     if rows:
         home.take(fed(rows, passes), database.now())
-    return Reading.of(rows)
+    return Progress.of(rows)
 
 
-def expire(home: SqlOrdering, reading: Reading, now: int) -> None:
-    """Give up the leaders that did not come, unless the log may have more: after a pause they may be on the next page."""
-    if not reading.whole_page:
+def expire(home: SqlOrdering, progress: Progress, now: int) -> None:
+    """Give up the leaders that did not come, at the end of the log only: after a pause they may be on the next page."""
+    if progress.at_end:
         home.expire(now)
 
 

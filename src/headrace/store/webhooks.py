@@ -18,7 +18,7 @@ from headrace.core.handling import Claim, HandlingPolicy
 from headrace.errors import ApiRefused
 from headrace.store.ages import AgeClock
 from headrace.store.database import Database
-from headrace.store.log_feed import LOOKBACK, Reading, feed
+from headrace.store.log_feed import LOOKBACK, Progress, feed
 from headrace.store.log_head import log_head
 from headrace.store.ordering import SqlOrdering
 from headrace.store.ordering_ages import DatabaseAge
@@ -157,7 +157,7 @@ class Webhooks:
             rows = connection.execute(select(webhooks).where(webhooks.c.state == "active").order_by(webhooks.c.id)).all()
         return [self._hook(row) for row in rows if self._database.keyring.opens(row.secret)]
 
-    def feed(self, hook: Hook) -> Reading:
+    def feed(self, hook: Hook) -> Progress:
         """Let the webhook's scope read a page of the log."""
         return feed(self._database, hook.home, lambda row: not hook.wants(row.type))
 

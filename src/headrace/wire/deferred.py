@@ -13,6 +13,7 @@ from headrace.wire.triggers import CLASSPATH
 
 TaskRunState = Literal["scheduled", "running", "deferred", "succeeded", "failed", "skipped", "cancelled"]
 MOST_WAIT = 20.0
+MAX_ERROR_CHARS = 100_000
 _scan = msgspec.json.Decoder(msgspec.Raw)
 
 
@@ -151,7 +152,7 @@ class FinishRun(Wire):
     epoch: int
     state: Literal["succeeded", "failed", "skipped"]
     result: JsonText | None = None
-    error: str | None = Field(default=None, max_length=100_000)
+    error: str | None = Field(default=None, max_length=MAX_ERROR_CHARS)
 
 
 class TaskRunIs(Wire):
