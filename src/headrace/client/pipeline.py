@@ -1,4 +1,4 @@
-"""The machine API as a pipeline calls it: the log by pages, the scope's cursor, the runs."""
+"""The machine API as a pipeline calls it: the log by pages, the scope's plans and state, the runs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from headrace.wire.events import Cursor, LogHead, LogNews
 from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
 from headrace.wire.log import HEAD_HEADER, LOG_SCHEMA, PICKED_HEADER
 from headrace.wire.model import Wire
-from headrace.wire.runs import PickEvents, Redeliveries, Redelivery, RunReport, RunReports
-from headrace.wire.scope_leases import ScopeLease
+from headrace.wire.plans import OpenRun, OpenRuns, Plan, ScopeState
+from headrace.wire.runs import BatchEnded, PickEvents, Redeliveries, Redelivery, RunReport, RunReports
+from headrace.wire.scope_leases import AcquireScope, ScopeLease
 from headrace.wire.triggers import DeclareProject, ProjectDeclared, StageTriggers
 
 M = TypeVar("M", bound=Wire)
@@ -147,23 +148,52 @@ class PipelineClient:
             yield table
             after = table.column("seq")[-1].as_py()
 
-    def acquire(self, scope: str) -> ScopeLease:
-        """Hold the scope from now on. Raises `ApiRefused` (`held`) while another job holds it."""
-        return self._ask("POST", f"/execution/scopes/{quote(scope, safe='')}/lease", ScopeLease)
+    def acquire(self, scope: str, begin: int | None = 1) -> ScopeLease:
+        """Hold the scope from now on; a new one begins with the event `begin`, or with what is stored from now on (None).
+
+        Raises:
+            ApiRefused: Another job holds the scope (`held`), or `begin` is beyond the next event of the log.
+        """
+        return self._ask("POST", f"{_scope(scope)}/lease", ScopeLease, AcquireScope(begin=begin))
+
+    def plan(self, scope: str, plan: Plan) -> None:
+        """Store the plan of the scope's next batch; the same plan may be sent again."""
+        self._send("POST", f"{_scope(scope)}/plans", plan)
+
+    def state(self, scope: str) -> dict[str, bytes]:
+        """Return the scope's state."""
+        entries: dict[str, bytes] = {}
+        after: str | None = ""
+        while after is not None:
+            page = self._ask("GET", f"{_scope(scope)}/state", ScopeState, params={"after": after})
+            entries |= page.entries
+            after = page.after
+        return entries
+
+    def open_runs(self, scope: str) -> list[OpenRun]:
+        """Return the planned runs without an outcome, by batch and number."""
+        runs: list[OpenRun] = []
+        while True:
+            last = runs[-1] if runs else None
+            after = {} if last is None else {"batch": last.batch, "number": last.number}
+            page = self._ask("GET", f"{_scope(scope)}/runs", OpenRuns, params=after).runs
+            if not page:
+                return runs
+            runs += page
 
     def cursor(self, scope: str) -> Cursor:
         """Return how far the scope has committed; 0 where it never did."""
-        return self._ask("GET", f"/execution/scopes/{quote(scope, safe='')}/cursor", Cursor)
+        return self._ask("GET", f"{_scope(scope)}/cursor", Cursor)
 
     def commit(self, scope: str, cursor: Cursor) -> None:
         """Commit the scope's cursor, with what its ordering holds."""
-        self._send("POST", f"/execution/scopes/{quote(scope, safe='')}/cursor", cursor)
+        self._send("POST", f"{_scope(scope)}/cursor", cursor)
 
-    def report(self, runs: Sequence[RunReport]) -> None:
-        """Report runs; the last report of a run counts. What is secret in their errors is masked."""
-        if runs:
-            told = [run if run.error is None else run.model_copy(update={"error": mask(run.error)}) for run in runs]
-            self._send("POST", "/execution/runs", RunReports(runs=told))
+    def report(self, runs: Sequence[RunReport], ended: BatchEnded | None = None) -> None:
+        """Report runs, and the end of a batch; the last report of a run counts. What is secret in their errors is masked."""
+        if runs or ended:
+            masked = [run if run.error is None else run.model_copy(update={"error": mask(run.error)}) for run in runs]
+            self._send("POST", "/execution/runs", RunReports(runs=masked, ended=ended))
 
     def get(self, path: str) -> bytes:
         """Return what is at `path`, as this job may see it."""
@@ -242,3 +272,7 @@ class PipelineClient:
         elif self._token_file is not None:
             self._token = self._token_file.read_text()
         return token != self._token
+
+
+def _scope(name: str) -> str:
+    return f"/execution/scopes/{quote(name, safe='')}"

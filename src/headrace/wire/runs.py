@@ -12,7 +12,8 @@ RunState = Literal["running", "succeeded", "failed"]
 class RunReport(Wire):
     """One run, now or at its end; the last report of a `run_id` counts. `seqs` are the events it took, as closed ranges.
 
-    `letter` names the dead letter that its events become if it failed, and that is done with if it succeeded.
+    `letter` names the dead letter that its events become if it failed, and that is done with if it succeeded. `number` is the run's
+    number in the plan of its batch: a run that succeeded, or that failed with a letter, is no longer open.
     """
 
     run_id: str
@@ -28,12 +29,22 @@ class RunReport(Wire):
     seqs: list[tuple[int, int]] = []
     error: str | None = None
     letter: str | None = None
+    number: int | None = None
+
+
+class BatchEnded(Wire):
+    """The newest batch of a scope whose runs have all ended: how many events it read, and how long it took."""
+
+    scope: str
+    read: int
+    seconds: float
 
 
 class RunReports(Wire):
-    """Several runs, stored in one commit."""
+    """Several runs, and the end of a batch, stored in one commit."""
 
     runs: list[RunReport]
+    ended: BatchEnded | None = None
 
 
 class Redelivery(Wire):

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from headrace.wire.events import Cursor
 from headrace.wire.model import Wire
 
 
+class AcquireScope(Wire):
+    """Where the scope begins if it is new: with the event `begin`, or with what is stored from now on (None)."""
+
+    begin: int | None = Field(default=1, ge=0)
+
+
 class ScopeLease(Wire):
-    """The scope is the caller's, at `epoch`, until its job ends or is silent. `log` tells this event log from every other."""
+    """The scope is the caller's, at `epoch`, until its job ends or is silent.
+
+    `log` tells this event log from every other, `incarnation` this scope from those of its name before it was reset. The scope began
+    after the event `begin_seq`; `begin_again` was the last redelivery at that time. `cursor` is that of its last plan.
+    """
 
     scope: str
     epoch: int
     log: str
+    incarnation: str
+    begin_seq: int
+    begin_again: int
     cursor: Cursor
