@@ -27,9 +27,9 @@ def wait_silently(store: Store, clock: TurnedClock, waiting: int, seconds: int) 
 
 def test_a_free_scope_is_granted_and_its_holder_gets_the_same_epoch_again(store: Store) -> None:
     first = driver(store)
-    assert store.scope_leases.acquire(first, "s") == 1
-    assert store.scope_leases.acquire(first, "s") == 1
-    assert store.scope_leases.acquire(driver(store), "other") == 1
+    assert store.scope_leases.acquire(first, "s").epoch == 1
+    assert store.scope_leases.acquire(first, "s").epoch == 1
+    assert store.scope_leases.acquire(driver(store), "other").epoch == 1
 
 
 def test_a_second_driver_waits_until_the_first_has_ended(store: Store, clock: TurnedClock) -> None:
@@ -39,7 +39,7 @@ def test_a_second_driver_waits_until_the_first_has_ended(store: Store, clock: Tu
     with pytest.raises(Fenced, match=f"job {first} does"):
         store.scopes.commit(second, "s", Cursor(cursor=1, batch=0))
     store.jobs.complete(first, CompleteJob(state="succeeded"))
-    assert store.scope_leases.acquire(second, "s") == 2
+    assert store.scope_leases.acquire(second, "s").epoch == 2
 
 
 def test_a_silent_holder_loses_its_scope_and_its_job(store: Store, clock: TurnedClock) -> None:
@@ -47,7 +47,7 @@ def test_a_silent_holder_loses_its_scope_and_its_job(store: Store, clock: Turned
     store.scope_leases.acquire(first, "s")
     store.scopes.commit(first, "s", Cursor(cursor=3, batch=0))
     wait_silently(store, clock, second, LEASE_SECONDS + 1)
-    assert store.scope_leases.acquire(second, "s") == 2
+    assert store.scope_leases.acquire(second, "s").epoch == 2
     for late in (lambda: store.scopes.commit(first, "s", Cursor(cursor=9, batch=1)), lambda: store.jobs.heartbeat(first, Heartbeat())):
         with pytest.raises(Fenced):
             late()
@@ -69,7 +69,7 @@ def test_silence_before_a_gap_in_the_requests_does_not_count(store: Store, clock
     wait_silently(store, clock, second, 1)
     clock.turn(60)
     wait_silently(store, clock, second, LEASE_SECONDS + 1)
-    assert store.scope_leases.acquire(second, "s") == 2
+    assert store.scope_leases.acquire(second, "s").epoch == 2
 
 
 def test_the_first_commit_takes_a_free_scope(store: Store) -> None:

@@ -25,7 +25,7 @@ from headrace.wire.custody import Receipt
 from headrace.wire.events import BatchStored, Cursor, DeadLetterItem, EventBatch
 from headrace.wire.jobs import Heartbeat, HeartbeatAnswer, RegisterJob
 from headrace.wire.model import API_VERSION, FIRST_API_VERSION
-from headrace.wire.runs import RunReport
+from headrace.wire.runs import RunReport, RunReports
 from headrace.wire.streams import StreamReport
 from headrace.wire.triggers import (
     CleanupTriggers,
@@ -67,9 +67,16 @@ class CrewsAreNamed(VersionChange):
 
 
 class ScopesAreLeased(VersionChange):
-    """A scope is granted to one job, and its cursor is committed by that job alone."""
+    """A scope is granted to one job, which stores the plans of its batches and the outcomes of their runs."""
 
-    instructions_to_migrate_to_previous_version = (endpoint("/execution/scopes/{scope:path}/lease", ["POST"]).didnt_exist,)
+    instructions_to_migrate_to_previous_version = (
+        endpoint("/execution/scopes/{scope:path}/lease", ["POST"]).didnt_exist,
+        endpoint("/execution/scopes/{scope:path}/plans", ["POST"]).didnt_exist,
+        endpoint("/execution/scopes/{scope:path}/state", ["GET"]).didnt_exist,
+        endpoint("/execution/scopes/{scope:path}/runs", ["GET"]).didnt_exist,
+        schema(RunReport).field("number").didnt_exist,
+        schema(RunReports).field("ended").didnt_exist,
+    )
 
 
 class StreamsFailOnce(VersionChange):

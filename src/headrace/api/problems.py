@@ -26,6 +26,7 @@ TITLES = {
     "not-allowed": "This cannot be done here",
     "ambiguous": "It could be more than one",
     "held": "Another job holds this",
+    "conflict": "Another state is stored than the request expects",
     "fenced": "A newer owner holds this, or the job has ended",
     "ended": "The job has ended",
     "incomplete": "Part of the declaration is missing",

@@ -1,8 +1,8 @@
 """What the event log forgets: events that are old, that every scope is past, and that nothing open asks for.
 
 Its law:
-- What any scope may still read stays: what comes after the `kept` of a pipeline's scope, after the head of a webhook's, paused or not, and
-  after that of task runs while one waits.
+- What any scope may still read stays: what comes after the `kept` of a pipeline's scope, and the events of its open runs with what comes
+  after them; what comes after the head of a webhook's, paused or not, and after that of task runs while one waits.
 - What is open stays by itself, and holds nothing else back: events of pipelines' dead letters, events that a webhook has yet to settle or
   has given up on, and events of redeliveries that some scope has not read.
 - An event goes with its firings and redeliveries. Its key stays, with its `seq`, until it is KEY_RETENTIONS times as old: so long a copy
@@ -22,6 +22,7 @@ from headrace.store.deferred_tables import awaited_events
 from headrace.store.dialects import BulkInsert, Plain
 from headrace.store.ordering_tables import ordering_events, ordering_scopes
 from headrace.store.pipeline_tables import pipeline_letters, redeliveries
+from headrace.store.scope_needs import needed_after
 from headrace.store.slices import Slice, size_of, take_slice
 from headrace.store.tables import events, firings, forgotten_keys, meta, scopes
 from headrace.store.webhook_tables import webhooks
@@ -38,7 +39,7 @@ FIRING_BYTES: Final = 256
 _ENDLESS = 2**63 - 1
 
 _forgotten = select(meta.c.value).where(meta.c.name == FORGOTTEN)
-_kept = select(func.min(scopes.c.kept), func.min(scopes.c.again))
+_kept = select(func.min(needed_after), func.min(scopes.c.again)).select_from(scopes)
 # The scope of task runs reads only while one waits; it begins anew then.
 _at_work = ordering_scopes.c.id.in_(select(webhooks.c.scope_id)) | exists(select(awaited_events.c.run_id))
 _heads = select(func.min(ordering_scopes.c.head)).where(_at_work)

@@ -1,8 +1,8 @@
-"""The tables of scope leases, of what pipelines are given again and of what they gave up on."""
+"""The tables of scope leases and plans, of what pipelines are given again and of what they gave up on."""
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Index, Table, Text
+from sqlalchemy import BigInteger, Column, Index, LargeBinary, Table, Text
 
 from headrace.store.tables import Number, metadata
 
@@ -46,4 +46,47 @@ scope_leases = Table(
     Column("job_id", BigInteger, nullable=False),
     Column("epoch", BigInteger, nullable=False),
     Column("granted", BigInteger, nullable=False),
+)
+
+# The ledger of a scope: its rows belong to an incarnation of the scope, so a scope that is reset or removed has none of them from then on.
+
+# Runs of plans that have no outcome yet.
+planned_runs = Table(
+    "planned_runs",
+    metadata,
+    Column("incarnation", Text, primary_key=True),
+    Column("batch", BigInteger, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("pipeline", Text, nullable=False),
+    Column("part", Text, nullable=False),
+    Column("table_name", Text),
+    Column("format", Text),
+    Column("letter", Text),  # the dead letter that the run tries again
+    Column("events", BigInteger, nullable=False),
+    Column("first_seq", BigInteger, nullable=False),
+    Column("slice", BigInteger, nullable=False),
+    Column("begun", BigInteger, nullable=False),  # the last attempt that began
+    Column("ended", BigInteger, nullable=False),  # the last attempt that ended
+    Index(None, "incarnation", "first_seq"),
+    Index(None, "incarnation", "batch", "slice"),
+    sqlite_with_rowid=False,
+)
+
+# The events of planned runs, as the driver wrote them. A slice goes with the last of its runs.
+plan_slices = Table(
+    "plan_slices",
+    metadata,
+    Column("incarnation", Text, primary_key=True),
+    Column("batch", BigInteger, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("data", LargeBinary, nullable=False),
+)
+
+# What a scope's ordering holds, as the driver wrote it.
+scope_state = Table(
+    "scope_state",
+    metadata,
+    Column("incarnation", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("value", LargeBinary, nullable=False),
 )

@@ -10,6 +10,7 @@ from sqlalchemy import Column, Connection, delete, func, insert, select, tuple_
 from headrace.store.bookkeeping import BOOKS
 from headrace.store.deferred_tables import deferred_runs
 from headrace.store.forgetting import discarded_letters
+from headrace.store.ledger_deletion import ledgers
 from headrace.store.letter_counts import count_deleted_letters
 from headrace.store.letter_texts import delete_letters, oversized_texts
 from headrace.store.ordering_scopes import abandoned_scopes
@@ -84,6 +85,7 @@ SWEEPS: tuple[Sweep, ...] = (
     discarded_dead_letters,
     oversized_texts,
     abandoned_scopes,
+    ledgers,
     *BOOKS,
 )
 """All but that of the log: whatever is to be kept for a time only goes in here, and `Tidier` does the rest."""

@@ -12,7 +12,7 @@ from headrace.store.tables import runs
 from headrace.store.times import moment
 from headrace.wire.runs import RunReport
 
-_COLUMNS = [runs.c[name] for name in RunReport.model_fields if name not in ("seqs", "letter")]
+_COLUMNS = [runs.c[name] for name in RunReport.model_fields if name not in ("seqs", "letter", "number")]
 
 
 def last_runs(connection: Connection, *, limit: int, pipeline: str | None = None, with_seqs: bool = True) -> list[RunReport]:

@@ -12,10 +12,13 @@ from headrace.core.stretches import node_of
 from headrace.store.database import Database
 from headrace.store.jobs import require_running
 from headrace.store.pipeline_letters import settle_letters
+from headrace.store.planned_runs import take_up
 from headrace.store.run_totals import add_to_totals, contribution
+from headrace.store.scope_leases import require_holder
+from headrace.store.scope_rows import set_pace
 from headrace.store.tables import runs
 from headrace.store.times import micros
-from headrace.wire.runs import RunReport
+from headrace.wire.runs import BatchEnded, RunReport
 
 
 class Runs:
@@ -24,13 +27,27 @@ class Runs:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def report(self, job_id: int, reports: Sequence[RunReport]) -> None:
-        """Keep the last report of each run: of the latest attempt, and its end rather than its start; and the dead letters it tells of."""
-        self._database.write(lambda connection: _report(connection, job_id, reports, self._database.now()))
+    def report(self, job_id: int, reports: Sequence[RunReport], ended: BatchEnded | None = None) -> None:
+        """Store the last report of each run: of the latest attempt, and its end rather than its start; and its dead letter.
+
+        A planned run that is over is no longer open, in the same transaction.
+
+        Raises:
+            Fenced: The job has ended, or does not hold the scope of a planned run or of the batch that ended.
+            ApiRefused: A planned run is of a batch that has no plan (`conflict`).
+        """
+        self._database.write(lambda connection: _report(connection, job_id, reports, ended, self._database.now()))
 
 
-def _report(connection: Connection, job_id: int, reports: Sequence[RunReport], now: int) -> None:
+def _report(connection: Connection, job_id: int, reports: Sequence[RunReport], ended: BatchEnded | None, now: int) -> None:
     project = require_running(connection, job_id).project
+    _store(connection, project, take_up(connection, job_id, reports), now)
+    if ended is not None:
+        require_holder(connection, job_id, ended.scope)
+        set_pace(connection, ended.scope, ended.read, ended.seconds)
+
+
+def _store(connection: Connection, project: str, reports: Sequence[RunReport], now: int) -> None:
     newest: dict[str, RunReport] = {}
     for report in sorted(reports, key=lambda report: _rank(report.attempt, report.state)):
         newest[report.run_id] = report
@@ -56,7 +73,7 @@ def _rank(attempt: int, state: str) -> tuple[int, bool]:
 
 def _row(report: RunReport, project: str) -> dict[str, Any]:
     return {
-        **report.model_dump(exclude={"started", "finished", "seqs", "letter"}),
+        **report.model_dump(exclude={"started", "finished", "seqs", "letter", "number"}),
         "project": project,
         "started": micros(report.started),
         "finished": None if report.finished is None else micros(report.finished),

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, select
 
 from headrace.store.log_extent import came_after
+from headrace.store.scope_needs import needed_after
 from headrace.store.tables import events, jobs, scopes
 from headrace.store.times import moment
 from headrace.wire.events import CLOCK_STEP, ScopeReport, WaitingEvent
@@ -30,7 +31,7 @@ def pipeline_scopes(connection: Connection, top: int, *, limit: int | None = Non
     running = set(connection.execute(select(jobs.c.project).where(jobs.c.state == "running", jobs.c.kind == "pipeline")).scalars())
     underway = {name: (job, batch) for job, (name, batch) in drivers.items() if batch is not None}
     chosen = select(scopes.c.scope).order_by(scopes.c.cursor, scopes.c.scope).limit(limit)
-    listed = select(scopes).where(scopes.c.scope.in_(chosen)).order_by(scopes.c.scope)
+    listed = select(scopes, needed_after.label("needed_after")).where(scopes.c.scope.in_(chosen)).order_by(scopes.c.scope)
     return [
         _status(connection, row, top, drivers, underway.get(row.scope)).model_copy(update={"running": row.scope in running})
         for row in connection.execute(listed).all()
@@ -81,7 +82,7 @@ def _status(connection: Connection, row: Found, top: int, drivers: Iterable[int]
         updated=moment(row.updated),
         clock_until=moment(_clock_until(row, drivers)),
         behind_since=came_after(connection, row.cursor) if row.cursor < top else None,
-        needs=came_after(connection, row.kept),
+        needs=came_after(connection, row.needed_after),
         waiting_since=min((wait.since for wait in waits), default=None),
         waits=telling(waits, SHOWN),
         underway=None if running is None or over else running[1],

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, delete, insert, select
 
 from headrace.errors import ApiRefused, Fenced
 from headrace.store.database import Database
-from headrace.store.jobs import SECOND, end_jobs, require_running
+from headrace.store.jobs import SECOND, RunningJob, end_jobs, require_running
 from headrace.store.pipeline_tables import scope_leases
+from headrace.store.scope_begin import beginning
+from headrace.store.scope_rows import add_scope, cursor_of, scope_row
 from headrace.store.tables import jobs
+from headrace.wire.events import Cursor
 
 LEASE_SECONDS: Final = 6
 """Seconds of silence after which another driver may have the scope."""
@@ -37,6 +40,16 @@ class _Sighting:
     looked: int
 
 
+class Lease(NamedTuple):
+    """A job holds a scope at `epoch`; the rest is as in `ScopeLease`."""
+
+    epoch: int
+    incarnation: str
+    begin_seq: int
+    begin_again: int
+    cursor: Cursor
+
+
 class ScopeLeases:
     """The scope leases of one database. `ticks` is a steady clock in microseconds."""
 
@@ -45,18 +58,18 @@ class ScopeLeases:
         self._ticks = ticks
         self._sightings: dict[str, _Sighting] = {}
 
-    def acquire(self, job_id: int, scope: str) -> int:
-        """Grant the scope to a job and return the lease's epoch; the holder gets its own epoch again.
+    def acquire(self, job_id: int, scope: str, begin: int | None = 1) -> Lease:
+        """Grant the scope to a job; the holder gets its own epoch again. A new scope begins at `begin`, as in `AcquireScope`.
 
         Raises:
             Fenced: The job has ended.
-            ApiRefused: Another job holds the scope (`held`).
+            ApiRefused: Another job holds the scope (`held`), or `begin` is beyond the next event of the log.
         """
-        return self._database.write(lambda connection: self._acquire(connection, job_id, scope))
+        return self._database.write(lambda connection: self._acquire(connection, job_id, scope, begin))
 
-    def _acquire(self, connection: Connection, job_id: int, scope: str) -> int:
-        require_running(connection, job_id)
-        holder = _holder(connection, scope)
+    def _acquire(self, connection: Connection, job_id: int, scope: str, begin: int | None) -> Lease:
+        job = require_running(connection, job_id)
+        holder = holder_of(connection, scope)
         if holder is not None and holder.id != job_id:
             if not self._is_silent(scope, holder):
                 raise ApiRefused(
@@ -66,7 +79,12 @@ class ScopeLeases:
                     problem="held",
                 )
             end_jobs(connection, [holder.id], "lost", f"job {job_id} took over its scope '{scope}'", self._database.now())
-        return _granted(connection, job_id, scope, self._database.now())
+        now = self._database.now()
+        epoch = _granted(connection, job_id, scope, now)
+        if scope_row(connection, scope) is None:
+            add_scope(connection, scope, job, beginning(connection, begin), now)
+        row = scope_row(connection, scope)
+        return Lease(epoch, row.incarnation, row.begin_seq, row.begin_again, cursor_of(row))
 
     def _is_silent(self, scope: str, holder: Any) -> bool:
         now = self._ticks()
@@ -77,9 +95,20 @@ class ScopeLeases:
         return now - since > LEASE_SECONDS * SECOND
 
 
+def require_holder(connection: Connection, job_id: int, scope: str, epoch: int | None = None) -> RunningJob:
+    """Return the job, which holds the scope, at `epoch` where one is given. Raises `Fenced` otherwise."""
+    job = require_running(connection, job_id)
+    known = (scope_leases.c.scope == scope, scope_leases.c.job_id == job_id)
+    held = connection.execute(select(scope_leases.c.epoch).where(*known)).scalar_one_or_none()
+    if held is None or epoch not in (None, held):
+        at = "" if epoch is None else f" at epoch {epoch}"
+        raise Fenced(f"Job {job_id} does not hold the scope '{scope}'{at}.", hint="Register a new job.", status=409, problem="fenced")
+    return job
+
+
 def hold(connection: Connection, job_id: int, scope: str, now: int) -> None:
     """Let a running job hold the scope, which it gets where it is free. Raises `Fenced` where another running job holds it."""
-    holder = _holder(connection, scope)
+    holder = holder_of(connection, scope)
     if holder is not None and holder.id != job_id:
         message = f"Job {job_id} does not hold the scope '{scope}': job {holder.id} does."
         raise Fenced(message, hint="Register a new job.", status=409, problem="fenced")
@@ -87,7 +116,7 @@ def hold(connection: Connection, job_id: int, scope: str, now: int) -> None:
         _granted(connection, job_id, scope, now)
 
 
-def _holder(connection: Connection, scope: str) -> Any:
+def holder_of(connection: Connection, scope: str) -> Any:
     """Return the running job that holds the scope: id, heartbeat, hostname, pid; None: it is free."""
     columns = (jobs.c.id, jobs.c.heartbeat, jobs.c.hostname, jobs.c.pid)
     query = select(*columns).join(scope_leases, scope_leases.c.job_id == jobs.c.id)

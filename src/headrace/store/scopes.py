@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, delete
 
 from headrace.errors import ApiRefused
 from headrace.store.database import Database
 from headrace.store.jobs import require_running
-from headrace.store.scope_leases import hold
-from headrace.store.tables import jobs, scopes
-from headrace.wire.events import Cursor, ScopeReport
-
-BEGINNING = Cursor(cursor=0, batch=0)
+from headrace.store.ledger_deletion import LEDGER_ROWS, delete_ledgers
+from headrace.store.pipeline_tables import scope_leases
+from headrace.store.scope_begin import START
+from headrace.store.scope_leases import hold, holder_of
+from headrace.store.scope_rows import add_scope, cursor_of, move_scope, scope_row
+from headrace.store.tables import scopes
+from headrace.wire.events import Cursor
 
 
 class Scopes:
@@ -25,52 +27,45 @@ class Scopes:
     def cursor(self, scope: str) -> Cursor:
         """Return the scope's last commit; a scope that never committed is at the beginning."""
         with self._database.reading() as connection:
-            row = connection.execute(select(*(scopes.c[name] for name in Cursor.model_fields)).where(scopes.c.scope == scope)).one_or_none()
-        if row is None:
-            return BEGINNING
-        return Cursor.model_validate({**row._asdict(), "report": ScopeReport.model_validate_json(row.report)})
+            row = scope_row(connection, scope)
+        return START.cursor if row is None else cursor_of(row)
 
     def commit(self, job_id: int, scope: str, cursor: Cursor) -> None:
         """Keep the scope's newest commit. Raises `Fenced` where the job has ended or another one holds the scope."""
         self._database.write(lambda connection: _commit(connection, job_id, scope, cursor, self._database.now()))
 
     def remove(self, scope: str) -> bool:
-        """Forget how far a pipeline's scope is, so that the log need keep nothing for it; whether it was there.
+        """Remove a pipeline's scope with its open runs and its state, so that the log need keep nothing for it; whether it was there.
 
         Raises:
-            ApiRefused: The job that commits it runs.
+            ApiRefused: A running job holds it.
         """
-        return self._database.write(lambda connection: _remove(connection, scope))
+        removed = self._database.write(lambda connection: _remove(connection, scope))
+        if removed:
+            self._delete_ledgers()
+        return removed
+
+    def _delete_ledgers(self) -> None:
+        """Delete, slice by slice, what scopes had that were reset or removed. Retention does it where this is broken off."""
+        while self._database.write(partial(delete_ledgers, most=LEDGER_ROWS)):
+            pass
 
 
 def _commit(connection: Connection, job_id: int, scope: str, cursor: Cursor, now: int) -> None:
-    project = require_running(connection, job_id).project
+    job = require_running(connection, job_id)
     hold(connection, job_id, scope, now)
-    before = connection.execute(select(scopes.c.report).where(scopes.c.scope == scope)).scalar_one_or_none()
-    report = _paced(cursor.report or ScopeReport(), before)
-    connection.execute(delete(scopes).where(scopes.c.scope == scope))
-    connection.execute(insert(scopes).values(scope=scope, project=project, job_id=job_id, updated=now, **_row(cursor, report)))
+    if scope_row(connection, scope) is None:
+        add_scope(connection, scope, job, START, now)
+    move_scope(connection, scope, job, cursor, now)
 
 
 def _remove(connection: Connection, scope: str) -> bool:
-    running = select(jobs.c.id).join(scopes, scopes.c.job_id == jobs.c.id).where(scopes.c.scope == scope, jobs.c.state == "running")
-    job = connection.execute(running).scalar_one_or_none()
-    if job is not None:
-        raise ApiRefused(f"Scope '{scope}' is read by job {job}.", hint="Stop that pipeline first.", status=409, problem="invalid")
+    _require_free(connection, scope)
+    connection.execute(delete(scope_leases).where(scope_leases.c.scope == scope))
     return bool(connection.execute(delete(scopes).where(scopes.c.scope == scope)).rowcount)
 
 
-def _paced(report: ScopeReport, before: str | None) -> ScopeReport:
-    """Return the report, with how fast the last batch was that read anything: one that only lets the scope's clock go on tells nothing."""
-    if report.read or before is None:
-        return report
-    last = ScopeReport.model_validate_json(before)
-    return report.model_copy(update={"read": last.read, "seconds": last.seconds}) if last.read else report
-
-
-def _row(cursor: Cursor, report: ScopeReport) -> dict[str, Any]:
-    return {
-        **cursor.model_dump(exclude={"kept", "report"}),
-        "kept": cursor.cursor if cursor.kept is None else cursor.kept,
-        "report": report.model_dump_json(),
-    }
+def _require_free(connection: Connection, scope: str) -> None:
+    holder = holder_of(connection, scope)
+    if holder is not None:
+        raise ApiRefused(f"Scope '{scope}' is read by job {holder.id}.", hint="Stop that pipeline first.", status=409, problem="invalid")

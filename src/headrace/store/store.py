@@ -25,6 +25,7 @@ from headrace.store.log_head import HEAD
 from headrace.store.outages import Outage
 from headrace.store.person_tokens import PersonTokens
 from headrace.store.pipeline_letters import PipelineDeadLetters
+from headrace.store.plans import Plans
 from headrace.store.projects import Projects
 from headrace.store.redrive import DeadLetters
 from headrace.store.rotation import Rotation, adopt, forget
@@ -64,6 +65,7 @@ class Store:
         self.runs = Runs(database)
         self.pipeline_letters = PipelineDeadLetters(database)
         self.scopes = Scopes(database)
+        self.plans = Plans(database)
         self.scope_leases = ScopeLeases(database, liveness.ticks)
         self.secrets = Secrets(database)
         self.person_tokens = PersonTokens(database)

@@ -374,6 +374,10 @@ scopes = Table(
     Column("again", BigInteger, nullable=False, server_default="0"),  # the last redelivery that it read
     Column("report", Text, nullable=False, server_default="{}"),  # what it last told of itself, as JSON
     Column("job_id", BigInteger),  # who told it
+    Column("incarnation", Text, nullable=False, server_default=""),  # another one for each time that the scope is created or reset
+    Column("begin_seq", BigInteger, nullable=False, server_default="0"),  # the scope began after this `seq`
+    Column("begin_again", BigInteger, nullable=False, server_default="0"),  # the last redelivery when it began
+    Column("epoch", BigInteger, nullable=False, server_default="0"),  # of the lease under which its last plan was stored; 0: it has none
 )
 
 stream_reports = Table(

@@ -1,25 +1,50 @@
-"""POST /execution/scopes/{scope}/lease; GET and POST …/cursor; POST /execution/runs."""
+"""POST /execution/scopes/{scope}/lease and …/plans; GET …/state and …/runs; GET and POST …/cursor; POST /execution/runs."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
 
 from headrace.api.access import StoreOf
 from headrace.api.auth import AnyJob, Pipeline
-from headrace.api.bodies import WireRoute
+from headrace.api.bodies import WireAnswer, WireRoute
 from headrace.store.log_head import log_id
 from headrace.wire.events import Cursor
+from headrace.wire.plans import OpenRuns, Plan, ScopeState
 from headrace.wire.runs import RunReports
-from headrace.wire.scope_leases import ScopeLease
+from headrace.wire.scope_leases import AcquireScope, ScopeLease
+
+MAX_NUMBER = 2**63 - 1
+
+Number = Annotated[int, Query(ge=0, le=MAX_NUMBER)]
 
 router = APIRouter(prefix="/execution", tags=["scopes"], route_class=WireRoute)
 
 
 @router.post("/scopes/{scope:path}/lease")
-def lease(scope: str, store: StoreOf, caller: Pipeline) -> ScopeLease:
-    """Grant the scope to this job: from then on no other driver's requests count."""
-    epoch = store.scope_leases.acquire(caller.job_id, scope)
-    return ScopeLease(scope=scope, epoch=epoch, log=log_id(store.instance), cursor=store.scopes.cursor(scope))
+def lease(scope: str, acquire: AcquireScope, store: StoreOf, caller: Pipeline) -> ScopeLease:
+    """Grant the scope to this job: from then on no other driver's requests count. A scope that is new begins where the body says."""
+    granted = store.scope_leases.acquire(caller.job_id, scope, acquire.begin)
+    return ScopeLease(scope=scope, log=log_id(store.instance), **granted._asdict())
+
+
+@router.post("/scopes/{scope:path}/plans", status_code=204)
+def plan(scope: str, planned: Plan, store: StoreOf, caller: Pipeline) -> None:
+    """Store the plan of the scope's next batch. The last plan may be sent again."""
+    store.plans.store(caller.job_id, scope, planned)
+
+
+@router.get("/scopes/{scope:path}/state", response_model=ScopeState)
+def state(scope: str, store: StoreOf, caller: Pipeline, after: str = "") -> Response:
+    """Return the scope's state by key, at most about 8 MiB; ask for what comes `after` until that is null."""
+    return WireAnswer(store.plans.state(caller.job_id, scope, after))
+
+
+@router.get("/scopes/{scope:path}/runs", response_model=OpenRuns)
+def open_runs(scope: str, store: StoreOf, caller: Pipeline, batch: Number = 0, number: Number = 0) -> Response:
+    """Return the open runs after (batch, number), at most about 8 MiB; batches count from 1. Ask on until there are none."""
+    return WireAnswer(store.plans.open_runs(caller.job_id, scope, batch, number))
 
 
 @router.get("/scopes/{scope:path}/cursor")
@@ -37,5 +62,5 @@ def commit(scope: str, committed: Cursor, store: StoreOf, caller: Pipeline) -> N
 
 @router.post("/runs", status_code=204)
 def report(reports: RunReports, store: StoreOf, caller: Pipeline) -> None:
-    """Keep the last report of each run."""
-    store.runs.report(caller.job_id, reports.runs)
+    """Store the last report of each run, and the pace of the batch that ended."""
+    store.runs.report(caller.job_id, reports.runs, reports.ended)

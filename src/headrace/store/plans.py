@@ -1,0 +1,121 @@
+"""Plans: what each batch of a scope reads and hands to pipelines, stored before any output; the runs that are open; the scope's state."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import Connection, select, tuple_
+
+from headrace.errors import ApiRefused
+from headrace.store.database import Database
+from headrace.store.dialects import BulkInsert, Plain, Upsert
+from headrace.store.pipeline_tables import plan_slices, planned_runs, scope_state
+from headrace.store.scope_leases import require_holder
+from headrace.store.scope_rows import cursor_of, move_scope, scope_row
+from headrace.store.slices import size_of, take_slice
+from headrace.wire.plans import OpenRun, OpenRuns, Plan, PlannedRun, ScopeState
+
+PAGE_ROWS: Final = 5_000
+"""Keys of a state, or open runs, that one page has at most; MAX_SLICE_BYTES bounds it in bytes."""
+_RUN_BYTES: Final = 500
+"""Bytes that an open run counts for beside its slice."""
+
+_add_runs = BulkInsert(planned_runs)
+_add_slices = BulkInsert(plan_slices)
+_set_state = Upsert(scope_state, ["incarnation", "key"], lambda new: {"value": new["value"]})
+_delete_state = Plain("DELETE FROM scope_state WHERE incarnation = :incarnation AND key = :key")
+
+
+class Plans:
+    """The plans of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def store(self, job_id: int, scope: str, plan: Plan) -> None:
+        """Store the plan of the scope's next batch; the last plan again changes nothing.
+
+        Raises:
+            Fenced: The job has ended, or does not hold the scope at the plan's epoch.
+            ApiRefused: The plan is not that of the next batch (`conflict`), or its runs and slices do not belong together.
+        """
+        _check(plan)
+        self._database.write(lambda connection: _store(connection, job_id, scope, plan, self._database.now()))
+
+    def state(self, job_id: int, scope: str, after: str) -> ScopeState:
+        """Return a page of the scope's state, by key. Raises `Fenced` where the job does not hold the scope."""
+        columns = (scope_state.c.key, scope_state.c.value, size_of(scope_state.c.value))
+        with self._database.reading() as connection:
+            mine = scope_state.c.incarnation == _incarnation(connection, job_id, scope)
+            query = select(*columns).where(mine, scope_state.c.key > after).order_by(scope_state.c.key)
+            page = take_slice(connection, query, PAGE_ROWS)
+        return ScopeState(entries={row.key: row.value for row in page.rows}, after=page.rows[-1].key if page.full else None)
+
+    def open_runs(self, job_id: int, scope: str, batch: int, number: int) -> OpenRuns:
+        """Return a page of the scope's open runs after one of them. Raises `Fenced` where the job does not hold the scope."""
+        run, slice = planned_runs.c, plan_slices.c
+        size = size_of(slice.data, plus=_RUN_BYTES)
+        together = (slice.incarnation == run.incarnation) & (slice.batch == run.batch) & (slice.number == run.slice)
+        with self._database.reading() as connection:
+            mine = run.incarnation == _incarnation(connection, job_id, scope)
+            query = select(planned_runs, slice.data, size).join(plan_slices, together)
+            after = tuple_(run.batch, run.number) > (batch, number)
+            page = take_slice(connection, query.where(mine, after).order_by(run.batch, run.number), PAGE_ROWS)
+        return OpenRuns(runs=[_open_run(row) for row in page.rows])
+
+
+def _check(plan: Plan) -> None:
+    """Raise `ApiRefused` where runs have a number twice or name slices that are not there, or where a slice has no run."""
+    numbers = {run.number for run in plan.runs}
+    named = {run.slice for run in plan.runs}
+    if len(numbers) < len(plan.runs):
+        raise ApiRefused("Two runs of the plan have one number.", status=422, problem="invalid")
+    if named != set(range(len(plan.slices))):
+        raise ApiRefused("The runs of the plan do not name each of its slices, and no other.", status=422, problem="invalid")
+
+
+def _store(connection: Connection, job_id: int, scope: str, plan: Plan, now: int) -> None:
+    job = require_holder(connection, job_id, scope, plan.epoch)
+    row = scope_row(connection, scope)
+    if _is_stored(row, plan):
+        return
+    if plan.cursor.batch != row.batch + 1:
+        raise ApiRefused(
+            f"The last batch of the scope '{scope}' is {row.batch}: batch {plan.cursor.batch} cannot follow it.",
+            hint="Take the scope again, and go on from its cursor.",
+            status=409,
+            problem="conflict",
+        )
+    move_scope(connection, scope, job, plan.cursor, now, epoch=plan.epoch)
+    place = (row.incarnation, plan.cursor.batch)
+    _add_runs(connection, [(*place, *_run(run)) for run in plan.runs])
+    _add_slices(connection, [(*place, number, data) for number, data in enumerate(plan.slices)])
+    _change_state(connection, row.incarnation, plan.state)
+
+
+def _is_stored(row: Any, plan: Plan) -> bool:
+    """Return whether the plan is the last one that was stored: its answer was lost."""
+    before = cursor_of(row)
+    told = (plan.cursor.cursor, plan.cursor.again)
+    return (row.epoch, row.batch) == (plan.epoch, plan.cursor.batch) and (before.cursor, before.again) == told
+
+
+def _run(run: PlannedRun) -> tuple[Any, ...]:
+    """Return the columns of `planned_runs` from `number` on."""
+    return (run.number, run.pipeline, run.part, run.table, run.format, run.letter, run.events, run.first, run.slice, 0, 0)
+
+
+def _change_state(connection: Connection, incarnation: str, changes: dict[str, bytes | None]) -> None:
+    _delete_state.each(connection, [(incarnation, key) for key, value in changes.items() if value is None])
+    changed = {key: value for key, value in changes.items() if value is not None}
+    _set_state(connection, [{"incarnation": incarnation, "key": key, "value": value} for key, value in changed.items()])
+
+
+def _incarnation(connection: Connection, job_id: int, scope: str) -> str:
+    require_holder(connection, job_id, scope)
+    return str(scope_row(connection, scope).incarnation)
+
+
+def _open_run(row: Any) -> OpenRun:
+    same = ("batch", "number", "pipeline", "part", "format", "letter", "events", "begun", "ended", "data")
+    return OpenRun(table=row.table_name, **{name: getattr(row, name) for name in same})
