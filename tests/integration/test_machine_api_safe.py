@@ -56,6 +56,11 @@ def batch(epoch: int) -> Body:
     return {"epochs": {1: epoch}, "events": [event("a").model_dump(mode="json")], "spills": [SPILL | {"triggers": [1]}]}
 
 
+def batch_plan(epoch: int) -> Body:
+    run = {"number": 0, "pipeline": "late", "events": 1, "first": 1, "last": 1, "slice": 0}
+    return {"epoch": epoch, "cursor": {"cursor": 1, "batch": 1}, "runs": [run], "slices": ["AA=="], "state": {"scope": "AA=="}}
+
+
 def receipts(epoch: int) -> Body:
     receipt = {
         "stream": "folder",
@@ -177,6 +182,7 @@ CALLS = [
         plain({"cursor": 1, "batch": 1, "ordered": 1}),
         kind="pipeline",
     ),
+    Call("POST /execution/scopes/{scope}/plans", "/execution/scopes/main/plans", batch_plan, kind="pipeline", stale=True),
     Call("POST /execution/runs", "/execution/runs", plain({"runs": [RUN]}), kind="pipeline", other=None, foreign=None),
 ]
 REGISTER = "POST /execution/jobs"
