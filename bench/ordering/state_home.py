@@ -31,7 +31,7 @@ from headrace.client.pipeline import PipelineClient
 from headrace.pipeline.heart import Heart
 from headrace.pipeline.kernel import Kernel
 from headrace.pipeline.payload_columns import structs
-from headrace.pipeline.run_identity import Attempt, Place
+from headrace.pipeline.run_identity import Attempt, Origin, Place
 from headrace.pipeline.schemas import EVENTS, PIPELINE_COLUMNS
 from headrace.pipeline.sink import ParquetSink
 from headrace.project import Pipeline
@@ -167,7 +167,7 @@ def state_pipeline(api: Api, home: Path, spark: SparkSession, max_rows: int, pip
             .groupBy("shard")
             .transformWithStateInPandas(KernelInSpark(_LOOKBACK), BLOCKS, outputMode="Append", timeMode="None")
         )
-        writer = ordered.writeStream.foreachBatch(_handler(pipeline, ParquetSink(home / "tables", uuid4().hex, "state")))
+        writer = ordered.writeStream.foreachBatch(_handler(pipeline, ParquetSink(home / "tables", Origin(uuid4().hex, "state", ""))))
         with Heart(client, job.heartbeat, stop):
             query = writer.option("checkpointLocation", (home / "state").as_uri()).start()
             try:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as fn
 
 from headrace.errors import PipelineError
 from headrace.pipeline.delta_sink import DeltaSink
-from headrace.pipeline.run_identity import Attempt, Place
+from headrace.pipeline.run_identity import Attempt, Origin, Place
 from headrace.pipeline.sink import SMALL, ParquetSink
 from headrace.project import Project
 from pipeline_kit import Api, leg
@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 PLACE = Place("legs", "legs", 0)
 RUN = Attempt("digest")
+ORIGIN = Origin("log", "flights", "first")
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
@@ -59,7 +60,7 @@ def test_a_batch_that_runs_again_is_appended_once(api: Api, home: Path, spark: S
 @pytest.mark.slow
 def test_rows_of_a_large_batch_have_the_same_types_and_go_by_way_of_files(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.range(10).withColumn("at", fn.timestamp_seconds("id")).withColumn("tags", fn.array(fn.lit("x")))
-    sink = DeltaSink(tmp_path, "log", "flights")
+    sink = DeltaSink(tmp_path, ORIGIN)
     sink.store(PLACE, RUN, rows, 10)
     small = DeltaTable(tmp_path / "legs").schema()
     assert sink.store(Place("legs", "legs", 1), RUN, rows, SMALL + 1) == 10
@@ -69,7 +70,7 @@ def test_rows_of_a_large_batch_have_the_same_types_and_go_by_way_of_files(spark:
 
 
 def test_rows_that_do_not_fit_say_what_to_do_and_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    sink = DeltaSink(tmp_path, "log", "flights")
+    sink = DeltaSink(tmp_path, ORIGIN)
     sink.store(PLACE, RUN, spark.range(3), 3)
     with pytest.raises(PipelineError, match="do not fit the Delta table 'legs'") as caught:
         sink.store(Place("legs", "legs", 1), RUN, spark.range(3).withColumn("more", fn.lit(1)), 3)
@@ -78,21 +79,25 @@ def test_rows_that_do_not_fit_say_what_to_do_and_change_nothing(spark: SparkSess
 
 
 def test_the_two_formats_do_not_mix(spark: SparkSession, tmp_path: Path) -> None:
-    ParquetSink(tmp_path, "log", "flights").store(PLACE, RUN, spark.range(3), 3)
+    ParquetSink(tmp_path, ORIGIN).store(PLACE, RUN, spark.range(3), 3)
     with pytest.raises(PipelineError, match="plain Parquet") as caught:
-        DeltaSink(tmp_path, "log", "flights").stored(PLACE, "digest")
+        DeltaSink(tmp_path, ORIGIN).stored(PLACE, "digest")
     assert "convert_to_deltalake" in (caught.value.hint or "")
-    DeltaSink(tmp_path, "log", "flights").store(Place("delta", "legs", 0), RUN, spark.range(3), 3)
+    DeltaSink(tmp_path, ORIGIN).store(Place("delta", "legs", 0), RUN, spark.range(3), 3)
     with pytest.raises(PipelineError, match="holds a Delta table"):
-        ParquetSink(tmp_path, "log", "flights").store(Place("delta", "legs", 1), RUN, spark.range(3), 3)
+        ParquetSink(tmp_path, ORIGIN).store(Place("delta", "legs", 1), RUN, spark.range(3), 3)
 
 
 def test_without_deltalake_it_says_what_to_install(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['deltalake'] = None\n"
         "from pathlib import Path\n"
+        "from headrace import Project\n"
+        "from headrace.pipeline.run_identity import Origin\n"
         "from headrace.pipeline.sink import open_sinks\n"
-        "open_sinks({'delta'}, Path(), 'log', 'scope')"
+        "project = Project('p')\n"
+        "project.pipeline(on='a', table='legs', format='delta')(print)\n"
+        "open_sinks(project.pipelines.values(), Path(), Origin('log', 'scope', 'first'))"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert "headrace.errors.PipelineError: A pipeline writes a Delta table, and deltalake is missing." in ended.stderr

@@ -13,7 +13,7 @@ from flights_kit import FEW, few_plan, january, right_outcome
 from headrace.demo.check import CheckResult, check_tables
 from headrace.demo.project_file import install_project
 from headrace.demo.tables import read_board, read_departures
-from headrace.pipeline.run_identity import Attempt, Place
+from headrace.pipeline.run_identity import Attempt, Origin, Place
 from headrace.pipeline.sink import ParquetSink
 from headrace.project import Project, load_project
 
@@ -38,7 +38,7 @@ def batch(spark: SparkSession, project: Project, first: int, count: int, *, back
 def opened(spark: SparkSession, home: Path) -> tuple[Project, ParquetSink]:
     """Return the project and its tables; the session may have run other pipelines before, with tables elsewhere."""
     spark.conf.set("spark.headrace.tables", str(home / "tables"))
-    return load_project(install_project(home)), ParquetSink(home / "tables", "log", "flights")
+    return load_project(install_project(home)), ParquetSink(home / "tables", Origin("log", "flights", "first"))
 
 
 def run(spark: SparkSession, home: Path, *, backwards: bool = False) -> CheckResult:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import TypeConflict
 from headrace.pipeline.payload import PayloadSchemas, schemas_folder
-from headrace.pipeline.run_identity import Attempt, Place
+from headrace.pipeline.run_identity import Attempt, Origin, Place
 from headrace.pipeline.schemas import ORDERED_SCHEMA
 from headrace.pipeline.sink import ParquetSink
 from headrace.pipeline.slices import Frames, Slice
@@ -148,12 +148,12 @@ def test_a_table_with_other_events_ends_the_pipeline_by_name(api: Api, home: Pat
         run.until_committed(api, 1)
     assert [row["id"] for row in table(options, "legs")] == ["e1", "e1"]  # store A1: each pipeline has its file
     batch = commit_again(options, api)
-    query = json.loads((options.checkpoint / "metadata").read_text())["id"]
-    sink = ParquetSink(options.tables, query, options.scope)
+    metadata = json.loads((options.checkpoint / "metadata").read_text())
+    sink = ParquetSink(options.tables, Origin(metadata["log"], options.scope, metadata["id"]))
     sink._path(Place("legs", "legs", batch)).unlink()
     sink.store(Place("legs", "legs", batch), Attempt("other"), spark.createDataFrame([("e0",)], "id string"), 1)
     with running(project, options, spark) as run:
         failure = run.until_failed()
     assert f"The table 'legs' has rows of other events for batch {batch} of the pipeline 'legs'" in str(failure)
-    assert "--reset-order" in (failure.hint or "")
+    assert "headrace scopes reset" in (failure.hint or "")
     assert not api.store.pipeline_letters.page(limit=9).letters

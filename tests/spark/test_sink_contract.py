@@ -20,8 +20,9 @@ from pyspark.sql import functions as fn
 
 from headrace.errors import Fenced, RunConflict, TypeConflict
 from headrace.pipeline.delta_sink import DeltaSink
-from headrace.pipeline.run_identity import Attempt, Place, Stored
+from headrace.pipeline.run_identity import Attempt, Origin, Place, Stored, Writer
 from headrace.pipeline.sink import SMALL, ParquetSink
+from headrace.pipeline.table_writers import TableWriters
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -32,8 +33,8 @@ SIZES = pytest.mark.parametrize("events", [10, SMALL + 1], ids=["here", "by-spar
 
 @pytest.fixture(params=[ParquetSink, DeltaSink], ids=["parquet", "delta"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
-    def make(log: str = "log", scope: str = "flights", **more: Any) -> Sink:
-        sink: Sink = request.param(tmp_path, log, scope, **more)
+    def make(log: str = "log", scope: str = "flights", incarnation: str = "first", **more: Any) -> Sink:
+        sink: Sink = request.param(tmp_path, Origin(log, scope, incarnation), **more)
         return sink
 
     return make
@@ -68,7 +69,7 @@ def test_a_run_is_stored_once_and_known_by_its_events(opened: Open, spark: Spark
     assert opened().store(place(), Attempt("a", 1), spark.range(3), 3) == 3
     for other in (place(1), place(pipeline="late"), place(part="again1"), place(table="other")):
         assert opened().stored(other, "a") is None
-    assert opened(log="other").stored(place(), "a") is None
+    assert opened(incarnation="other").stored(place(), "a") is None
     assert opened(scope="other").stored(place(), "a") is None
     assert sink.store(place(1), Attempt("b"), spark.range(0), 3) == 0
     assert opened().stored(place(1), "b") == Stored(attempt=1, rows=0)
@@ -81,13 +82,13 @@ def test_other_events_at_the_place_of_a_run_are_an_error_in_words(opened: Open, 
     for look in (lambda: sink.stored(place(7), "bbbb"), lambda: sink.store(place(7), Attempt("bbbb"), spark.range(1), 1)):
         with pytest.raises(RunConflict, match=r"'legs' has rows of other events for batch 7 of the pipeline 'legs'.*aaaa.*bbbb") as caught:
             look()
-        assert "--reset-order --from" in (caught.value.hint or "")
+        assert "headrace scopes reset flights --from SEQ" in (caught.value.hint or "")
     assert len(read(sink, spark)) == 3
 
 
 def test_pipelines_and_projects_share_a_table(opened: Open, spark: SparkSession) -> None:
     """Store A1: `legs-eu` before `legs`."""
-    sinks = [opened(), opened(scope="other"), opened(log="other")]
+    sinks = [opened(), opened(scope="other"), opened(log="other", scope="third"), opened(incarnation="second")]
     wanted = [(sink, place(batch, name, part)) for sink in sinks for batch in (0, 1) for name in ("legs-eu", "legs") for part in ("", "1")]
     for number, (sink, where) in enumerate(wanted):
         assert sink.stored(where, str(number)) is None
@@ -105,14 +106,14 @@ NAMES = st.text(min_size=0, max_size=300) | st.sampled_from(
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
 @given(names=st.lists(st.tuples(NAMES, NAMES, NAMES), min_size=2, max_size=4, unique=True), number=st.integers(0, 2**40))
 def test_names_may_be_anything(opened: Open, spark: SparkSession, names: list[tuple[str, str, str]], number: int) -> None:
-    log = f"{random.getrandbits(64)}"
+    incarnation = f"{random.getrandbits(64)}"
     rows = spark.range(1)
     for count, (scope, pipeline, part) in enumerate(names):
         where = Place("legs", pipeline, number, part)
-        assert opened(log, scope).stored(where, "a") is None
-        opened(log, scope).store(where, Attempt(f"{count}"), rows, 1)
+        assert opened("log", scope, incarnation).stored(where, "a") is None
+        opened("log", scope, incarnation).store(where, Attempt(f"{count}"), rows, 1)
     for count, (scope, pipeline, part) in enumerate(names):
-        assert opened(log, scope).stored(Place("legs", pipeline, number, part), f"{count}") == Stored(1, 1)
+        assert opened("log", scope, incarnation).stored(Place("legs", pipeline, number, part), f"{count}") == Stored(1, 1)
 
 
 def test_of_two_drivers_that_store_one_run_one_does(opened: Open, spark: SparkSession) -> None:
@@ -219,7 +220,7 @@ def test_columns_that_the_rows_have_not_are_null(opened: Open, spark: SparkSessi
 
 @SIZES
 def test_new_columns_are_added_to_a_table_of_files(tmp_path: Path, spark: SparkSession, events: int) -> None:
-    sinks = [ParquetSink(tmp_path, "log", scope) for scope in ("one", "two")]
+    sinks = [ParquetSink(tmp_path, Origin("log", scope, "first")) for scope in ("one", "two")]
     sinks[0].store(place(0), Attempt("a"), spark.range(1), events)
     sinks[1].store(place(1), Attempt("b"), spark.range(1).select("id", fn.lit("x").alias("more")), events)
     with pytest.raises(TypeConflict, match="'more' is string in the table and int in the rows"):
@@ -233,12 +234,12 @@ def test_new_columns_are_added_to_a_table_of_files(tmp_path: Path, spark: SparkS
 
 
 def test_two_that_add_one_column_with_two_types_are_told_apart(tmp_path: Path, spark: SparkSession) -> None:
-    ParquetSink(tmp_path, "log", "s").store(place(0), Attempt("a"), spark.range(1), 1)
+    ParquetSink(tmp_path, Origin("log", "s", "first")).store(place(0), Attempt("a"), spark.range(1), 1)
 
     def add(number: int) -> int | TypeConflict:
         more = fn.lit("x") if number % 2 else fn.lit(1.5)
         try:
-            return ParquetSink(tmp_path, "log", f"{number}").store(
+            return ParquetSink(tmp_path, Origin("log", f"{number}", "first")).store(
                 place(1), Attempt("b"), spark.range(1).select("id", more.alias("more")), 1
             )
         except TypeConflict as error:
@@ -247,12 +248,12 @@ def test_two_that_add_one_column_with_two_types_are_told_apart(tmp_path: Path, s
     with ThreadPoolExecutor(6) as pool:
         made = list(pool.map(add, range(6)))
     assert sum(each == 1 for each in made) == 3
-    assert len(read(ParquetSink(tmp_path, "log", "s"), spark)) == 4
+    assert len(read(ParquetSink(tmp_path, Origin("log", "s", "first")), spark)) == 4
 
 
 def test_a_table_that_another_program_made_has_the_types_of_its_files(tmp_path: Path, spark: SparkSession) -> None:
     spark.range(2).select(fn.col("id").cast("int"), fn.lit("x").alias("text")).write.parquet(str(tmp_path / "legs"))
-    sink = ParquetSink(tmp_path, "log", "s")
+    sink = ParquetSink(tmp_path, Origin("log", "s", "first"))
     with pytest.raises(TypeConflict, match="'id' is int in the table and bigint in the rows"):
         sink.store(place(0), Attempt("a"), spark.range(1), 1)
     sink.store(place(0), Attempt("a"), spark.range(1).select(fn.col("id").cast("smallint")), 1)
@@ -290,3 +291,35 @@ def test_every_type_of_spark_is_read_by_every_reader(opened: Open, spark: SparkS
     for batch in range(2):
         sink.store(place(batch), Attempt("a"), values, events)
     assert len(read(sink, spark)) == 4
+
+
+def test_a_table_of_another_log_is_refused_before_anything_is_written(opened: Open, spark: SparkSession) -> None:
+    opened().store(place(), Attempt("a"), spark.range(3), 3)
+    other = opened(log="other")
+    ran: list[object] = []
+    for use in (lambda: other.stored(place(1), "b"), lambda: other.store(place(1), Attempt("b"), spark.range(9), 9)):
+        with pytest.raises(
+            RunConflict, match=r"'legs' has rows of the scope 'flights' from the event log log, .* the event log other"
+        ) as caught:
+            ran.append(use())
+    assert f"headrace tables adopt legs --tables {opened()._tables} --scope flights --log other" in (caught.value.hint or "")
+    assert len(read(opened(), spark)) == 3
+    assert not ran
+    assert TableWriters(opened()._tables).adopt("legs", Writer("flights", "other")) == Writer("flights", "log")
+    assert other.store(place(1), Attempt("b"), spark.range(2), 2) == 2
+    with pytest.raises(RunConflict, match="from the event log other"):
+        opened().stored(place(), "a")
+    assert len(read(other, spark)) == 5
+
+
+def test_of_two_logs_that_begin_a_table_at_the_same_time_one_is_refused(opened: Open, spark: SparkSession) -> None:
+    def store(log: str) -> int | RunConflict:
+        try:
+            return opened(log=log).store(place(), Attempt("a"), spark.range(2), 2)
+        except RunConflict as error:
+            return error
+
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(store, ["a", "b", "c", "d"]))
+    assert sum(each == 2 for each in made) == 1
+    assert len(read(opened(), spark)) == 2

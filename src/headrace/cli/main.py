@@ -25,6 +25,7 @@ from headrace.cli import (
     runs,
     scopes,
     send,
+    table_folders,
     triggerers,
     triggers,
     variables,
@@ -54,6 +55,7 @@ triggers.add_to(app)
 triggerers.add_to(app)
 runs.add_to(app)
 scopes.add_to(app)
+table_folders.add_to(app)
 logs.add_to(app)
 send.add_to(app)
 replay.add_to(app)

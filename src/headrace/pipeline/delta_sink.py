@@ -10,12 +10,13 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError, TableNotFoundError
 from pyspark.sql import DataFrame
 
 from headrace.errors import PipelineError, TypeConflict
@@ -23,23 +24,28 @@ from headrace.pipeline.column_types import canonical, check_names, type_name, wi
 from headrace.pipeline.durable_files import sync, sync_folder
 from headrace.pipeline.run_identity import RUN_KEY, Attempt, Origin, Place, Stored
 from headrace.pipeline.sink import SMALL, Rows, computed, new_staging, no_fence
+from headrace.pipeline.table_writers import TableWriters
 
 COMMIT_ATTEMPTS: Final = 5
 """Attempts at a commit that others' commits to the table get in the way of."""
+CLEANUP_INTERVAL: Final = 100
+"""Commits from one removal of the log's expired files to the next."""
 
 
 class DeltaSink:
     """Appends the rows of each run of a scope once. `tables` is the folder that has a folder for each table."""
 
-    def __init__(self, tables: Path, log_id: str, scope: str, fence: Callable[[], None] = no_fence) -> None:
+    def __init__(self, tables: Path, origin: Origin, fence: Callable[[], None] = no_fence) -> None:
         self._tables = tables
-        self._origin = Origin(log_id, scope)
+        self._origin = origin
+        self._writers = TableWriters(tables)
         self._fence = fence
         self._staging = new_staging(tables, self._origin)
         self._loaded: dict[tuple[str, str], DeltaTable] = {}  # a table as a pipeline last saw it, for the run that comes next
 
     def stored(self, place: Place, digest: str) -> Stored | None:
-        """Return the run's rows if the table has them. Raises `RunConflict` where it has rows of other events for the run."""
+        """Return the run's rows if the table has them."""
+        self._writers.check(place.table, self._origin.writer)
         table = self._open(place.table)
         if table is None:
             return None
@@ -52,6 +58,7 @@ class DeltaSink:
         staging = self._staging / place.table
         try:
             source = computed(rows, staging, small=events <= SMALL)
+            self._writers.register(place.table, self._origin.writer)
             for number in range(1, COMMIT_ATTEMPTS + 1):
                 table = self._loaded.pop((place.table, place.pipeline), None) or self._open(place.table)
                 table = table or self._create(place.table, source.schema)
@@ -95,6 +102,7 @@ class DeltaSink:
                     custom_metadata={RUN_KEY: self._origin.metadata(place, attempt)},
                     app_transactions=[Transaction(self._app(place), place.batch)],
                 ),
+                post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=_cleans_up(table.version() + 1)),
             )
         except SchemaMismatchError as error:
             raise _unfit(place.table, str(error)) from error
@@ -114,14 +122,18 @@ class DeltaSink:
                 return Stored(number, int(info["operationMetrics"]["num_added_rows"]))
         raise PipelineError(
             f"The table {place.table!r} has batch {place.batch} of {place.pipeline!r}, but its history of that is gone.",
-            hint="Delta forgets history after 30 days (delta.logRetentionDuration); begin anew with --reset-order --from now.",
+            hint="Delta forgets history after 30 days (delta.logRetentionDuration). Begin anew with: "
+            f"headrace scopes reset {quote(self._origin.scope)} --from SEQ (the first event that the table does not have).",
         )
 
     def _open(self, name: str) -> DeltaTable | None:
         folder = self._tables / name
-        if DeltaTable.is_deltatable(str(folder)):
-            return DeltaTable(folder)
-        if any(folder.glob("*.parquet")) and not (folder / "_delta_log").exists():
+        if (folder / "_delta_log").exists():
+            try:
+                return DeltaTable(folder)
+            except TableNotFoundError:
+                return None  # its first commit is still to come
+        if any(folder.glob("*.parquet")):
             raise PipelineError(
                 f"{folder} holds a table of plain Parquet files, and the pipeline writes Delta.",
                 hint=f"Make it one (`from deltalake import convert_to_deltalake; convert_to_deltalake({str(folder)!r})`) or move it away.",
@@ -162,6 +174,11 @@ def _fitting(name: str, table: DeltaTable, rows: pa.Schema) -> pa.Schema:
     if missing:
         raise _unfit(name, f"the rows have not its column {missing[0]!r}, which is never null")
     return known
+
+
+def _cleans_up(version: int) -> bool | None:
+    """Return whether the commit removes the log's expired files, for which it lists them all; None: as the table's properties say."""
+    return None if version % CLEANUP_INTERVAL == 0 else False
 
 
 def _unfit(name: str, reason: str) -> TypeConflict:

@@ -39,6 +39,7 @@ from headrace.pipeline.options import PipelineOptions
 from headrace.pipeline.orderer import Orderer
 from headrace.pipeline.ordering_file import OrderingFiles
 from headrace.pipeline.payload import PayloadSchemas, schemas_folder
+from headrace.pipeline.run_identity import Origin
 from headrace.pipeline.scope_lock import acquire_scope, scope_lock
 from headrace.pipeline.session import open_session
 from headrace.pipeline.shipping import ship
@@ -129,8 +130,8 @@ def _run(spark: SparkSession, project: Project, options: PipelineOptions, held: 
             options.scope,
             begin,
         )
-        formats = {pipeline.format for pipeline in project.pipelines.values()}
-        sinks = open_sinks(formats, options.tables, query_id, options.scope, held.heart.fence)
+        origin = Origin(held.lease.log, options.scope, query_id)
+        sinks = open_sinks(project.pipelines.values(), options.tables, origin, held.heart.fence)
         payloads = PayloadSchemas(schemas_folder(options.tables, options.scope))
         outputs = Outputs(sinks, payloads, courier, Starter(client, stop), held.underway)
         runner = BatchRunner(orderer, BatchBounds(options.checkpoint, begin), options.scope, query_id, outputs, stop)

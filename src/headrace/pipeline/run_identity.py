@@ -1,10 +1,14 @@
-"""The identity of a run's rows: the log, scope, pipeline and batch, and a digest of the events. Each file or commit of a table has it."""
+"""The identity of a run's rows: log, scope, incarnation, pipeline and batch, and a digest of the events.
+
+Each file of a table, or each commit, has it.
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
 from hashlib import blake2b
+from shlex import quote
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +22,14 @@ RUN_KEY: Final = "headrace.run"
 
 DIGEST_BYTES: Final = 16
 _DIGEST_COLUMNS: Final = ("seq", "source", "id")
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """A scope that writes a table, and the log that it reads."""
+
+    scope: str
+    log: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +61,20 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The log and the scope that a sink stores the runs of."""
+    """The log and the scope that a sink stores the runs of. A scope that was reset has another `incarnation`, and begins with batch 0."""
 
     log: str
     scope: str
+    incarnation: str
+
+    @property
+    def writer(self) -> Writer:
+        """What a table knows of the origin."""
+        return Writer(self.scope, self.log)
 
     def key(self, *parts: str | int) -> str:
         """Return a name of fixed length for these parts of this origin. It is safe in any file system."""
-        text = json.dumps([self.log, self.scope, *parts])
+        text = json.dumps([self.log, self.scope, self.incarnation, *parts])
         return blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest()
 
     def metadata(self, place: Place, attempt: Attempt) -> str:
@@ -79,13 +97,14 @@ class Origin:
             raise RunConflict(
                 f"The table {place.table!r} has rows of other events for batch {place.batch} of the pipeline {place.pipeline!r}: "
                 f"{where} was made from events with the digest {found.get('digest')}, the batch has {digest}.",
-                hint="The database or the checkpoint is older than the table, or of another log. Restore the newer one; or begin anew "
-                "with --reset-order --from SEQ, where SEQ is the first event that the table does not have.",
+                hint="The database is older than the table. Restore a newer one, or begin anew with: "
+                f"headrace scopes reset {quote(self.scope)} --from SEQ (the first event that the table does not have).",
             )
         return int(found["attempt"])
 
     def _run(self, place: Place) -> dict[str, Any]:
-        return {"log": self.log, "scope": self.scope, "pipeline": place.pipeline, "batch": place.batch, "part": place.part}
+        run: dict[str, Any] = {"log": self.log, "scope": self.scope, "incarnation": self.incarnation}
+        return run | {"pipeline": place.pipeline, "batch": place.batch, "part": place.part}
 
 
 def digest_of(events: pa.Table) -> str:

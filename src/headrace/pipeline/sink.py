@@ -24,7 +24,8 @@ from headrace.pipeline.column_types import canonical, check_names, conformed, wi
 from headrace.pipeline.durable_files import create, sync, sync_folder
 from headrace.pipeline.run_identity import RUN_KEY, Attempt, Origin, Place, Stored
 from headrace.pipeline.table_schema import TableSchemas
-from headrace.project import TableFormat
+from headrace.pipeline.table_writers import TableWriters
+from headrace.project import Pipeline, TableFormat
 
 SMALL: Final = 100_000
 """Up to so many events, the rows come to the driver and are written here: Spark's own way of writing takes twice the processor time."""
@@ -37,7 +38,11 @@ class TableSink(Protocol):
     """Where the rows of each run go, once."""
 
     def stored(self, place: Place, digest: str) -> Stored | None:
-        """Return the run's rows if the table has them. Raises `RunConflict` where it has rows of other events for the run."""
+        """Return the run's rows if the table has them.
+
+        Raises:
+            RunConflict: The table has rows of other events for the run, or rows of this scope name from another log.
+        """
 
     def store(self, place: Place, attempt: Attempt, rows: DataFrame, events: int) -> int:
         """Write the rows that came of so many events durably, then show them to readers all at once; return how many they are.
@@ -53,19 +58,23 @@ def no_fence() -> None:
 
 
 def open_sinks(
-    formats: Iterable[TableFormat], tables: Path, log_id: str, scope: str, fence: Callable[[], None] = no_fence
+    pipelines: Iterable[Pipeline], tables: Path, origin: Origin, fence: Callable[[], None] = no_fence
 ) -> Mapping[TableFormat, TableSink]:
-    """Return a sink for each format, for the runs of one scope of one log.
+    """Return a sink for each format that the pipelines have, for the runs of one origin.
 
     A sink calls `fence` before it shows rows to readers; `fence` raises where this driver has lost its scope.
 
     Raises:
         PipelineError: A library that the format needs is not installed.
+        RunConflict: A table of the pipelines has rows of the origin's scope from another log.
     """
+    pipelines = list(pipelines)
+    for table in sorted({pipeline.table for pipeline in pipelines if pipeline.table is not None}):
+        TableWriters(tables).check(table, origin.writer)
     sinks: dict[TableFormat, TableSink] = {}
-    for each in formats:
+    for each in sorted({pipeline.format for pipeline in pipelines}):
         if each == "parquet":
-            sinks[each] = ParquetSink(tables, log_id, scope, fence)
+            sinks[each] = ParquetSink(tables, origin, fence)
             continue
         try:
             from headrace.pipeline.delta_sink import DeltaSink
@@ -73,22 +82,24 @@ def open_sinks(
             raise PipelineError(
                 "A pipeline writes a Delta table, and deltalake is missing.", hint="pip install 'headrace[delta]'"
             ) from error
-        sinks[each] = DeltaSink(tables, log_id, scope, fence)
+        sinks[each] = DeltaSink(tables, origin, fence)
     return sinks
 
 
 class ParquetSink:
     """Writes the rows of each run of a scope once. `tables` is the folder that has a folder for each table."""
 
-    def __init__(self, tables: Path, log_id: str, scope: str, fence: Callable[[], None] = no_fence) -> None:
+    def __init__(self, tables: Path, origin: Origin, fence: Callable[[], None] = no_fence) -> None:
         self._tables = tables
-        self._origin = Origin(log_id, scope)
+        self._origin = origin
+        self._writers = TableWriters(tables)
         self._fence = fence
         self._schemas = TableSchemas(tables)
         self._staging = new_staging(tables, self._origin)
 
     def stored(self, place: Place, digest: str) -> Stored | None:
-        """Return the run's rows if the table has them. Raises `RunConflict` where it has rows of other events for the run."""
+        """Return the run's rows if the table has them."""
+        self._writers.check(place.table, self._origin.writer)
         path = self._path(place)
         if not path.exists():
             return None
@@ -111,6 +122,7 @@ class ParquetSink:
         staging = self._staging / place.table / path.name
         try:
             source = computed(rows, staging, small=events <= SMALL)
+            self._writers.register(place.table, self._origin.writer)
             draft = self._draft(place, attempt, source, staging)
             sync(draft)
             self._fence()

@@ -29,13 +29,15 @@ def test_a_digest_depends_on_the_events_and_their_order_alone() -> None:
 
 
 def test_parts_of_a_name_do_not_run_together() -> None:
-    origin = Origin("log", "scope")
-    keys = [origin.key("a", 1, ""), origin.key("a", 1, "1"), origin.key("a", 11, ""), Origin("log", "scop").key("ea", 1, "")]
+    origin = Origin("log", "scope", "first")
+    keys = [origin.key("a", 1, ""), origin.key("a", 1, "1"), origin.key("a", 11, ""), Origin("log", "scop", "first").key("ea", 1, "")]
     assert len(set(keys)) == 4
     assert {len(key) for key in keys} == {32}
 
 
-@pytest.mark.parametrize("metadata", [None, "", "{", "[]", "{}", Origin("log", "other").metadata(Place("t", "p", 3), Attempt("d"))])
+@pytest.mark.parametrize(
+    "metadata", [None, "", "{", "[]", "{}", Origin("log", "other", "first").metadata(Place("t", "p", 3), Attempt("d"))]
+)
 def test_rows_that_do_not_say_which_run_they_are_of_are_no_run(metadata: str | None) -> None:
     with pytest.raises(RunConflict, match="here has the place of batch 3 of the pipeline 'p', and does not say that it is this run"):
-        Origin("log", "scope").check(Place("t", "p", 3), "d", metadata, "here")
+        Origin("log", "scope", "first").check(Place("t", "p", 3), "d", metadata, "here")

@@ -21,7 +21,7 @@ from headrace.pipeline.payload import PayloadSchemas, parse
 from headrace.pipeline.replay.asked import Names
 from headrace.pipeline.replay.raw_events import LANE, RawEvents, Replayed, replayed
 from headrace.pipeline.replay.schemas import MARK
-from headrace.pipeline.run_identity import Attempt, Place
+from headrace.pipeline.run_identity import Attempt, Origin, Place
 from headrace.pipeline.schemas import EVENTS
 from headrace.pipeline.sink import TableSink, open_sinks
 from headrace.project import Pipeline
@@ -56,7 +56,8 @@ class PipelineReplay:
         """Call every pipeline with its events of each file, in order. Raises `PipelineError`."""
         ran = {pipeline.name: Ran(pipeline.name, 0, 0, 0) for pipeline in pipelines}
         by_name = {pipeline.name: pipeline for pipeline in pipelines}
-        sinks = open_sinks({pipeline.format for pipeline in by_name.values()}, self._tables, uuid4().hex, "replay")
+        replay = f"replay-{uuid4().hex}"  # a scope of its own: replays may share tables
+        sinks = open_sinks(by_name.values(), self._tables, Origin(replay, replay, replay))
         parts = events.parts()
         for batch, part in enumerate(parts):
             told("pipelines", batch, len(parts))

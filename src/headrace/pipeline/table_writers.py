@@ -1,0 +1,108 @@
+"""The event log that each scope writes a table from, durable beside the table's files: `_writers/<hash of the scope>.json`.
+
+The first run of a scope creates the file, exclusively. A driver of the same scope name on another log (a new, restored or switched
+database) is refused, before it writes anything. A check reads one small file, whatever the size of the table. Readers of Parquet and Delta
+pass over folders whose names begin with `_`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from hashlib import blake2b
+from pathlib import Path
+from shlex import quote
+from typing import Final
+from uuid import uuid4
+
+from headrace.errors import PipelineError, RunConflict
+from headrace.pipeline.durable_files import create, sync, sync_folder
+from headrace.pipeline.run_identity import Writer
+
+_FOLDER: Final = "_writers"
+_NAME_BYTES: Final = 16
+
+
+class TableWriters:
+    """The writers of the tables in the folder `tables`."""
+
+    def __init__(self, tables: Path) -> None:
+        self._tables = tables
+
+    def check(self, table: str, writer: Writer) -> bool:
+        """Return whether the table is known to have runs of the writer.
+
+        Raises:
+            RunConflict: It has runs of this scope name from another log.
+        """
+        known = self._read(self._path(table, writer.scope))
+        if known is None or known == writer:
+            return known is not None
+        raise RunConflict(
+            f"The table {table!r} has rows of the scope {writer.scope!r} from the event log {known.log}, and this driver reads "
+            f"the event log {writer.log}: the api has another database.",
+            hint="Bring the database back that the table belongs to, or write to other tables. To go on with this log: "
+            f"headrace tables adopt {quote(table)} --tables {quote(str(self._tables))} --scope {quote(writer.scope)} --log {writer.log}",
+        )
+
+    def register(self, table: str, writer: Writer) -> None:
+        """Record the writer durably, unless the table has it.
+
+        Raises:
+            RunConflict: As for `check`. Of two logs that come at the same time, one is recorded.
+        """
+        if self.check(table, writer):
+            return
+        path = self._path(table, writer.scope)
+        draft = self._draft(path, writer)
+        try:
+            create(path, draft)
+        finally:
+            draft.unlink(missing_ok=True)
+        self._sync(path)
+        self.check(table, writer)
+
+    def adopt(self, table: str, writer: Writer) -> Writer | None:
+        """Let the scope go on with the writer's log, and no longer with the one that it had, which is returned.
+
+        Raises:
+            PipelineError: There is no such table.
+        """
+        if not (self._tables / table).is_dir():
+            raise PipelineError(f"There is no table {table!r} in {self._tables}.", hint="Say with --tables where the tables are.")
+        path = self._path(table, writer.scope)
+        known = self._read(path)
+        self._draft(path, writer).replace(path)
+        self._sync(path)
+        return known
+
+    def of(self, table: str) -> Iterable[Writer]:
+        """Return the writers of a table."""
+        found = (self._read(path) for path in sorted((self._tables / table / _FOLDER).glob("[!.]*.json")))
+        return [writer for writer in found if writer is not None]
+
+    def _path(self, table: str, scope: str) -> Path:
+        return self._tables / table / _FOLDER / f"{blake2b(scope.encode(), digest_size=_NAME_BYTES).hexdigest()}.json"
+
+    @staticmethod
+    def _read(path: Path) -> Writer | None:
+        try:
+            return Writer(**json.loads(path.read_text()))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError) as error:
+            raise PipelineError(f"The file {path} cannot be read: {error}", hint="Restore it from a backup of the table.") from error
+
+    @staticmethod
+    def _draft(path: Path, writer: Writer) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.stem}.{uuid4().hex}")
+        draft.write_text(json.dumps(asdict(writer)))
+        sync(draft)
+        return draft
+
+    @staticmethod
+    def _sync(path: Path) -> None:
+        for folder in path.parents[:3]:  # _writers, the table, the tables
+            sync_folder(folder)
