@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from kernel_kit import History, histories, hold_equal
+from kernel_kit import RESTORES, History, Restore, histories, hold_equal
 
 ROUND = 1_000
 
@@ -35,11 +35,11 @@ def _round(number: int) -> int:
 
     @seed(number)
     @settings(max_examples=ROUND, deadline=None, database=None, suppress_health_check=list(HealthCheck), print_blob=True)
-    @given(histories(), st.booleans())
-    def equal(history: History, restore: bool) -> None:
+    @given(histories(), st.lists(st.sampled_from(RESTORES), min_size=1, max_size=5))
+    def equal(history: History, restores: list[Restore]) -> None:
         nonlocal count
         count += 1
-        hold_equal(history, restore=restore)
+        hold_equal(history, restores)
 
     try:
         equal()

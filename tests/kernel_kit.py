@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import pyarrow as pa
 from hypothesis import strategies as st
@@ -15,6 +15,10 @@ from headrace.core.ordering import CYCLE, LOST, CausalOrder, Offered, Released
 from headrace.pipeline.kernel import Kernel, Step
 
 LOOKBACK = 1_000
+
+Restore: TypeAlias = Literal["", "snapshot", "changes"]
+"""What a kernel is made again of after a step; nothing: it goes on."""
+RESTORES: tuple[Restore, ...] = ("", "snapshot", "changes")
 
 SCHEMA = pa.schema(
     [
@@ -86,9 +90,23 @@ def histories(draw: st.DrawFn) -> History:
     )
 
 
-def hold_equal(history: History, *, restore: bool) -> None:
-    """Assert that the kernel does in each step what the core does, and that the order of both is one that the contract allows."""
+def apply(changes: Mapping[str, bytes | None], entries: dict[str, bytes]) -> None:
+    """Store what changed."""
+    for key, value in changes.items():
+        if value is None:
+            entries.pop(key, None)
+        else:
+            entries[key] = value
+
+
+def hold_equal(history: History, restores: Sequence[Restore]) -> None:
+    """Assert that the kernel does in each step what the core does, and that the order of both is one that the contract allows.
+
+    After each step the kernel is made again of what `restores` says for it, in turn.
+    """
     core, kernel, now = CausalOrder(LOOKBACK), Kernel(LOOKBACK), 0
+    entries: dict[str, bytes] = {}
+    restore_of = itertools.cycle(restores)
     known = {offered[0]: offered for offered in itertools.chain(*history.batches)}
     before: list[Offered] = []
     for fresh, pause, again in zip(history.batches, history.pauses, history.again, strict=True):
@@ -102,8 +120,13 @@ def hold_equal(history: History, *, restore: bool) -> None:
             for order in (told, expected):
                 leaders_come_first(order, known)
             siblings_in_order(told, known)
-        if restore:
-            kernel = Kernel.restore(core.snapshot(), LOOKBACK)
+        source = next(restore_of)
+        if source == "snapshot":
+            kernel, entries = Kernel.of_snapshot(core.snapshot(), LOOKBACK), {}
+        elif source == "changes":
+            apply(kernel.changes(), entries)
+            kernel = Kernel.restore(entries, LOOKBACK)
+            assert kernel.snapshot() == core.snapshot()
         before = fresh
 
 

@@ -18,7 +18,7 @@ from headrace.store.ordering import SqlOrdering
 from headrace.store.ordering_scopes import scope_named
 from headrace.store.ordering_tables import ORDERING_TABLES, ordering_given_up
 from headrace.store.tables import metadata
-from kernel_kit import batch
+from kernel_kit import apply, batch
 from ordering_kit import SOURCE, Event, Handled
 from store_kit import database_url
 
@@ -101,11 +101,13 @@ class KernelHome:
         self._log = Stamped()
         self._lookback = lookback
         self._kernel = Kernel(lookback)
+        self._stored: dict[str, bytes] = {}
 
     def step(self, events: list[Event], now: int) -> list[Handled]:
         first = self._kernel.position + 1
         step = self._kernel.step(batch([offered for _, offered in self._log.take(events)]), now)
-        self._kernel = Kernel.restore(self._kernel.snapshot(), self._lookback)
+        apply(self._kernel.changes(), self._stored)
+        self._kernel = Kernel.restore(self._stored, self._lookback)
         told = zip(step.seqs.tolist(), step.mark_column().to_pylist(), strict=True)
         return [Handled(self._log.ids[seq], mark, position) for position, (seq, mark) in enumerate(told, first)]
 

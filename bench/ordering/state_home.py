@@ -138,7 +138,7 @@ class KernelInSpark(StatefulProcessor):
         kernel = Kernel(self._lookback)
         if self._state.exists():
             state, kept = self._state.get() or (b"", b"")
-            kernel = Kernel.restore(bytes(state), self._lookback)
+            kernel = Kernel.of_snapshot(bytes(state), self._lookback)
             at_hand = pa.concat_tables([unpack(bytes(kept)), arrived])
         now = max(int(frame["clock"].max()) for frame in frames)
         step = kernel.step(arrived, now)

@@ -10,22 +10,33 @@ A cycle is cut at each of its members and a lost leader at each of its followers
 
 from __future__ import annotations
 
+import struct
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.core import ordering
 from headrace.core.ordering import CYCLE, LATE, LOST
 from headrace.pipeline.forest import NOBODY, Climbed, Flags, Rows, climb, in_order
-from headrace.pipeline.kernel_state import NO_KEYS, Columns, KernelState
-from headrace.pipeline.key_index import KeyIndex, Keys, keys_of
+from headrace.pipeline.given_up import GivenUp
+from headrace.pipeline.kernel_state import Columns, KernelState, no_columns
+from headrace.pipeline.key_index import KeyIndex, keys_of
+from headrace.pipeline.segments import Changes, Entries, Segments
 
 MARKS: Final = (None, LOST, LATE, CYCLE)
 """What a mark's code stands for."""
 LOST_CODE, LATE_CODE, CYCLE_CODE = 1, 2, 3
 MarkCodes: TypeAlias = npt.NDArray[np.int8]
+
+PREFIX: Final = "order/"
+"""How the keys of a kernel's durable state begin."""
+_TOTALS_KEY: Final = f"{PREFIX}totals"
+_GIVEN_UP: Final = f"{PREFIX}given_up/"
+_PLACES: Final = (f"{PREFIX}w/", f"{PREFIX}d/", f"{_GIVEN_UP}w/", f"{_GIVEN_UP}d/")
+_VERSION: Final = 1
+_TOTALS: Final = struct.Struct("<Bqqqqq")
+"""Version, position, head, lost, late, cycles."""
 
 
 class Step(NamedTuple):
@@ -56,17 +67,54 @@ class Kernel:
         self.lookback = lookback
         self.position, self.head, self.lost, self.late, self.cycles = state.totals
         self._waiting = state.waiting
-        self._given_up = state.given_up
-        self._given_up_index: KeyIndex | None = None
+        self._given_up = GivenUp(_GIVEN_UP, state.given_up)
+        self._segments = Segments(PREFIX)
+        self._segments.append(state.waiting.seq)
+        self._stored_totals: bytes | None = None
 
     @classmethod
-    def restore(cls, snapshot: bytes, lookback: int) -> Kernel:
+    def of_snapshot(cls, snapshot: bytes, lookback: int) -> Kernel:
         """Return the ordering that `snapshot` was taken of, by a kernel or by the pure core; the lookback may be another."""
         return cls(lookback, KernelState.unpack(snapshot))
 
     def snapshot(self) -> bytes:
         """Return the whole state, as the pure core would write it."""
-        return KernelState((self.position, self.head, self.lost, self.late, self.cycles), self._waiting, self._given_up).pack()
+        return KernelState(self._totals, self._waiting, self._given_up.keys).pack()
+
+    @classmethod
+    def restore(cls, entries: Entries, lookback: int) -> Kernel:
+        """Return the ordering whose `changes` the entries are; keys that do not begin with PREFIX are passed over.
+
+        The lookback may be another. Without entries it is the ordering of a scope that has seen nothing.
+
+        Raises:
+            ValueError: The entries are not a whole state of this version.
+        """
+        entries = {key: value for key, value in entries.items() if key.startswith(PREFIX)}
+        made = cls(lookback)
+        if not entries:
+            return made
+        _check(entries)
+        made._stored_totals = entries[_TOTALS_KEY]
+        _, made.position, made.head, made.lost, made.late, made.cycles = _TOTALS.unpack(made._stored_totals)
+        made._given_up = GivenUp.restore(_GIVEN_UP, entries)
+        parts = [no_columns()]
+
+        def unpack(value: bytes, _: int) -> Rows:
+            parts.append(Columns.unpack(value))
+            return parts[-1].seq
+
+        made._segments = Segments.restore(PREFIX, entries, unpack)
+        made._waiting = Columns.concat(parts).take(np.flatnonzero(made._segments.live()))
+        return made
+
+    def changes(self) -> Changes:
+        """Return what is to be stored since the last call: values by key, None to delete one."""
+        out = {**self._segments.changes(self._packed), **self._given_up.changes()}
+        totals = _TOTALS.pack(_VERSION, *self._totals)
+        if totals != self._stored_totals:
+            out[_TOTALS_KEY] = self._stored_totals = totals
+        return out
 
     def __len__(self) -> int:
         """How many events wait."""
@@ -74,8 +122,25 @@ class Kernel:
 
     @property
     def waiting(self) -> Columns:
-        """What waits, in order of arrival."""
+        """All that waits, in order of arrival: a copy of it takes time for all of it."""
         return self._waiting
+
+    @property
+    def lowest(self) -> int | None:
+        """The lowest seq that waits; None where none does."""
+        return int(self._waiting.seq[0]) if len(self._waiting) else None
+
+    def waits(self, seqs: Rows) -> Flags:
+        """Return which of these seqs wait."""
+        waiting = self._waiting.seq
+        at = np.searchsorted(waiting, seqs)
+        found: Flags = at < len(waiting)
+        found[found] = waiting[at[found]] == seqs[found]
+        return found
+
+    def oldest(self, count: int) -> tuple[Rows, Rows]:
+        """Return the seqs of the `count` events that wait longest, and since when they wait."""
+        return self._waiting.seq[:count], self._waiting.since[:count]
 
     def step(self, events: pa.Table, now: int) -> Step:
         """Take a batch (seq, key, leader_key, leader_seq, occurred, id of LOG_SCHEMA), let it be `now`, and return what is ready.
@@ -98,8 +163,17 @@ class Kernel:
         self._count(rows, climbed, due, int(free.sum()))
         marks = _marks(rows.late, due, climbed.on_cycle)
         out = _released(rows, climbed, np.flatnonzero(free), marks, now)
+        self._segments.remove(rows.seq[:old][free[:old]])
+        self._segments.append(rows.seq[old:][~free[old:]])
         self._waiting = rows.take(np.flatnonzero(~free)) if free.any() else rows
         return out
+
+    @property
+    def _totals(self) -> tuple[int, int, int, int, int]:
+        return self.position, self.head, self.lost, self.late, self.cycles
+
+    def _packed(self, seqs: Rows) -> bytes:
+        return self._waiting.take(np.searchsorted(self._waiting.seq, seqs)).pack()
 
     def _arrived(self, events: pa.Table, now: int) -> tuple[Columns, Flags, Flags]:
         """Return the events after the head in order of seq, which of them follow another, and whose leader the log had before them."""
@@ -127,16 +201,10 @@ class Kernel:
 
     def _mark_late(self, rows: Columns, old: int) -> None:
         """Mark the events that came after they were given up as lost, and forget that they were."""
-        if not len(self._given_up):
-            return
-        if self._given_up_index is None:
-            self._given_up_index = KeyIndex(self._given_up)
-        found = self._given_up_index.find(rows.key[old:])
-        late = found != NOBODY
+        late = self._given_up.remove(rows.key[old:])
         if late.any():
             rows.late[old:] = late
             self.late += int(late.sum())
-            self._set_given_up(np.delete(self._given_up, found[late], axis=0))
 
     def _count(self, rows: Columns, climbed: Climbed, due: Flags, released: int) -> None:
         self.position += released
@@ -145,16 +213,19 @@ class Kernel:
         if not len(lost):
             return
         self.lost += len(lost)
-        lost = lost[np.argsort(rows.seq[lost])]
-        given_up = np.concatenate([self._given_up, rows.leader[lost]])
-        given_up = given_up[KeyIndex(given_up).first()]
-        if len(given_up) > ordering.GIVEN_UP_LIMIT:
-            given_up = given_up[len(given_up) - ordering.GIVEN_UP_LIMIT // 2 :]
-        self._set_given_up(given_up)
+        self._given_up.add(rows.leader[lost[np.argsort(rows.seq[lost])]])
 
-    def _set_given_up(self, keys: Keys) -> None:
-        self._given_up = keys if len(keys) else NO_KEYS
-        self._given_up_index = None
+
+def _check(entries: Entries) -> None:
+    """Raise ValueError unless all entries have keys and totals of this version."""
+    for key in entries:
+        if key != _TOTALS_KEY and not key.startswith(_PLACES):
+            raise ValueError(f"{key} is not known to this version of headrace.")
+    totals = entries.get(_TOTALS_KEY)
+    if totals is None:
+        raise ValueError(f"There is no {_TOTALS_KEY} beside the other keys.")
+    if len(totals) != _TOTALS.size or totals[0] != _VERSION:
+        raise ValueError(f"{_TOTALS_KEY} is of another version.")
 
 
 def _distinct(waiting: Columns, arrived: Columns) -> tuple[Columns, KeyIndex, Rows]:

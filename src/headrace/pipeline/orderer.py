@@ -93,7 +93,7 @@ class Orderer:
         if self._batch is not None and self._batch == batch - 1:
             return
         self._saved = self._files.load(batch - 1)
-        self._kernel = Kernel.restore(self._saved.kernel, self._lookback) if self._saved.kernel else Kernel(self._lookback)
+        self._kernel = Kernel.of_snapshot(self._saved.kernel, self._lookback) if self._saved.kernel else Kernel(self._lookback)
         self._kernel.head = max(self._kernel.head, bounds.after)
         self._cached = LOG_SCHEMA.empty_table()
 

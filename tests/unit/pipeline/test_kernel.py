@@ -14,13 +14,13 @@ from headrace.pipeline.forest import NOBODY, climb, in_order
 from headrace.pipeline.kernel import Kernel
 from headrace.pipeline.kernel_state import KernelState
 from headrace.pipeline.key_index import KeyIndex, column_of, keys_of
-from kernel_kit import LOOKBACK, History, batch, histories, hold_equal, key, of_step
+from kernel_kit import LOOKBACK, RESTORES, History, Restore, apply, batch, histories, hold_equal, key, of_step
 
 
-@given(histories(), st.booleans())
+@given(histories(), st.lists(st.sampled_from(RESTORES), min_size=1, max_size=5))
 @settings(max_examples=300, deadline=None)
-def test_the_kernel_does_in_every_step_what_the_core_does(history: History, restore: bool) -> None:
-    hold_equal(history, restore=restore)
+def test_the_kernel_does_in_every_step_what_the_core_does(history: History, restores: list[Restore]) -> None:
+    hold_equal(history, restores)
 
 
 @pytest.mark.slow
@@ -64,6 +64,9 @@ def test_only_so_many_lost_leaders_are_remembered(monkeypatch: pytest.MonkeyPatc
     kernel = Kernel(LOOKBACK)
     kernel.step(batch([(i + 1, key(f"f{i}"), key(f"l{i}"), -1, i, f"f{i}") for i in range(5)]), 0)
     assert {told.mark for told in of_step(kernel.step(batch([]), LOOKBACK))} == {LOST}
+    entries: dict[str, bytes] = {}
+    apply(kernel.changes(), entries)
+    kernel = Kernel.restore(entries, LOOKBACK)
     late = kernel.step(batch([(i + 6, key(f"l{i}"), None, -1, i, f"l{i}") for i in range(5)]), LOOKBACK)
     assert [told.mark for told in of_step(late)] == [None, None, None, LATE, LATE]
 
@@ -73,12 +76,40 @@ def test_a_state_goes_from_core_to_kernel_and_back() -> None:
     core.offer([(1, key("b"), key("a"), -1, 0, "b"), (2, key("ä"), key("x"), -1, 5, "ä")], 0)
     core.expire(LOOKBACK)
     core.offer([(3, key("c"), key("q"), -1, 0, "çç"), (4, key("d"), key("q"), -1, 0, "")], LOOKBACK)
-    kernel = Kernel.restore(core.snapshot(), LOOKBACK)
+    kernel = Kernel.of_snapshot(core.snapshot(), LOOKBACK)
     assert (kernel.position, kernel.head, kernel.lost, len(kernel)) == (2, 4, 2, 2)
     assert kernel.waiting.id.to_pylist() == ["çç", ""]
+    assert (kernel.lowest, kernel.waits(np.array([2, 3, 4, 5])).tolist()) == (3, [False, True, True, False])
+    assert [column.tolist() for column in kernel.oldest(1)] == [[3], [LOOKBACK]]
     assert CausalOrder.restore(kernel.snapshot(), LOOKBACK).snapshot() == core.snapshot()
     with pytest.raises(ValueError, match="not an ordering state"):
         KernelState.unpack(b"something else")
+
+
+def test_changes_are_of_this_version_and_whole() -> None:
+    kernel = Kernel(LOOKBACK)
+    kernel.step(batch([(1, key("b"), key("a"), -1, 0, "b"), (2, key("d"), key("c"), -1, 0, "d")]), 0)
+    kernel.step(batch([(3, key("a"), None, -1, 0, "a")]), LOOKBACK)
+    entries: dict[str, bytes] = {"scope": b"not ours"}
+    apply(kernel.changes(), entries)
+    assert sorted(entries) == ["order/given_up/w/000000000000", "order/totals", "scope"]
+    assert kernel.changes() == {}
+    for broken, says in [
+        ({"order/x": b""}, "not known to this version"),
+        ({"order/totals": b"\2" + bytes(40)}, "another version"),
+        ({"order/totals": b"\1"}, "another version"),
+        ({"order/w/000000000000": b"\2" + bytes(4)}, "version 2"),
+        ({"order/w/000000000000": b"\1\1\0\0\0"}, "bytes instead of"),
+        ({"order/given_up/d/000000000000": b"\1"}, "bitmap"),
+        ({"order/given_up/d/000000000001": b"\1\0"}, "not there"),
+        ({"order/w/1": b""}, "not the key of a segment"),
+    ]:
+        with pytest.raises(ValueError, match=says):
+            Kernel.restore(entries | broken, LOOKBACK)
+    del entries["order/totals"]
+    with pytest.raises(ValueError, match="no order/totals"):
+        Kernel.restore(entries, LOOKBACK)
+    assert Kernel.restore({"scope": b"not ours"}, LOOKBACK).snapshot() == Kernel(LOOKBACK).snapshot()
 
 
 def test_keys_with_one_half_in_common_are_told_apart() -> None:
