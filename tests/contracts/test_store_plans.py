@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,78 +9,14 @@ from sqlalchemy import select
 
 from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store, plans, slices
-from headrace.store.pipeline_tables import pipeline_letters, plan_slices
+from headrace.store.pipeline_tables import pipeline_letters
 from headrace.store.tables import runs
 from headrace.wire.events import Cursor, ScopeReport
 from headrace.wire.jobs import CompleteJob
-from headrace.wire.plans import OpenRun, Plan, PlannedRun
-from headrace.wire.runs import BatchEnded, RunReport
-from store_kit import event, holder, registration
-
-NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-
-
-def driver(store: Store) -> int:
-    return store.jobs.register(registration("pipeline")).id
-
-
-def planned(number: int = 0, slice: int = 0, **other: Any) -> PlannedRun:
-    given: dict[str, Any] = {"number": number, "pipeline": "p", "events": 1, "first": 1, "last": 1, "slice": slice}
-    return PlannedRun(**(given | other))
-
-
-def plan(batch: int, *planned_runs: PlannedRun, epoch: int = 1, **other: Any) -> Plan:
-    """Return a plan of these runs, with the slices that they name."""
-    cursor = other.pop("cursor", None) or Cursor(cursor=batch, batch=batch)
-    named = sorted({run.slice for run in planned_runs})
-    data = [f"{batch}/{slice}".encode() for slice in named]
-    given: dict[str, Any] = {"epoch": epoch, "cursor": cursor, "runs": list(planned_runs), "slices": data}
-    return Plan(**(given | other))
-
-
-def report(batch: int, number: int = 0, **other: Any) -> RunReport:
-    given: dict[str, Any] = {
-        "pipeline": "p",
-        "scope": "s",
-        "batch": batch,
-        "number": number,
-        "state": "succeeded",
-        "started": NOON,
-        "seqs": [(1, 1)],
-    }
-    return RunReport(**({"run_id": f"{batch}.{number}"} | given | other))
-
-
-def open_runs(store: Store, job: int) -> list[OpenRun]:
-    """Return all open runs of the scope, page by page."""
-    found: list[OpenRun] = []
-    while True:
-        after = (found[-1].batch, found[-1].number) if found else (0, 0)
-        page = store.plans.open_runs(job, "s", *after).runs
-        if not page:
-            return found
-        found += page
-
-
-def places(store: Store, job: int) -> list[tuple[int, int]]:
-    return [(run.batch, run.number) for run in open_runs(store, job)]
-
-
-def state(store: Store, job: int) -> dict[str, bytes]:
-    """Return the whole state of the scope, page by page."""
-    entries: dict[str, bytes] = {}
-    after: str | None = ""
-    while after is not None:
-        page = store.plans.state(job, "s", after)
-        entries |= page.entries
-        after = page.after
-    return entries
-
-
-def stored_slices(store: Store) -> list[tuple[int, int]]:
-    with store.reading() as connection:
-        order = (plan_slices.c.batch, plan_slices.c.number)
-        return [tuple(row) for row in connection.execute(select(*order).order_by(*order))]
+from headrace.wire.plans import OpenRun, Plan
+from headrace.wire.runs import BatchEnded
+from plan_kit import driver, open_runs, places, plan, planned, report, state, stored_slices
+from store_kit import event, holder
 
 
 def test_a_new_scope_begins_where_its_first_driver_says(store: Store) -> None:
@@ -99,8 +34,8 @@ def test_a_new_scope_begins_where_its_first_driver_says(store: Store) -> None:
 def test_a_plan_moves_the_scope_and_is_there_for_the_next_driver(store: Store) -> None:
     first = driver(store)
     lease = store.scope_leases.acquire(first, "s")
-    report = ScopeReport(lookback=60)
-    cursor = Cursor(cursor=9, batch=1, ordered=8, waiting=1, lost=2, late=3, cycles=4, kept=7, again=2, report=report)
+    told = ScopeReport(lookback=60)
+    cursor = Cursor(cursor=9, batch=1, ordered=8, waiting=1, lost=2, late=3, cycles=4, kept=7, again=2, report=told)
     given = plan(1, planned(0, table="t", format="delta", part="x", letter="l", first=3, last=9, events=5), cursor=cursor)
     store.plans.store(first, "s", given.model_copy(update={"state": {"scope": b"\x00\xff", "order/w/1": b""}}))
     store.jobs.complete(first, CompleteJob(state="failed"))

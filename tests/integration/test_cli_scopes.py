@@ -14,7 +14,8 @@ from headrace.cli.events import words
 from headrace.cli.main import app
 from headrace.client.pipeline import PipelineClient
 from headrace.wire.events import Cursor, ScopeReport, WaitingEvent
-from headrace.wire.jobs import Heartbeat, RunningBatch
+from headrace.wire.jobs import CompleteJob, Heartbeat, RunningBatch
+from headrace.wire.plans import Plan, PlannedRun
 from headrace.wire.scopes import LeaderIs, Wait, WaitPage
 from machine_kit import KEY, Api, serving
 from store_kit import event, holder, registration
@@ -73,6 +74,44 @@ def test_who_waits_for_whom_is_told_in_words(api: Api) -> None:
         assert "headrace events waiting" in told("status")
         driver.heartbeat(Heartbeat(batch=RunningBatch(scope="flights", batch=5, events=9, seconds=75)))
         assert row()[10:17] == ["5", "runs", "for", "1", "min", "15", "s"]
+
+
+def test_a_scope_is_reset_once_somebody_says_yes(api: Api) -> None:
+    holder(api.store, "legs").append(*(event(f"{n}") for n in range(9)))
+    with PipelineClient(api.url, key=KEY) as driver:
+        driver.register(registration("pipeline"))
+        driver.acquire("flights")
+        run = PlannedRun(number=0, pipeline="p", events=1, first=1, last=1, slice=0)
+        cursor = Cursor(cursor=9, batch=1, waiting=1_200, report=ScopeReport(held=1))
+        driver.plan("flights", Plan(epoch=1, cursor=cursor, runs=[run], slices=[b"x"]))
+        assert next(line.split()[:5] for line in told("scopes").splitlines() if "flights" in line) == ["flights", "pipeline", "9", "0", "1"]
+        held = headrace("scopes", "reset", "flights", "--from", "now", "--yes")
+        assert (held.exit_code, str(held.exception)) == (1, "Scope 'flights' is read by job 2.")
+        driver.complete(CompleteJob(state="succeeded"))
+    question = "Let flights begin anew? Given up: 1 open run, 1,200 waiting events, 1 held event. [y/N]: "
+    refused = CliRunner().invoke(app, ["scopes", "reset", "flights", "--from", "3"], input="n\n")
+    assert (refused.exit_code, refused.stdout.startswith(question)) == (1, True)
+    assert api.store.scopes.cursor("flights").cursor == 9
+    done = CliRunner().invoke(app, ["scopes", "reset", "flights", "--from", "3"], input="y\n")
+    given_up = "1 open run, 1,200 waiting events, 1 held event"
+    assert done.stdout == f"{question}y\nScope flights begins anew with event 3. Given up: {given_up}.\n"
+    assert told("scopes", "reset", "flights", "--from", "now", "-y") == "Scope flights begins anew with event 10. Given up: nothing.\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["nowhere", "--from", "now"], "No pipeline has a scope 'nowhere'."),
+        (["flights", "--from", "0"], "--from takes the seq of an event or 'now', not '0'."),
+        (["flights", "--from", "2"], "The event log ends at event 0: a scope cannot begin at event 2."),
+    ],
+)
+def test_what_cannot_be_reset_is_told(api: Api, typed: list[str], said: str) -> None:
+    api.store.scope_leases.acquire(job := api.store.jobs.register(registration("pipeline")).id, "flights")
+    api.store.jobs.complete(job, CompleteJob(state="succeeded"))
+    result = headrace("scopes", "reset", *typed, "--yes")
+    assert (result.exit_code, str(result.exception)) == (1, said)
+    assert api.store.scopes.cursor("flights").cursor == 0
 
 
 @pytest.mark.parametrize(

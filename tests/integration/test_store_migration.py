@@ -29,11 +29,12 @@ from headrace.store.schema import alembic_config
 from headrace.store.tables import metadata, runs
 from headrace.store.trigger_browse import trigger_page
 from headrace.wire.deferred import AwaitedEvent, AwaitedTrigger, StartRun, Waiting
+from headrace.wire.events import Cursor
 from headrace.wire.jobs import Heartbeat
 from headrace.wire.runs import RunReport
 from headrace.wire.streams import StreamReport
 from headrace.wire.triggers import TriggerFailure
-from store_kit import DATABASES, SECOND, Holder, TurnedClock, database_url, event, holder, letter
+from store_kit import DATABASES, SECOND, Holder, TurnedClock, database_url, event, holder, letter, registration
 
 
 def opened(kind: str, folder: Path, clock: TurnedClock | None = None) -> Store:
@@ -65,6 +66,21 @@ def move(kind: str, folder: Path, revision: str) -> None:
 def run(run_id: str, *seqs: tuple[int, int]) -> RunReport:
     started = datetime(2026, 1, 1, tzinfo=UTC)
     return RunReport(run_id=run_id, pipeline="p", scope="s", batch=1, state="succeeded", started=started, seqs=list(seqs))
+
+
+@pytest.mark.parametrize("kind", DATABASES)
+def test_scopes_of_an_older_schema_get_an_incarnation_each(kind: str, tmp_path: Path) -> None:
+    store = opened(kind, tmp_path)
+    jobs = [store.jobs.register(registration("pipeline")).id for _ in range(3)]
+    before = [store.scope_leases.acquire(job, f"s{job}") for job in jobs]
+    store.scopes.commit(jobs[0], f"s{jobs[0]}", Cursor(cursor=0, batch=7))
+    store.close()
+    move(kind, tmp_path, "r0024")
+    store = opened(kind, tmp_path)
+    after = [store.scope_leases.acquire(job, f"s{job}") for job in jobs]
+    assert len({one.incarnation for one in before + after}) == 6
+    assert [(one.begin_seq, one.begin_again, one.cursor.batch) for one in after] == [(0, 0, 7), (0, 0, 0), (0, 0, 0)]
+    store.close()
 
 
 def filled(kind: str, folder: Path) -> Holder:

@@ -1,4 +1,4 @@
-"""Scopes for people: how far each consumer of the log is, and what waits in it and for whom."""
+"""Scopes for people: how far each consumer of the log is, and what waits in it and for whom; removing one, and letting one begin anew."""
 
 from __future__ import annotations
 
@@ -32,12 +32,16 @@ def scopes(store: StoreOf) -> wire.ScopeList:
 def remove_scope(scope: str, store: StoreOf) -> None:
     """Forget how far a pipeline's scope is: the log need keep nothing for it any more. Its pipeline must not run."""
     if not store.scopes.remove(scope):
-        raise Refusal(
-            404,
-            "not-found",
-            f"No pipeline has a scope '{scope}'.",
-            hint="See: headrace scopes list. A webhook's goes with: headrace webhooks remove",
-        )
+        raise _no_scope(scope, "A webhook's goes with: headrace webhooks remove")
+
+
+@router.post("/{scope:path}/reset", dependencies=[Depends(admin)])
+def reset_scope(scope: str, reset: wire.ResetScope, store: StoreOf) -> wire.ScopeReset:
+    """Let a pipeline's scope begin anew: its open runs and all that waits are given up. Its pipeline must not run."""
+    done = store.scopes.reset(scope, reset.begin)
+    if done is None:
+        raise _no_scope(scope, "Those of webhooks and task runs cannot be reset.")
+    return done
 
 
 @router.get("/{scope:path}/waiting")
@@ -56,3 +60,7 @@ def waiting(
     if found is None:
         raise Refusal(404, "not-found", f"There is no scope '{scope}'.", hint="See what there is with: headrace status")
     return found
+
+
+def _no_scope(scope: str, hint: str) -> Refusal:
+    return Refusal(404, "not-found", f"No pipeline has a scope '{scope}'.", hint=f"See: headrace scopes list. {hint}")

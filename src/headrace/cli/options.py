@@ -58,6 +58,19 @@ def spark_conf(given: list[str] | None) -> dict[str, str] | None:
     return dict(text.split("=", 1) for text in given) if given else None
 
 
+def first_event(text: str) -> int | None:
+    """Return the seq that `--from` was given; None for 'now'.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    if text == "now":
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(f"--from takes the seq of an event or 'now', not {text!r}.", hint="To begin with the first event: --from 1")
+    return int(text)
+
+
 def is_alone(context: typer.Context) -> bool:
     """Whether a group of commands was called without one of them.
 

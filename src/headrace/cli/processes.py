@@ -11,9 +11,22 @@ from rich.markup import escape
 from headrace.cli.console import err, out
 from headrace.cli.lifeline import hold_lifeline
 from headrace.cli.logging import set_up_logging
-from headrace.cli.options import ApiUrl, Capacity, Conf, Database, Home, Host, Lookback, Master, Port, Project, Queues, spark_conf
+from headrace.cli.options import (
+    ApiUrl,
+    Capacity,
+    Conf,
+    Database,
+    Home,
+    Host,
+    Lookback,
+    Master,
+    Port,
+    Project,
+    Queues,
+    first_event,
+    spark_conf,
+)
 from headrace.engine.trigger_log import trigger_target
-from headrace.errors import UsageError
 from headrace.logs.targets import run_target
 from headrace.settings import Settings, read_settings
 from headrace.standalone.signals import until_told_to_stop
@@ -149,13 +162,4 @@ def pipeline(
     ).with_key()
     set_up_logging(settings, targets=[run_target])
     hold_lifeline()
-    run_pipelines(settings, reset=reset_order, begin=_begin(begin))
-
-
-def _begin(asked: str) -> int | None:
-    """Return the seq to begin with, None for what comes from now on."""
-    if asked == "now":
-        return None
-    if not asked.isdecimal() or int(asked) < 1:
-        raise UsageError(f"--from takes the seq of an event or 'now', not {asked!r}.", hint="To begin with the first event: --from 1")
-    return int(asked)
+    run_pipelines(settings, reset=reset_order, begin=first_event(begin))

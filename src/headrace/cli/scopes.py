@@ -1,4 +1,4 @@
-"""`headrace scopes list|remove`: who reads the log, how far they are, and whom it keeps old events for."""
+"""`headrace scopes list|reset|remove`: who reads the log, how far they are, and whom it keeps old events for."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from rich.markup import escape
 
 from headrace.cli.console import out
 from headrace.cli.credentials import for_changing, for_looking
-from headrace.cli.options import ApiUrl, AsJson, Home, is_alone
+from headrace.cli.options import ApiUrl, AsJson, Home, first_event, is_alone
 from headrace.cli.tables import ago, lasts, show, show_json
 from headrace.client.people import PeopleClient
 from headrace.settings import read_settings
-from headrace.wire.scopes import ScopeList, ScopeStatus
+from headrace.wire.scopes import ResetScope, ScopeList, ScopeReset, ScopeStatus
 
 NOBODY = "No scope has read the log yet: start one with `headrace pipeline`."
 
+Name = Annotated[str, typer.Argument(help="Its name, as `headrace scopes list` shows it.", metavar="NAME", show_default=False)]
+From = Annotated[str, typer.Option("--from", help="The first event to read: its seq, or 'now'.", metavar="SEQ|now", show_default=False)]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
 group = typer.Typer(
-    help="List who reads the log, or forget one who will not come back. Without a command: list.",
+    help="List who reads the log, let one begin anew, or forget one who will not come back. Without a command: list.",
     epilog="Example: [bold]headrace scopes remove old-project[/bold]",
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
@@ -34,7 +38,7 @@ def add_to(app: typer.Typer) -> None:
 
 @group.callback(invoke_without_command=True)
 def scopes(context: typer.Context, api_url: ApiUrl = None, json: AsJson = False) -> None:
-    """List who reads the log, or forget one who will not come back. Without a command: list."""
+    """List who reads the log, let one begin anew, or forget one who will not come back. Without a command: list."""
     if is_alone(context):
         list_scopes(api_url, json)
 
@@ -49,23 +53,39 @@ def list_scopes(api_url: ApiUrl = None, json: AsJson = False) -> None:
         show_json(found)
         return
     show(
-        ["scope", "kind", "#cursor", "#lag", "updated", "oldest event that it needs came"],
-        [(s.scope, s.kind, s.cursor, s.lag, ago(s.updated), None if s.needs is None else ago(s.needs)) for s in found.scopes],
+        ["scope", "kind", "#cursor", "#lag", "#open runs", "updated", "oldest event that it needs came"],
+        [(s.scope, s.kind, s.cursor, s.lag, s.open_runs, ago(s.updated), None if s.needs is None else ago(s.needs)) for s in found.scopes],
         empty=NOBODY,
     )
 
 
 @group.command("remove", epilog="Example: [bold]headrace scopes remove old-project[/bold]")
-def remove_scope(
-    name: Annotated[str, typer.Argument(help="Its name, as `headrace scopes list` shows it.", metavar="NAME", show_default=False)],
-    api_url: ApiUrl = None,
-    home: Home = None,
-) -> None:
+def remove_scope(name: Name, api_url: ApiUrl = None, home: Home = None) -> None:
     """Forget a scope whose pipeline is stopped for good, so that the log need keep nothing for it."""
     settings = read_settings(api_url=api_url, home=home)
     with PeopleClient(settings.url) as client:
         client.remove_scope(name, key=for_changing(settings))
     out.print(f"Scope {escape(name)} is forgotten.")
+
+
+@group.command("reset", epilog="Example: [bold]headrace scopes reset flights --from now[/bold]")
+def reset_scope(name: Name, begin: From, yes: Yes = False, api_url: ApiUrl = None, home: Home = None) -> None:
+    """Let the scope of a stopped pipeline begin anew. Its open runs and all that waits are given up; tables keep what they have."""
+    asked = ResetScope(begin=first_event(begin))
+    settings = read_settings(api_url=api_url, home=home)
+    with PeopleClient(settings.url, token=for_looking(settings)) as client:
+        known = ScopeList.model_validate(client.scopes()).scopes
+        found = next((scope for scope in known if scope.scope == name and scope.kind == "pipeline"), None)
+        if found is not None and not yes and not typer.confirm(f"Let {name} begin anew? Given up: {_given_up(found)}."):
+            raise typer.Abort
+        done = ScopeReset.model_validate(client.reset_scope(name, asked, key=for_changing(settings)))
+    out.print(f"Scope {name} begins anew with event {done.first}. Given up: {_given_up(done)}.", markup=False)
+
+
+def _given_up(scope: ScopeStatus | ScopeReset) -> str:
+    """Return what a reset gives up, in words."""
+    counts = {"open run": scope.open_runs, "waiting event": scope.waiting, "held event": scope.held}
+    return ", ".join(f"{count:,} {what}{'' if count == 1 else 's'}" for what, count in counts.items() if count) or "nothing"
 
 
 def show_scopes(found: Sequence[ScopeStatus], now: datetime) -> None:

@@ -13,6 +13,7 @@ from headrace.client.answers import TIMEOUT_SECONDS, bearer, checked, options, r
 from headrace.wire.dead_letters import ActOnDeadLetters, DeadLetterActionKind
 from headrace.wire.fleet import WantJob
 from headrace.wire.pipeline_letters import ActOnPipelineLetters, PipelineLetterAction
+from headrace.wire.scopes import ResetScope
 
 PAGE: Final = 1_000
 """Entries of a list that one call asks for."""
@@ -111,6 +112,12 @@ class PeopleClient:
         """Forget a pipeline's scope."""
         with reached(self._url):
             checked(self._http.delete(f"/api/v1/scopes/{quote(scope, safe='')}", headers=bearer(key)))
+
+    def reset_scope(self, scope: str, asked: ResetScope, *, key: str) -> Any:
+        """Let a pipeline's scope begin anew; return where, and what was given up."""
+        response = self._post(f"/api/v1/scopes/{quote(scope, safe='')}/reset", asked.model_dump_json(), key)
+        with understood(self._url):
+            return msgspec.json.decode(response.content)
 
     def act(self, action: DeadLetterActionKind, asked: ActOnDeadLetters, *, key: str) -> Any:
         """Redrive or discard dead letters; return how many, and which were left."""

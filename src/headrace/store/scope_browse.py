@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, select
 
 from headrace.store.log_extent import came_after
-from headrace.store.scope_needs import needed_after
+from headrace.store.scope_needs import OUTSTANDING
 from headrace.store.tables import events, jobs, scopes
 from headrace.store.times import moment
 from headrace.wire.events import CLOCK_STEP, ScopeReport, WaitingEvent
@@ -31,7 +31,7 @@ def pipeline_scopes(connection: Connection, top: int, *, limit: int | None = Non
     running = set(connection.execute(select(jobs.c.project).where(jobs.c.state == "running", jobs.c.kind == "pipeline")).scalars())
     underway = {name: (job, batch) for job, (name, batch) in drivers.items() if batch is not None}
     chosen = select(scopes.c.scope).order_by(scopes.c.cursor, scopes.c.scope).limit(limit)
-    listed = select(scopes, needed_after.label("needed_after")).where(scopes.c.scope.in_(chosen)).order_by(scopes.c.scope)
+    listed = select(scopes, *OUTSTANDING).where(scopes.c.scope.in_(chosen)).order_by(scopes.c.scope)
     return [
         _status(connection, row, top, drivers, underway.get(row.scope)).model_copy(update={"running": row.scope in running})
         for row in connection.execute(listed).all()
@@ -73,10 +73,10 @@ def _underway(job: Found) -> tuple[str | None, Underway | None]:
 def _status(connection: Connection, row: Found, top: int, drivers: Iterable[int], running: tuple[int, Underway] | None) -> ScopeStatus:
     report = ScopeReport.model_validate_json(row.report)
     # A heartbeat comes once a second: it may tell of a batch that has been committed since.
-    over = running is not None and running[0] == row.job_id and running[1].batch <= row.batch
+    over = running is not None and running[0] == row.job_id and running[1].batch <= row.batch and not _is_open(row, running[1].batch)
     waits = _waits(connection, report.waits, row.updated, report.lookback)
     return ScopeStatus(
-        **{name: getattr(row, name) for name in ("scope", "cursor", "waiting", "ordered", "lost", "late", "cycles", "batch")},
+        **{name: getattr(row, name) for name in ("scope", "cursor", "waiting", "ordered", "lost", "late", "cycles", "batch", "open_runs")},
         **{name: getattr(report, name) for name in _OF_REPORT},
         lag=max(0, top - row.cursor),
         updated=moment(row.updated),
@@ -87,6 +87,11 @@ def _status(connection: Connection, row: Found, top: int, drivers: Iterable[int]
         waits=telling(waits, SHOWN),
         underway=None if running is None or over else running[1],
     )
+
+
+def _is_open(row: Found, batch: int) -> bool:
+    """Whether runs of this batch or of an earlier one are open."""
+    return row.open_batch is not None and row.open_batch <= batch
 
 
 def _clock_until(scope: Found, drivers: Iterable[int]) -> int:

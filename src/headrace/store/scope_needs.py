@@ -1,4 +1,4 @@
-"""What a pipeline's scope may still read of the log."""
+"""What a pipeline's scope has still to do: its open runs, and what it may read of the log."""
 
 from __future__ import annotations
 
@@ -10,5 +10,11 @@ from headrace.store.tables import scopes
 _mine = planned_runs.c.incarnation == scopes.c.incarnation
 _first_open = select(func.min(planned_runs.c.first_seq)).where(_mine).correlate(scopes).scalar_subquery()
 
+_open = select(func.count()).where(_mine).correlate(scopes).scalar_subquery()
+_first_batch = select(func.min(planned_runs.c.batch)).where(_mine).correlate(scopes).scalar_subquery()
+
 needed_after = case((_first_open <= scopes.c.kept, _first_open - 1), else_=scopes.c.kept)
 """Of a row of `scopes`: neither its ordering nor one of its open runs reads an event up to this seq."""
+
+OUTSTANDING = (needed_after.label("needed_after"), _open.label("open_runs"), _first_batch.label("open_batch"))
+"""Of a row of `scopes`: `needed_after`, how many open runs it has, and the first batch that has one (null: none has)."""

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 
-from sqlalchemy import Connection, delete
+from sqlalchemy import Connection, delete, func, select, update
 
 from headrace.errors import ApiRefused
 from headrace.store.database import Database
 from headrace.store.jobs import require_running
 from headrace.store.ledger_deletion import LEDGER_ROWS, delete_ledgers
-from headrace.store.pipeline_tables import scope_leases
-from headrace.store.scope_begin import START
+from headrace.store.pipeline_tables import planned_runs, scope_leases
+from headrace.store.scope_begin import START, beginning
 from headrace.store.scope_leases import hold, holder_of
-from headrace.store.scope_rows import add_scope, cursor_of, move_scope, scope_row
+from headrace.store.scope_rows import add_scope, cursor_columns, cursor_of, move_scope, scope_row
 from headrace.store.tables import scopes
-from headrace.wire.events import Cursor
+from headrace.wire.events import Cursor, ScopeReport
+from headrace.wire.scopes import ScopeReset
 
 
 class Scopes:
@@ -45,6 +46,17 @@ class Scopes:
             self._delete_ledgers()
         return removed
 
+    def reset(self, scope: str, begin: int | None) -> ScopeReset | None:
+        """Let a pipeline's scope begin anew, without its open runs and its state, in a new incarnation; None: there is no such scope.
+
+        Raises:
+            ApiRefused: A running job holds it, or `begin` is beyond the next event of the log.
+        """
+        reset = self._database.write(lambda connection: _reset(connection, scope, begin, self._database.now()))
+        if reset is not None:
+            self._delete_ledgers()
+        return reset
+
     def _delete_ledgers(self) -> None:
         """Delete, slice by slice, what scopes had that were reset or removed. Retention does it where this is broken off."""
         while self._database.write(partial(delete_ledgers, most=LEDGER_ROWS)):
@@ -65,7 +77,21 @@ def _remove(connection: Connection, scope: str) -> bool:
     return bool(connection.execute(delete(scopes).where(scopes.c.scope == scope)).rowcount)
 
 
+def _reset(connection: Connection, scope: str, begin: int | None, now: int) -> ScopeReset | None:
+    _require_free(connection, scope)
+    row = scope_row(connection, scope)
+    if row is None:
+        return None
+    where = beginning(connection, begin)
+    runs = connection.execute(select(func.count()).where(planned_runs.c.incarnation == row.incarnation)).scalar_one()
+    values = {**where.columns(), **cursor_columns(where.cursor), "updated": now}
+    connection.execute(update(scopes).where(scopes.c.scope == scope).values(values))
+    held = ScopeReport.model_validate_json(row.report).held
+    return ScopeReset(scope=scope, first=where.seq + 1, open_runs=runs, waiting=row.waiting, held=held)
+
+
 def _require_free(connection: Connection, scope: str) -> None:
     holder = holder_of(connection, scope)
     if holder is not None:
-        raise ApiRefused(f"Scope '{scope}' is read by job {holder.id}.", hint="Stop that pipeline first.", status=409, problem="invalid")
+        hint = "Stop that pipeline first; the job of one that was killed ends after 30 seconds."
+        raise ApiRefused(f"Scope '{scope}' is read by job {holder.id}.", hint=hint, status=409, problem="held")

@@ -1,9 +1,11 @@
-"""What a person is shown of a scope: how far it is, what waits there and for whom. GET /api/v1/scopes and …/{scope}/waiting."""
+"""What a person is shown of a scope, and may do to it. GET /api/v1/scopes and …/{scope}/waiting; POST …/{scope}/reset."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Literal
+
+from pydantic import Field
 
 from headrace.wire.model import Timestamp, Wire
 
@@ -41,7 +43,7 @@ class ScopeStatus(Wire):
     them. `waits` names some of what waits, first of all what misses its leader; the longest wait is `waiting_since`. Times of waiting are
     by the scope's clock, which stands still from `clock_until` on, until the scope is heard of again. `read` and `seconds` are of its
     last batch that read anything. Of webhooks and task runs no more than 10,000 are counted as waiting.
-    `running` says whether a process runs the scope of a pipeline now.
+    `running` says whether a process runs the scope of a pipeline now. `open_runs` are its planned runs that have no outcome yet.
     `behind_since` is when the first event came that is behind the cursor (None: there is none, or it is not told).
     `needs` is when the oldest event came that the scope may still read: it holds the log back, however old that is.
     """
@@ -58,6 +60,7 @@ class ScopeStatus(Wire):
     batch: int
     updated: Timestamp
     running: bool = False
+    open_runs: int = 0
     held: int = 0
     read: int = 0
     seconds: float = 0.0
@@ -90,6 +93,22 @@ class WaitPage(Wire):
     waiting: int
     waits: list[Wait]
     after: int | None
+
+
+class ResetScope(Wire):
+    """Where the scope begins anew: with the event `begin`, or with what is stored from now on (None)."""
+
+    begin: int | None = Field(ge=1)
+
+
+class ScopeReset(Wire):
+    """The scope reads event `first` next. These open runs, and the events that waited or that batching held, were given up."""
+
+    scope: str
+    first: int
+    open_runs: int
+    waiting: int
+    held: int
 
 
 def telling(waits: Iterable[Wait], most: int) -> list[Wait]:
