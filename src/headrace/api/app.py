@@ -15,6 +15,7 @@ import headrace.api.login
 import headrace.api.logs
 import headrace.api.pages
 import headrace.api.people
+import headrace.api.scope_audit
 import headrace.api.scopes
 import headrace.api.secrets
 import headrace.api.task_runs
@@ -77,6 +78,7 @@ def create_app(
     for router in ROUTERS:
         app.include_router(router, include_in_schema=False)
     app.include_router(headrace.api.people.router_for(store, live))
+    app.include_router(headrace.api.scope_audit.router)
     app.include_router(headrace.api.scopes.router)
     app.include_router(headrace.api.letters.router_for(store))
     app.include_router(headrace.api.fleet.router_for(store))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,32 +10,51 @@ from rich.markup import escape
 
 from headrace.cli.console import err, out
 from headrace.cli.credentials import for_looking
-from headrace.cli.options import ApiUrl, AsJson
+from headrace.cli.options import ApiUrl, AsJson, Home, Project
+from headrace.cli.table_audit import audit_tables, show_tables
 from headrace.cli.tables import show, show_json
 from headrace.client.people import PeopleClient
 from headrace.errors import UsageError
-from headrace.settings import read_settings
+from headrace.settings import Settings, read_settings
 from headrace.wire.custody import Audit, StreamAudit, TriggerAudit
+
+Tables = Annotated[
+    Path | None,
+    typer.Option("--tables", help="Audit the project's pipelines, and their tables in this folder.", show_default=False, metavar="DIR"),
+]
+Begin = Annotated[int, typer.Option("--from", min=1, help="With --tables: the first event to check.", metavar="SEQ")]
 
 COUNTS = ("read", "fired", "filtered", "rejected", "dead_lettered", "failed", "pending", "spilled", "settled")
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the command to `app`."""
-    example = "Example: [bold]headrace audit && echo nothing is missing[/bold]"
-    app.command("audit", rich_help_panel="Inspect and repair", epilog=example)(audit)
+    examples = "Examples: [bold]headrace audit && echo nothing is missing[/bold]; [bold]headrace audit --tables home/tables[/bold]"
+    app.command("audit", rich_help_panel="Inspect and repair", epilog=examples)(audit)
 
 
 def audit(
     api_url: ApiUrl = None,
     stream: Annotated[str | None, typer.Option("--stream", help="Only this stream.", show_default=False)] = None,
+    tables: Tables = None,
+    begin: Begin = 1,
+    project: Project = None,
+    home: Home = None,
     json: AsJson = False,
 ) -> None:
     """Prove that nothing is missing: for each trigger, what was read must be what was answered and what is pending.
 
     Exits with 0 only if all books balance, no lane has a gap, no upstream was advanced past them, and nothing that was read is owed an
     answer for more than a minute; names the first of these otherwise.
+
+    With --tables, in the project's folder: prove it of the pipelines instead. Each run that succeeded must be in its table exactly once.
+    Each event must be in one run of each pipeline that takes it, in a dead letter, or on its way: waiting, held or in an open run.
     """
+    if stream is not None and tables is not None:
+        raise UsageError("--stream and --tables do not go together.", hint="headrace audit --tables DIR audits the project's pipelines.")
+    if tables is not None:
+        _audit_tables(read_settings(api_url=api_url, project=project, home=home), tables, begin, json=json)
+        return
     settings = read_settings(api_url=api_url)
     with PeopleClient(settings.url, token=for_looking(settings)) as client:
         books = Audit.model_validate(client.audit(stream))
@@ -49,6 +69,21 @@ def audit(
         raise typer.Exit(1)
     if not json and books.streams:
         out.print("Clean: everything that was read is accounted for.")
+
+
+def _audit_tables(settings: Settings, tables: Path, begin: int, *, json: bool) -> None:
+    from headrace.wiring import read_project
+
+    audited = audit_tables(settings, read_project(settings), tables, begin)
+    if json:
+        show_json(audited)
+    else:
+        show_tables(audited)
+    if not audited.clean:
+        err.print(f"[bold red]not clean:[/] {escape(audited.problems[0].what)}")
+        raise typer.Exit(1)
+    if not json:
+        out.print("Clean: each run is in its table once, and each event is in a run, in a dead letter or pending.")
 
 
 def first_gap(books: Audit) -> str:

@@ -143,6 +143,11 @@ class PeopleClient:
         """Return the ledger of custody of every stream, or of one, and whether it balances."""
         return self._get("/api/v1/audit", stream=stream)
 
+    def scope_ledger(self, scope: str, part: str | None = None, **params: int | str | None) -> Any:
+        """Return how far a scope is; or a page of a `part` of what is known of it: its runs, letters or firings."""
+        path = f"/api/v1/scopes/{quote(scope, safe='')}/ledger"
+        return self._get(path if part is None else f"{path}/{part}", **params)
+
     def healthy(self) -> bool:
         """Whether an api answers that it can read its database."""
         with reached(self._url):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from shlex import quote
 from typing import Any, Final
+from uuid import UUID, uuid5
 
 import numpy as np
 import pyarrow as pa
@@ -60,6 +61,34 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
+class RunIdentity:
+    """The identity of a run's rows, as a table has it."""
+
+    log: str
+    scope: str
+    incarnation: str
+    pipeline: str
+    batch: int
+    part: str
+    digest: str
+    attempt: int
+    run_id: str
+
+    @classmethod
+    def parsed(cls, metadata: str | None) -> RunIdentity | None:
+        """Return the identity that a file or commit has; None where it has none."""
+        try:
+            return cls(**_parsed(metadata))
+        except TypeError:
+            return None
+
+    def id_of(self, attempt: int) -> str:
+        """Return the id under which an attempt at this run is reported."""
+        name = f"{self.pipeline}/{self.part}" if self.part else self.pipeline
+        return run_id(self.incarnation, name, self.batch, attempt)
+
+
+@dataclass(frozen=True, slots=True)
 class Origin:
     """The log and the scope that a sink stores the runs of. A scope that was reset has another `incarnation`, and begins with batch 0."""
 
@@ -105,6 +134,11 @@ class Origin:
     def _run(self, place: Place) -> dict[str, Any]:
         run: dict[str, Any] = {"log": self.log, "scope": self.scope, "incarnation": self.incarnation}
         return run | {"pipeline": place.pipeline, "batch": place.batch, "part": place.part}
+
+
+def run_id(incarnation: str, name: str, batch: int, attempt: int) -> str:
+    """Return the id of an attempt at a run of a scope; `name` is that of the run within its batch. The same attempt has the same id."""
+    return str(uuid5(UUID(incarnation), f"{name}/{batch}/{attempt}"))
 
 
 def digest_of(events: pa.Table) -> str:

@@ -16,7 +16,7 @@ from headrace.store.planned_runs import take_up
 from headrace.store.run_totals import add_to_totals, contribution
 from headrace.store.scope_leases import require_holder
 from headrace.store.scope_rows import set_pace
-from headrace.store.tables import runs
+from headrace.store.tables import runs, scopes
 from headrace.store.times import micros
 from headrace.wire.runs import BatchEnded, RunReport
 
@@ -61,7 +61,8 @@ def _store(connection: Connection, project: str, reports: Sequence[RunReport], n
             replaced.append(row)
     settle_letters(connection, project, list(newest.values()), now)
     if newest:
-        rows = [_row(report, project) for report in newest.values()]
+        incarnations = {scope: _incarnation(connection, scope) for scope in {report.scope for report in newest.values()}}
+        rows = [_row(report, project, incarnations[report.scope]) for report in newest.values()]
         connection.execute(delete(runs).where(runs.c.run_id.in_(newest)))
         connection.execute(insert(runs), rows)
         add_to_totals(connection, [contribution(row) for row in rows] + [contribution(row, -1) for row in replaced])
@@ -71,10 +72,15 @@ def _rank(attempt: int, state: str) -> tuple[int, bool]:
     return attempt, state != "running"
 
 
-def _row(report: RunReport, project: str) -> dict[str, Any]:
+def _incarnation(connection: Connection, scope: str) -> str:
+    return connection.execute(select(scopes.c.incarnation).where(scopes.c.scope == scope)).scalar_one_or_none() or ""
+
+
+def _row(report: RunReport, project: str, incarnation: str) -> dict[str, Any]:
     return {
         **report.model_dump(exclude={"started", "finished", "seqs", "letter", "number"}),
         "project": project,
+        "incarnation": incarnation,
         "started": micros(report.started),
         "finished": None if report.finished is None else micros(report.finished),
         "seqs": msgspec.json.encode(report.seqs).decode(),

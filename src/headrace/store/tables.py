@@ -339,6 +339,7 @@ runs = Table(
     Column("first_seq", BigInteger),
     Column("last_seq", BigInteger),
     Column("node", BigInteger),  # of the stretch from the first to the last, by which the runs of an event are found
+    Column("incarnation", Text, nullable=False, server_default=""),  # of the scope
     Index(None, "started"),
     Index(None, "project", "pipeline"),
     Index(None, "node"),

@@ -1,0 +1,106 @@
+"""`headrace audit --tables`: is each run in its table, and each event in a run?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from headrace.cli.console import err, out
+from headrace.cli.credentials import for_looking
+from headrace.cli.tables import show
+from headrace.client.people import PeopleClient
+from headrace.client.scope_audit import read_firings, read_ledger, read_letters, read_runs
+from headrace.settings import Settings
+from headrace.wire.scope_audit import TablesAudit
+
+if TYPE_CHECKING:
+    from headrace.project import Project
+
+MAX_PROBLEMS = 100
+"""Problems that are shown; --json has all."""
+
+_OF_TABLE = ("matched", "open", "older", "other_scopes", "other_logs")
+
+
+def audit_tables(settings: Settings, project: Project, tables: Path, first: int) -> TablesAudit:
+    """Compare the project's tables, its runs and its events from `first` on.
+
+    What may move meanwhile is read first: an open run that ends is among the runs, and a run's rows are in its table before it ends.
+
+    Raises:
+        ApiRefused: The project has no scope yet.
+        PipelineError: There is no such folder of tables.
+    """
+    from headrace.pipeline.table_audit import audit_pipeline, compare_tables, expected_events
+    from headrace.pipeline.table_contents import read_tables
+
+    with PeopleClient(settings.url, token=for_looking(settings)) as client, _Progress() as progress:
+        ledger = read_ledger(client, project.name)
+        first = max(first, ledger.first)
+        letters = list(read_letters(client, project.name))
+        runs = list(read_runs(client, project.name))
+        firings = read_firings(client, ledger, first)
+        compared = compare_tables(ledger, runs, read_tables(tables, progress.tell))
+    problems = list(compared.problems)
+    pipelines = []
+    for name, pipeline in project.pipelines.items():
+        taken = filter(pipeline.takes, firings.names.values())
+        expected = expected_events(firings.names, firings.seqs, firings.fired, taken)
+        audit, found = audit_pipeline(name, expected, ledger, runs, letters)
+        pipelines.append(audit)
+        problems += found
+    return TablesAudit(
+        scope=project.name,
+        clean=not problems,
+        first=first,
+        last=ledger.cursor,
+        runs=len(runs),
+        unverified=compared.unverified,
+        tables=compared.tables,
+        pipelines=pipelines,
+        problems=problems,
+    )
+
+
+def show_tables(audit: TablesAudit) -> None:
+    """Show the audit as tables."""
+    out.print(f"[bold]{escape(audit.scope)}[/]: {audit.runs:,} runs; events {audit.first:,} to {audit.last:,} were checked")
+    if audit.unverified:
+        out.print(f"  {audit.unverified:,} runs are older than the history of their Delta table, and were not compared with it.")
+    columns = ["pipeline", "#events", "#succeeded", "#dead-lettered", "#pending", "#missing"]
+    rows = [(one.pipeline, one.events, one.succeeded, one.dead_lettered, one.pending, one.missing) for one in audit.pipelines]
+    show(columns, rows, empty="The project has no pipelines.")
+    columns = ["table", "#files or commits", "#rows", *(f"#{name.replace('_', '-')}" for name in _OF_TABLE)]
+    files = [(one.table, one.entries, one.rows, *(getattr(one, name) for name in _OF_TABLE)) for one in audit.tables]
+    show(columns, files, empty="There are no tables.")
+    if audit.problems:
+        shown = [(problem.kind, problem.what) for problem in audit.problems[:MAX_PROBLEMS]]
+        show(["problem", "!~what"], shown, empty="")
+    if len(audit.problems) > MAX_PROBLEMS:
+        out.print(f"{len(audit.problems) - MAX_PROBLEMS:,} more problems: --json shows all.")
+
+
+class _Progress:
+    """Shows on a terminal how far the reading of each table is."""
+
+    def __init__(self) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,}/{task.total:,} files"))
+        self._progress = Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._progress.stop()
+
+    def tell(self, table: str, done: int, total: int) -> None:
+        """Show how many files or commits of a table are read."""
+        if table not in self._tasks:
+            self._tasks[table] = self._progress.add_task(escape(table), total=total)
+        self._progress.update(self._tasks[table], completed=done, total=total)

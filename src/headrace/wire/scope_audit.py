@@ -1,0 +1,139 @@
+"""What the API knows of a scope's runs, for an audit of its tables. GET /api/v1/scopes/{scope}/ledger, …/runs, …/letters and …/firings."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from headrace.wire.model import Timestamp, Wire
+
+ProblemKind = Literal["missing", "doubled", "different", "unknown", "foreign", "unreadable"]
+
+
+class OpenBatch(Wire):
+    """The open runs of a pipeline in a batch, and their events."""
+
+    pipeline: str
+    batch: int
+    runs: int
+    events: int
+
+
+class ScopeLedger(Wire):
+    """How far a scope is, and how many events are on their way: `waiting` for a leader, `held` for a window, or in `open` runs.
+
+    `batch` is that of the last plan, `cursor` the last event that the scope has read, `again` the last redelivery. `first` is the first
+    event that an audit can check: earlier ones came before the scope began or before the oldest run that is kept, or are deleted.
+    """
+
+    scope: str
+    log: str
+    incarnation: str
+    first: int
+    cursor: int
+    again: int
+    batch: int
+    waiting: int
+    held: int
+    open: list[OpenBatch]
+
+
+class LedgerRun(Wire):
+    """A run that succeeded. `rows` is None where its pipeline has no table; `seqs` are the events, as closed ranges."""
+
+    run_id: str
+    incarnation: str
+    pipeline: str
+    batch: int
+    attempt: int
+    started: Timestamp
+    rows: int | None
+    seqs: list[tuple[int, int]]
+
+
+class LedgerRuns(Wire):
+    """A page of a scope's runs that succeeded, of all incarnations, by id; ask for what comes `after` until it is None."""
+
+    runs: list[LedgerRun]
+    after: str | None
+
+
+class LedgerLetter(Wire):
+    """The events of a dead letter, in any state."""
+
+    id: str
+    pipeline: str
+    seqs: list[tuple[int, int]]
+
+
+class LedgerLetters(Wire):
+    """A page of a scope's dead letters, by id; ask for what comes `after` until it is None."""
+
+    letters: list[LedgerLetter]
+    after: str | None
+
+
+class LedgerFirings(Wire):
+    """A page of the firings that a scope has read, by seq and trigger: `fired[n]` fired on the event `seqs[n]`.
+
+    `names` has the names of the triggers, by id. Ask for what comes `after` (seq, trigger) until it is None.
+    """
+
+    names: dict[int, str]
+    seqs: list[int]
+    fired: list[int]
+    after: tuple[int, int] | None
+
+
+class AuditProblem(Wire):
+    """One thing that is wrong: `what` names the file or the events, and what they should be."""
+
+    kind: ProblemKind
+    what: str
+
+
+class TableAudit(Wire):
+    """What a table has: files or commits of runs, and their rows.
+
+    Of these, `matched` are of a run that the API has as succeeded, `open` of one that is not reported yet, `older` of one that retention
+    has deleted or of an earlier incarnation of the scope, `other_scopes` and `other_logs` of other writers.
+    """
+
+    table: str
+    entries: int
+    rows: int
+    matched: int
+    open: int
+    older: int
+    other_scopes: int
+    other_logs: int
+
+
+class PipelineAudit(Wire):
+    """The events that a pipeline takes, of those that were checked: in a run that succeeded, in a dead letter, or `pending`.
+
+    Pending events are waiting, held, or in an open run. What is in none of these is `missing`.
+    """
+
+    pipeline: str
+    events: int
+    succeeded: int
+    dead_lettered: int
+    pending: int
+    missing: int
+
+
+class TablesAudit(Wire):
+    """Whether each run is in its table, and each event in a run: checked from the event `first` to `last`.
+
+    `unverified` runs are older than the history of their Delta table.
+    """
+
+    scope: str
+    clean: bool
+    first: int
+    last: int
+    runs: int
+    unverified: int
+    tables: list[TableAudit]
+    pipelines: list[PipelineAudit]
+    problems: list[AuditProblem]

@@ -1,0 +1,385 @@
+"""`headrace audit --tables` against a real api and tables that real sinks wrote: each fault is seen, and nothing else is."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from sqlalchemy import Connection, Delete, delete
+from typer.testing import CliRunner
+
+from headrace.cli.main import app
+from headrace.client.pipeline import PipelineClient
+from headrace.pipeline.ranges import Ranges
+from headrace.pipeline.run_identity import Attempt, Origin, Place, run_id
+from headrace.pipeline.sink import TableSink, open_sinks
+from headrace.project import Project, TableFormat, load_project
+from headrace.store.tables import run_totals, runs
+from headrace.wire.events import Cursor, ScopeReport
+from headrace.wire.jobs import CompleteJob
+from headrace.wire.pipeline_letters import ActOnPipelineLetters
+from headrace.wire.plans import Plan, PlannedRun
+from headrace.wire.runs import RunReport
+from headrace.wire.scope_audit import TablesAudit
+from headrace.wire.scope_leases import ScopeLease
+from pipeline_kit import KEY, Api, leg
+from store_kit import registration
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+PROJECT = """
+from headrace import Directory, Project
+
+project = Project("flights")
+for name in ("legs.a", "legs.b"):
+    project.watch(name, Directory("feed"))
+
+@project.pipeline(on="legs.*", table="legs", payload="n long")
+def legs(events):
+    return events
+
+@project.pipeline(on="legs.*", table="delays", format="delta", payload="n long")
+def delays(events):
+    return events
+
+@project.pipeline(on="legs.b", payload="n long")
+def notes(events):
+    pass
+"""
+
+
+@dataclass
+class Driver:
+    """What a driver does, step by step: plans, tables, reports."""
+
+    api: Api
+    home: Path
+    spark: SparkSession
+    client: PipelineClient
+    lease: ScopeLease
+    project: Project
+    batch: int = 0
+
+    @property
+    def tables(self) -> Path:
+        return self.home / "tables"
+
+    def plan(self, cursor: int, *planned: tuple[str, Ranges, str], **cursor_of: Any) -> list[tuple[str, Ranges, str]]:
+        """Store the plan of a batch with runs (pipeline, seqs, part), and return them."""
+        self.batch += 1
+        made = [
+            PlannedRun(
+                number=number,
+                pipeline=name,
+                part=part,
+                events=sum(last - first + 1 for first, last in seqs),
+                first=seqs[0][0],
+                last=seqs[-1][1],
+                slice=number,
+            )
+            for number, (name, seqs, part) in enumerate(planned)
+        ]
+        plan = Plan(
+            epoch=self.lease.epoch,
+            cursor=Cursor(cursor=cursor, batch=self.batch, **cursor_of),
+            runs=made,
+            slices=[b"x"] * len(made),
+        )
+        self.client.plan("flights", plan)
+        return list(planned)
+
+    def store(self, name: str, seqs: Ranges, part: str = "", *, batch: int | None = None, attempt: int = 1) -> int | None:
+        pipeline = self.project.pipelines[name]
+        if pipeline.table is None:
+            return None
+        batch = batch or self.batch
+        count = sum(last - first + 1 for first, last in seqs)
+        made = Attempt(f"{seqs}", attempt, self._id(name, part, batch, attempt))
+        return self.sink(pipeline.format).store(Place(pipeline.table, name, batch, part), made, self.spark.range(count), count)
+
+    def sink(self, format: TableFormat) -> TableSink:
+        origin = Origin(self.lease.log, "flights", self.lease.incarnation)
+        return open_sinks(self.project.pipelines.values(), self.tables, origin)[format]
+
+    def report(self, number: int, name: str, seqs: Ranges, part: str, rows: int | None, *, attempt: int = 1, **other: Any) -> None:
+        now = datetime.now(UTC)
+        given: dict[str, Any] = {
+            "run_id": self._id(name, part, self.batch, attempt),
+            "pipeline": name,
+            "scope": "flights",
+            "batch": self.batch,
+            "attempt": attempt,
+            "state": "succeeded",
+            "started": now,
+            "finished": now,
+            "events": sum(last - first + 1 for first, last in seqs),
+            "rows": rows,
+            "seqs": seqs,
+            "number": number,
+        }
+        self.client.report([RunReport(**(given | other))])
+
+    def run(self, cursor: int, *planned: tuple[str, Ranges, str], **cursor_of: Any) -> None:
+        """Plan a batch, and let each of its runs succeed."""
+        for number, (name, seqs, part) in enumerate(self.plan(cursor, *planned, **cursor_of)):
+            self.report(number, name, seqs, part, self.store(name, seqs, part))
+
+    def _id(self, name: str, part: str, batch: int, attempt: int) -> str:
+        return run_id(self.lease.incarnation, f"{name}/{part}" if part else name, batch, attempt)
+
+
+@pytest.fixture
+def driver(api: Api, home: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+    """Return a driver of a scope with 40 events, of which legs.b fires on each fourth; the first 30 are in runs of three batches."""
+    (home / "project.py").write_text(PROJECT)
+    monkeypatch.chdir(home)
+    for name, value in {"API_URL": api.url, "KEY": KEY, "HOME": str(home), "PROJECT": str(home / "project.py")}.items():
+        monkeypatch.setenv(f"HEADRACE_{name}", value)
+    triggers = api.triggers("legs.a", "legs.b")
+    with PipelineClient(api.url, key=KEY) as client:
+        client.register(registration("pipeline"))
+        lease = client.acquire("flights")
+        api.feed(leg(f"{n}", triggers["legs.a"], *([triggers["legs.b"]] if n % 4 == 0 else []), n=n) for n in range(1, 41))
+        made = Driver(api, home, spark, client, lease, load_project(home / "project.py"))
+        for first in (1, 11, 21):
+            last = first + 9
+            middle = [(first, first + 4)], [(first + 5, last)]
+            fourths = [(n, n) for n in range(first, last + 1) if n % 4 == 0]
+            made.run(last, ("legs", middle[0], ""), ("legs", middle[1], "1"), ("delays", [(first, last)], ""), ("notes", fourths, ""))
+        yield made
+
+
+def audited(driver: Driver, *more: str) -> TablesAudit:
+    ran = CliRunner().invoke(app, ["audit", "--tables", str(driver.tables), "--json", *more])
+    assert ran.exit_code in (0, 1), (ran.output, ran.exception)
+    found = TablesAudit.model_validate_json(ran.stdout)
+    assert ran.exit_code == (0 if found.clean else 1)
+    return found
+
+
+def problems(driver: Driver, *more: str) -> list[tuple[str, str]]:
+    return [(problem.kind, problem.what) for problem in audited(driver, *more).problems]
+
+
+def change(driver: Driver, *statements: Delete) -> None:
+    """Change the database behind the API."""
+
+    def execute(connection: Connection) -> None:
+        for statement in statements:
+            connection.execute(statement)
+
+    driver.api.store.write(execute)
+
+
+def files(driver: Driver, table: str = "legs") -> Sequence[Path]:
+    return sorted((driver.tables / table).glob("*.parquet"))
+
+
+def test_a_clean_project_says_so(driver: Driver) -> None:
+    ran = CliRunner().invoke(app, ["audit", "--tables", "tables"])
+    assert ran.exit_code == 0, (ran.output, ran.exception)
+    assert "events 1 to 30 were checked" in ran.stdout
+    assert "Clean: each run is in its table once" in ran.stdout
+    found = audited(driver)
+    assert (found.runs, found.first, found.last) == (12, 1, 30)
+    assert [(one.table, one.entries, one.matched, one.rows) for one in found.tables] == [("delays", 3, 3, 30), ("legs", 6, 6, 30)]
+    events = [(one.pipeline, one.events, one.succeeded, one.missing) for one in found.pipelines]
+    assert events == [("legs", 30, 30, 0), ("delays", 30, 30, 0), ("notes", 7, 7, 0)]
+
+
+def test_a_deleted_file_is_named_with_its_run(driver: Driver) -> None:
+    files(driver)[2].unlink()
+    [(kind, what)] = problems(driver)
+    assert kind == "missing"
+    assert "No table has the 5 rows of the run" in what
+    assert "batch 2 of the pipeline 'legs'" in what
+    ran = CliRunner().invoke(app, ["audit", "--tables", "tables"])
+    assert ran.exit_code == 1
+    assert "not clean: No table has" in ran.stderr
+
+
+def test_a_table_that_is_gone_is_all_its_runs(driver: Driver) -> None:
+    shutil.rmtree(driver.tables / "delays")
+    assert [kind for kind, _ in problems(driver)] == ["missing"] * 3
+
+
+def test_a_doubled_file_is_seen_in_any_table(driver: Driver) -> None:
+    first = files(driver)[0]
+    shutil.copy(first, first.with_name("copy.parquet"))
+    (driver.tables / "other" / "part=1").mkdir(parents=True)
+    shutil.copy(first, driver.tables / "other" / "part=1" / "again.parquet")
+    found = problems(driver)
+    assert [kind for kind, _ in found] == ["doubled"] * 2
+    assert all("is in the tables twice" in what for _, what in found)
+    assert "again.parquet" in found[1][1]
+
+
+def test_a_foreign_file_is_named(driver: Driver) -> None:
+    pq.write_table(pa.table({"id": [1, 2]}), driver.tables / "legs" / "mine.parquet")
+    pq.write_table(pa.table({"id": [1]}), driver.tables / "legs" / "_hidden.parquet")
+    from deltalake import write_deltalake
+
+    write_deltalake(driver.tables / "delays", pa.table({"id": [1, 2, 3]}), mode="append")
+    found = problems(driver)
+    assert [kind for kind, _ in found] == ["foreign"] * 2
+    assert "version 4 of the table 'delays': its 3 rows" in found[0][1]
+    assert "mine.parquet: its 2 rows" in found[1][1]
+
+
+@pytest.mark.parametrize("keep", [0, 3, -4])
+def test_a_truncated_file_is_named_with_the_run_that_it_was(driver: Driver, keep: int) -> None:
+    path = files(driver)[0]
+    path.write_bytes(path.read_bytes()[:keep])
+    found = problems(driver)
+    assert [kind for kind, _ in found] == ["unreadable", "missing"]
+    assert str(path) in found[0][1]
+
+
+def test_a_file_with_other_rows_is_seen(driver: Driver) -> None:
+    path = files(driver)[0]
+    table = pq.read_table(path)
+    pq.write_table(table.slice(1), path)
+    [(kind, what)] = problems(driver)
+    assert kind == "different"
+    assert "has 4 rows, and the run" in what
+
+
+def test_a_delta_table_that_lost_a_file_or_a_commit_is_seen(driver: Driver) -> None:
+    data = min((driver.tables / "delays").glob("*.parquet"))
+    data.unlink()
+    [(kind, what)] = problems(driver)
+    assert kind == "missing"
+    assert data.name in what
+    log = driver.tables / "delays" / "_delta_log"
+    (log / f"{2:020}.json").write_text('{"add": ')
+    assert [kind for kind, _ in problems(driver)][:2] == ["unreadable", "missing"]
+    (log / f"{2:020}.json").unlink()
+    assert ("unreadable", "The log of the table 'delays' has no version 2.") in problems(driver)
+
+
+def test_an_optimized_delta_table_is_clean(driver: Driver) -> None:
+    from deltalake import DeltaTable
+
+    table = DeltaTable(driver.tables / "delays")
+    table.optimize.compact()
+    table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    assert audited(driver).clean
+
+
+def test_runs_that_are_older_than_the_history_of_a_delta_table_are_counted(driver: Driver) -> None:
+    from deltalake import DeltaTable
+
+    driver.run(31, ("delays", [(31, 31)], ""), ("legs", [(31, 31)], ""))
+    DeltaTable(driver.tables / "delays").create_checkpoint()
+    for version in range(4):
+        (driver.tables / "delays" / "_delta_log" / f"{version:020}.json").unlink()
+    found = audited(driver)
+    assert (found.clean, found.unverified) == (True, 3)
+
+
+def test_a_run_that_the_api_has_lost_is_a_file_without_a_run_and_events_in_no_run(driver: Driver) -> None:
+    lost = driver._id("legs", "1", 2, 1)
+    change(driver, delete(runs).where(runs.c.run_id == lost), delete(run_totals))
+    found = problems(driver)
+    assert [kind for kind, _ in found] == ["unknown", "missing"]
+    assert lost in found[0][1]
+    assert found[1][1] == "5 events (16-20) are in no run of the pipeline 'legs'."
+
+
+def test_an_event_that_no_run_took_is_named(driver: Driver) -> None:
+    driver.run(40, ("legs", [(31, 34), (36, 40)], ""), ("delays", [(31, 40)], ""), ("notes", [(32, 32), (36, 36)], ""))
+    found = problems(driver)
+    assert found == [
+        ("missing", "The event 35 is in no run of the pipeline 'legs'."),
+        ("missing", "The event 40 is in no run of the pipeline 'notes'."),
+    ]
+    assert problems(driver, "--from", "36") == found[1:]
+
+
+def test_an_event_that_two_runs_took_is_named(driver: Driver) -> None:
+    driver.run(32, ("legs", [(30, 32)], ""), ("delays", [(31, 32)], ""), ("notes", [(32, 32)], ""))
+    assert problems(driver) == [("doubled", "The event 30 is in two runs or more of the pipeline 'legs'.")]
+
+
+def test_what_waits_is_held_or_open_is_on_its_way(driver: Driver) -> None:
+    driver.run(34, ("legs", [(31, 32)], ""), ("delays", [(31, 31)], ""), ("notes", [(32, 32)], ""), waiting=2, report=ScopeReport(held=1))
+    found = audited(driver)
+    assert found.clean
+    assert [(one.pipeline, one.pending) for one in found.pipelines] == [("legs", 2), ("delays", 3), ("notes", 0)]
+    driver.plan(38, ("legs", [(33, 38)], ""), ("delays", [(32, 37)], ""), ("notes", [(36, 36)], ""), waiting=1)
+    driver.store("legs", [(33, 38)])  # its driver dies before it reports the run
+    found = audited(driver)
+    assert found.clean
+    assert [(one.pipeline, one.pending) for one in found.pipelines] == [("legs", 6), ("delays", 7), ("notes", 1)]
+    assert {one.table: one.open for one in found.tables} == {"legs": 1, "delays": 0}
+    driver.store("legs", [(33, 38)], "1")
+    assert [kind for kind, _ in problems(driver)] == ["unknown"]
+
+
+def test_events_of_dead_letters_are_accounted_for_in_any_state(driver: Driver) -> None:
+    for number, (name, seqs, part) in enumerate(
+        driver.plan(32, ("legs", [(31, 32)], ""), ("delays", [(31, 32)], ""), ("notes", [(32, 32)], ""))
+    ):
+        failed: dict[str, Any] = {"state": "failed", "error": "boom", "letter": f"letter-{name}"} if name != "notes" else {}
+        driver.report(number, name, seqs, part, None, **failed)
+    found = audited(driver)
+    assert found.clean
+    assert [one.dead_lettered for one in found.pipelines] == [2, 2, 0]
+    driver.api.store.pipeline_letters.act("redrive", ActOnPipelineLetters(ids=["letter-legs"]))
+    driver.api.store.pipeline_letters.act("discard", ActOnPipelineLetters(ids=["letter-delays"]))
+    assert audited(driver).clean
+
+
+def test_a_run_that_another_attempt_stored_is_the_run(driver: Driver) -> None:
+    driver.plan(32, ("legs", [(31, 32)], "x"), ("delays", [(31, 32)], ""), ("notes", [(32, 32)], ""))
+    assert driver.store("legs", [(31, 32)], "x", attempt=1) == 2
+    driver.report(0, "legs", [(31, 32)], "x", 2, attempt=2)
+    driver.report(1, "delays", [(31, 32)], "", driver.store("delays", [(31, 32)]))
+    driver.report(2, "notes", [(32, 32)], "", None)
+    assert audited(driver).clean
+
+
+def test_tables_that_others_write_too_are_told_apart(driver: Driver) -> None:
+    for other in ({"scope": "trains"}, {"incarnation": "0" * 32}):
+        origin = {"log": driver.lease.log, "scope": "flights", "incarnation": driver.lease.incarnation} | other
+        sinks = open_sinks(driver.project.pipelines.values(), driver.tables, Origin(**origin))
+        sinks["parquet"].store(Place("legs", "legs", 1), Attempt("d", 1, "id"), driver.spark.range(1), 1)
+        sinks["delta"].store(Place("delays", "delays", 1), Attempt("d", 1, "id"), driver.spark.range(1), 1)
+    found = audited(driver)
+    assert found.clean
+    assert [(one.table, one.other_scopes, one.older) for one in found.tables] == [("delays", 1, 1), ("legs", 1, 1)]
+
+
+def test_after_a_reset_the_scope_is_audited_from_its_new_beginning(driver: Driver) -> None:
+    driver.client.complete(CompleteJob(state="succeeded"))
+    driver.api.store.scopes.reset("flights", 21)
+    driver.client.register(registration("pipeline"))
+    driver.lease, driver.batch = driver.client.acquire("flights"), 0
+    driver.run(40, ("legs", [(21, 39)], ""), ("delays", [(21, 40)], ""), ("notes", [(n, n) for n in range(24, 41, 4)], ""))
+    found = audited(driver)
+    assert (found.first, found.last, found.runs) == (21, 40, 15)
+    assert [problem.what for problem in found.problems] == ["The event 40 is in no run of the pipeline 'legs'."]
+
+
+def test_what_retention_has_deleted_is_counted_and_not_checked(driver: Driver) -> None:
+    change(driver, delete(runs).where(runs.c.batch < 3))
+    found = audited(driver)
+    assert found.clean
+    assert found.first == 41, "all events came before the oldest run that is kept"
+    assert {one.table: (one.matched, one.older) for one in found.tables} == {"legs": (2, 4), "delays": (1, 2)}
+
+
+def test_without_a_scope_or_a_folder_it_says_so(driver: Driver) -> None:
+    ran = CliRunner().invoke(app, ["audit", "--tables", str(driver.home / "none")])
+    assert "There is no folder" in str(ran.exception)
+    (driver.home / "project.py").write_text(PROJECT.replace('"flights"', '"trains"'))
+    ran = CliRunner().invoke(app, ["audit", "--tables", str(driver.tables)])
+    assert "No pipeline has a scope 'trains'" in str(ran.exception)
