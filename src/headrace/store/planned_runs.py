@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
 from headrace.errors import ApiRefused
-from headrace.store.dialects import Given, Plain
+from headrace.store.dialects import MOST_VALUES, Given, Plain
 from headrace.store.scope_leases import require_holder
 from headrace.store.scope_rows import scope_row
 from headrace.wire.runs import RunReport
@@ -18,15 +19,16 @@ _open = Given(
     "SELECT r.incarnation, r.batch, r.number, r.slice, r.begun, r.ended FROM given CROSS JOIN planned_runs r "
     "WHERE r.incarnation = given.incarnation AND r.batch = given.batch AND r.number = given.number",
 )
+# Each takes the runs of one batch together: PostgreSQL, which has no statistics of a young batch, may look at all of its runs each time.
 _count = Plain(
-    "UPDATE planned_runs SET begun = :begun, ended = :ended WHERE incarnation = :incarnation AND batch = :batch AND number = :number"
+    "UPDATE planned_runs SET begun = :begun, ended = :ended WHERE incarnation = :incarnation AND batch = :batch AND number IN :numbers",
+    numbers="bigint",
 )
-_close = Plain("DELETE FROM planned_runs WHERE incarnation = :incarnation AND batch = :batch AND number = :number")
-_drop_slice = Plain(
-    "DELETE FROM plan_slices WHERE incarnation = :incarnation AND batch = :batch AND number = :number AND NOT EXISTS ("
-    "SELECT 1 FROM planned_runs r WHERE r.incarnation = plan_slices.incarnation AND r.batch = plan_slices.batch "
-    "AND r.slice = plan_slices.number)"
+_close = Plain("DELETE FROM planned_runs WHERE incarnation = :incarnation AND batch = :batch AND number IN :numbers", numbers="bigint")
+_used = Plain(
+    "SELECT DISTINCT slice FROM planned_runs WHERE incarnation = :incarnation AND batch = :batch AND slice IN :numbers", numbers="bigint"
 )
+_drop = Plain("DELETE FROM plan_slices WHERE incarnation = :incarnation AND batch = :batch AND number IN :numbers", numbers="bigint")
 
 
 class _Place(NamedTuple):
@@ -38,7 +40,8 @@ class _Place(NamedTuple):
 class _Open:
     """One open run while its reports are taken up."""
 
-    def __init__(self, slice: int, begun: int, ended: int) -> None:
+    def __init__(self, number: int, slice: int, begun: int, ended: int) -> None:
+        self.number = number
         self.slice = slice
         self.begun = begun
         self.ended = ended
@@ -94,11 +97,28 @@ def _place(rows: dict[str, Any], report: RunReport) -> _Place:
 
 
 def _open_runs(connection: Connection, places: Iterator[_Place]) -> dict[_Place, _Open]:
-    return {_Place(*row[:3]): _Open(*row[3:]) for row in _open(connection, sorted(set(places)))}
+    return {_Place(*row[:3]): _Open(*row[2:]) for row in _open(connection, sorted(set(places)))}
 
 
 def _write(connection: Connection, runs: dict[_Place, _Open]) -> None:
-    over = [place for place, run in runs.items() if run.is_over]
-    _count.each(connection, [(run.begun, run.ended, *place) for place, run in runs.items() if not run.is_over])
-    _close.each(connection, over)
-    _drop_slice.each(connection, sorted({(place.incarnation, place.batch, runs[place].slice) for place in over}))
+    attempts: dict[tuple[str, int, int, int], list[int]] = defaultdict(list)
+    over: dict[tuple[str, int], list[_Open]] = defaultdict(list)
+    for place, run in runs.items():
+        if run.is_over:
+            over[place[:2]].append(run)
+        else:
+            attempts[(*place[:2], run.begun, run.ended)].append(place.number)
+    for (incarnation, batch, begun, ended), numbers in attempts.items():
+        for some in _parts(numbers):
+            _count(connection, incarnation=incarnation, batch=batch, begun=begun, ended=ended, numbers=some)
+    for (incarnation, batch), closed in over.items():
+        for some in _parts([run.number for run in closed]):
+            _close(connection, incarnation=incarnation, batch=batch, numbers=some)
+        for some in _parts(sorted({run.slice for run in closed})):
+            used = set(_used(connection, incarnation=incarnation, batch=batch, numbers=some).scalars())
+            _drop(connection, incarnation=incarnation, batch=batch, numbers=[number for number in some if number not in used])
+
+
+def _parts(numbers: list[int]) -> Iterator[list[int]]:
+    """Yield numbers, as many as one statement takes."""
+    return (numbers[start : start + MOST_VALUES] for start in range(0, len(numbers), MOST_VALUES))
