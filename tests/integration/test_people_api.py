@@ -25,6 +25,7 @@ from headrace.wire.problem import PROBLEM_JSON
 from headrace.wire.status import DeadLetterDetail, DeadLetterPage, EventDetail, EventPage, RunList, Status, StreamList, TriggerList
 from headrace.wire.streams import RetryReport, StreamReport
 from people_scene import KEY, PROJECT, STREAM, Scene, at_work, opened, run, serving
+from plan_kit import driver, plan, planned
 
 SCRIPTS = ("page.js", "ordering.js", "parts.js", "detail.js", "words.js")
 
@@ -241,7 +242,10 @@ async def test_health_fails_where_the_schema_is_gone(store: Store, tmp_path: Pat
     assert (failing.status_code, failing.json()["status"]) == (503, "failing")
 
 
-async def test_metrics_are_prometheus_with_few_labels(scene: Scene, http: httpx.AsyncClient) -> None:
+async def test_metrics_are_prometheus_with_few_labels(scene: Scene, store: Store, http: httpx.AsyncClient) -> None:
+    job = driver(store)
+    store.scope_leases.acquire(job, "s")
+    store.plans.store(job, "s", plan(1, planned(0), planned(1)))
     await scene.store(scene.leg(1), scene.leg(2))
     await scene.beat(read=9, advanced=7, oldest=1.5)
     await scene.commit(Cursor(cursor=1, batch=3, ordered=1, waiting=1))
@@ -256,6 +260,7 @@ async def test_metrics_are_prometheus_with_few_labels(scene: Scene, http: httpx.
     assert samples["headrace_trigger_fired_total", (("trigger", "legs.united"),)] == 2
     assert samples["headrace_stream_oldest_unresolved_seconds", (("stream", STREAM),)] == 1.5
     assert samples["headrace_scope_lag", (("scope", PROJECT),)] == 1
+    assert [samples["headrace_scope_open_runs", (("scope", scope),)] for scope in ("s", PROJECT)] == [2, 0]
     assert samples["headrace_pipeline_rows_total", (("pipeline", "knock_on_delay"),)] == 30
     assert samples["headrace_jobs", (("kind", "triggerer"),)] == 1
     labels = {label for _, pairs in samples for label, _ in pairs}

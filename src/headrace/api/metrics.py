@@ -57,6 +57,7 @@ TRIGGER = (
 SCOPE = (
     Shape("scope_cursor", "cursor", False, "The seq up to which the scope has committed."),
     Shape("scope_lag", "lag", False, "Events of the log that the scope has not committed."),
+    Shape("scope_open_runs", "open_runs", False, "Planned runs of pipelines that have no outcome yet."),
     Shape("ordering_waiting", "waiting", False, "Events that wait for the one they follow."),
     Shape("ordering_released", "ordered", True, "Events released in order."),
     Shape("ordering_lost", "lost", True, "Events released without the one they follow, which did not come within the lookback."),
