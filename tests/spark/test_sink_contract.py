@@ -17,12 +17,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
+from typer.testing import CliRunner
 
+from headrace.cli.main import app
 from headrace.errors import Fenced, RunConflict, TypeConflict
 from headrace.pipeline.delta_sink import DeltaSink
 from headrace.pipeline.run_identity import Attempt, Origin, Place, Stored, Writer
 from headrace.pipeline.sink import SMALL, ParquetSink
+from headrace.pipeline.table_batches import TableBatches
 from headrace.pipeline.table_writers import TableWriters
+from headrace.project import Project, TableFormat
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -323,3 +327,47 @@ def test_of_two_logs_that_begin_a_table_at_the_same_time_one_is_refused(opened: 
         made = list(pool.map(store, ["a", "b", "c", "d"]))
     assert sum(each == 2 for each in made) == 1
     assert len(read(opened(), spark)) == 2
+
+
+def test_a_table_that_is_ahead_of_the_database_is_found(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
+    """Store 13: a database that was restored from a backup."""
+    sink = opened()
+    origin = Origin("log", "flights", "first")
+    project = Project("flights")
+    kind: TableFormat = "delta" if isinstance(sink, DeltaSink) else "parquet"
+    for name in ("legs", "legs-eu"):
+        project.pipeline(on="*", table="legs", name=name, format=kind)(print)
+    project.pipeline(on="*", name="none")(print)
+    sink.store(place(3), Attempt("a"), spark.range(1), 1)
+    sink.store(place(9, "legs-eu"), Attempt("a"), spark.range(1), 1)
+
+    def check(batch: int, origin: Origin = origin) -> None:
+        TableBatches(tmp_path, origin).check(project.pipelines.values(), {kind: opened()}, batch)
+
+    for batch in (9, 10, 10_000):
+        check(batch)
+    for batch in (0, 2, 3, 8):
+        with pytest.raises(RunConflict, match=rf"'legs' has rows of batch [39] of the scope 'flights', whose last batch .* is {batch}:"):
+            check(batch)
+    check(0, Origin("log", "flights", "second"))
+    sink.store(place(200), Attempt("a"), spark.range(1), 1)
+    with pytest.raises(RunConflict, match="of batch 200") as caught:
+        check(100)
+    assert "headrace scopes reset flights --from SEQ" in (caught.value.hint or "")
+    _, found, command = (caught.value.hint or "").partition("then: headrace ")
+    if found:
+        assert kind == "parquet"
+        sink._path(place(200)).unlink()  # type: ignore[union-attr]
+        assert CliRunner().invoke(app, command.partition(";")[0]).exit_code == 0
+        check(100)
+
+
+def test_a_run_that_failed_is_made_again_beside_later_runs(opened: Open, spark: SparkSession) -> None:
+    """The report of its dead letter was lost with its driver."""
+    opened().store(place(2), Attempt("b"), spark.range(2), 2)
+    assert opened().stored(place(1), "a") is None
+    assert opened().store(place(1), Attempt("a"), spark.range(1), 1) == 1
+    for batch, digest, rows in ((1, "a", 1), (2, "b", 2)):
+        assert opened().stored(place(batch), digest) == Stored(1, rows)
+        assert opened().store(place(batch), Attempt(digest), spark.range(rows), rows) == rows
+    assert len(read(opened(), spark)) == 3

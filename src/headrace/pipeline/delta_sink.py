@@ -24,6 +24,7 @@ from headrace.pipeline.column_types import canonical, check_names, type_name, wi
 from headrace.pipeline.durable_files import sync, sync_folder
 from headrace.pipeline.run_identity import RUN_KEY, Attempt, Origin, Place, Stored
 from headrace.pipeline.sink import SMALL, Rows, computed, new_staging, no_fence
+from headrace.pipeline.table_batches import TableBatches
 from headrace.pipeline.table_writers import TableWriters
 
 COMMIT_ATTEMPTS: Final = 5
@@ -39,6 +40,7 @@ class DeltaSink:
         self._tables = tables
         self._origin = origin
         self._writers = TableWriters(tables)
+        self._batches = TableBatches(tables, origin)
         self._fence = fence
         self._staging = new_staging(tables, self._origin)
         self._loaded: dict[tuple[str, str], DeltaTable] = {}  # a table as a pipeline last saw it, for the run that comes next
@@ -75,6 +77,12 @@ class DeltaSink:
             shutil.rmtree(staging, ignore_errors=True)
         raise AssertionError("not reached")
 
+    def later(self, table: str, pipeline: str, batch: int, until: int) -> int | None:
+        """Return a batch after `batch`, and up to `until`, of which the table has a run of the pipeline; None where it has none."""
+        opened = self._open(table)
+        last = None if opened is None else opened.transaction_version(self._app(Place(table, pipeline, batch)))
+        return last if last is not None and batch < last <= until else None
+
     def _create(self, name: str, rows: pa.Schema) -> DeltaTable:
         """Create the table without rows: of two drivers that create it with their first rows, Delta would let both append theirs."""
         folder = self._tables / name
@@ -92,6 +100,7 @@ class DeltaSink:
         before = table.version() or -1  # version 0 has no rows; it is this driver's own, or that of one that may have died since
         schema = _fitting(place.table, table, source.schema)
         parts = _Batches(source, schema, place.table)
+        self._batches.reserve(place.table, place.batch)
         self._fence()
         try:
             write_deltalake(
@@ -100,7 +109,7 @@ class DeltaSink:
                 mode="append",
                 commit_properties=CommitProperties(
                     custom_metadata={RUN_KEY: self._origin.metadata(place, attempt)},
-                    app_transactions=[Transaction(self._app(place), place.batch)],
+                    app_transactions=[Transaction(self._app(place), max(place.batch, table.transaction_version(self._app(place)) or 0))],
                 ),
                 post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=_cleans_up(table.version() + 1)),
             )
@@ -114,14 +123,17 @@ class DeltaSink:
         done = table.transaction_version(self._app(place))
         if done is None or done < place.batch:
             return None
-        app = self._app(place)
+        oldest = 0
         for version, actions in _commits(self._tables / place.table, table.version()):
-            if any(txn.get("appId") == app and txn.get("version") == place.batch for txn in _each(actions, "txn")):
-                info = next(_each(actions, "commitInfo"), {})
+            oldest = version
+            info = next(_each(actions, "commitInfo"), {})
+            if self._origin.is_of(place, info.get(RUN_KEY)):
                 number = self._origin.check(place, digest, info.get(RUN_KEY), f"Version {version} of the table {place.table!r}")
                 return Stored(number, int(info["operationMetrics"]["num_added_rows"]))
+        if oldest == 0:
+            return None  # a later run is there, and this one failed before that
         raise PipelineError(
-            f"The table {place.table!r} has batch {place.batch} of {place.pipeline!r}, but its history of that is gone.",
+            f"The table {place.table!r} has later runs of {place.pipeline!r} than batch {place.batch}, whose history is gone.",
             hint="Delta forgets history after 30 days (delta.logRetentionDuration). Begin anew with: "
             f"headrace scopes reset {quote(self._origin.scope)} --from SEQ (the first event that the table does not have).",
         )

@@ -110,6 +110,11 @@ class Origin:
         """Return the identity of the rows that this attempt stores, as JSON."""
         return json.dumps(self._run(place) | {"digest": attempt.digest, "attempt": attempt.number, "run_id": attempt.run_id})
 
+    def is_of(self, place: Place, metadata: str | None) -> bool:
+        """Return whether the metadata of a file or commit says that it is this run."""
+        found = _parsed(metadata)
+        return {name: found.get(name) for name in self._run(place)} == self._run(place)
+
     def check(self, place: Place, digest: str, metadata: str | None, where: str) -> int:
         """Compare the identity found at `where` with the run; return the number of the attempt that stored it.
 
@@ -117,7 +122,7 @@ class Origin:
             RunConflict: The rows are of other events, or of another run.
         """
         found = _parsed(metadata)
-        if {name: found.get(name) for name in self._run(place)} != self._run(place):
+        if not self.is_of(place, metadata):
             raise RunConflict(
                 f"{where} has the place of batch {place.batch} of the pipeline {place.pipeline!r}, and does not say that it is this run.",
                 hint="Another program wrote it. Move it out of the table, and start the pipeline again.",

@@ -23,6 +23,7 @@ from headrace.errors import PipelineError, RunConflict
 from headrace.pipeline.column_types import canonical, check_names, conformed, widened
 from headrace.pipeline.durable_files import create, sync, sync_folder
 from headrace.pipeline.run_identity import RUN_KEY, Attempt, Origin, Place, Stored
+from headrace.pipeline.table_batches import Later, TableBatches
 from headrace.pipeline.table_schema import TableSchemas
 from headrace.pipeline.table_writers import TableWriters
 from headrace.project import Pipeline, TableFormat
@@ -34,7 +35,7 @@ _PART_ROWS: Final = 131_072
 _PART_BYTES: Final = 64 * 1024 * 1024
 
 
-class TableSink(Protocol):
+class TableSink(Later, Protocol):
     """Where the rows of each run go, once."""
 
     def stored(self, place: Place, digest: str) -> Stored | None:
@@ -93,6 +94,7 @@ class ParquetSink:
         self._tables = tables
         self._origin = origin
         self._writers = TableWriters(tables)
+        self._batches = TableBatches(tables, origin)
         self._fence = fence
         self._schemas = TableSchemas(tables)
         self._staging = new_staging(tables, self._origin)
@@ -125,6 +127,7 @@ class ParquetSink:
             self._writers.register(place.table, self._origin.writer)
             draft = self._draft(place, attempt, source, staging)
             sync(draft)
+            self._batches.reserve(place.table, place.batch)
             self._fence()
             created = create(path, draft)
         finally:
@@ -135,6 +138,11 @@ class ParquetSink:
             stored = self.stored(place, attempt.digest)
             return stored.rows if stored is not None else 0
         return source.num_rows
+
+    def later(self, table: str, pipeline: str, batch: int, until: int) -> int | None:
+        """Return a batch after `batch`, and up to `until`, of which the table has a run of the pipeline; None where it has none."""
+        batches = range(batch + 1, until + 1)
+        return next((number for number in batches if self._path(Place(table, pipeline, number)).exists()), None)
 
     def _draft(self, place: Place, attempt: Attempt, source: Rows, staging: Path) -> Path:
         """Write the rows with the types of their table, which gets the columns that it has not."""

@@ -20,7 +20,9 @@ from headrace.errors import PipelineError, RunConflict
 from headrace.pipeline.durable_files import create, sync, sync_folder
 from headrace.pipeline.run_identity import Writer
 
-_FOLDER: Final = "_writers"
+WRITERS: Final = "_writers"
+"""The folder of these files in the folder of a table."""
+
 _NAME_BYTES: Final = 16
 
 
@@ -29,6 +31,7 @@ class TableWriters:
 
     def __init__(self, tables: Path) -> None:
         self._tables = tables
+        self._known: dict[Path, tuple[tuple[int, int], Writer]] = {}  # by file: what tells its version, and its content
 
     def check(self, table: str, writer: Writer) -> bool:
         """Return whether the table is known to have runs of the writer.
@@ -64,7 +67,7 @@ class TableWriters:
         self.check(table, writer)
 
     def adopt(self, table: str, writer: Writer) -> Writer | None:
-        """Let the scope go on with the writer's log, and no longer with the one that it had, which is returned.
+        """Let the scope go on with the writer's log, and no longer with the one that it had, which is returned. Forget its batches.
 
         Raises:
             PipelineError: There is no such table.
@@ -74,21 +77,26 @@ class TableWriters:
         path = self._path(table, writer.scope)
         known = self._read(path)
         self._draft(path, writer).replace(path)
+        for batches in path.parent.glob(f"{scope_hash(writer.scope)}-*.batch"):
+            batches.unlink(missing_ok=True)
         self._sync(path)
         return known
 
     def of(self, table: str) -> Iterable[Writer]:
         """Return the writers of a table."""
-        found = (self._read(path) for path in sorted((self._tables / table / _FOLDER).glob("[!.]*.json")))
+        found = (self._read(path) for path in sorted((self._tables / table / WRITERS).glob("[!.]*.json")))
         return [writer for writer in found if writer is not None]
 
     def _path(self, table: str, scope: str) -> Path:
-        return self._tables / table / _FOLDER / f"{blake2b(scope.encode(), digest_size=_NAME_BYTES).hexdigest()}.json"
+        return self._tables / table / WRITERS / f"{scope_hash(scope)}.json"
 
-    @staticmethod
-    def _read(path: Path) -> Writer | None:
+    def _read(self, path: Path) -> Writer | None:
         try:
-            return Writer(**json.loads(path.read_text()))
+            status = path.stat()
+            version = (status.st_ino, status.st_mtime_ns)
+            if path not in self._known or self._known[path][0] != version:
+                self._known[path] = version, Writer(**json.loads(path.read_text()))
+            return self._known[path][1]
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError) as error:
@@ -106,3 +114,8 @@ class TableWriters:
     def _sync(path: Path) -> None:
         for folder in path.parents[:3]:  # _writers, the table, the tables
             sync_folder(folder)
+
+
+def scope_hash(scope: str) -> str:
+    """Return a name for the scope that is safe in any file system."""
+    return blake2b(scope.encode(), digest_size=_NAME_BYTES).hexdigest()
