@@ -23,6 +23,7 @@ from headrace.pipeline.java import find_java
 from headrace.standalone.child import LIFELINE
 from headrace.wire.events import EventItem
 from pipeline_kit import KEY, Api, leg, until
+from pipeline_run import open_runs
 from ports import free_port
 from scenario_kit import lifeline
 
@@ -200,8 +201,11 @@ class Driver:
             events.append(leg(str(link), self.trigger, follows=str(link - 1) if link else None, n=link, **stop))
         self.api.feed(reversed(events))
 
-    def until_committed(self, process: psutil.Popen) -> None:
-        self.until(process, lambda: self.api.store.scopes.cursor("flights").cursor >= self.fed, f"{self.fed} events are committed")
+    def until_handled(self, process: psutil.Popen) -> None:
+        def handled() -> bool:
+            return self.api.store.scopes.cursor("flights").cursor >= self.fed and not open_runs(self.api)
+
+        self.until(process, handled, f"{self.fed} events are handled")
 
     def until(self, process: psutil.Popen, condition: Any, what: str) -> None:
         def alive() -> bool:

@@ -10,13 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from sqlalchemy import func, select
 
-from headrace.errors import HeadraceError
+from headrace.client.pipeline import PipelineClient
+from headrace.errors import ApiRefused, HeadraceError
 from headrace.pipeline.driver import run_pipeline
 from headrace.pipeline.options import PipelineOptions
 from headrace.project import Project
+from headrace.store.pipeline_tables import planned_runs
 from headrace.wire.events import Cursor
 from pipeline_kit import Api, until
 
@@ -45,11 +49,15 @@ class Running:
         assert self.failure is None, repr(self.failure)
         return self.thread.is_alive()
 
-    def until_committed(self, api: Api, seq: int) -> None:
-        until(lambda: api.store.scopes.cursor(self.options.scope).cursor >= seq, f"committed up to {seq}", self.alive)
+    def until_handled(self, api: Api, seq: int) -> None:
+        """Wait until the scope has read up to `seq` and no run is open."""
+        until(lambda: self._cursor(api).cursor >= seq and not open_runs(api), f"handled up to {seq}", self.alive)
 
     def until_told(self, api: Api, condition: Callable[[Cursor], bool]) -> None:
-        until(lambda: condition(api.store.scopes.cursor(self.options.scope)), "the cursor says so", self.alive)
+        until(lambda: condition(self._cursor(api)) and not open_runs(api), "the cursor says so", self.alive)
+
+    def _cursor(self, api: Api) -> Cursor:
+        return api.store.scopes.cursor(self.options.scope)
 
     def until_failed(self) -> HeadraceError:
         self.thread.join(120)
@@ -85,12 +93,19 @@ def files(options: PipelineOptions, name: str) -> list[Path]:
     return sorted((options.tables / name).glob("*.parquet"))
 
 
-def commit_again(options: PipelineOptions, api: Api) -> int:
-    """Put Spark's checkpoint back to just before it committed the last batch that had runs; return that batch."""
-    batch = max(run.batch for run in api.runs())
-    for folder, first in (("commits", batch), ("offsets", batch + 1)):
-        for path in (options.checkpoint / folder).iterdir():
-            if path.name.isdecimal() and int(path.name) >= first:
-                path.unlink()
-                path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-    return batch
+def open_runs(api: Api) -> int:
+    """Return how many planned runs have no outcome."""
+    with api.store.reading() as connection:
+        return int(connection.execute(select(func.count()).select_from(planned_runs)).scalar_one())
+
+
+@contextmanager
+def no_reports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let drivers end before the API hears of a run: its rows are in the table, and it is open."""
+
+    def refuse(*_: object) -> None:
+        raise ApiRefused("not now", problem="invalid")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PipelineClient, "report", refuse)
+        yield

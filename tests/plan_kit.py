@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import select
 
+from headrace.client.pipeline import PipelineClient
 from headrace.store import Store
 from headrace.store.pipeline_tables import plan_slices
 from headrace.wire.events import Cursor
@@ -78,3 +79,12 @@ def stored_slices(store: Store) -> list[tuple[int, int]]:
     with store.reading() as connection:
         order = (plan_slices.c.batch, plan_slices.c.number)
         return [tuple(row) for row in connection.execute(select(*order).order_by(*order))]
+
+
+def plan_next(client: PipelineClient, scope: str, cursor: Cursor, *, run_of: str | None = None) -> int:
+    """Store the next plan of a scope, with this cursor, and with a run of the pipeline `run_of` on event 1; return its batch."""
+    lease = client.acquire(scope)
+    batch = lease.cursor.batch + 1
+    runs = [] if run_of is None else [PlannedRun(number=0, pipeline=run_of, events=1, first=1, last=1, slice=0)]
+    client.plan(scope, Plan(epoch=lease.epoch, cursor=cursor.model_copy(update={"batch": batch}), runs=runs, slices=[b"x"] * len(runs)))
+    return batch

@@ -131,10 +131,11 @@ class Deployment:
             more[REPLACES] = replaces.registration
         return self._start(f"triggerer-{len(self._processes)}", more, "triggerer")
 
-    def pipeline(self, project: Path) -> Process:
-        """Start a pipeline on a project file."""
+    def pipeline(self, project: Path, **settings: Path) -> Process:
+        """Start a pipeline on a project file; `settings` are further ones, such as `home`."""
+        more = {f"HEADRACE_{name.upper()}": str(value) for name, value in settings.items()}
         return self._start(
-            f"pipeline-{len(self._processes)}", {"HEADRACE_PROJECT": str(project), "HEADRACE_MASTER": "local[2]"}, "pipeline"
+            f"pipeline-{len(self._processes)}", {"HEADRACE_PROJECT": str(project), "HEADRACE_MASTER": "local[2]", **more}, "pipeline"
         )
 
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -14,7 +14,7 @@ from bench.ordering import core, forgetting, sql
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PEER_PYTHON: Final = ROOT / ".venv-bench-prefect" / "bin" / "python"
-PIPELINE: Final = ("latency", "slim", "payload", "reading", "homes")
+PIPELINE: Final = ("latency", "slim", "payload", "reading")
 PARTS: Final = ("core", "sql", "one", "kernel", "forgetting", "replay", *PIPELINE)
 
 

@@ -1,8 +1,7 @@
 """The streaming pipeline from the api's log to Parquet: `python -m bench.ordering.streaming`, as JSON.
 
 The real api in a process of its own on SQLite, the real pipeline driver on `local[2]` in this one. Measured: large batches, slim and with
-300 bytes of payload; batches of 100 events, from the api's answer to the table; reading the log; and both homes of the kernel, one after
-the other: the product's, on the driver, and one in Spark's state.
+300 bytes of payload; batches of 100 events, from the API's answer to the table; and reading the log.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ import pyarrow.parquet as pq
 import structlog
 from bench.api_process import KEY, ROOT, Api, all_processor_seconds, api_process, commit, load, machine
 from bench.ordering.log import PROJECT, SHUFFLED, declaration, fill, history, registration
-from bench.ordering.state_home import state_pipeline
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.client.pipeline import PipelineClient
@@ -40,7 +38,7 @@ from headrace.project import Project
 from headrace.wire.events import EventBatch
 from headrace.wire.jobs import Heartbeat
 
-PARTS: Final = ("latency", "slim", "payload", "reading", "homes")
+PARTS: Final = ("latency", "slim", "payload", "reading")
 SMALL: Final = 100
 """Events of a small batch."""
 
@@ -57,7 +55,7 @@ def project() -> Project:
 
 
 Alive = Callable[[], bool]
-Home = Callable[[Api, Path, SparkSession, int], AbstractContextManager[Alive]]
+Driver = Callable[[Api, Path, SparkSession, int], AbstractContextManager[Alive]]
 
 
 @contextmanager
@@ -72,13 +70,6 @@ def driver(api: Api, home: Path, spark: SparkSession, max_rows: int) -> Iterator
     finally:
         stop.set()
         thread.join()
-
-
-@contextmanager
-def state(api: Api, home: Path, spark: SparkSession, max_rows: int) -> Iterator[Alive]:
-    """Run the same behind a kernel that is in Spark's state."""
-    with state_pipeline(api, home, spark, max_rows, project().pipelines["legs"]) as query:
-        yield lambda: bool(query.isActive)
 
 
 def stored(home: Path) -> int:
@@ -99,7 +90,7 @@ def wait_for(rows: int, home: Path, alive: Alive) -> None:
         time.sleep(0.005)
 
 
-async def throughput(spark: SparkSession, count: int, batch: int, payload: int, run: Home = driver) -> dict[str, Any]:
+async def throughput(spark: SparkSession, count: int, batch: int, payload: int, run: Driver = driver) -> dict[str, Any]:
     """Return events a second over a whole log: from the first batch's file to the last one's."""
     with TemporaryDirectory() as folder:
         home = Path(folder)
@@ -131,7 +122,7 @@ async def beats(feeder: TriggererClient) -> None:
         await asyncio.sleep(2.0)
 
 
-async def latency(spark: SparkSession, batches: int, run: Home = driver) -> dict[str, Any]:
+async def latency(spark: SparkSession, batches: int, run: Driver = driver) -> dict[str, Any]:
     """Return the milliseconds from the api's answer to 100 events until their table has them."""
     with TemporaryDirectory() as folder:
         home = Path(folder)
@@ -179,28 +170,12 @@ def _read(client: PipelineClient, count: int) -> float:
     return time.perf_counter() - begun
 
 
-async def homes(spark: SparkSession, asked: argparse.Namespace) -> dict[str, Any]:
-    """Return both homes of the kernel side by side, and by how much the driver is better."""
-    events = asked.events // asked.batch // 2 * asked.batch
-    found: dict[str, Any] = {}
-    for name, run in (("driver", driver), ("state", state)):
-        slim = await throughput(spark, events, asked.batch, 0, run)
-        found[name] = {**slim, "latency_100_events": await latency(spark, asked.batches // 2, run)}
-    ours, theirs = found["driver"], found["state"]
-    for rate in ("events_a_second", "events_a_processor_second"):
-        found[f"ratio_{rate}"] = round(ours[rate] / theirs[rate], 2)
-    found["ratio_latency"] = round(theirs["latency_100_events"]["median_ms"] / ours["latency_100_events"]["median_ms"], 2)
-    return found
-
-
 def measure(asked: argparse.Namespace) -> dict[str, Any]:
     """Run what is asked for."""
     found: dict[str, Any] = {"commit": commit(), **machine()}
     # Python workers of Spark's unpickle what this package defines.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     with TemporaryDirectory() as folder, open_session("bench", master="local[2]", work=Path(folder)) as spark:
-        if "homes" in asked.only:
-            found["homes"] = asyncio.run(homes(spark, asked))
         if "latency" in asked.only:
             found["latency_100_events"] = asyncio.run(latency(spark, asked.batches))
         for name, payload in (("slim", 0), ("payload", 300)):

@@ -38,7 +38,8 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="HEADRACE_", frozen=True, extra="forbid", env_ignore_empty=True, allow_inf_nan=False)
 
-    home: Path = Field(default_factory=default_home, description="folder for the database, logs, checkpoints and tables")
+    home: Path = Field(default_factory=default_home, description="folder for the database, logs and tables; scratch for Spark")
+    tables: Path | None = Field(default=None, description="folder of pipelines' tables, shared by all hosts; default: in `home`")
     database_url: str = Field(default="", description="SQLAlchemy URL; default: a SQLite file in `home`")
     host: str = Field(default="127.0.0.1", description="address the api listens on")
     port: int = Field(default=8642, ge=0, le=65535, description="port the api listens on; 0: any free one")
@@ -94,7 +95,7 @@ class Settings(BaseSettings):
             raise ValueError(f"host {self.host} can be reached from outside, so a deployment key is needed: set HEADRACE_KEY")
         return self
 
-    @field_validator("home", "project", "log_store", mode="before")
+    @field_validator("home", "tables", "project", "log_store", mode="before")
     @classmethod
     def _a_path(cls, given: object) -> object:
         if isinstance(given, Path) or given is None or (isinstance(given, str) and given.strip()):
@@ -140,6 +141,11 @@ class Settings(BaseSettings):
     def logs(self) -> Path:
         """The folder of the triggers' and runs' logs."""
         return self.log_store or self.home / "logs"
+
+    @property
+    def table_folder(self) -> Path:
+        """The folder of pipelines' tables, absolute."""
+        return (self.tables or self.home / "tables").absolute()
 
     @property
     def url(self) -> str:

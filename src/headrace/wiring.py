@@ -142,7 +142,7 @@ class _Incarnations:
         return job
 
 
-def run_pipelines(settings: Settings, *, reset: bool = False, begin: int | None = 1) -> None:
+def run_pipelines(settings: Settings, *, begin: int | None = 1) -> None:
     """Run the project's pipelines until SIGINT or SIGTERM."""
     from headrace.logs.serving import serving_in_thread
     from headrace.pipeline.driver import PipelineOptions, run_pipeline
@@ -165,9 +165,8 @@ def run_pipelines(settings: Settings, *, reset: bool = False, begin: int | None 
             conf=settings.spark_conf,
             scope=project.name,
             lookback=settings.lookback,
-            tables=settings.home.absolute() / "tables",
+            tables=settings.table_folder,
             log_url=log_url,
-            reset=reset,
             begin=begin,
         )
         run_pipeline(project, options, stop)
@@ -198,7 +197,7 @@ def run_worker(settings: Settings) -> None:
         ) as session,
     ):
         SECRETS.use(blocking_source(client.get))
-        around = Surroundings(project.name, home / "tables", session)
+        around = Surroundings(project.name, settings.table_folder, session)
         worker = Worker(client, project.tasks, around, next_registration=lambda: uuid4().hex, capacity=settings.task_slots)
         worker.run(_registration("worker", project.name, log_url), stop)
 

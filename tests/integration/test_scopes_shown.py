@@ -14,10 +14,11 @@ from headrace.client.pipeline import PipelineClient
 from headrace.store.times import moment
 from headrace.wire.events import HOLD_BUCKETS, Cursor, ScopeReport, WaitingEvent
 from headrace.wire.jobs import CompleteJob, Heartbeat, RunningBatch
-from headrace.wire.runs import RunReport
+from headrace.wire.runs import BatchEnded, RunReport
 from headrace.wire.scopes import ScopeList, ScopeStatus, WaitPage
 from headrace.wire.status import EventDetail, EventPage, Status
 from machine_kit import KEY, Api, serving
+from plan_kit import plan_next
 from store_kit import DATABASES, Holder, event, holder, registration
 
 SCOPE = "a scope/of mine"
@@ -96,19 +97,23 @@ def test_the_clock_of_waiting_stands_still_with_the_scope(api: Api, owner: Holde
     assert waiting(api).at == scope(api).clock_until == began
 
 
-def test_the_batch_that_runs_is_shown_until_it_is_committed(api: Api, driver: PipelineClient) -> None:
-    driver.commit(SCOPE, Cursor(cursor=3, batch=1))
-    batch = RunningBatch(scope=SCOPE, batch=2, events=5_000, seconds=3)
-    driver.heartbeat(Heartbeat(batch=batch))
+def test_a_batch_is_shown_as_long_as_its_runs_are_open(api: Api, owner: Holder, driver: PipelineClient) -> None:
+    owner.append(event("1"))
+    plan_next(driver, SCOPE, Cursor(cursor=0, batch=0))
+    batch = plan_next(driver, SCOPE, Cursor(cursor=1, batch=0), run_of="legs")
+    driver.heartbeat(Heartbeat(batch=RunningBatch(scope=SCOPE, batch=batch, events=5_000, seconds=3)))
     underway = scope(api).underway
     assert underway is not None
-    assert (underway.batch, underway.events, underway.since) == (2, 5_000, moment(api.clock.now) - timedelta(seconds=3))
-    driver.commit(SCOPE, told(batch=2))
+    assert (underway.batch, underway.events, underway.since) == (batch, 5_000, moment(api.clock.now) - timedelta(seconds=3))
+    assert (scope(api).cursor, scope(api).lag, scope(api).behind_since is None) == (1, 1, False)
+    run = {"run_id": "r", "pipeline": "legs", "scope": SCOPE, "batch": batch, "number": 0, "started": moment(api.clock.now)}
+    driver.report([RunReport.model_validate({**run, "state": "succeeded"})], BatchEnded(scope=SCOPE, read=400, seconds=0.5))
     shown = scope(api)
-    assert (shown.underway, shown.read, shown.seconds) == (None, 400, 0.5)
-    driver.commit(SCOPE, Cursor(cursor=3, batch=2, report=ScopeReport(seconds=0.1)))
+    assert (shown.underway, shown.read, shown.seconds, shown.lag, shown.behind_since) == (None, 400, 0.5, 0, None)
+    plan_next(driver, SCOPE, Cursor(cursor=1, batch=0, report=ScopeReport()))
     assert (scope(api).read, scope(api).seconds) == (400, 0.5)  # of the last one that read anything
-    driver.heartbeat(Heartbeat(batch=batch.model_copy(update={"batch": 3})))
+    plan_next(driver, SCOPE, Cursor(cursor=1, batch=0), run_of="legs")
+    driver.heartbeat(Heartbeat(batch=RunningBatch(scope=SCOPE, batch=batch + 2, events=1, seconds=0)))
     assert scope(api).underway is not None
     driver.complete(CompleteJob(state="succeeded"))
     assert scope(api).underway is None

@@ -39,7 +39,7 @@ def test_a_standalone_cluster_through_kills_in_the_middle_of_batches(api: Api, h
         kill(first.who_came(driver, process))
         first.who_came(driver, process)
         first.open()
-        driver.until_committed(process)
+        driver.until_handled(process)
 
         second = Gate(home / "gate-2")
         driver.feed(second)
@@ -48,7 +48,7 @@ def test_a_standalone_cluster_through_kills_in_the_middle_of_batches(api: Api, h
         kill(worker)
         second.who_came(driver, process)
         second.open()
-        driver.until_committed(process)
+        driver.until_handled(process)
 
         third = Gate(home / "gate-3")
         driver.feed(third)
@@ -58,9 +58,9 @@ def test_a_standalone_cluster_through_kills_in_the_middle_of_batches(api: Api, h
     with driver.running() as process:
         third.who_came(driver, process)
         third.open()
-        driver.until_committed(process)
+        driver.until_handled(process)
         driver.feed()
-        driver.until_committed(process)
+        driver.until_handled(process)
     driver.judge(python)
 
 
@@ -70,7 +70,7 @@ def test_a_local_cluster_of_executors_that_are_processes(api: Api, home: Path, p
     driver = Driver(api, home, ["--master", "local-cluster[2,1,1024]", *given], environment)
     with driver.running() as process:
         driver.feed()
-        driver.until_committed(process)
+        driver.until_handled(process)
     driver.judge(python)
 
 

@@ -19,7 +19,7 @@ from headrace.pipeline.run_identity import Attempt, Origin, Place
 from headrace.pipeline.sink import SMALL, ParquetSink
 from headrace.project import Project
 from pipeline_kit import Api, leg
-from pipeline_run import commit_again, running
+from pipeline_run import no_reports, running
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -34,7 +34,7 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_a_batch_that_runs_again_is_appended_once(api: Api, home: Path, spark: SparkSession) -> None:
+def test_a_run_that_is_executed_again_is_appended_once(api: Api, home: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     options = api.options(home, max_rows=100)
     project = Project("flights")
@@ -45,13 +45,14 @@ def test_a_batch_that_runs_again_is_appended_once(api: Api, home: Path, spark: S
 
     feed = [leg(f"{n}", trigger, follows=f"{n - 1}" if n % 5 else None, n=n) for n in range(120)]
     random.Random(1).shuffle(feed)
-    with running(project, options, spark) as run:
+    with no_reports(monkeypatch), running(project, options, spark) as run:
         api.feed(feed)
-        run.until_committed(api, 120)
-    commit_again(options, api)
+        assert "cannot be reported" in str(run.until_failed())
+    assert rows_of(options.tables / "legs")
     with running(project, options, spark) as run:
+        run.until_handled(api, 120)
         api.feed([leg("last", trigger, n=9)])
-        run.until_committed(api, 121)
+        run.until_handled(api, 121)
     stored = sorted(rows_of(options.tables / "legs"), key=lambda row: row["position"])
     assert [row["position"] for row in stored] == list(range(1, 122))
     assert {row["id"] for row in stored} == {str(n) for n in range(120)} | {"last"}

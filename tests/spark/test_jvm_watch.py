@@ -57,6 +57,6 @@ def test_a_jvm_that_hangs_or_has_no_memory_ends_the_process_in_words(does: str, 
         env={**os.environ, "KEY": KEY},
     )
     assert ended.returncode == 1, ended.stderr
-    assert "error: Spark's JVM died in the pipeline 'greedy', in batch 0." in ended.stderr
+    assert "error: Spark's JVM died in the pipeline 'greedy', in batch 1." in ended.stderr
     assert "hint: See spark.log" in ended.stderr
     assert ("jvm killed" in ended.stdout + ended.stderr) == (does == "hang")

@@ -10,16 +10,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from sqlalchemy import select
 
 from headrace.errors import TypeConflict
+from headrace.pipeline.frames import Frames
 from headrace.pipeline.payload import PayloadSchemas, schemas_folder
 from headrace.pipeline.run_identity import Attempt, Origin, Place
 from headrace.pipeline.schemas import ORDERED_SCHEMA
 from headrace.pipeline.sink import ParquetSink
-from headrace.pipeline.slices import Frames, Slice
 from headrace.project import Pipeline, Project
-from pipeline_kit import Api, leg
-from pipeline_run import commit_again, running, table
+from headrace.store.log_head import log_id
+from headrace.store.tables import scopes
+from pipeline_kit import Api, leg, until
+from pipeline_run import files, no_reports, running, table
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -32,18 +35,18 @@ def pipeline(name: str = "legs", into: str | None = "legs") -> Pipeline:
     return made.pipelines[name]
 
 
-def part(*payloads: str, of: Pipeline | None = None) -> Slice:
+def events_of(*payloads: str) -> pa.Table:
     rows = [
-        {"position": n, "waited": 0.0, "seq": n, "source": "s", "id": f"e{n}", "type": "t", "occurred": NOW, "received": NOW}
+        {"position": n, "seq": n, "source": "s", "id": f"e{n}", "type": "t", "occurred": NOW, "received": NOW}
         | {"payload": payload, "triggers": ["legs"]}
         for n, payload in enumerate(payloads, 1)
     ]
-    return Slice(of or pipeline(), "", pa.Table.from_pylist(rows, schema=ORDERED_SCHEMA))
+    return pa.Table.from_pylist(rows, schema=ORDERED_SCHEMA)
 
 
 def learned(folder: Path, spark: SparkSession, *payloads: str, of: Pipeline | None = None) -> tuple[str, list[dict[str, Any]]]:
     """Return the type of the payloads and the payloads, as the pipeline gets them, learned by a process of its own."""
-    frame: DataFrame = PayloadSchemas(folder).apply(part(*payloads, of=of), Frames(spark))
+    frame: DataFrame = PayloadSchemas(folder).apply(of or pipeline(), events_of(*payloads), Frames(spark))
     return frame.select("payload.*").schema.simpleString(), [row.payload.asDict(recursive=True) for row in frame.collect()]
 
 
@@ -120,7 +123,7 @@ def test_one_odd_event_is_a_dead_letter_and_the_table_stays_readable(api: Api, h
     with running(project, options, spark) as run:
         for number, value in enumerate((1, 1.5, 2), 1):
             api.feed([leg(f"e{number}", trigger, n=value)])
-            run.until_committed(api, number)
+            run.until_handled(api, number)
     (letter,) = api.store.pipeline_letters.page(limit=9).letters
     assert (letter.seqs, letter.attempts) == ([(2, 2)], 1)
     for said in ("the payload of the event 'e2' does not fit: the field 'n' was learned as bigint, and a value is double.", "payload="):
@@ -130,7 +133,9 @@ def test_one_odd_event_is_a_dead_letter_and_the_table_stays_readable(api: Api, h
 
 
 @pytest.mark.slow
-def test_a_table_with_other_events_ends_the_pipeline_by_name(api: Api, home: Path, spark: SparkSession) -> None:
+def test_a_table_with_other_events_ends_the_pipeline_by_name(
+    api: Api, home: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     options = api.options(home)
     project = Project("flights")
@@ -143,13 +148,15 @@ def test_a_table_with_other_events_ends_the_pipeline_by_name(api: Api, home: Pat
     def legs(events: DataFrame) -> DataFrame:
         return events.select("id")
 
-    with running(project, options, spark) as run:
+    with no_reports(monkeypatch), running(project, options, spark) as run:
         api.feed([leg("e1", trigger, n=1)])
-        run.until_committed(api, 1)
-    assert [row["id"] for row in table(options, "legs")] == ["e1", "e1"]  # store A1: each pipeline has its file
-    batch = commit_again(options, api)
-    metadata = json.loads((options.checkpoint / "metadata").read_text())
-    sink = ParquetSink(options.tables, Origin(metadata["log"], options.scope, metadata["id"]))
+        until(lambda: len(files(options, "legs")) == 2, "both pipelines have written", lambda: True)  # store A1: each has its file
+        run.until_failed()
+    assert [row["id"] for row in table(options, "legs")] == ["e1", "e1"]
+    batch = api.store.scopes.cursor(options.scope).batch
+    with api.store.reading() as connection:
+        incarnation = connection.execute(select(scopes.c.incarnation)).scalar_one()
+    sink = ParquetSink(options.tables, Origin(log_id(api.store.instance), options.scope, incarnation))
     sink._path(Place("legs", "legs", batch)).unlink()
     sink.store(Place("legs", "legs", batch), Attempt("other"), spark.createDataFrame([("e0",)], "id string"), 1)
     with running(project, options, spark) as run:

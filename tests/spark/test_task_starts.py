@@ -37,7 +37,7 @@ def test_a_batch_that_comes_again_starts_nothing_again(api: Api, home: Path, spa
     ids = api.triggers("legs.a")
     with running(project, api.options(home), spark) as run:
         api.feed([leg("a", *ids.values(), n=1), leg("b", *ids.values(), n=7)])
-        run.until_committed(api, 2)
+        run.until_handled(api, 2)
     with api.store.reading() as connection:
         found = task_run_list(connection, limit=99)
         kwargs = sorted(detail.kwargs for one in found if (detail := task_run(connection, one.run_id)) is not None)

@@ -11,7 +11,11 @@ import typer
 from headrace.errors import UsageError
 
 Home = Annotated[
-    Path | None, typer.Option("--home", help="Folder for the database, logs, checkpoints and tables.", show_default=False, metavar="DIR")
+    Path | None,
+    typer.Option("--home", help="Folder for the database, logs and tables; scratch for Spark.", show_default=False, metavar="DIR"),
+]
+Tables = Annotated[
+    Path | None, typer.Option("--tables", help="Folder of the tables. [default: in --home]", show_default=False, metavar="DIR")
 ]
 Project = Annotated[
     Path | None, typer.Option("--project", "-p", help="The project file. [default: project.py]", show_default=False, metavar="FILE")

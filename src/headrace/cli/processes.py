@@ -23,6 +23,7 @@ from headrace.cli.options import (
     Port,
     Project,
     Queues,
+    Tables,
     first_event,
     spark_conf,
 )
@@ -151,15 +152,15 @@ def pipeline(
     master: Master = None,
     conf: Conf = None,
     lookback: Lookback = None,
-    reset_order: bool = typer.Option(False, "--reset-order", help="Put what the scope knows aside and order anew."),
-    begin: str = typer.Option("1", "--from", help="The first event of a scope that begins: its seq, or 'now'.", metavar="SEQ|now"),
+    tables: Tables = None,
+    begin: str = typer.Option("1", "--from", help="The first event of a new scope: its seq, or 'now'.", metavar="SEQ|now"),
 ) -> None:
     """Run the pipelines of a project: the Spark driver."""
     from headrace.wiring import run_pipelines
 
     settings = read_settings(
-        project=project, home=home, api_url=api_url, master=master, spark_conf=spark_conf(conf), lookback=lookback
+        project=project, home=home, api_url=api_url, master=master, spark_conf=spark_conf(conf), lookback=lookback, tables=tables
     ).with_key()
     set_up_logging(settings, targets=[run_target])
     hold_lifeline()
-    run_pipelines(settings, reset=reset_order, begin=first_event(begin))
+    run_pipelines(settings, begin=first_event(begin))

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from headrace.cli.console import out
-from headrace.cli.options import Home
+from headrace.cli.options import Home, Tables
 from headrace.settings import read_settings
 
 EXAMPLE = "Example: [bold]headrace tables adopt legs --scope flights --log 5f0c…[/bold]"
 
-Tables = Annotated[
-    Path | None, typer.Option("--tables", help="The folder of the tables. [default: tables in --home]", show_default=False, metavar="DIR")
-]
 
 group = typer.Typer(
     help="Decide what tables of pipelines go on with.",
@@ -51,7 +47,7 @@ def adopt(
     from headrace.pipeline.run_identity import Writer
     from headrace.pipeline.table_writers import TableWriters
 
-    writers = TableWriters(tables or read_settings(home=home).home.absolute() / "tables")
+    writers = TableWriters(read_settings(home=home, tables=tables).table_folder)
     for name in names:
         before = writers.adopt(name, Writer(scope, log))
         was = f", and no longer with {before.log}" if before is not None and before.log != log else ""

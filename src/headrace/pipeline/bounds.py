@@ -1,52 +1,49 @@
-"""What a batch takes from the log."""
+"""What the next batch of a scope takes from the log, and the scope's clock.
+
+The clock goes forward with the wall clock, but by at most MAX_STEP a batch, so that neither downtime nor catching up makes an event look
+lost. It stands still while nothing waits and nothing comes.
+"""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Final, NamedTuple
+
+from headrace.wire.events import CLOCK_STEP, LogNews
+
+MAX_STEP: Final = int(CLOCK_STEP * 1_000_000)
+"""The most that the scope's clock goes forward in one batch (µs)."""
+MAX_REDELIVERIES: Final = 500
+"""The most redeliveries that a batch takes."""
 
 
-class Begin(NamedTuple):
-    """Where a scope begins: after the event `seq` and the redelivery `again`. `known` is the last redelivery that there was at that time.
-
-    Of the redeliveries up to `known` the scope takes those of its own events only: what had fired late on older ones, and dead letters
-    that were tried again, were for whom came before it.
-    """
+class Moment(NamedTuple):
+    """How far a scope is: the last event and the last redelivery read, the wall clock at that moment and the scope's clock (µs)."""
 
     seq: int
-    again: int = 0
-    known: int = 0
+    again: int
+    wall: int
+    clock: int
 
 
 class Bounds(NamedTuple):
-    """The events with after < seq <= to, the redeliveries with again_after < id <= again_to, and the scope's clock at the end (µs)."""
+    """The events with after < seq <= to, the redeliveries with again_after < id <= again_to, and both clocks at the end (µs)."""
 
     after: int
     to: int
     again_after: int
     again_to: int
+    wall: int
     clock: int
 
 
-class BatchBounds:
-    """Knows the bounds of each batch, as Spark wrote them into its checkpoint before the batch began.
+def next_bounds(at: Moment, news: LogNews, now: int, *, max_rows: int, tick: int | None) -> Bounds | None:
+    """Return the bounds of the next batch, None where there is nothing to do.
 
-    They are read there and not from the batch's DataFrame: that would take a job of Spark's for one row, and for a batch that runs again
-    the source would have to run on an executor, which need not have what it imports. The first batch begins at `begin`.
+    `tick` is the longest that the clock may stand still (µs), None where nothing waits for it. A wall clock that was set back is taken
+    as it is: the scope's clock goes on from there.
     """
-
-    def __init__(self, checkpoint: Path, begin: Begin) -> None:
-        self._offsets = checkpoint / "offsets"
-        self._begin = begin
-
-    def __call__(self, batch: int) -> Bounds:
-        """Return the bounds of a batch that has begun."""
-        start = self._offset(batch - 1) if batch else self._begin._asdict()
-        end = self._offset(batch)
-        return Bounds(start["seq"], end["seq"], start["again"], end["again"], end["clock"])
-
-    def _offset(self, batch: int) -> dict[str, Any]:
-        """Return the offset that a batch ends at: the last line of Spark's file, as the query has one source."""
-        offset: dict[str, Any] = json.loads((self._offsets / str(batch)).read_text().splitlines()[-1])
-        return offset
+    to = min(max(news.head, at.seq), at.seq + max_rows)
+    again = min(max(news.again, at.again), at.again + MAX_REDELIVERIES)
+    if (to, again) == (at.seq, at.again) and (tick is None or 0 <= now - at.wall < tick):
+        return None
+    return Bounds(at.seq, to, at.again, again, now, at.clock + max(0, min(now - at.wall, MAX_STEP)))

@@ -57,7 +57,7 @@ class DeltaSink:
     def store(self, place: Place, attempt: Attempt, rows: DataFrame, events: int) -> int:
         """Append the rows that came of so many events in one durable commit; return how many they are."""
         check_names(rows.schema)
-        staging = self._staging / place.table
+        staging = self._staging / self._origin.key(place.table, place.pipeline, place.part)
         try:
             source = computed(rows, staging, small=events <= SMALL)
             self._writers.register(place.table, self._origin.writer)

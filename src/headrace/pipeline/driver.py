@@ -1,77 +1,71 @@
-"""The pipeline process: registers a job, runs the one streaming query of a project, and ends it well."""
+"""The pipeline process: registers a job, holds a scope, plans its batches and executes their runs."""
 
 from __future__ import annotations
 
 import os
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from functools import partial
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Final, NamedTuple
 from uuid import uuid4
 
 import structlog
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.client.pipeline import PipelineClient
 from headrace.client.secrets import blocking_source
 from headrace.errors import ApiError, ApiUnavailable, HeadraceError, PipelineError
 from headrace.logs.structured import bind_process
-from headrace.pipeline.batch import BatchRunner, Outputs, Stopping
-from headrace.pipeline.bounds import BatchBounds, Begin
-from headrace.pipeline.checkpoint import check_log, open_checkpoint
+from headrace.pipeline.bounds import MAX_STEP, next_bounds
 from headrace.pipeline.cluster import await_executors
-from headrace.pipeline.courier import Courier
-from headrace.pipeline.cursor import CommitListener
-from headrace.pipeline.failures import JvmDied, summary
 from headrace.pipeline.heart import Heart
+from headrace.pipeline.insist import insist
 from headrace.pipeline.log_reader import LogReader
-from headrace.pipeline.log_source import FORMAT, MAX_STEP, LogSource
 from headrace.pipeline.options import PipelineOptions
 from headrace.pipeline.orderer import Orderer
-from headrace.pipeline.ordering_file import OrderingFiles
 from headrace.pipeline.payload import PayloadSchemas, schemas_folder
+from headrace.pipeline.reporter import Reporter
+from headrace.pipeline.run import Run
+from headrace.pipeline.run_executor import Outputs, RunExecutor, Stopped
 from headrace.pipeline.run_identity import Origin
-from headrace.pipeline.scope_lock import acquire_scope, scope_lock
+from headrace.pipeline.run_queues import Batch, RunQueues
+from headrace.pipeline.scope_lease import acquire_scope
 from headrace.pipeline.session import open_session
 from headrace.pipeline.shipping import ship
 from headrace.pipeline.sink import open_sinks
 from headrace.pipeline.starter import Starter
-from headrace.pipeline.underway import BatchUnderway
+from headrace.pipeline.underway import RunsUnderway
 from headrace.project import Project
 from headrace.triggers.secrets import SECRETS
 from headrace.wire.jobs import CompleteJob, JobRegistered, RegisterJob
+from headrace.wire.runs import BatchEnded
 from headrace.wire.scope_leases import ScopeLease
 
 __all__ = ["PipelineOptions", "run_pipeline"]
 
-TRIGGER: Final = "0 seconds"
-"""A batch begins as soon as the one before it has ended and there is something to do, for which the source waits."""
-LAST_CALLS: Final = 5.0
-"""Seconds within which the calls that wait for a JVM that died have ended."""
-GRACE: Final = 15.0
-"""Seconds that a batch has to finish after the process was asked to stop."""
+STOP_SECONDS: Final = 15.0
+"""How long the runs that are executed have to end after the process was asked to stop."""
 
+_POLL_SECONDS: Final = 0.5
+"""How long one request waits for news; a process that is asked to stop may take as long."""
 _MICROS: Final = 1_000_000
 
 
 def run_pipeline(project: Project, options: PipelineOptions, stop: threading.Event, spark: SparkSession | None = None) -> None:
-    """Run the project's pipelines until `stop` is set: the batch at hand is finished first. An api that is away is waited for.
+    """Run the project's pipelines until `stop` is set: runs that are executed end first. An API that is away is waited for.
 
-    A session is made, and stopped at the end, unless one is given.
+    A session is made, and stopped at the end, unless one is given. The folder `options.home` is scratch: all that another driver needs to
+    go on is in the API and in the tables.
 
     Raises:
         JavaError: No Java 17 or newer.
-        PipelineError: A pipeline failed for good, Spark did, or its master cannot be reached. Nothing is lost: the batch comes again.
-        ApiError: The api refuses this process.
+        PipelineError: A run cannot be stored or reported, Spark's JVM died, or its master cannot be reached. The run stays open.
+        ApiError: The API refuses this process.
     """
     folders = ship(pipeline.function for pipeline in project.pipelines.values())
     with PipelineClient(options.api_url, key=options.key) as client:
@@ -80,15 +74,14 @@ def run_pipeline(project: Project, options: PipelineOptions, stop: threading.Eve
         if job is None:
             return
         bind_process(job=job.job_id)
-        underway = BatchUnderway(options.scope)
+        underway = RunsUnderway(options.scope)
         with Heart(client, job.heartbeat, stop, underway.now) as heart:
             try:
                 with nullcontext(spark) if spark else _session(project.name, options, folders, stop) as session:
                     # A driver that waits for the scope has its session ready when it gets it.
-                    lease = acquire_scope(client, options.scope, stop)
+                    lease = acquire_scope(client, options.scope, options.begin, stop)
                     if lease is not None:
-                        with scope_lock(options, stop):
-                            _run(session, project, options, _Held(client, lease, heart, underway), stop)
+                        _run(session, project, options, _Held(client, lease, heart, underway), stop)
                 if heart.failure is not None:
                     raise heart.failure
             except (HeadraceError, PySparkException) as error:
@@ -106,123 +99,126 @@ def _session(app: str, options: PipelineOptions, folders: Sequence[Path], stop: 
 
 
 class _Held(NamedTuple):
-    """The scope that this process holds, and its job's client, heartbeat and batch."""
+    """The scope that this process holds, and its job's client, heartbeat and runs."""
 
     client: PipelineClient
     lease: ScopeLease
     heart: Heart
-    underway: BatchUnderway
+    underway: RunsUnderway
 
 
 def _run(spark: SparkSession, project: Project, options: PipelineOptions, held: _Held, stop: threading.Event) -> None:
-    client = held.client
+    client, lease = held.client, held.lease
     spark.conf.set("spark.headrace.tables", str(options.tables))  # for pipelines that look at what earlier batches wrote
-    query_id, begin = open_checkpoint(options.checkpoint, held.lease, lambda: beginning(client, options.begin), reset=options.reset)
-    ordering = OrderingFiles(options.checkpoint / "ordering")
-    check_log(client, ordering, held.lease)
-    client.on_token = partial(_token_file, options)
-    with Courier(client, options.scope) as courier, LogReader(client, stop.is_set, options.max_rows) as reader:
-        orderer = Orderer(
-            list(project.pipelines.values()),
-            reader,
-            ordering,
-            int(options.lookback * _MICROS),
-            options.scope,
-            begin,
-        )
-        origin = Origin(held.lease.log, options.scope, query_id)
-        sinks = open_sinks(project.pipelines.values(), options.tables, origin, held.heart.fence)
-        payloads = PayloadSchemas(schemas_folder(options.tables, options.scope))
-        outputs = Outputs(sinks, payloads, courier, Starter(client, stop), held.underway)
-        runner = BatchRunner(orderer, BatchBounds(options.checkpoint, begin), options.scope, query_id, outputs, stop)
-        listener = CommitListener(courier, runner.held)
-        spark.streams.addListener(listener)
-        try:
-            query = start_query(spark, options, client.token, runner, begin)
-            try:
-                _watch(query, stop)
-            except (OSError, Py4JError) as error:
-                raise _broken_off(runner, held.underway) from error
-            _wind_down(query, runner, listener)
-            _check(query, runner, stop)
-        finally:
-            with suppress(OSError, Py4JError):  # with a JVM that died it is gone
-                spark.streams.removeListener(listener)
-
-
-def beginning(client: PipelineClient, asked: int | None) -> Begin:
-    """Return where a new scope begins that is to handle the event `asked` first, or what comes from now on (None).
-
-    Raises:
-        PipelineError: The event is beyond the next one of the log.
-    """
-    known = client.news().again
-    log = client.head()
-    if asked is None:
-        return Begin(log.head, known, known)
-    if asked > log.head + 1:
-        raise PipelineError(
-            f"The event log ends at event {log.head}: a scope cannot begin at event {asked}.", hint="For what comes from now on: --from now"
-        )
-    return Begin(max(asked, log.first) - 1, 0, known)  # what is forgotten cannot be read
-
-
-def start_query(spark: SparkSession, options: PipelineOptions, token: str, runner: BatchRunner, begin: Begin) -> StreamingQuery:
-    """Start the one query of a project: bounds of the log -> `runner`. A new checkpoint begins at `begin`."""
-    with _own_python(spark.sparkContext):
-        spark.dataSource.register(LogSource)
-    log = spark.readStream.format(FORMAT).options(
-        api_url=options.api_url,
-        token_file=str(_token_file(options, token)),
-        begin=str(begin.seq),
-        again=str(begin.again),
-        scope=options.scope,
-        max_rows=str(options.max_rows),
-        tick=str(min(int(options.lookback * _MICROS) // 4, MAX_STEP)),
-    )
-    writer = log.load().writeStream.foreachBatch(runner).queryName(options.scope)
-    return writer.option("checkpointLocation", options.checkpoint.absolute().as_uri()).trigger(processingTime=TRIGGER).start()
-
-
-@contextmanager
-def _own_python(context: SparkContext) -> Iterator[None]:
-    """Let what is made meanwhile run with this process's Python: executors may have another, and the source runs beside this process."""
-    theirs, context.pythonExec = context.pythonExec, sys.executable
     try:
-        yield
-    finally:
-        context.pythonExec = theirs
+        state = insist(lambda: client.state(options.scope), stop, "state of the scope")
+        open_runs = [Run.opened(run) for run in insist(lambda: client.open_runs(options.scope), stop, "open runs")]
+    except ApiUnavailable:
+        return  # asked to stop
+    origin = Origin(lease.log, lease.scope, lease.incarnation)
+    with Reporter(client) as reporter, LogReader(client, stop, options.max_rows) as reader:
+        outputs = Outputs(
+            open_sinks([*project.pipelines.values(), *open_runs], options.tables, origin, held.heart.fence),
+            PayloadSchemas(schemas_folder(options.tables, options.scope)),
+            reporter,
+            Starter(client, stop),
+            held.underway,
+        )
+        execute = RunExecutor(spark, project.pipelines, lease, reader, outputs, stop)
+        orderer = Orderer(
+            list(project.pipelines.values()), reader, lease, state, lookback=int(options.lookback * _MICROS), max_rows=options.max_rows
+        )
+        driver = _Driver(client, orderer, execute, reporter, options, stop)
+        try:
+            driver.run(open_runs)
+        except Stopped:
+            pass
+        except ApiUnavailable:
+            if not stop.is_set():
+                raise
+        except (OSError, Py4JError) as error:
+            raise PipelineError(f"Spark failed: {error}", hint="See spark.log in the home folder.") from error
 
 
-def _watch(query: StreamingQuery, stop: threading.Event) -> None:
-    """Wait until `stop` is set or the query ends by itself; OSError or Py4JError where the JVM has died."""
-    while query.isActive and not stop.wait(0.2):
-        pass
+class _Driver:
+    """Plans the batches of one scope and queues their runs."""
 
+    def __init__(
+        self,
+        client: PipelineClient,
+        orderer: Orderer,
+        execute: RunExecutor,
+        reporter: Reporter,
+        options: PipelineOptions,
+        stop: threading.Event,
+    ) -> None:
+        self._client = client
+        self._orderer = orderer
+        self._execute = execute
+        self._reporter = reporter
+        self._options = options
+        self._stop = stop
+        self._tick = min(int(options.lookback * _MICROS) // 4, MAX_STEP)
+        self._log = structlog.get_logger(__name__)
 
-def _broken_off(runner: BatchRunner, underway: BatchUnderway) -> PipelineError:
-    """Return the error of the batch that the end of the JVM broke off, which names its pipeline, or that of the JVM alone."""
-    underway.wait_for_end(LAST_CALLS)
-    return runner.failure or JvmDied()
+    def run(self, open_runs: Sequence[Run]) -> None:
+        """Execute the runs that earlier drivers left open, then plan batches and execute theirs, until the process is to stop.
 
+        Raises:
+            PipelineError: As for `run_pipeline`, and Stopped.
+            ApiError: As for `run_pipeline`.
+        """
+        # A run whose driver died may have ended it. Alone, it can take no other run with it.
+        suspects = [run for run in open_runs if run.begun > run.ended]
+        for run in suspects:
+            if self._stop.is_set():
+                return
+            self._execute(run)
+        queues = RunQueues(self._execute, self._batch_ended)
+        try:
+            rest = [run for run in open_runs if run not in suspects]
+            if rest:
+                queues.put(Batch(rest[-1].batch, 0, 0, time.monotonic()), rest)
+            while not self._stop.is_set():
+                if self._reporter.failure is not None:
+                    raise self._reporter.failure
+                if queues.wait_for_room(_POLL_SECONDS):
+                    self._plan(queues)
+                elif queues.failure is not None:
+                    break
+        finally:
+            queues.stop(STOP_SECONDS)
+        if queues.failure is not None:
+            raise queues.failure
+        if self._reporter.failure is not None:
+            raise self._reporter.failure
 
-def _wind_down(query: StreamingQuery, runner: BatchRunner, listener: CommitListener) -> None:
-    """Let the batch at hand be committed, for a while, then stop the query."""
-    deadline = time.monotonic() + GRACE
-    while query.isActive and runner.begun != listener.last and time.monotonic() < deadline:
-        time.sleep(0.02)
-    query.stop()
+    def _plan(self, queues: RunQueues) -> None:
+        """Plan the next batch, once there is news or the scope's clock must go on."""
+        at = self._orderer.at
+        tick = self._tick if self._orderer.waits_for_time else None
+        if self._orderer.holds_for_removed:
+            tick = 0
+        wait = 0.0 if tick == 0 else min(_POLL_SECONDS, self._tick / _MICROS)
+        try:
+            news = self._client.news(after=at.seq, again=at.again, wait=wait)
+        except ApiUnavailable as error:
+            self._stop.wait(error.retry_after or _POLL_SECONDS)  # the heartbeat logs that the API is away
+            return
+        began = time.monotonic()
+        bounds = next_bounds(at, news, time.time_ns() // 1000, max_rows=self._orderer.max_events, tick=tick)
+        if bounds is None:
+            return
+        ordered = self._orderer.order(bounds)
+        insist(lambda: self._client.plan(self._options.scope, ordered.plan), self._stop, "plan of a batch")
+        cursor = ordered.plan.cursor
+        queues.put(Batch(cursor.batch, cursor.cursor - at.seq, ordered.released, began), ordered.runs)
 
-
-def _check(query: StreamingQuery, runner: BatchRunner, stop: threading.Event) -> None:
-    """Raise what the query failed with; being stopped is no failure."""
-    error = query.exception()
-    if isinstance(runner.failure, Stopping) or (error is None and runner.failure is None):
-        return
-    if runner.failure is not None:
-        raise runner.failure
-    if error is not None and not stop.is_set():
-        raise PipelineError(f"The streaming query stopped: {summary(error)}", hint="See spark.log in the home folder.") from error
+    def _batch_ended(self, batch: Batch) -> None:
+        seconds = round(time.monotonic() - batch.began, 3)
+        if batch.read:
+            self._reporter.batch_ended(BatchEnded(scope=self._options.scope, read=batch.read, seconds=seconds))
+        self._log.info("batch ended", batch=batch.number, read=batch.read, released=batch.released, runs=batch.runs, seconds=seconds)
 
 
 def _register(client: PipelineClient, project: str, log_url: str | None, stop: threading.Event) -> JobRegistered | None:
@@ -252,14 +248,3 @@ def _complete(client: PipelineClient, end: CompleteJob) -> None:
         client.complete(end)
     except ApiError as error:
         structlog.get_logger(__name__).warning("the end of the job was not reported", error=str(error))
-
-
-def _token_file(options: PipelineOptions, token: str) -> Path:
-    """Keep the job's token where the readers find it: options of a source can end up in logs."""
-    options.state.mkdir(parents=True, exist_ok=True)
-    path = options.state / "token"
-    draft = path.with_name(f".token.{threading.get_ident()}")
-    draft.touch(mode=0o600)
-    draft.write_text(token)
-    draft.replace(path)  # a reader finds the old token or the new one, never half of one
-    return path.absolute()

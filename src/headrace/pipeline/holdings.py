@@ -1,49 +1,16 @@
-"""What a scope holds after a batch, as it is told to the api."""
+"""How long events waited, and which wait longest, as the API is told."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from headrace.wire.events import HOLD_BUCKETS, Cursor, ScopeReport, WaitingEvent
+from headrace.wire.events import HOLD_BUCKETS, WaitingEvent
 
 _MICROS: Final = 1_000_000
 _BOUNDS: Final = np.array(HOLD_BUCKETS) * _MICROS
-
-
-@dataclass(frozen=True, slots=True)
-class Holdings:
-    """Totals since the scope began; `report` is of the last batch alone, but for its histogram. What comes after `kept` is still needed."""
-
-    position: int
-    waiting: int
-    lost: int
-    late: int
-    cycles: int
-    kept: int
-    report: ScopeReport
-
-    def after(self, seconds: float) -> Holdings:
-        """Return the same of a batch that took so long in all."""
-        return replace(self, report=self.report.model_copy(update={"seconds": seconds}))
-
-    def cursor(self, seq: int, batch: int, again: int) -> Cursor:
-        """Return what to tell of the batch that ended at `seq`, and at the redelivery `again`."""
-        return Cursor(
-            cursor=seq,
-            batch=batch,
-            ordered=self.position,
-            waiting=self.waiting,
-            lost=self.lost,
-            late=self.late,
-            cycles=self.cycles,
-            kept=min(seq, self.kept),
-            again=again,
-            report=self.report,
-        )
 
 
 def histogram(before: list[int], waited: npt.NDArray[np.int64]) -> list[int]:
@@ -54,6 +21,6 @@ def histogram(before: list[int], waited: npt.NDArray[np.int64]) -> list[int]:
 
 
 def waits(seqs: npt.NDArray[np.int64], since: npt.NDArray[np.int64], now: int, most: int) -> list[WaitingEvent]:
-    """Return those that wait longest, `most` at most."""
-    oldest = np.argsort(since, kind="stable")[:most]
-    return [WaitingEvent(seq=int(seqs[row]), seconds=float(now - since[row]) / _MICROS) for row in oldest]
+    """Return those that wait longest, `most` at most. The events are in order of arrival, so `since` ascends."""
+    longest = zip(seqs[:most].tolist(), since[:most].tolist(), strict=True)
+    return [WaitingEvent(seq=seq, seconds=(now - began) / _MICROS) for seq, began in longest]

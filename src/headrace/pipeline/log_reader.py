@@ -2,39 +2,46 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.client.pipeline import PipelineClient
 from headrace.errors import ApiUnavailable, PipelineError
+from headrace.pipeline.insist import insist
 from headrace.pipeline.ranges import Ranges, ranges_of
+from headrace.pipeline.slices import Slice
 from headrace.wire.log import LOG_SCHEMA
 from headrace.wire.runs import Redelivery
 
 PAGE_ROWS: Final = 50_000
 MOST_PICKED: Final = 10_000
-PATIENCE: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-"""Seconds between attempts to reach the api; the last one again and again."""
 
-T = TypeVar("T")
+MAX_BATCH_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of events after which a batch takes no further ones."""
+MAX_ID_BYTES: Final = 2 * 1024 * 1024
+"""Bytes of ids after which a batch takes no further events: the ids of what waits are stored with the plan."""
+MAX_RUN_BYTES: Final = 1024 * 1024 * 1024
+"""The most bytes of events that one run takes."""
 
 
 class LogReader:
-    """Reads for one scope. An api that is away is waited for until `stopping` says that nobody waits any more.
+    """Reads for one scope. It repeats requests while the API is away, until `stop` is set.
 
-    At most `ahead` events are fetched before they are asked for.
+    At most `ahead` events are fetched before they are requested.
     """
 
-    def __init__(self, client: PipelineClient, stopping: Callable[[], bool], ahead: int) -> None:
+    def __init__(self, client: PipelineClient, stop: threading.Event, ahead: int) -> None:
         self._client = client
-        self._stopping = stopping
+        self._stop = stop
         self._most_ahead = ahead
         self._fetcher = ThreadPoolExecutor(1, thread_name_prefix="log-ahead")
         self._ahead: tuple[int, Future[list[pa.Table]]] | None = None
@@ -47,25 +54,36 @@ class LogReader:
         self._fetcher.shutdown(cancel_futures=True)
 
     def read(self, after: int, to: int) -> pa.Table:
-        """Return all events with after < seq <= to, in order of `seq`, in one chunk for each page.
+        """Return the events with after < seq <= to, in order of `seq`: all, or as many as are within MAX_BATCH_BYTES and MAX_ID_BYTES.
 
         Raises:
             PipelineError: The log no longer has one of them.
         """
         pages = self._fetched(after, to)
         reached = pages[-1].column("seq")[-1].as_py() if pages else after
-        while reached < to:
-            page = self._insist(partial(self._page, after=reached, to=to, limit=PAGE_ROWS))
+        while reached < to and not _is_large(pages):
+            page = insist(partial(self._page, after=reached, to=to, limit=PAGE_ROWS), self._stop, "log")
             if not page.num_rows:
                 break
             pages.append(page)
             reached = page.column("seq")[-1].as_py()
-        return _whole(pa.concat_tables([LOG_SCHEMA.empty_table(), *pages]), to - after)
+        found = _within_bytes(pa.concat_tables([LOG_SCHEMA.empty_table(), *pages]))
+        return _whole(found, (found.column("seq")[-1].as_py() if found.num_rows else to) - after)
 
     def look_ahead(self, after: int) -> None:
         """Fetch what comes after `after` in the background, where there is something."""
         if after < self._head:
             self._ahead = (after, self._fetcher.submit(self._fetch, after))
+
+    def events(self, part: Slice) -> pa.Table:
+        """Return the events of a slice as ORDERED_SCHEMA.
+
+        Raises:
+            PipelineError: The log no longer has one of them, or they have more than MAX_RUN_BYTES.
+        """
+        seqs = np.sort(part.seqs)
+        found = self._picked(seqs)
+        return part.table(found.take(pa.array(np.searchsorted(seqs, part.seqs))))
 
     def pick(self, seqs: Sequence[int]) -> pa.Table:
         """Return the events with these ascending seqs, in that order.
@@ -75,13 +93,24 @@ class LogReader:
         """
         if not len(seqs):
             return LOG_SCHEMA.empty_table()
-        ranges = ranges_of(np.asarray(seqs, dtype=np.int64))
-        parts = [self._insist(partial(self._client.pick, part)) for part in _portions(ranges)]
-        return _whole(pa.concat_tables([LOG_SCHEMA.empty_table(), *parts]), len(seqs))
+        return self._picked(np.asarray(seqs, dtype=np.int64))
+
+    def _picked(self, seqs: npt.NDArray[np.int64]) -> pa.Table:
+        parts = [LOG_SCHEMA.empty_table()]
+        size = 0
+        for portion in _portions(ranges_of(seqs)):
+            parts.append(insist(partial(self._client.pick, portion), self._stop, "log"))
+            size += parts[-1].nbytes
+            if size > MAX_RUN_BYTES:
+                raise PipelineError(
+                    f"The {len(seqs)} events of one run have more than {MAX_RUN_BYTES >> 20} MiB.",
+                    hint="Give the pipeline a smaller Window or Debounce, and send the events again with: headrace send",
+                )
+        return _whole(pa.concat_tables(parts), len(seqs))
 
     def redeliveries(self, after: int, to: int) -> list[Redelivery]:
         """Return what is to be given again, with after < id <= to."""
-        return self._insist(lambda: self._client.redeliveries(after=after, to=to)) if after < to else []
+        return insist(lambda: self._client.redeliveries(after=after, to=to), self._stop, "redeliveries") if after < to else []
 
     def _fetched(self, after: int, to: int) -> list[pa.Table]:
         """Return what was fetched ahead, as far as it is asked for."""
@@ -100,7 +129,7 @@ class LogReader:
         pages: list[pa.Table] = []
         rows = 0
         try:
-            while rows < self._most_ahead:
+            while rows < self._most_ahead and not _is_large(pages):
                 page = self._page(after=after, limit=min(PAGE_ROWS, self._most_ahead - rows))
                 if not page.num_rows:
                     break
@@ -110,7 +139,7 @@ class LogReader:
                 if after >= self._head:
                     break
         except ApiUnavailable:
-            pass  # it is asked for again, and then insisted on, when it is needed
+            pass  # it is read again, and then waited for, when it is needed
         return pages
 
     def _page(self, after: int, limit: int, to: int | None = None) -> pa.Table:
@@ -118,22 +147,19 @@ class LogReader:
         self._head = page.head
         return page.table
 
-    def _insist(self, ask: Callable[[], T]) -> T:
-        for pause in pauses():
-            try:
-                return ask()
-            except ApiUnavailable:
-                if self._stopping():
-                    raise
-                time.sleep(pause)
-        raise AssertionError("the pauses never end")
+
+def _is_large(pages: Sequence[pa.Table]) -> bool:
+    return bool(sum(page.nbytes for page in pages) >= MAX_BATCH_BYTES)
 
 
-def pauses() -> Iterator[float]:
-    """Yield the seconds before each further attempt, for ever."""
-    yield from PATIENCE
-    while True:
-        yield PATIENCE[-1]
+def _within_bytes(events: pa.Table) -> pa.Table:
+    """Return the first events that are within the bounds of a batch in bytes, at least one."""
+    if events.nbytes <= MAX_ID_BYTES:
+        return events
+    for column, most in (("payload", MAX_BATCH_BYTES), ("id", MAX_ID_BYTES)):
+        lengths = pc.binary_length(events.column(column)).to_numpy().astype(np.int64)
+        events = events.slice(0, max(1, int(np.searchsorted(np.cumsum(lengths), most, side="right"))))
+    return events
 
 
 def _whole(found: pa.Table, wanted: int) -> pa.Table:
@@ -141,7 +167,7 @@ def _whole(found: pa.Table, wanted: int) -> pa.Table:
     if found.num_rows != wanted:
         raise PipelineError(
             f"The log has {found.num_rows} of {wanted} events that the scope still needs: the database was replaced, or the scope removed.",
-            hint="Bring the database back, or begin anew with: headrace pipeline --reset-order",
+            hint="Bring the database back, or begin anew with: headrace scopes reset SCOPE --from now",
         )
     return found
 

@@ -11,7 +11,7 @@ from pathlib import Path
 class PipelineOptions:
     """Where the api is, what to read and where to write. `conf` is for Spark; `lookback` is in seconds.
 
-    `reset` puts the scope's checkpoint aside; a new one begins with the event `begin`, or with what comes from now on (None).
+    A scope that is new begins with the event `begin`, or with what is stored from now on (None). `home` is scratch.
     """
 
     api_url: str
@@ -24,15 +24,4 @@ class PipelineOptions:
     lookback: float = 900.0
     max_rows: int = 20_000
     log_url: str | None = None
-    reset: bool = False
     begin: int | None = 1
-
-    @property
-    def checkpoint(self) -> Path:
-        """Spark's own record of the scope: what was read, what waits, what was committed."""
-        return self.home / "checkpoints" / self.scope
-
-    @property
-    def state(self) -> Path:
-        """What the driver keeps beside Spark's checkpoint."""
-        return self.home / "pipeline" / self.scope

@@ -1,262 +1,357 @@
-"""The ordering of a scope on the driver: the kernel decides on slim columns, and the payload is only ever moved as buffers.
+"""The ordering of a scope: each batch of the log becomes a plan, which says what each pipeline takes and what the scope then holds.
 
-What a batch leaves (the kernel's state, what batching holds, what is still to be given again) is durable before its output begins. A
-batch that runs again begins with what the one before it left, reads the same stretch of the log, and so gives the same slices again.
-What waits is held by its seq; its payload stays in the log, which keeps it until the scope is past it.
+The kernel decides on slim columns. What waits, and what batching holds, is kept by its seq; its payload stays in the log, which keeps it
+until the scope is past it. All that the next batch depends on is in the plan, so whoever has stored it goes on from there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from headrace.core.batching import cut
-from headrace.pipeline.bounds import Begin, Bounds
-from headrace.pipeline.holdings import Holdings, histogram, waits
+from headrace.errors import PipelineError
+from headrace.pipeline.bounds import Bounds, Moment
+from headrace.pipeline.forest import Rows
+from headrace.pipeline.held_events import HeldEvents
+from headrace.pipeline.holdings import histogram, waits
 from headrace.pipeline.kernel import Kernel, Step
-from headrace.pipeline.log_reader import LogReader
-from headrace.pipeline.ordering_file import Held, OrderingFiles, Saved
+from headrace.pipeline.log_reader import MAX_BATCH_BYTES, LogReader
 from headrace.pipeline.ranges import numbers_of
+from headrace.pipeline.recent import RecentEvents
 from headrace.pipeline.routing import route
-from headrace.pipeline.schemas import ORDERED_SCHEMA
+from headrace.pipeline.run import Run, RunPlan
 from headrace.pipeline.slices import Slice
 from headrace.project import Pipeline
-from headrace.wire.events import ScopeReport
+from headrace.wire.events import Cursor, ScopeReport
 from headrace.wire.log import LOG_SCHEMA
+from headrace.wire.plans import Plan
 from headrace.wire.runs import Redelivery
+from headrace.wire.scope_leases import ScopeLease
 
-MOST_CACHED: Final = 64 * 1024 * 1024
-"""Bytes of waiting events that are kept in memory; beyond that they are read from the log again when they are released."""
+MAX_RUNS: Final = 10_000
+"""Runs after which a plan has no further ones of new events: the API stores a plan in one transaction."""
+REMOVED_AT_ONCE: Final = 100_000
+"""The most held events of a removed pipeline in one dead letter."""
 
-_MOST_TOLD: Final = 100
+_RECORD: Final = "scope"
+_LATE: Final = "late"
+_FIRST_PICKED: Final = 128
+_MAX_WAITS: Final = 100
 _MICROS: Final = 1_000_000
+
+
+class _Record(msgspec.Struct):
+    """What a scope holds beside its ordering: the clocks (µs), how long events waited, and the state keys of held events by pipeline."""
+
+    wall: int = 0
+    clock: int = 0
+    holds: list[int] = []
+    hold_micros: int = 0
+    held: dict[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """What a batch gives: slices in the order to run them, how many events were released, and what the scope then holds."""
+    """A batch: the plan to store, its runs, and the number of events released."""
 
-    slices: list[Slice]
+    plan: Plan
+    runs: list[Run]
     released: int
-    holdings: Holdings
 
 
 class Orderer:
-    """Orders the batches of one scope, one after the other. `lookback` in µs, `begin` is where the scope begins."""
+    """Orders the batches of one scope, one after the other, from the state that the last plan left. `lookback` is in µs.
+
+    A batch has at most `max_rows` events of the log, and a run of a pipeline without a batch policy as many.
+    """
 
     def __init__(
         self,
         pipelines: Sequence[Pipeline],
         reader: LogReader,
-        files: OrderingFiles,
+        lease: ScopeLease,
+        state: Mapping[str, bytes],
+        *,
         lookback: int,
-        scope: str,
-        begin: Begin = Begin(0),  # noqa: B008  a constant
+        max_rows: int,
     ) -> None:
         self._pipelines = list(pipelines)
         self._reader = reader
-        self._files = files
+        self._lease = lease
         self._lookback = lookback
-        self._scope = scope
-        self._start = begin
-        self._batch: int | None = None
-        self._kernel = Kernel(lookback)
-        self._saved = Saved()
-        self._cached = LOG_SCHEMA.empty_table()
+        self._max_rows = max_rows
+        self._batch = lease.cursor.batch
+        self._again = lease.cursor.again
+        if lease.cursor.batch and _RECORD not in state:
+            raise PipelineError(
+                f"The scope {lease.scope!r} has read the log up to event {lease.cursor.cursor}, and the API has no state of it: an older "
+                "version of Headrace ordered it.",
+                hint=f"Begin anew with: headrace scopes reset {lease.scope} --from SEQ (the first event that the tables do not have).",
+            )
+        self._record = msgspec.msgpack.decode(state[_RECORD], type=_Record) if _RECORD in state else _Record()
+        self._late = msgspec.msgpack.decode(state[_LATE], type=list[tuple[int, str]]) if _LATE in state else []
+        self._kernel = Kernel.restore({key: value for key, value in state.items() if key.startswith("order/")}, lookback)
+        self._kernel.head = max(self._kernel.head, lease.cursor.cursor)
+        self._held = {name: HeldEvents.restore(state, _held_key(number)) for name, number in self._record.held.items()}
+        self._keys = {key for key in state if key.startswith("held/")}
+        self._recent = RecentEvents()
 
-    def order(self, batch: int, bounds: Bounds) -> Ordered:
-        """Take one batch of the log; what it leaves is durable when this returns."""
-        self._begin(batch, bounds)
-        self._batch = None  # until all of it is done: what is in memory is then half of one batch and half of the other
+    @property
+    def at(self) -> Moment:
+        """How far the scope is."""
+        return Moment(self._kernel.head, self._again, self._record.wall, self._record.clock)
+
+    @property
+    def max_events(self) -> int:
+        """The most events of the log that the next batch takes."""
+        single = sum(pipeline.batch == "each" for pipeline in self._pipelines)
+        return min(self._max_rows, max(1, MAX_RUNS // single)) if single else self._max_rows
+
+    @property
+    def waits_for_time(self) -> bool:
+        """Whether events wait or are held, so that the scope's clock must go on."""
+        return bool(len(self._kernel) or self._held or self._late)
+
+    @property
+    def holds_for_removed(self) -> bool:
+        """Whether events are held for a pipeline that the project no longer has."""
+        return any(name not in self._names for name in self._held)
+
+    @property
+    def _names(self) -> set[str]:
+        return {pipeline.name for pipeline in self._pipelines}
+
+    def order(self, bounds: Bounds) -> Ordered:
+        """Order one batch of the log. It may end before `bounds.to`, where events are large.
+
+        Raises:
+            PipelineError: The log no longer has an event that the scope needs.
+        """
         arrived = self._reader.read(bounds.after, bounds.to)
+        if arrived.num_rows:
+            bounds = bounds._replace(to=arrived.column("seq")[-1].as_py())
         self._reader.look_ahead(bounds.to)
         step = self._kernel.step(arrived, bounds.clock)
-        table = self._released(step, arrived)
-        table, letters = self._given_again(bounds, table)
-        slices = [*self._gathered(table, bounds.clock), *self._letters(letters)]
-        self._saved.holds = histogram(self._saved.holds, step.waited)
-        self._saved.hold_micros += int(step.waited.sum())
-        self._saved.kernel = self._kernel.snapshot()
-        self._saved.read = bounds.to
-        if arrived.num_rows:
-            self._saved.last_seq, self._saved.last_id = arrived.column("seq")[-1].as_py(), arrived.column("id")[-1].as_py()
-        self._files.save(batch, self._saved)
-        self._batch = batch
-        return Ordered(slices, len(step.seqs), self._holdings(bounds, len(step.seqs)))
-
-    def _begin(self, batch: int, bounds: Bounds) -> None:
-        """Hold what the batch before left: it is in memory, unless this one runs again or is the first of this process."""
-        if self._batch is not None and self._batch == batch - 1:
-            return
-        self._saved = self._files.load(batch - 1)
-        self._kernel = Kernel.of_snapshot(self._saved.kernel, self._lookback) if self._saved.kernel else Kernel(self._lookback)
-        self._kernel.head = max(self._kernel.head, bounds.after)
-        self._cached = LOG_SCHEMA.empty_table()
-
-    def _released(self, step: Step, arrived: pa.Table) -> pa.Table:
-        """Return what is released as ORDERED_SCHEMA, and keep the rows of what waits."""
-        at_hand = pa.concat_tables([self._cached, arrived]) if self._cached.num_rows else arrived
-        events = self._rows(step.seqs, at_hand)
-        waiting = self._kernel.waiting.seq
-        here = np.isin(at_hand.column("seq").to_numpy(), waiting) if len(waiting) else None
-        kept = at_hand.filter(pa.array(here)) if here is not None else LOG_SCHEMA.empty_table()
-        self._cached = kept if kept.nbytes <= MOST_CACHED else LOG_SCHEMA.empty_table()
+        self._recent.add(arrived)
+        plan = RunPlan(self._batch + 1)
         last = self._kernel.position
-        return _ordered(events, np.arange(last - len(step.seqs) + 1, last + 1), step.mark_column(), step.waited / _MICROS)
+        released = Slice(step.seqs, np.arange(last - len(step.seqs) + 1, last + 1), step.marks)
+        late_before = list(self._late)
+        joined, passed, letters = self._redelivered(bounds, step)
+        memory = _Memory()
+        self._hand_on(plan, self._in_parts(released, joined), memory, bounds.clock)
+        self._hand_on(plan, self._in_parts(self._placed(sorted(passed)), passed, only=True), memory, bounds.clock)
+        self._redriven(plan, letters)
+        self._cut_held(plan, bounds.clock)
+        self._record.wall, self._record.clock = bounds.wall, bounds.clock
+        self._record.holds = histogram(self._record.holds, step.waited)
+        self._record.hold_micros += int(step.waited.sum())
+        self._batch, self._again = plan.batch, bounds.again_to
+        stored = Plan(
+            epoch=self._lease.epoch,
+            cursor=self._cursor(bounds, len(step.seqs)),
+            runs=plan.planned,
+            slices=plan.slices,
+            state=self._changes(late_changed=late_before != self._late),
+        )
+        return Ordered(stored, plan.runs, len(step.seqs))
 
-    def _rows(self, seqs: Any, at_hand: pa.Table) -> pa.Table:
-        """Return the events with these seqs, in this order: from `at_hand` (ascending), and from the log what is not there."""
+    def _in_parts(self, events: Slice, triggers: Mapping[int, Sequence[str]], *, only: bool = False) -> Iterator[tuple[Slice, pa.Table]]:
+        """Yield the events in order in parts that fit in memory, with their rows.
+
+        `triggers`, by seq, are further triggers of an event, or its only ones.
+        """
+        start, size = 0, self._max_rows if self._recent.has(events.seqs).all() else min(_FIRST_PICKED, self._max_rows)
+        while start < len(events):
+            part = events.take(np.arange(start, min(start + size, len(events))))
+            rows = self._rows(part.seqs)
+            if rows.nbytes > MAX_BATCH_BYTES and len(part) > 1:
+                size = max(1, size // 4)
+                continue
+            start += len(part)
+            if 2 * rows.nbytes <= MAX_BATCH_BYTES:
+                size = min(2 * size, self._max_rows)
+            if triggers:
+                logged = [[] if only else names for names in rows.column("triggers").to_pylist()]
+                overrides = {row: [*logged[row], *triggers[seq]] for row, seq in enumerate(part.seqs.tolist()) if seq in triggers}
+                part = Slice(part.seqs, part.positions, part.marks, overrides)
+            yield part, part.table(rows)
+
+    def _rows(self, seqs: Rows) -> pa.Table:
+        """Return the events with these seqs as LOG_SCHEMA, in this order."""
         if not len(seqs):
             return LOG_SCHEMA.empty_table()
-        known = at_hand.column("seq").to_numpy()
-        places = np.searchsorted(known, seqs)
-        here = places < len(known)
-        here[here] = known[places[here]] == seqs[here]
-        if not here.all():
-            at_hand = pa.concat_tables([at_hand, self._reader.pick(np.unique(seqs[~here]).tolist())]).sort_by("seq")
-            places = np.searchsorted(at_hand.column("seq").to_numpy(), seqs)
-        return at_hand.take(pa.array(places))
+        here = self._recent.has(seqs)
+        if here.all():
+            return self._recent.take(seqs)
+        ascending = np.sort(seqs)
+        picked = self._reader.pick(np.sort(seqs[~here]).tolist())
+        if here.any():
+            picked = pa.concat_tables([self._recent.take(np.sort(seqs[here])), picked]).sort_by("seq")
+        return picked.take(pa.array(np.searchsorted(ascending, seqs)))
 
-    def _given_again(self, bounds: Bounds, table: pa.Table) -> tuple[pa.Table, list[Redelivery]]:
-        """Add what fired late on events that were released before; what fired late on others waits for them."""
-        found = self._reader.redeliveries(bounds.again_after, bounds.again_to)
-        records = [record for record in found if self._is_due(record)]
-        letters = [record for record in records if record.letter is not None and record.scope == self._scope]
-        late = [record for record in records if record.trigger is not None]
-        pending = [*self._saved.pending, *((record.seq, record.trigger or "") for record in late)]
-        if not pending:
-            return table, letters
-        waiting = set(self._kernel.waiting.seq.tolist())
-        now = set(table.column("seq").to_pylist())
-        joined = [(seq, trigger) for seq, trigger in pending if seq in now]
-        self._saved.pending = [(seq, trigger) for seq, trigger in pending if seq in waiting or seq > self._kernel.head]
-        passed = [record for record in late if record.seq not in now and record.seq not in waiting and record.seq <= self._kernel.head]
-        return pa.concat_tables([_with_triggers(table, joined), self._late(passed)]), letters
+    def _redelivered(self, bounds: Bounds, step: Step) -> tuple[dict[int, list[str]], dict[int, list[str]], list[Redelivery]]:
+        """Return the late firings on events of this step and on earlier ones, by seq, and the dead letters to try again.
+
+        A firing on an event that still waits, or is yet to be read, waits for it.
+        """
+        records = [each for each in self._reader.redeliveries(bounds.again_after, bounds.again_to) if self._is_due(each)]
+        letters = [each for each in records if each.letter is not None and each.scope == self._lease.scope]
+        firings = [each for each in records if each.trigger is not None]
+        if not firings and not self._late:
+            return {}, {}, letters
+        ready = set(step.seqs.tolist())
+        seqs = np.array([seq for seq, _ in self._late] + [each.seq for each in firings], dtype=np.int64)
+        waiting = set(seqs[(seqs > self._kernel.head) | np.isin(seqs, self._kernel.waiting.seq)].tolist())
+        joined: dict[int, list[str]] = {}
+        pending: list[tuple[int, str]] = []
+        passed: list[Redelivery] = []
+        for seq, trigger in self._late:
+            if seq in ready:
+                joined.setdefault(seq, []).append(trigger)
+            elif seq in waiting:
+                pending.append((seq, trigger))
+        for each in firings:
+            if each.seq in ready:
+                joined.setdefault(each.seq, []).append(each.trigger or "")
+            elif each.seq in waiting:
+                pending.append((each.seq, each.trigger or ""))
+            else:
+                passed.append(each)
+        self._late = pending
+        return joined, self._new_to_a_pipeline(passed), letters
 
     def _is_due(self, record: Redelivery) -> bool:
-        """Whether the redelivery is this scope's: what was told before the scope began counts for its own events only."""
-        return record.id > self._start.known or (record.trigger is not None and record.seq > self._start.seq)
+        """Whether the redelivery is this scope's: of those before the scope began, the late firings on its own events only."""
+        return record.id > self._lease.begin_again or (record.trigger is not None and record.seq > self._lease.begin_seq)
 
-    def _late(self, records: list[Redelivery]) -> pa.Table:
-        """Return events that were released before, with those triggers alone that bring them to a pipeline that has not had them."""
+    def _new_to_a_pipeline(self, records: Sequence[Redelivery]) -> dict[int, list[str]]:
+        """Return, by seq, the triggers that bring an event to a pipeline that has not had it."""
         triggers: dict[int, list[str]] = {}
         for record in records:
             name = record.trigger or ""
             if any(pipe.takes(name) and not any(map(pipe.takes, record.before)) for pipe in self._pipelines):
                 triggers.setdefault(record.seq, []).append(name)
-        if not triggers:
-            return ORDERED_SCHEMA.empty_table()
-        seqs = np.array(sorted(triggers), dtype=np.int64)
-        events = _replaced(self._rows(seqs, LOG_SCHEMA.empty_table()), [triggers[seq] for seq in seqs.tolist()])
-        return self._placed(events)
+        return triggers
 
-    def _placed(self, events: pa.Table) -> pa.Table:
-        """Return events that are handled once more, or by one more, with places of their own."""
+    def _placed(self, seqs: Sequence[int]) -> Slice:
+        """Return events that are handed on once more, or to one more pipeline, at positions of their own."""
         first = self._kernel.position + 1
-        self._kernel.position += events.num_rows
-        count = events.num_rows
-        return _ordered(events, np.arange(first, first + count), pa.nulls(count, pa.string()), np.zeros(count))
+        self._kernel.position += len(seqs)
+        return Slice(np.array(seqs, dtype=np.int64), np.arange(first, first + len(seqs)), np.zeros(len(seqs), dtype=np.int8))
 
-    def _letters(self, records: list[Redelivery]) -> Iterator[Slice]:
-        """Yield the events of dead letters that are tried again."""
+    def _hand_on(self, plan: RunPlan, parts: Iterator[tuple[Slice, pa.Table]], memory: _Memory, now: int) -> None:
+        """Plan the runs of pipelines that take events at once, and hold the events of the others."""
+        for part, table in parts:
+            kept = memory.takes(table)
+            for pipeline, rows in zip(self._pipelines, route(table.column("triggers"), self._pipelines), strict=True):
+                if not len(rows):
+                    continue
+                everything = len(rows) == len(part)
+                mine = part if everything else part.take(rows)
+                if pipeline.batch not in ("micro", "each") or pipeline.name in self._held:
+                    self._held_for(pipeline.name).append(mine.seqs, mine.positions, mine.marks, now)
+                    continue
+                events = (table if everything else table.take(pa.array(rows))) if kept else None
+                if pipeline.batch == "micro":
+                    plan.add(pipeline, mine, events)
+                    continue
+                for row in range(len(mine)):
+                    plan.add(pipeline, mine.take(np.array([row])), None if events is None else events.slice(row, 1))
+
+    def _redriven(self, plan: RunPlan, letters: Sequence[Redelivery]) -> None:
+        """Plan a run for each dead letter that is tried again, with the slice that it had."""
         named = {pipeline.name: pipeline for pipeline in self._pipelines}
-        for record in records:
-            pipeline = named.get(record.pipeline or "")
-            if pipeline is not None:
-                events = self._rows(numbers_of([(first, last) for first, last in record.seqs]), LOG_SCHEMA.empty_table())
-                yield Slice(pipeline, f"again{record.id}", self._placed(events), record.letter)
-
-    def _gathered(self, table: pa.Table, now: int) -> Iterator[Slice]:
-        """Yield the runs that are due, and hold the rest."""
-        held = self._saved.held
-        for pipeline, rows in zip(self._pipelines, route(table.column("triggers"), self._pipelines), strict=True):
-            if pipeline.batch == "micro" and pipeline.name not in held:
-                if len(rows):
-                    yield Slice(pipeline, "", table if len(rows) == table.num_rows else table.take(pa.array(rows)))
+        for letter in letters:
+            seqs = numbers_of([(first, last) for first, last in letter.seqs])
+            if not len(seqs):
                 continue
-            mine = table.take(pa.array(rows))
-            before = held.pop(pipeline.name, Held())
-            count = len(before.seqs) + mine.num_rows
-            if not count:
-                continue
-            last = now if mine.num_rows else before.last
-            sizes = cut(pipeline.batch, count, before.first if before.seqs else now, last, now)
-            due, start = sum(sizes), 0
-            together = self._together(before, mine, due)
-            for number, size in enumerate(sizes):
-                yield Slice(pipeline, f"{number}" if number else "", together.slice(start, size))
-                start += size
-            if due < count:
-                first = before.first if due < len(before.seqs) else now
-                held[pipeline.name] = _left(before, mine, due, first, last)
+            events = self._placed(seqs.tolist()) if letter.slice is None else Slice.unpack(letter.slice)
+            name = letter.pipeline or ""
+            plan.add(named.get(name, name), events, part=f"again{letter.id}", letter=letter.letter)
 
-    def _together(self, before: Held, mine: pa.Table, due: int) -> pa.Table:
-        """Return the `due` oldest of what was held and what came."""
-        if not due:
-            return mine.slice(0, 0)
-        taken = min(due, len(before.seqs))
-        seqs = np.array(before.seqs[:taken], dtype=np.int64)
-        events = self._rows(seqs, LOG_SCHEMA.empty_table())
-        old = _ordered(
-            events, np.array(before.positions[:taken], dtype=np.int64), pa.array(before.marks[:taken], pa.string()), np.zeros(taken)
-        )
-        return pa.concat_tables([old, mine.slice(0, due - taken)]).combine_chunks()
+    def _cut_held(self, plan: RunPlan, now: int) -> None:
+        """Plan the runs of held events that are due, and of all that is held for a pipeline that the project no longer has."""
+        named = {pipeline.name: pipeline for pipeline in self._pipelines}
+        for name, held in list(self._held.items()):
+            pipeline = named.get(name)
+            if pipeline is None:
+                sizes = [min(REMOVED_AT_ONCE, len(held) - start) for start in range(0, len(held), REMOVED_AT_ONCE)]
+            else:
+                sizes = cut(pipeline.batch, len(held), held.first, held.last, now)
+            for size in sizes:
+                due = Slice(*held.take(size))
+                plan.add(pipeline or name, due, due.table(self._rows(due.seqs)) if self._recent.has(due.seqs).all() else None)
 
-    def _holdings(self, bounds: Bounds, released: int) -> Holdings:
+    def _held_for(self, name: str) -> HeldEvents:
+        if name not in self._held:
+            number = 1 + max(self._record.held.values(), default=0)
+            self._record.held[name] = number
+            self._held[name] = HeldEvents(_held_key(number))
+        return self._held[name]
+
+    def _changes(self, *, late_changed: bool) -> dict[str, bytes | None]:
+        """Return what changed in the state since the last plan."""
+        changes: dict[str, bytes | None] = dict(self._kernel.changes())
+        for name, held in list(self._held.items()):
+            changes |= held.changes()
+            if not len(held):
+                prefix = _held_key(self._record.held.pop(name))
+                del self._held[name]
+                changes |= {key: None for key in (*self._keys, *changes) if key.startswith(prefix)}
+        changed = {key for key, value in changes.items() if key.startswith("held/") and value is not None}
+        self._keys = (self._keys | changed) - {key for key, value in changes.items() if value is None}
+        if late_changed:
+            changes[_LATE] = msgspec.msgpack.encode(self._late) if self._late else None
+        return {**changes, _RECORD: msgspec.msgpack.encode(self._record)}
+
+    def _cursor(self, bounds: Bounds, released: int) -> Cursor:
         kernel, waiting = self._kernel, self._kernel.waiting
-        held = [seq for each in self._saved.held.values() for seq in each.seqs]
-        needed = [*held, *(seq for seq, _ in self._saved.pending), *(waiting.seq.tolist() if len(waiting) else [])]
-        told = waits(waiting.seq, waiting.since, bounds.clock, _MOST_TOLD)
+        longest = waits(waiting.seq, waiting.since, bounds.clock, _MAX_WAITS)
         report = ScopeReport(
-            read=bounds.to - bounds.after,
             released=released,
-            held=len(held),
-            longest=told[0].seconds if told else 0.0,
-            holds=self._saved.holds,
-            hold_seconds=self._saved.hold_micros / _MICROS,
-            waits=told,
+            held=sum(map(len, self._held.values())),
+            longest=longest[0].seconds if longest else 0.0,
+            holds=self._record.holds,
+            hold_seconds=self._record.hold_micros / _MICROS,
+            waits=longest,
             lookback=self._lookback / _MICROS,
         )
-        kept = min(needed, default=bounds.to + 1) - 1
-        return Holdings(kernel.position, len(kernel), kernel.lost, kernel.late, kernel.cycles, kept, report)
+        needed = [held.lowest for held in self._held.values() if held.lowest is not None]
+        needed += [seq for seq, _ in self._late]
+        needed += [int(waiting.seq.min())] if len(waiting) else []
+        return Cursor(
+            cursor=bounds.to,
+            batch=self._batch,
+            ordered=kernel.position,
+            waiting=len(kernel),
+            lost=kernel.lost,
+            late=kernel.late,
+            cycles=kernel.cycles,
+            kept=min([bounds.to, *(seq - 1 for seq in needed)]),
+            again=bounds.again_to,
+            report=report,
+        )
 
 
-def _ordered(events: pa.Table, positions: Any, marks: pa.Array, waited: Any) -> pa.Table:
-    """Return LOG_SCHEMA rows as ORDERED_SCHEMA."""
-    added = {"position": pa.array(positions, pa.int64()), "mark": marks, "waited": pa.array(waited, pa.float64())}
-    columns = [added[name] if name in added else events.column(name) for name in ORDERED_SCHEMA.names]
-    return pa.table(columns, schema=ORDERED_SCHEMA)
+class _Memory:
+    """The tables that a plan keeps in memory: at most MAX_BATCH_BYTES, and the first in any case."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    def takes(self, table: pa.Table) -> bool:
+        """Whether the plan keeps this table too."""
+        kept = self._bytes == 0 or self._bytes + table.nbytes <= MAX_BATCH_BYTES
+        self._bytes += table.nbytes if kept else 0
+        return kept
 
 
-def _replaced(events: pa.Table, triggers: list[list[str]]) -> pa.Table:
-    at = events.schema.get_field_index("triggers")
-    return events.set_column(at, events.schema.field(at), pa.array(triggers, pa.list_(pa.string())))
-
-
-def _with_triggers(table: pa.Table, pairs: list[tuple[int, str]]) -> pa.Table:
-    """Return the events with these further triggers."""
-    if not pairs:
-        return table
-    more: dict[int, list[str]] = {}
-    for seq, trigger in pairs:
-        more.setdefault(seq, []).append(trigger)
-    triggers = [
-        [*old, *more.get(seq, [])] for seq, old in zip(table.column("seq").to_pylist(), table.column("triggers").to_pylist(), strict=True)
-    ]
-    return _replaced(table, triggers)
-
-
-def _left(before: Held, mine: pa.Table, due: int, first: int, last: int) -> Held:
-    """Return what is still held after the `due` oldest went."""
-    rest = mine.slice(max(0, due - len(before.seqs)))
-    return Held(
-        [*before.seqs[due:], *rest.column("seq").to_pylist()],
-        [*before.positions[due:], *rest.column("position").to_pylist()],
-        [*before.marks[due:], *rest.column("mark").to_pylist()],
-        first,
-        last,
-    )
+def _held_key(number: int) -> str:
+    return f"held/{number}/"

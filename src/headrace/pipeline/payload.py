@@ -20,10 +20,10 @@ from pyspark.sql.types import ArrayType, DataType, NullType, StringType, StructF
 
 from headrace.errors import TypeConflict
 from headrace.pipeline.durable_files import sync, sync_folder
+from headrace.pipeline.frames import Frames, payloads
 from headrace.pipeline.payload_columns import shown
 from headrace.pipeline.payload_types import Misfit, OutOfRange, Unsure, in_order, merged, misfit, types_of, with_text, without_nulls
 from headrace.pipeline.schemas import EVENTS, PIPELINE_COLUMNS
-from headrace.pipeline.slices import Frames, Slice, payloads
 from headrace.project import Pipeline
 
 
@@ -34,19 +34,18 @@ class PayloadSchemas:
         self._folder = folder
         self._known: dict[str, StructType] = {}
 
-    def apply(self, part: Slice, frames: Frames) -> DataFrame:
-        """Return the slice as PIPELINE_COLUMNS, its payloads parsed by the schema that is declared, or by one that is learned.
+    def apply(self, pipeline: Pipeline, table: pa.Table, frames: Frames) -> DataFrame:
+        """Return the events (ORDERED_SCHEMA) as PIPELINE_COLUMNS, their payloads parsed by the declared schema, or by a learned one.
 
         Raises:
             TypeConflict: A value does not fit the learned type of its field.
         """
-        pipeline = part.pipeline
         known = self._of(pipeline.name) if pipeline.payload is None else _of_ddl(pipeline.payload)
-        parsed = frames.parsed(part.table, known, exact=pipeline.payload is None)
+        parsed = frames.parsed(table, known, exact=pipeline.payload is None)
         if parsed is not None:
             return parsed
-        events = frames.of(part.table)
-        return parse(events, self.learn(pipeline, events, part.table) if pipeline.payload is None else pipeline.payload)
+        events = frames.of(table)
+        return parse(events, self.learn(pipeline, events, table) if pipeline.payload is None else pipeline.payload)
 
     def learn(self, pipeline: Pipeline, events: DataFrame, table: pa.Table | None = None) -> StructType:
         """Return a schema that holds every payload of `events`, and all the pipeline had before, with unknown types as text.

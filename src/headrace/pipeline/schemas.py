@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.types import ArrayType, DoubleType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType, TimestampType
 
 from headrace.wire.log import LOG_SCHEMA
 
@@ -13,17 +13,15 @@ ORDERED_SCHEMA: Final = pa.schema(
     [
         pa.field("position", pa.int64(), nullable=False),
         pa.field("mark", pa.string()),
-        pa.field("waited", pa.float64(), nullable=False),
         *[field for field in LOG_SCHEMA if field.name not in {"key", "leader_key", "leader_seq"}],
     ]
 )
-"""Released events, in order of `position`. `waited` is in seconds; `mark` is null, lost, late or cycle."""
+"""Released events, in order of `position`. `mark` is null, lost, late or cycle."""
 
 EVENTS: Final = StructType(
     [
         StructField("position", LongType(), False),
         StructField("mark", StringType(), True),
-        StructField("waited", DoubleType(), False),
         StructField("seq", LongType(), False),
         StructField("source", StringType(), False),
         StructField("id", StringType(), False),

@@ -26,7 +26,7 @@ from headrace.pipeline.run_identity import RUN_KEY, Attempt, Origin, Place, Stor
 from headrace.pipeline.table_batches import Later, TableBatches
 from headrace.pipeline.table_schema import TableSchemas
 from headrace.pipeline.table_writers import TableWriters
-from headrace.project import Pipeline, TableFormat
+from headrace.project import TableFormat
 
 SMALL: Final = 100_000
 """Up to so many events, the rows come to the driver and are written here: Spark's own way of writing takes twice the processor time."""
@@ -54,26 +54,38 @@ class TableSink(Later, Protocol):
         """
 
 
+class Writer(Protocol):
+    """A pipeline, or an open run of one: the table that gets its rows, and the table's format."""
+
+    @property
+    def table(self) -> str | None:
+        """The table; None where it has none."""
+
+    @property
+    def format(self) -> TableFormat:
+        """The table's format."""
+
+
 def no_fence() -> None:
     """Let every driver write."""
 
 
 def open_sinks(
-    pipelines: Iterable[Pipeline], tables: Path, origin: Origin, fence: Callable[[], None] = no_fence
+    writers: Iterable[Writer], tables: Path, origin: Origin, fence: Callable[[], None] = no_fence
 ) -> Mapping[TableFormat, TableSink]:
-    """Return a sink for each format that the pipelines have, for the runs of one origin.
+    """Return a sink for each format that the writers have, for the runs of one origin.
 
     A sink calls `fence` before it shows rows to readers; `fence` raises where this driver has lost its scope.
 
     Raises:
         PipelineError: A library that the format needs is not installed.
-        RunConflict: A table of the pipelines has rows of the origin's scope from another log.
+        RunConflict: A table of the writers has rows of the origin's scope from another log.
     """
-    pipelines = list(pipelines)
-    for table in sorted({pipeline.table for pipeline in pipelines if pipeline.table is not None}):
+    outputs = [(writer.table, writer.format) for writer in writers if writer.table is not None]
+    for table in sorted({table for table, _ in outputs}):
         TableWriters(tables).check(table, origin.writer)
     sinks: dict[TableFormat, TableSink] = {}
-    for each in sorted({pipeline.format for pipeline in pipelines}):
+    for each in sorted({format for _, format in outputs}):
         if each == "parquet":
             sinks[each] = ParquetSink(tables, origin, fence)
             continue
@@ -158,7 +170,8 @@ class ParquetSink:
                 return draft
 
     def _path(self, place: Place) -> Path:
-        name = f"{place.batch:09d}-{self._origin.key(place.pipeline, place.batch, place.part)}.parquet"
+        part = int(place.part) if place.part.isdecimal() else 0  # so that names ascend with positions
+        name = f"{place.batch:09d}-{part:05d}-{self._origin.key(place.pipeline, place.batch, place.part)}.parquet"
         return self._tables / place.table / name
 
 

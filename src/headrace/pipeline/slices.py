@@ -1,95 +1,101 @@
-"""A pipeline's events for one run."""
+"""The events of one run: which, in which order, at which positions and with which marks. Their payloads stay in the log."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
 
+import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructField, StructType
 
-from headrace.pipeline.payload_columns import shown, structs
+from headrace.pipeline.forest import Rows
+from headrace.pipeline.kernel import MarkCodes, mark_column
 from headrace.pipeline.ranges import Ranges, ranges_of
-from headrace.pipeline.run_identity import digest_of
-from headrace.pipeline.schemas import EVENTS, PIPELINE_COLUMNS
-from headrace.project import Pipeline
+from headrace.pipeline.schemas import ORDERED_SCHEMA
 
-_USUAL: Final = 1024
-"""Bytes of a usual event, at most."""
+_MAGIC: Final = b"HRS1"
+_CODEC: Final = "zstd"
+_WIDTHS: Final = (np.int8, np.int16, np.int32, np.int64)
+
+
+class _Packed(msgspec.Struct, array_like=True):
+    """The packed form: each column as a NumPy type and the differences between neighbours."""
+
+    count: int
+    seqs: tuple[str, bytes]
+    positions: tuple[str, bytes]
+    marks: bytes
+    triggers: dict[int, list[str]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slice:
-    """Events (ORDERED_SCHEMA) for one run of a pipeline. `part` tells it from the others of the same pipeline in the batch.
+    """Events in the order in which a run takes them.
 
-    `letter` is the dead letter that is tried again with it.
+    `triggers` has the triggers of an event, by row, where they are not those that the log tells of it.
     """
 
-    pipeline: Pipeline
-    part: str
-    table: pa.Table
-    letter: str | None = None
+    seqs: Rows
+    positions: Rows
+    marks: MarkCodes
+    triggers: Mapping[int, Sequence[str]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.seqs)
 
     @property
-    def seqs(self) -> Ranges:
+    def ranges(self) -> Ranges:
         """The events as closed ranges of their seqs."""
-        return ranges_of(np.sort(self.table.column("seq").to_numpy()))
+        return ranges_of(np.sort(self.seqs))
 
-    @property
-    def digest(self) -> str:
-        """Return a digest of the events, in their order."""
-        return digest_of(self.table)
+    def take(self, rows: Rows) -> Slice:
+        """Return these rows, which ascend."""
+        triggers: dict[int, Sequence[str]] = {}
+        if self.triggers:
+            triggers = {at: self.triggers[row] for at, row in enumerate(rows.tolist()) if row in self.triggers}
+        return Slice(self.seqs[rows], self.positions[rows], self.marks[rows], triggers)
 
-    @property
-    def size(self) -> int:
-        """How many events of the usual size these are: that many, and more where they are large."""
-        return int(max(self.table.num_rows, self.table.nbytes // _USUAL))
+    def pack(self) -> bytes:
+        """Return the slice as bytes: two or three for each event of a usual slice."""
+        triggers = {row: list(names) for row, names in self.triggers.items()}
+        packed = _Packed(len(self), _differences(self.seqs), _differences(self.positions), self.marks.tobytes(), triggers)
+        plain = msgspec.msgpack.encode(packed)
+        compressed: bytes = pa.compress(plain, codec=_CODEC, asbytes=True)
+        return b"".join([_MAGIC, len(plain).to_bytes(8, "little"), compressed])
 
-    @property
-    def name(self) -> str:
-        """What the run is called within its batch."""
-        return f"{self.pipeline.name}/{self.part}" if self.part else self.pipeline.name
+    @classmethod
+    def unpack(cls, data: bytes) -> Self:
+        """Return the slice that `pack` packed. Raises ValueError for anything else."""
+        if data[:4] != _MAGIC:
+            raise ValueError("these bytes are no slice of this version")
+        plain = pa.decompress(data[12:], decompressed_size=int.from_bytes(data[4:12], "little"), codec=_CODEC, asbytes=True)
+        packed = msgspec.msgpack.decode(plain, type=_Packed)
+        seqs, positions = _sums(packed.seqs), _sums(packed.positions)
+        return cls(seqs, positions, np.frombuffer(packed.marks, np.int8), packed.triggers)
 
-
-class Frames:
-    """The slices of one batch as DataFrames, in one partition each; pipelines that take the same events share one."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self.spark = spark
-        self._made: dict[int, tuple[pa.Table, DataFrame]] = {}
-        self._parsed: dict[tuple[int, str], tuple[pa.Table, DataFrame | None]] = {}
-
-    def of(self, table: pa.Table) -> DataFrame:
-        """Return the table as a DataFrame of EVENTS: its buffers go to the JVM as they are."""
-        known = self._made.get(id(table))
-        if known is None:
-            known = self._made[id(table)] = table, self._frame(table, EVENTS)
-        return known[1]
-
-    def parsed(self, table: pa.Table, schema: StructType, *, exact: bool) -> DataFrame | None:
-        """Return the table as a DataFrame of PIPELINE_COLUMNS, its payloads parsed here; None where that is better left to Spark.
-
-        `exact`: no payload may have a field that the schema has not, nor a value where its type is unknown.
-        """
-        key = id(table), f"{exact} {schema.json()}"
-        if key not in self._parsed:
-            columns = structs(table.column("payload"), schema, exact=exact)
-            self._parsed[key] = table, None if columns is None else self._with_payload(table, columns, shown(schema))
-        return self._parsed[key][1]
-
-    def _with_payload(self, table: pa.Table, payload: pa.StructArray, schema: StructType) -> DataFrame:
-        names = [name for name in PIPELINE_COLUMNS if name != "payload"]
-        fields = [*(EVENTS[name] for name in names), StructField("payload", schema)]
-        return self._frame(table.select(names).append_column("payload", payload), StructType(fields)).select(*PIPELINE_COLUMNS)
-
-    def _frame(self, table: pa.Table, schema: StructType) -> DataFrame:
-        return self.spark.createDataFrame(table, schema).coalesce(1)
+    def table(self, events: pa.Table) -> pa.Table:
+        """Return the slice as ORDERED_SCHEMA. `events` are the same events, in the same order, as LOG_SCHEMA."""
+        added = {"position": pa.array(self.positions), "mark": mark_column(self.marks)}
+        table = pa.table([added.get(name) or events.column(name) for name in ORDERED_SCHEMA.names], schema=ORDERED_SCHEMA)
+        if not self.triggers:
+            return table
+        at = table.schema.get_field_index("triggers")
+        triggers = table.column(at).to_pylist()
+        for row, names in self.triggers.items():
+            triggers[row] = list(names)
+        return table.set_column(at, table.schema.field(at), pa.array(triggers, pa.list_(pa.string())))
 
 
-def payloads(table: pa.Table) -> Iterator[str]:
-    """Yield the payloads."""
-    for chunk in table.column("payload").chunks:
-        yield from chunk.to_pylist()
+def _differences(column: Rows) -> tuple[str, bytes]:
+    differences = np.diff(column, prepend=np.int64(0))
+    low, high = int(differences.min(initial=0)), int(differences.max(initial=0))
+    width = next(each for each in _WIDTHS if np.iinfo(each).min <= low and high <= np.iinfo(each).max)
+    narrow: npt.NDArray[Any] = differences.astype(width)
+    return narrow.dtype.str, narrow.tobytes()
+
+
+def _sums(packed: tuple[str, bytes]) -> Rows:
+    return np.cumsum(np.frombuffer(packed[1], np.dtype(packed[0])), dtype=np.int64)

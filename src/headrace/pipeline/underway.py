@@ -1,42 +1,45 @@
-"""The batch that the driver is at, for its heartbeats."""
+"""The runs that the driver executes, for its heartbeats."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from headrace.wire.jobs import RunningBatch
 
 
-class BatchUnderway:
-    """Which batch of a scope runs: written by the query's thread, read by the heartbeat's."""
+class RunsUnderway:
+    """Which runs of a scope are executed: changed by their threads, read by the heartbeat's."""
 
     def __init__(self, scope: str) -> None:
         self._scope = scope
         self._changed = threading.Condition()
-        self._running: tuple[int, int, float] | None = None
+        self._running: dict[int, tuple[int, int, float]] = {}
 
-    def begin(self, batch: int, events: int) -> None:
-        """Note that a batch of `events` has begun."""
+    @contextmanager
+    def run(self, batch: int, events: int) -> Iterator[None]:
+        """Note that this thread executes a run of a batch, of so many events, as long as the block lasts."""
+        thread = threading.get_ident()
         with self._changed:
-            self._running = (batch, events, time.monotonic())
-
-    def end(self) -> None:
-        """Note that no batch runs."""
-        with self._changed:
-            self._running = None
-            self._changed.notify_all()
+            self._running[thread] = (batch, events, time.monotonic())
+        try:
+            yield
+        finally:
+            with self._changed:
+                del self._running[thread]
+                self._changed.notify_all()
 
     def wait_for_end(self, seconds: float) -> bool:
-        """Wait at most `seconds` until no batch runs; return whether none runs."""
+        """Wait at most `seconds` until no run is executed; return whether none is."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._running is None, seconds)
+            return self._changed.wait_for(lambda: not self._running, seconds)
 
     def now(self) -> RunningBatch | None:
-        """Return the batch that runs."""
+        """Return the run that began first."""
         with self._changed:
-            running = self._running
-        if running is None:
-            return None
-        batch, events, began = running
+            if not self._running:
+                return None
+            batch, events, began = min(self._running.values(), key=lambda each: each[2])
         return RunningBatch(scope=self._scope, batch=batch, events=events, seconds=round(time.monotonic() - began, 3))

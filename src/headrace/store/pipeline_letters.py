@@ -6,7 +6,7 @@ open ──redrive──► redriven ──the pipeline takes them──► gone
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -27,6 +27,7 @@ LETTERS_AT_ONCE: Final = 500
 """Letters that one transaction changes."""
 
 _row_of = pipeline_letters.c
+_SHOWN = [column for column in _row_of if column.name != "slice"]
 
 
 class PipelineDeadLetters:
@@ -38,14 +39,14 @@ class PipelineDeadLetters:
     def page(self, *, limit: int) -> PipelineLetters:
         """Return the newest dead letters."""
         with self._database.reading() as connection:
-            rows = connection.execute(select(pipeline_letters).order_by(_row_of.received.desc(), _row_of.id).limit(limit))
+            rows = connection.execute(select(*_SHOWN).order_by(_row_of.received.desc(), _row_of.id).limit(limit))
             return PipelineLetters(letters=[_letter(row._asdict()) for row in rows])
 
     def one(self, id: str) -> PipelineLetter:
         """Return one dead letter. Raises `ApiRefused` where there is none of this id."""
         with self._database.reading() as connection:
             (full,) = full_ids(connection, _row_of.id, [id])
-            row = connection.execute(select(pipeline_letters).where(_row_of.id == full)).one_or_none()
+            row = connection.execute(select(*_SHOWN).where(_row_of.id == full)).one_or_none()
         if row is None:
             raise _unknown(id)
         return _letter(row._asdict())
@@ -75,8 +76,8 @@ def _unknown(id: str) -> ApiRefused:
     return ApiRefused(f"No dead letter of a pipeline has the id {id}.", hint=hint, status=404, problem="not-found")
 
 
-def settle_letters(connection: Connection, project: str, reports: Iterable[RunReport], now: int) -> None:
-    """Keep the events of each run that failed for good, and forget those of a run that then succeeded."""
+def settle_letters(connection: Connection, project: str, reports: Iterable[RunReport], slices: Mapping[str, bytes], now: int) -> None:
+    """Keep the events of each run that failed for good, and forget those of a run that then succeeded. `slices` are those of letters."""
     for report in reports:
         if report.letter is None or report.state == "running":
             continue
@@ -89,6 +90,7 @@ def settle_letters(connection: Connection, project: str, reports: Iterable[RunRe
         if known is None:
             row = {"project": project, "scope": report.scope, "pipeline": report.pipeline, "batch": report.batch, "events": report.events}
             row |= {"seqs": msgspec.json.encode(report.seqs).decode(), "attempts": report.attempt, "received": now}
+            row["slice"] = slices.get(report.letter)
             connection.execute(insert(pipeline_letters).values(id=report.letter, **row, **news))
         elif known.run_id != report.run_id:
             connection.execute(update(pipeline_letters).where(mine).values(attempts=known.attempts + report.attempt, **news))

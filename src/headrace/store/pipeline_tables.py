@@ -34,6 +34,7 @@ pipeline_letters = Table(
     Column("state", Text, nullable=False),  # open | redriven | discarded; it goes when its redrive succeeds
     Column("received", BigInteger, nullable=False),
     Column("acted", BigInteger),
+    Column("slice", LargeBinary),  # the run's events in their order, with positions and marks, as the driver packed them
     Index(None, "received"),
     Index(None, "state", "acted"),
 )

@@ -24,6 +24,11 @@ _count = Plain(
     "UPDATE planned_runs SET begun = :begun, ended = :ended WHERE incarnation = :incarnation AND batch = :batch AND number IN :numbers",
     numbers="bigint",
 )
+_slices = Given(
+    {"incarnation": "text", "batch": "bigint", "number": "bigint"},
+    "SELECT s.incarnation, s.batch, s.number, s.data FROM given CROSS JOIN plan_slices s "
+    "WHERE s.incarnation = given.incarnation AND s.batch = given.batch AND s.number = given.number",
+)
 _close = Plain("DELETE FROM planned_runs WHERE incarnation = :incarnation AND batch = :batch AND number IN :numbers", numbers="bigint")
 _used = Plain(
     "SELECT DISTINCT slice FROM planned_runs WHERE incarnation = :incarnation AND batch = :batch AND slice IN :numbers", numbers="bigint"
@@ -46,16 +51,25 @@ class _Open:
         self.begun = begun
         self.ended = ended
         self.is_over = False
+        self.letter: str | None = None
 
     def take(self, report: RunReport) -> None:
         self.begun = max(self.begun, report.attempt)
         if report.state != "running":
             self.ended = max(self.ended, report.attempt)
-        self.is_over = report.state == "succeeded" or (report.state == "failed" and report.letter is not None)
+        self.letter = report.letter if report.state == "failed" else None
+        self.is_over = report.state == "succeeded" or self.letter is not None
 
 
-def take_up(connection: Connection, job_id: int, reports: Sequence[RunReport]) -> list[RunReport]:
-    """Count attempts of planned runs and close those that are over; return the reports that say something new.
+class Taken(NamedTuple):
+    """The reports that say something new, and the slices of the dead letters among them."""
+
+    reports: list[RunReport]
+    slices: dict[str, bytes]
+
+
+def take_up(connection: Connection, job_id: int, reports: Sequence[RunReport]) -> Taken:
+    """Count attempts of planned runs and close those that are over.
 
     A report of a planned run that is closed says nothing new: it is a repeat whose answer was lost.
 
@@ -73,8 +87,9 @@ def take_up(connection: Connection, job_id: int, reports: Sequence[RunReport]) -
         elif report.number is not None:
             continue
         taken.append(report)
+    slices = _slices_of_letters(connection, runs)
     _write(connection, runs)
-    return taken
+    return Taken(taken, slices)
 
 
 def _scopes(connection: Connection, job_id: int, reports: Iterable[RunReport]) -> dict[str, Any]:
@@ -98,6 +113,14 @@ def _place(rows: dict[str, Any], report: RunReport) -> _Place:
 
 def _open_runs(connection: Connection, places: Iterator[_Place]) -> dict[_Place, _Open]:
     return {_Place(*row[:3]): _Open(*row[2:]) for row in _open(connection, sorted(set(places)))}
+
+
+def _slices_of_letters(connection: Connection, runs: dict[_Place, _Open]) -> dict[str, bytes]:
+    places = {run.letter: (place.incarnation, place.batch, run.slice) for place, run in runs.items() if run.letter is not None}
+    if not places:
+        return {}
+    found = {tuple(row[:3]): bytes(row[3]) for row in _slices(connection, sorted(set(places.values())))}
+    return {letter: found[place] for letter, place in places.items()}
 
 
 def _write(connection: Connection, runs: dict[_Place, _Open]) -> None:

@@ -85,7 +85,7 @@ def redelivered(connection: Connection, after: int, to: int, project: str | None
         elif row.letter_id in letters:
             letter = letters[row.letter_id]
             seqs = msgspec.json.decode(letter.seqs, type=list[tuple[int, int]])
-            again = {"letter": letter.id, "scope": letter.scope, "pipeline": letter.pipeline, "seqs": seqs}
+            again = {"letter": letter.id, "scope": letter.scope, "pipeline": letter.pipeline, "seqs": seqs, "slice": letter.slice}
             found.append(Redelivery(id=row.id, seq=row.seq, **again))
     return found
 

@@ -12,7 +12,7 @@ from headrace.core.stretches import node_of
 from headrace.store.database import Database
 from headrace.store.jobs import require_running
 from headrace.store.pipeline_letters import settle_letters
-from headrace.store.planned_runs import take_up
+from headrace.store.planned_runs import Taken, take_up
 from headrace.store.run_totals import add_to_totals, contribution
 from headrace.store.scope_leases import require_holder
 from headrace.store.scope_rows import set_pace
@@ -47,9 +47,9 @@ def _report(connection: Connection, job_id: int, reports: Sequence[RunReport], e
         set_pace(connection, ended.scope, ended.read, ended.seconds)
 
 
-def _store(connection: Connection, project: str, reports: Sequence[RunReport], now: int) -> None:
+def _store(connection: Connection, project: str, taken: Taken, now: int) -> None:
     newest: dict[str, RunReport] = {}
-    for report in sorted(reports, key=lambda report: _rank(report.attempt, report.state)):
+    for report in sorted(taken.reports, key=lambda report: _rank(report.attempt, report.state)):
         newest[report.run_id] = report
     known = [runs.c[name] for name in ("run_id", "project", "pipeline", "attempt", "state", "events", "rows", "started")]
     replaced = []
@@ -59,7 +59,7 @@ def _store(connection: Connection, project: str, reports: Sequence[RunReport], n
             del newest[row["run_id"]]
         else:
             replaced.append(row)
-    settle_letters(connection, project, list(newest.values()), now)
+    settle_letters(connection, project, list(newest.values()), taken.slices, now)
     if newest:
         incarnations = {scope: _incarnation(connection, scope) for scope in {report.scope for report in newest.values()}}
         rows = [_row(report, project, incarnations[report.scope]) for report in newest.values()]

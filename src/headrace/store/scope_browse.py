@@ -78,10 +78,10 @@ def _status(connection: Connection, row: Found, top: int, drivers: Iterable[int]
     return ScopeStatus(
         **{name: getattr(row, name) for name in ("scope", "cursor", "waiting", "ordered", "lost", "late", "cycles", "batch", "open_runs")},
         **{name: getattr(report, name) for name in _OF_REPORT},
-        lag=max(0, top - row.cursor),
+        lag=max(0, top - row.handled_to),
         updated=moment(row.updated),
         clock_until=moment(_clock_until(row, drivers)),
-        behind_since=came_after(connection, row.cursor) if row.cursor < top else None,
+        behind_since=came_after(connection, row.handled_to) if row.handled_to < top else None,
         needs=came_after(connection, row.needed_after),
         waiting_since=min((wait.since for wait in waits), default=None),
         waits=telling(waits, SHOWN),

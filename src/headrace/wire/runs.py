@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import ConfigDict
+
 from headrace.wire.model import Timestamp, Wire
 
 RunState = Literal["running", "succeeded", "failed"]
@@ -50,8 +52,11 @@ class RunReports(Wire):
 class Redelivery(Wire):
     """What the log says once more: a trigger that fired on an event only later, or a dead letter of a pipeline that is tried again.
 
-    With a `trigger`: it fired on the event `seq` after the triggers `before` had. With a `letter`: `pipeline` takes `seqs` again.
+    With a `trigger`: it fired on the event `seq` after the triggers `before` had. With a `letter`: `pipeline` takes `seqs` again, in the
+    order and at the positions of its `slice`, where the letter has one.
     """
+
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
     id: int
     seq: int
@@ -61,6 +66,7 @@ class Redelivery(Wire):
     scope: str | None = None
     pipeline: str | None = None
     seqs: list[tuple[int, int]] = []
+    slice: bytes | None = None
 
 
 class Redeliveries(Wire):

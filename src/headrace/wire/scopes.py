@@ -37,7 +37,8 @@ class Underway(Wire):
 
 
 class ScopeStatus(Wire):
-    """How far one scope has come in the log, and what its ordering did. `lag` is head minus cursor, in events.
+    """How far one scope has come in the log, and what its ordering did. `lag` counts the events from the first that is not handled
+    to the head of the log.
 
     `holds` counts events by how long they had to wait (HOLD_BUCKETS), `hold_seconds` is the sum; those that did not wait are not among
     them. `waits` names some of what waits, first of all what misses its leader; the longest wait is `waiting_since`. Times of waiting are

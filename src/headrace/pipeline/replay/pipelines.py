@@ -116,7 +116,6 @@ def _row(event: Replayed, mark: str | None, asked: WatchSet, triggers: Sequence[
         "position": event.position,
         "seq": event.position,
         "mark": mark,
-        "waited": 0.0,
         "source": sealed.source,
         "id": sealed.id,
         "type": sealed.type,

@@ -11,12 +11,11 @@ from sqlalchemy import select
 
 from headrace.client.pipeline import PipelineClient
 from headrace.errors import Fenced, PipelineError
-from headrace.pipeline.courier import Courier
 from headrace.pipeline.heart import FRESH_SECONDS, Heart
+from headrace.pipeline.reporter import Reporter
 from headrace.store.tables import jobs
-from headrace.wire.events import Cursor
 from headrace.wire.jobs import CompleteJob, RegisterJob
-from headrace.wire.runs import RunReport, RunState
+from headrace.wire.runs import BatchEnded, RunReport, RunState
 from pipeline_kit import KEY, Api, running_api, until
 
 
@@ -30,53 +29,56 @@ def run(number: int, state: RunState = "succeeded") -> RunReport:
     return RunReport(run_id=f"run-{number}", pipeline="legs", scope="flights", batch=number, state=state, started=datetime.now(UTC))
 
 
-def test_reports_and_the_last_cursor_reach_the_api(api: Api) -> None:
-    with registered(api) as client, Courier(client, "flights") as courier:
-        courier.report(run(1, "running"))
-        courier.report(run(1))
+def test_reports_and_the_end_of_the_last_batch_reach_the_api(api: Api) -> None:
+    with registered(api) as client, Reporter(client) as reporter:
+        client.acquire("flights")
+        reporter.report(run(1, "running"))
+        reporter.report(run(1))
         for number in range(300):
-            courier.report(run(number + 2))
-            courier.commit(Cursor(cursor=number, batch=number))
-        assert courier.flush(lambda: False)
-        assert api.store.scopes.cursor("flights").cursor == 299
+            reporter.report(run(number + 2))
+            reporter.batch_ended(BatchEnded(scope="flights", read=number, seconds=1.0))
+        assert reporter.flush(lambda: False)
+        report = api.store.scopes.cursor("flights").report
+        assert report is not None
+        assert (report.read, report.seconds) == (299, 1.0)
         assert {report.state for report in api.runs()} == {"succeeded"}
         assert len(api.runs()) == 301
 
 
 def test_an_api_that_is_away_gets_its_reports_when_it_is_back(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.pipeline.courier.LAST_WORDS", 0.2)
+    monkeypatch.setattr("headrace.pipeline.reporter.CLOSE_SECONDS", 0.2)
     with running_api(home) as first:
         client, port = registered(first), first.port
-    with client, Courier(client, "flights") as courier:
-        courier.report(run(1))
-        assert not courier.flush(lambda: True)
+    with client, Reporter(client) as reporter:
+        reporter.report(run(1))
+        assert not reporter.flush(lambda: True)
         with running_api(home, port) as second:
-            assert courier.flush(lambda: False)
+            assert reporter.flush(lambda: False)
             assert [report.run_id for report in second.runs()] == ["run-1"]
 
 
-def test_a_report_that_the_api_refuses_is_told_to_who_waits_for_it(api: Api) -> None:
-    with registered(api) as client, Courier(client, "flights") as courier:
+def test_a_report_that_the_api_refuses_is_raised_to_the_thread_that_waits(api: Api) -> None:
+    with registered(api) as client, Reporter(client) as reporter:
         client.complete(CompleteJob(state="succeeded"))
-        courier.report(run(1))
-        with pytest.raises(PipelineError, match="What the batch did cannot be reported: Job 1 has ended"):
-            courier.flush(lambda: False)
+        reporter.report(run(1))
+        with pytest.raises(PipelineError, match="A run cannot be reported: Job 1 has ended"):
+            reporter.flush(lambda: False)
     assert api.runs() == []
 
 
-def test_a_report_that_cannot_be_written_is_told_to_who_waits_for_it(api: Api) -> None:
-    with registered(api) as client, Courier(client, "flights") as courier:
-        courier.report(run(1).model_copy(update={"error": "half a pair: \ud800"}))
+def test_a_report_that_cannot_be_written_is_raised_to_the_thread_that_waits(api: Api) -> None:
+    with registered(api) as client, Reporter(client) as reporter:
+        reporter.report(run(1).model_copy(update={"error": "half a pair: \ud800"}))
         with pytest.raises(PipelineError, match="cannot be reported"):
-            courier.flush(lambda: False)
+            reporter.flush(lambda: False)
 
 
 def test_reports_that_are_too_large_together_are_sent_in_parts(api: Api) -> None:
     large = "x" * (6 * 1024 * 1024)
-    with registered(api) as client, Courier(client, "flights") as courier:
+    with registered(api) as client, Reporter(client) as reporter:
         for number in range(3):
-            courier.report(run(number).model_copy(update={"error": large}))
-        assert courier.flush(lambda: False)
+            reporter.report(run(number).model_copy(update={"error": large}))
+        assert reporter.flush(lambda: False)
     assert len(api.runs()) == 3
 
 

@@ -1,4 +1,4 @@
-"""What the driver tells the api, in order and until it is heard: runs, and the cursor after each commit."""
+"""Report runs and ended batches to the API: in order, and until it answers."""
 
 from __future__ import annotations
 
@@ -6,41 +6,38 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
 import structlog
 
 from headrace.client.pipeline import PipelineClient
+from headrace.engine.backoff import Backoff
 from headrace.errors import ApiError, ApiRefused, ApiUnavailable, PipelineError
-from headrace.wire.events import Cursor
-from headrace.wire.runs import RunReport
+from headrace.wire.runs import BatchEnded, RunReport
 
-_MOST_RUNS: Final = 200
-_LONGEST_PAUSE: Final = 5.0
+CLOSE_SECONDS: Final = 5.0
+"""How long a process that ends still tries to report."""
 
-LAST_WORDS: Final = 5.0
-"""Seconds for which a process that is to end still tries to be heard."""
+_MAX_RUNS: Final = 200
 
 
-class Courier:
-    """A thread that sends. An api that is away is tried again until it answers.
+class Reporter:
+    """A thread that sends reports. It repeats a request until the API answers.
 
-    The first report that the API refuses ends it (`failure`): the batch that it belongs to is not committed, and comes again.
+    The first report that the API refuses ends it (`failure`): the run stays open, and a later driver executes it again.
     """
 
-    def __init__(self, client: PipelineClient, scope: str) -> None:
+    def __init__(self, client: PipelineClient) -> None:
         self._client = client
-        self._scope = scope
         self._changed = threading.Condition()
         self._runs: list[RunReport] = []
-        self._cursor: Cursor | None = None
+        self._ended: BatchEnded | None = None
         self._busy = False
         self._closing = False
         self._hurry = threading.Event()
         self.failure: PipelineError | None = None
-        self._thread = threading.Thread(target=self._work, name="courier", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="reporter", daemon=True)
         self._log = structlog.get_logger(__name__)
 
     def __enter__(self) -> Self:
@@ -48,8 +45,8 @@ class Courier:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        """Send what is left, for LAST_WORDS seconds."""
-        with suppress(PipelineError):  # who waited for the reports of a batch was told
+        """Send what is left, for CLOSE_SECONDS."""
+        with suppress(PipelineError):  # `failure` has it
             self.flush(lambda: True)
         with self._changed:
             self._closing = True
@@ -58,19 +55,19 @@ class Courier:
         self._thread.join()
 
     def report(self, run: RunReport) -> None:
-        """Send a run, some time soon."""
+        """Queue the report of a run."""
         with self._changed:
             self._runs.append(run)
             self._changed.notify_all()
 
-    def commit(self, cursor: Cursor) -> None:
-        """Send a cursor, some time soon; one that was not sent yet is overtaken."""
+    def batch_ended(self, ended: BatchEnded) -> None:
+        """Queue the end of a batch; it replaces one that was not sent yet."""
         with self._changed:
-            self._cursor = cursor
+            self._ended = ended
             self._changed.notify_all()
 
     def flush(self, hurry: Callable[[], bool]) -> bool:
-        """Wait until all was sent; False if it was not within LAST_WORDS seconds from when `hurry` first said so.
+        """Wait until all was sent; False if it was not within CLOSE_SECONDS from when `hurry` first returned True.
 
         Raises:
             PipelineError: The API refused a report, or it could not be written.
@@ -81,22 +78,22 @@ class Courier:
                 if self.failure is not None:
                     raise self.failure
                 if deadline is None and hurry():
-                    deadline = time.monotonic() + LAST_WORDS
+                    deadline = time.monotonic() + CLOSE_SECONDS
                 if deadline is not None and time.monotonic() >= deadline:
                     return False
                 self._changed.wait(0.1)
         return True
 
     def _idle(self) -> bool:
-        return not self._busy and not self._runs and self._cursor is None
+        return not self._busy and not self._runs and self._ended is None
 
     def _work(self) -> None:
         try:
             self._send()
-        except Exception as error:  # whatever it is: the thread that waits for the reports must hear of it
+        except Exception as error:  # any error must reach the driver, which ends with it
             hint = error.hint if isinstance(error, ApiError) else None
             with self._changed:
-                self.failure = PipelineError(f"What the batch did cannot be reported: {error}", hint=hint)
+                self.failure = PipelineError(f"A run cannot be reported: {error}", hint=hint)
                 self.failure.__cause__ = error
                 self._changed.notify_all()
 
@@ -109,31 +106,30 @@ class Courier:
                 if self._closing:
                     return
                 self._busy = True
-                runs, self._runs = self._runs[:_MOST_RUNS], self._runs[_MOST_RUNS:]
-                cursor, self._cursor = self._cursor, None
-            self._report(runs)
-            if cursor is not None:
-                self._deliver(partial(self._client.commit, self._scope, cursor), "cursor")
+                runs, self._runs = self._runs[:_MAX_RUNS], self._runs[_MAX_RUNS:]
+                ended = None
+                if not self._runs:
+                    ended, self._ended = self._ended, None
+            self._report(runs, ended)
 
-    def _report(self, runs: list[RunReport]) -> None:
-        """Send runs, in halves where they are too large together."""
+    def _report(self, runs: list[RunReport], ended: BatchEnded | None) -> None:
+        """Send reports, in halves where they are too large together."""
         try:
-            self._deliver(partial(self._client.report, runs), "runs")
+            self._deliver(runs, ended)
         except ApiRefused as error:
             if error.problem != "too-large" or len(runs) < 2:
                 raise
-            self._report(runs[: len(runs) // 2])
-            self._report(runs[len(runs) // 2 :])
+            self._report(runs[: len(runs) // 2], None)
+            self._report(runs[len(runs) // 2 :], ended)
 
-    def _deliver(self, send: Callable[[], None], what: str) -> None:
-        """Send until it arrives, or until there is no more time."""
-        pause = 0.1
+    def _deliver(self, runs: list[RunReport], ended: BatchEnded | None) -> None:
+        """Send until the API answers, or until there is no more time."""
+        backoff = Backoff()
         while not self._hurry.is_set():
             try:
-                send()
+                self._client.report(runs, ended)
             except ApiUnavailable as error:
-                self._log.debug("api away, report kept", what=what, error=str(error))
-                self._hurry.wait(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                self._log.debug("report delayed", runs=len(runs), error=str(error))
+                self._hurry.wait(backoff.next(error.retry_after))
             else:
                 return

@@ -1,0 +1,35 @@
+"""Acquire the scope: one driver at a time has it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Final
+
+import structlog
+
+from headrace.client.pipeline import PipelineClient
+from headrace.errors import ApiRefused, ApiUnavailable
+from headrace.wire.scope_leases import ScopeLease
+
+_REPEAT_SECONDS: Final = 30.0
+
+
+def acquire_scope(client: PipelineClient, scope: str, begin: int | None, stop: threading.Event) -> ScopeLease | None:
+    """Wait until the API grants the scope to this job, or return None where `stop` is set first. A new scope begins with `begin`.
+
+    Raises:
+        ApiError: The API refuses this process.
+    """
+    logged = -_REPEAT_SECONDS
+    while not stop.is_set():
+        try:
+            return client.acquire(scope, begin)
+        except (ApiUnavailable, ApiRefused) as error:
+            if isinstance(error, ApiRefused) and error.problem != "held":
+                raise
+            if time.monotonic() - logged >= _REPEAT_SECONDS:
+                structlog.get_logger(__name__).info("waiting for the scope", scope=scope, reason=str(error))
+                logged = time.monotonic()
+        stop.wait(1.0)
+    return None
