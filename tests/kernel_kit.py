@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 import pyarrow as pa
+import pytest
 from hypothesis import strategies as st
 
 from headrace.core.identity import event_key
 from headrace.core.ordering import CYCLE, LOST, CausalOrder, Offered, Released
+from headrace.pipeline import growing, key_runs, segments, waiting_events
+from headrace.pipeline import kernel as kernel_module
 from headrace.pipeline.kernel import Kernel, Step
 
 LOOKBACK = 1_000
@@ -88,6 +92,24 @@ def histories(draw: st.DrawFn) -> History:
         draw(st.lists(pauses, min_size=count, max_size=count)),
         draw(st.lists(st.booleans(), min_size=count, max_size=count)),
     )
+
+
+ROUNDS = st.sampled_from([1, 2, 64])
+WIDTHS = st.sampled_from([0, 1, 64])
+
+
+@contextmanager
+def few_at_a_time(rounds: int, wide: int) -> Iterator[None]:
+    """Let each batch be small beside what waits, however small that is; `rounds` and `wide` say how trees are looked for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel_module, "FEW", 0)
+        patch.setattr(waiting_events, "MAX_ROUNDS", rounds)
+        patch.setattr(waiting_events, "WIDE", wide)
+        patch.setattr(growing, "MIN_CAPACITY", 2)
+        patch.setattr(waiting_events, "MIN_CAPACITY", 2)
+        patch.setattr(key_runs, "MAX_MERGED", 4)
+        patch.setattr(segments, "MAX_SEGMENT_ROWS", 4)
+        yield
 
 
 def apply(changes: Mapping[str, bytes | None], entries: dict[str, bytes]) -> None:

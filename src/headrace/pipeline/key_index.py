@@ -55,9 +55,9 @@ class KeyIndex:
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
-        mixed = _mixed(keys)
-        self._rows = np.argsort(mixed)
-        self._mixed = mixed[self._rows]
+        mixes = mixed(keys)
+        self._rows = np.argsort(mixes)
+        self._mixed = mixes[self._rows]
         again = np.flatnonzero(self._mixed[1:] == self._mixed[:-1]) + 1
         self._clash = bool(len(again)) and bool((keys[self._rows[again]] != keys[self._rows[again - 1]]).any())
         if len(again):
@@ -83,9 +83,9 @@ class KeyIndex:
             return found
         if self._clash:
             return _slowly(self._keys, wanted)
-        mixed = _mixed(wanted)
-        order = np.argsort(mixed)  # looked up in order, neighbours share what is in the processor's caches
-        ascending = mixed[order]
+        mixes = mixed(wanted)
+        order = np.argsort(mixes)  # looked up in order, neighbours share what is in the processor's caches
+        ascending = mixes[order]
         at = np.searchsorted(self._mixed, ascending)
         at[at == len(self._mixed)] = 0
         hit = self._mixed[at] == ascending
@@ -95,10 +95,11 @@ class KeyIndex:
         return found
 
 
-def _mixed(keys: Keys) -> npt.NDArray[np.uint64]:
+def mixed(keys: Keys) -> npt.NDArray[np.uint64]:
+    """Return a 64-bit number for each key, the same for equal keys, and hardly ever for others."""
     high, low = keys[:, 0], keys[:, 1]
-    mixed: Any = (high ^ (high >> _HALF)) * _MIX[0] + (low ^ (low >> _HALF)) * _MIX[1]
-    return np.asarray(mixed, dtype=np.uint64)
+    mixes: Any = (high ^ (high >> _HALF)) * _MIX[0] + (low ^ (low >> _HALF)) * _MIX[1]
+    return np.asarray(mixes, dtype=np.uint64)
 
 
 def _slowly(keys: Keys, wanted: Keys) -> Rows:

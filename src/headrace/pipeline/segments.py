@@ -1,9 +1,9 @@
 """A sequence of rows as durable values, of which a change rewrites few.
 
-Rows lie in numbered segments, in order. `{prefix}w/{number}` has the rows of a segment, `{prefix}d/{number}` a bitmap of those of them that
-were removed. New rows make a segment of their own, merged with those before it that are no larger; so a row is rewritten a logarithmic
-number of times, and batches of one event leave few keys. A segment that is more than half removed is rewritten, joined with its neighbours
-where they fit; one that is wholly removed is deleted.
+Rows lie in numbered segments, in order. `{prefix}w/{number}` has the rows of a segment, `{prefix}d/{number}` a bitmap of those of them
+that were removed. New rows make a segment of their own, merged with those before it that are no larger, up to half of the most rows that
+a segment has; so a row is rewritten a logarithmic number of times, and batches of one event leave few keys. A segment that is more than
+half removed is rewritten, joined with its neighbours where they fit; one that is wholly removed is deleted.
 
 The sequence knows rows by ascending row numbers. Its owner holds the columns, and packs the rows of a segment.
 """
@@ -176,11 +176,15 @@ class Segments:
         self._new = [left] if len(left) else []
 
     def _store_new(self, out: Changes, pack: Pack) -> None:
-        """Store what was added, merged with the last segments as long as they have no more rows than what comes after them."""
+        """Store what was added, merged with the last segments as long as they have no more rows than what comes after them.
+
+        A segment that is more than half full stays as it is.
+        """
         if not self._new:
             return
         parts, count = self._new[::-1], sum(map(len, self._new))
-        while self._segments and self._segments[-1].live < MAX_SEGMENT_ROWS and self._segments[-1].live <= count:
+        most = count + MAX_SEGMENT_ROWS
+        while self._segments and self._segments[-1].live <= min(count, MAX_SEGMENT_ROWS // 2) and count < most:
             last = self._segments.pop()
             self._drop(out, last.number)
             parts.append(last.left())
@@ -198,7 +202,7 @@ class Segments:
             return
         done: list[_Segment] = []
         rest = self._segments[::-1]
-        left = max(1, self._work)
+        left = max(1, self._work // 4)
         while rest:
             segment = rest.pop()
             if left <= 0 or not segment.sparse:

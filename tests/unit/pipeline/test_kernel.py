@@ -14,13 +14,34 @@ from headrace.pipeline.forest import NOBODY, climb, in_order
 from headrace.pipeline.kernel import Kernel
 from headrace.pipeline.kernel_state import KernelState
 from headrace.pipeline.key_index import KeyIndex, column_of, keys_of
-from kernel_kit import LOOKBACK, RESTORES, History, Restore, apply, batch, histories, hold_equal, key, of_step
+from kernel_kit import (
+    LOOKBACK,
+    RESTORES,
+    ROUNDS,
+    WIDTHS,
+    History,
+    Restore,
+    apply,
+    batch,
+    few_at_a_time,
+    histories,
+    hold_equal,
+    key,
+    of_step,
+)
 
 
 @given(histories(), st.lists(st.sampled_from(RESTORES), min_size=1, max_size=5))
 @settings(max_examples=300, deadline=None)
 def test_the_kernel_does_in_every_step_what_the_core_does(history: History, restores: list[Restore]) -> None:
     hold_equal(history, restores)
+
+
+@given(histories(), st.lists(st.sampled_from(RESTORES), min_size=1, max_size=5), ROUNDS, WIDTHS)
+@settings(max_examples=300, deadline=None)
+def test_a_step_over_what_a_batch_touches_does_the_same(history: History, restores: list[Restore], rounds: int, wide: int) -> None:
+    with few_at_a_time(rounds, wide):
+        hold_equal(history, restores)
 
 
 @pytest.mark.slow
@@ -124,7 +145,7 @@ def test_keys_with_one_half_in_common_are_told_apart() -> None:
 
 
 def test_keys_whose_mix_clashes_are_found_the_slow_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.pipeline.key_index._mixed", lambda keys: np.zeros(len(keys), dtype=np.uint64))
+    monkeypatch.setattr("headrace.pipeline.key_index.mixed", lambda keys: np.zeros(len(keys), dtype=np.uint64))
     keys, _ = keys_of(pa.array([key("a"), key("b"), key("a")], pa.binary()))
     index = KeyIndex(keys)
     assert index.first().tolist() == [True, True, False]
