@@ -23,7 +23,7 @@ def all_firings(store: Store, to: int, again: int, after: int = 0) -> list[tuple
         with store.reading() as connection:
             page = ledger_firings(connection, "s", to, again, at)
         found += [(seq, page.names[trigger]) for seq, trigger in zip(page.seqs, page.fired, strict=True)]
-        at = page.after
+        at = None if page.after is None else (page.after.seq, page.after.trigger)
     return found
 
 

@@ -53,5 +53,5 @@ def read_firings(client: PeopleClient, ledger: ScopeLedger, first: int) -> Firin
         seqs.append(np.array(page.seqs, dtype=np.int64))
         fired.append(np.array(page.fired, dtype=np.int64))
         names |= page.names
-        after = {} if page.after is None else {"after": page.after[0], "trigger": page.after[1]}
+        after = {} if page.after is None else {"after": page.after.seq, "trigger": page.after.trigger}
     return Firings(np.concatenate(seqs), np.concatenate(fired), names)

@@ -14,7 +14,7 @@ from headrace.store.scope_rows import cursor_of, scope_row
 from headrace.store.slices import size_of, take_slice
 from headrace.store.tables import events, firings, run_totals, runs, triggers
 from headrace.store.times import moment
-from headrace.wire.scope_audit import LedgerFirings, LedgerLetter, LedgerLetters, LedgerRun, LedgerRuns, OpenBatch, ScopeLedger
+from headrace.wire.scope_audit import FiringPlace, LedgerFirings, LedgerLetter, LedgerLetters, LedgerRun, LedgerRuns, OpenBatch, ScopeLedger
 
 PAGE_ROWS: Final = 5_000
 """Runs or letters of a page, at most; MAX_SLICE_BYTES bounds it in bytes."""
@@ -83,7 +83,7 @@ def ledger_firings(connection: Connection, scope: str, to: int, again: int, afte
         names=trigger_names(connection, {trigger for _, trigger in told}, None),
         seqs=[seq for seq, _ in told],
         fired=[trigger for _, trigger in told],
-        after=found[-1] if len(found) == PAGE_FIRINGS else None,
+        after=FiringPlace(seq=found[-1][0], trigger=found[-1][1]) if len(found) == PAGE_FIRINGS else None,
     )
 
 

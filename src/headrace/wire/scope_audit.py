@@ -72,16 +72,23 @@ class LedgerLetters(Wire):
     after: str | None
 
 
+class FiringPlace(Wire):
+    """A firing: of which trigger, on which event."""
+
+    seq: int
+    trigger: int
+
+
 class LedgerFirings(Wire):
     """A page of the firings that a scope has read, by seq and trigger: `fired[n]` fired on the event `seqs[n]`.
 
-    `names` has the names of the triggers, by id. Ask for what comes `after` (seq, trigger) until it is None.
+    `names` has the names of the triggers, by id. Ask for what comes `after` until it is None.
     """
 
     names: dict[int, str]
     seqs: list[int]
     fired: list[int]
-    after: tuple[int, int] | None
+    after: FiringPlace | None
 
 
 class AuditProblem(Wire):
