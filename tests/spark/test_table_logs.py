@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -13,10 +15,52 @@ from headrace.cli.main import app
 from headrace.errors import RunConflict
 from headrace.pipeline.options import PipelineOptions
 from headrace.project import Project
-from pipeline_kit import leg, running_api, until
+from pipeline_kit import Api, leg, running_api, until
 from pipeline_run import running, table
+from store_kit import Holder
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+
+def test_a_driver_of_a_restored_database_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Store 13."""
+    project = Project("flights")
+
+    @project.pipeline(on="legs.*", table="legs", payload="n long", batch="each")
+    def legs(events: DataFrame) -> DataFrame:
+        return events.select("id")
+
+    database = tmp_path / "headrace.db"
+    feeders: dict[tuple[str, ...], Holder] = {}
+
+    @contextmanager
+    def restarted(number: int, name: str) -> Iterator[tuple[Api, PipelineOptions]]:
+        """Give an API on the database, with more events, and the options of a driver with another home."""
+        with running_api(tmp_path) as api:
+            api.feeders = feeders
+            api.take_over()
+            trigger = api.triggers("legs.a")["legs.a"]
+            api.feed([leg(f"{name}-{n}", trigger, n=n) for n in range(3)])
+            yield api, api.options(tmp_path / f"home-{number}", tables=tmp_path / "tables")
+
+    for number, name in enumerate(("first", "second")):
+        with restarted(number, name) as (_, options), running(project, options, spark) as run:
+            until(partial(is_stored, options, f"{name}-2"), "its row is there", run.alive)
+        if name == "first":
+            copy = database.read_bytes()
+    for rest in tmp_path.glob("headrace.db*"):
+        rest.unlink()
+    database.write_bytes(copy)
+    with restarted(2, "third") as (api, options):
+        with running(project, options, spark) as run:
+            failure = run.until_failed()
+        assert isinstance(failure, RunConflict)
+        assert "the database was restored from a backup" in str(failure)
+        assert {row["id"] for row in table(options, "legs")} == {f"{name}-{n}" for name in ("first", "second") for n in range(3)}
+        api.store.scopes.reset("flights", None)
+        api.feed([leg("last", api.triggers("legs.a")["legs.a"], n=1)])
+        with running(project, options, spark) as run:
+            until(partial(is_stored, options, "last"), "its row is there", run.alive)
 
 
 def is_stored(options: PipelineOptions, id: str) -> bool:
@@ -46,4 +90,4 @@ def test_a_driver_of_a_new_database_is_refused_until_its_operator_says_so(spark:
                 assert CliRunner().invoke(app, command).exit_code == 0
             with running(project, options, spark) as run:
                 until(partial(is_stored, options, name), "its row is there", run.alive)
-    assert [row["id"] for row in table(options, "legs")] == ["first", "second"]
+    assert sorted(row["id"] for row in table(options, "legs")) == ["first", "second"]

@@ -39,6 +39,7 @@ from headrace.pipeline.session import open_session
 from headrace.pipeline.shipping import ship
 from headrace.pipeline.sink import open_sinks
 from headrace.pipeline.starter import Starter
+from headrace.pipeline.table_batches import TableBatches
 from headrace.pipeline.underway import RunsUnderway
 from headrace.project import Project
 from headrace.triggers.secrets import SECRETS
@@ -117,8 +118,10 @@ def _run(spark: SparkSession, project: Project, options: PipelineOptions, held: 
         return  # asked to stop
     origin = Origin(lease.log, lease.scope, lease.incarnation)
     with Reporter(client) as reporter, LogReader(client, stop, options.max_rows) as reader:
+        sinks = open_sinks([*project.pipelines.values(), *open_runs], options.tables, origin, held.heart.fence)
+        TableBatches(options.tables, origin).check(project.pipelines.values(), sinks, lease.cursor.batch)
         outputs = Outputs(
-            open_sinks([*project.pipelines.values(), *open_runs], options.tables, origin, held.heart.fence),
+            sinks,
             PayloadSchemas(schemas_folder(options.tables, options.scope)),
             reporter,
             Starter(client, stop),
