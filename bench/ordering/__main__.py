@@ -15,7 +15,7 @@ from bench.ordering import core, forgetting, sql
 ROOT: Final = Path(__file__).resolve().parents[2]
 PEER_PYTHON: Final = ROOT / ".venv-bench-prefect" / "bin" / "python"
 PIPELINE: Final = ("latency", "slim", "payload", "reading")
-PARTS: Final = ("core", "sql", "one", "kernel", "forgetting", "replay", *PIPELINE)
+PARTS: Final = ("core", "sql", "one", "kernel", "waiting", "forgetting", "replay", *PIPELINE)
 
 
 def main() -> None:
@@ -36,6 +36,10 @@ def main() -> None:
         from bench.ordering import kernel
 
         answer["kernel"] = kernel.measure()
+    if "waiting" in asked.only:
+        from bench.ordering import waiting
+
+        answer["waiting"] = waiting.measure()
     if "forgetting" in asked.only:
         answer["forgetting"] = forgetting.measure()
     if "replay" in asked.only:
