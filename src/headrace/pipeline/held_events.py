@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import struct
-from typing import Any, Final, TypeAlias
+from typing import Final
 
+import msgspec
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
 
 from headrace.pipeline.forest import Rows
 from headrace.pipeline.growing import GrowingColumns
-from headrace.pipeline.segments import Changes, Entries, Segments, pack_rows, unpack_rows
+from headrace.pipeline.kernel import MarkCodes
+from headrace.pipeline.segments import Changes, Entries, Segments
+from headrace.pipeline.slices import Slice
 
-MarkCodes: TypeAlias = npt.NDArray[np.int8]
-
-_ROW: Final[np.dtype[np.void]] = np.dtype([("seq", "<i8"), ("position", "<i8"), ("mark", "i1")])
 _VERSION: Final = 1
 _HEADER: Final = struct.Struct("<Bqq")
 """Version, `first`, `last`."""
@@ -46,19 +46,17 @@ class HeldEvents:
             ValueError: The entries are not a whole state of this version.
         """
         made = cls(prefix)
-        parts: list[Any] = [np.empty(0, dtype=_ROW)]
 
         def unpack(value: bytes, before: int) -> Rows:
-            parts.append(unpack_rows(value, _ROW)[0])
-            return np.arange(before, before + len(parts[-1]))
+            rows = _unpacked(value)
+            made._columns.append(seq=rows.seqs, position=rows.positions, mark=rows.marks)
+            return np.arange(before, before + len(rows))
 
         made._segments = Segments.restore(prefix, entries, unpack)
-        rows = np.concatenate(parts)
         live = made._segments.live()
-        made._taken = len(rows) - int(live.sum())
+        made._taken = len(live) - int(live.sum())
         if live[: made._taken].any():
             raise ValueError(f"Of the events under {prefix} some were taken before older ones.")
-        made._columns.append(seq=rows["seq"], position=rows["position"], mark=rows["mark"])
         made._stored = entries.get(f"{prefix}times")
         if made._stored is None and len(made):
             raise ValueError(f"There are events under {prefix} without {prefix}times.")
@@ -122,7 +120,11 @@ class HeldEvents:
 
     def _packed(self, rows: Rows) -> bytes:
         at = rows - self._number
-        records = np.empty(len(rows), dtype=_ROW)
-        for name in ("seq", "position", "mark"):
-            records[name] = self._columns[name][at]
-        return pack_rows(records)
+        return Slice(self._columns["seq"][at], self._columns["position"][at], self._columns["mark"][at]).pack()
+
+
+def _unpacked(value: bytes) -> Slice:
+    try:
+        return Slice.unpack(value)
+    except (msgspec.MsgspecError, pa.ArrowException, OSError) as error:
+        raise ValueError(f"A segment of held events cannot be read: {error}") from error

@@ -22,6 +22,9 @@ from headrace.pipeline.forest import Flags, Rows
 MAX_SEGMENT_ROWS: Final = 2_048
 """Rows of a segment: with 100 bytes each, a batch that merges two and joins two writes less than 1 MB."""
 
+MAX_REWRITTEN_BYTES: Final = 1024 * 1024
+"""About so many bytes of segments that were stored before are merged, and as many joined, at a time."""
+
 Entries: TypeAlias = Mapping[str, bytes]
 Changes: TypeAlias = dict[str, bytes | None]
 """New values by key; None deletes the key."""
@@ -64,11 +67,12 @@ def unpack_rows(value: bytes, dtype: np.dtype[np.void], length: str | None = Non
 class _Segment:
     """The numbers of the rows of one segment, and which of them were removed."""
 
-    __slots__ = ("changed", "live", "number", "removed", "rows")
+    __slots__ = ("changed", "live", "number", "removed", "rows", "size")
 
-    def __init__(self, number: int, rows: Rows, removed: Flags | None = None) -> None:
+    def __init__(self, number: int, rows: Rows, size: int, removed: Flags | None = None) -> None:
         self.number = number
         self.rows = rows
+        self.size = size  # of its value, in bytes
         self.removed: Flags = np.zeros(len(rows), dtype=np.bool_) if removed is None else removed
         self.live = len(rows) - int(self.removed.sum())
         self.changed = False
@@ -120,7 +124,7 @@ class Segments:
             if len(rows) and (rows[0] <= last or (rows[1:] <= rows[:-1]).any()):
                 raise ValueError(f"{prefix}w/{number:012d} has rows that are out of order.")
             removed = _unpacked(bitmaps[number], len(rows)) if number in bitmaps else None
-            made._segments.append(_Segment(number, rows, removed))
+            made._segments.append(_Segment(number, rows, len(values[number]), removed))
             count, last = count + len(rows), int(rows[-1]) if len(rows) else last
         made._stored, made._bitmaps = set(values), set(bitmaps)
         return made
@@ -183,9 +187,10 @@ class Segments:
         if not self._new:
             return
         parts, count = self._new[::-1], sum(map(len, self._new))
-        most = count + MAX_SEGMENT_ROWS
-        while self._segments and self._segments[-1].live <= min(count, MAX_SEGMENT_ROWS // 2) and count < most:
+        left = MAX_REWRITTEN_BYTES
+        while self._segments and self._segments[-1].live <= min(count, MAX_SEGMENT_ROWS // 2) and left > 0:
             last = self._segments.pop()
+            left -= last.size
             self._drop(out, last.number)
             parts.append(last.left())
             count += last.live
@@ -202,10 +207,10 @@ class Segments:
             return
         done: list[_Segment] = []
         rest = self._segments[::-1]
-        left = max(1, self._work // 4)
+        left, left_bytes = max(1, self._work // 4), MAX_REWRITTEN_BYTES
         while rest:
             segment = rest.pop()
-            if left <= 0 or not segment.sparse:
+            if min(left, left_bytes) <= 0 or not segment.sparse:
                 done.append(segment)
                 continue
             group, count = [segment], segment.live
@@ -219,12 +224,13 @@ class Segments:
                 self._drop(out, each.number)
             done.append(self._written(out, group[0].number, np.concatenate([each.left() for each in group]), pack))
             left -= count
+            left_bytes -= done[-1].size
         self._segments = done
 
     def _written(self, out: Changes, number: int, rows: Rows, pack: Pack) -> _Segment:
-        out[self._key(number)] = pack(rows)
+        value = out[self._key(number)] = pack(rows)
         self._stored.add(number)
-        return _Segment(number, rows)
+        return _Segment(number, rows, len(value))
 
     def _drop(self, out: Changes, number: int) -> None:
         out.pop(self._key(number), None)

@@ -89,6 +89,14 @@ def test_a_batch_beside_many_writes_little() -> None:
     assert HeldEvents.restore(entries, PREFIX).seqs.tolist() == held.seqs.tolist()
 
 
+def test_many_at_once_are_stored_small() -> None:
+    """A plan is one request: what a leader of a million releases has to go into it."""
+    held = HeldEvents(PREFIX)
+    many = np.random.default_rng(1).permutation(200_000)
+    held.append(many, np.arange(len(many)), np.zeros(len(many), dtype=np.int8), 1)
+    assert sum(len(value) for value in held.changes().values() if value is not None) < 4 * len(many)
+
+
 def test_a_state_that_is_not_whole_is_refused() -> None:
     held = HeldEvents(PREFIX)
     entries: dict[str, bytes] = {}
@@ -96,8 +104,9 @@ def test_a_state_that_is_not_whole_is_refused() -> None:
     apply(held.changes(), entries)
     for broken, says in [
         ({f"{PREFIX}times": b"\2" + bytes(16)}, "another version"),
-        ({f"{PREFIX}w/000000000000": b"\1"}, "fewer than its header"),
-        ({f"{PREFIX}w/000000000000": entries[f"{PREFIX}w/000000000000"] + b"x"}, "bytes of text"),
+        ({f"{PREFIX}w/000000000000": b"\1"}, "no slice of this version"),
+        ({f"{PREFIX}w/000000000000": entries[f"{PREFIX}w/000000000000"][:-4] + b"xxxx"}, "cannot be read"),
+        ({f"{PREFIX}w/000000000000": entries[f"{PREFIX}w/000000000000"][:8] + b"\1" + bytes(3) + b"x"}, "cannot be read"),
         ({f"{PREFIX}d/000000000000": b"\1\x08"}, "before older ones"),
         ({f"{PREFIX}d/000000000000": b"\2\0"}, "another version"),
     ]:

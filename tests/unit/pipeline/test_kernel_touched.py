@@ -61,7 +61,8 @@ def hold_equal(seed: int) -> None:
             assert np.array_equal(getattr(told, column), getattr(expected, column)), column
         if chance.random() < 0.1:
             apply(touched.changes(), entries)
-            touched = Kernel.restore(entries, LOOKBACK)
+            all_of_it.lookback = chance.choice([0, LOOKBACK // 10, LOOKBACK])
+            touched = Kernel.restore(entries, all_of_it.lookback)
         if chance.random() < 0.1:
             assert touched.snapshot() == all_of_it.snapshot()
     assert touched.snapshot() == all_of_it.snapshot()

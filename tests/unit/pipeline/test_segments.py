@@ -104,6 +104,25 @@ def test_what_is_left_of_many_segments_is_joined() -> None:
     assert stored(entries) == rows[::100].tolist()
 
 
+def test_much_that_is_left_is_joined_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "MAX_REWRITTEN_BYTES", 50_000)
+    found = Segments(PREFIX)
+    entries: dict[str, bytes] = {}
+    rows = np.arange(100 * segments.MAX_SEGMENT_ROWS)
+    found.append(rows)
+    apply(found.changes(pack), entries)
+    found.remove(rows[rows % 5 != 0])
+    changes = found.changes(pack)
+    apply(changes, entries)
+    assert sum(len(value) for value in changes.values() if value is not None) < 50_000 + 16_400 + 100 * 260
+    while changes:
+        changes = found.changes(pack)
+        apply(changes, entries)
+        assert sum(len(value) for value in changes.values() if value is not None) < 16_400
+    assert len(entries) < 30
+    assert stored(entries) == rows[::5].tolist()
+
+
 def test_a_removed_row_rewrites_its_bitmap_alone() -> None:
     found = Segments(PREFIX)
     entries: dict[str, bytes] = {}
