@@ -10,8 +10,10 @@ from headrace.api.access import StoreOf
 from headrace.api.bodies import WireAnswer
 from headrace.api.problems import Refusal
 from headrace.store.log_head import log_id
+from headrace.store.plans import open_runs_page, state_page
 from headrace.store.scope_audit import ledger_firings, ledger_letters, ledger_runs, scope_ledger
 from headrace.wire import scope_audit as wire
+from headrace.wire.plans import OpenRuns, ScopeState
 
 MAX_NUMBER = 2**63 - 1
 
@@ -28,6 +30,22 @@ def ledger(scope: str, store: StoreOf) -> wire.ScopeLedger:
     if found is None:
         raise Refusal(404, "not-found", f"No pipeline has a scope '{scope}'.", hint="See: headrace scopes list")
     return found
+
+
+@router.get("/{scope:path}/ledger/state", response_model=ScopeState)
+def state(scope: str, incarnation: str, store: StoreOf, after: str = "") -> Response:
+    """Return the state of an incarnation of a scope by key, at most about 8 MiB, as its driver wrote it."""
+    del scope
+    with store.reading() as connection:
+        return WireAnswer(state_page(connection, incarnation, after))
+
+
+@router.get("/{scope:path}/ledger/open", response_model=OpenRuns)
+def open_runs(scope: str, incarnation: str, store: StoreOf, batch: Number = 0, number: Number = 0) -> Response:
+    """Return the open runs of an incarnation of a scope after (batch, number), at most about 8 MiB. Ask on until there are none."""
+    del scope
+    with store.reading() as connection:
+        return WireAnswer(open_runs_page(connection, incarnation, batch, number))
 
 
 @router.get("/{scope:path}/ledger/runs", response_model=wire.LedgerRuns)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from headrace.client.people import PeopleClient
+from headrace.wire.plans import OpenRun, OpenRuns, ScopeState
 from headrace.wire.scope_audit import LedgerFirings, LedgerLetter, LedgerLetters, LedgerRun, LedgerRuns, ScopeLedger
 
 
@@ -23,6 +25,30 @@ class Firings(NamedTuple):
 def read_ledger(client: PeopleClient, scope: str) -> ScopeLedger:
     """Return how far the scope is. Raises `ApiRefused` where there is none of this name."""
     return ScopeLedger.model_validate(client.scope_ledger(scope))
+
+
+def read_state(client: PeopleClient, ledger: ScopeLedger) -> dict[str, bytes]:
+    """Return the state of the scope, as its driver wrote it."""
+    entries: dict[str, bytes] = {}
+    after: str | None = ""
+    while after is not None:
+        found = client.scope_ledger(ledger.scope, "state", incarnation=ledger.incarnation, after=after)
+        page = ScopeState.model_validate_json(msgspec.json.encode(found))  # base64 is bytes in JSON alone
+        entries |= page.entries
+        after = page.after
+    return entries
+
+
+def read_open_runs(client: PeopleClient, ledger: ScopeLedger) -> list[OpenRun]:
+    """Return the open runs of the scope."""
+    runs: list[OpenRun] = []
+    while True:
+        after = {"batch": runs[-1].batch, "number": runs[-1].number} if runs else {}
+        found = client.scope_ledger(ledger.scope, "open", incarnation=ledger.incarnation, **after)
+        page = OpenRuns.model_validate_json(msgspec.json.encode(found)).runs
+        if not page:
+            return runs
+        runs += page
 
 
 def read_letters(client: PeopleClient, scope: str) -> Iterator[LedgerLetter]:

@@ -353,5 +353,16 @@ class _Memory:
         return kept
 
 
+def pending_events(state: Mapping[str, bytes]) -> tuple[Rows, dict[str, Rows]]:
+    """Return the seqs of the events that wait in a scope of this state, and of those that are held, by pipeline.
+
+    Raises:
+        ValueError: It is not a whole state of this version.
+    """
+    record = msgspec.msgpack.decode(state[_RECORD], type=_Record) if _RECORD in state else _Record()
+    waiting = Kernel.restore({key: value for key, value in state.items() if key.startswith("order/")}, 0).waiting.seq
+    return waiting, {name: HeldEvents.restore(state, _held_key(number)).seqs for name, number in record.held.items()}
+
+
 def _held_key(number: int) -> str:
     return f"held/{number}/"

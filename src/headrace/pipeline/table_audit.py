@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from headrace.pipeline.orderer import pending_events
 from headrace.pipeline.ranges import Ranges, numbers_of, ranges_of
 from headrace.pipeline.run_identity import RunIdentity
+from headrace.pipeline.slices import Slice
 from headrace.pipeline.table_contents import Entry, TableContents
+from headrace.wire.plans import OpenRun
 from headrace.wire.scope_audit import AuditProblem, LedgerLetter, LedgerRun, PipelineAudit, ProblemKind, ScopeLedger, TableAudit
 
 MAX_RANGES: Final = 8
 """Ranges of events that a problem names."""
 
 Seqs = npt.NDArray[np.int64]
+
+_NONE: Final[Seqs] = np.empty(0, dtype=np.int64)
 
 
 @dataclass(slots=True)
@@ -30,9 +35,11 @@ class TablesCompared:
     unverified: int
 
 
-def compare_tables(ledger: ScopeLedger, runs: Sequence[LedgerRun], contents: Iterable[TableContents]) -> TablesCompared:
-    """Return whether each run with rows is in the tables exactly once, and nothing else is. The runs were read before the tables."""
-    comparison = _Comparison(ledger, runs)
+def compare_tables(
+    ledger: ScopeLedger, runs: Sequence[LedgerRun], opened: Iterable[OpenRun], contents: Iterable[TableContents]
+) -> TablesCompared:
+    """Return whether each run with rows is in the tables exactly once, and nothing else is. The tables were read last."""
+    comparison = _Comparison(ledger, runs, {(run.pipeline, run.batch, run.part) for run in opened})
     found = list(contents)
     tables = [comparison.add(table) for table in found]
     horizon = max((table.since for table in found if table.since is not None), default=None)
@@ -49,13 +56,13 @@ def compare_tables(ledger: ScopeLedger, runs: Sequence[LedgerRun], contents: Ite
 class _Comparison:
     ledger: ScopeLedger
     runs: Sequence[LedgerRun]
+    open: Set[tuple[str, int, str]]
     problems: list[AuditProblem] = field(default_factory=list)
     unmatched: dict[str, LedgerRun] = field(default_factory=dict)
     matched: dict[str, str] = field(default_factory=dict)
     _places: dict[tuple[str, str, int, str], str] = field(default_factory=dict)
     _batches: dict[tuple[str, int], list[LedgerRun]] = field(default_factory=lambda: defaultdict(list))
     _oldest: dict[tuple[str, str], LedgerRun] = field(default_factory=dict)
-    _open: Counter[tuple[str, int]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         for run in self.runs:
@@ -65,7 +72,6 @@ class _Comparison:
             kind = (run.incarnation, run.pipeline)
             if kind not in self._oldest or (run.batch, run.started) < (self._oldest[kind].batch, self._oldest[kind].started):
                 self._oldest[kind] = run
-        self._open.update({(each.pipeline, each.batch): each.runs for each in self.ledger.open})
 
     def add(self, table: TableContents) -> TableAudit:
         """Compare one table."""
@@ -117,8 +123,7 @@ class _Comparison:
         current = run.incarnation == self.ledger.incarnation
         if current and run.batch > self.ledger.batch:
             return "open"  # planned after the ledger was read
-        if current and self._open[run.pipeline, run.batch] > 0:
-            self._open[run.pipeline, run.batch] -= 1
+        if current and (run.pipeline, run.batch, run.part) in self.open:
             return "open"
         oldest = self._oldest.get((run.incarnation, run.pipeline))
         if oldest is None or run.batch < oldest.batch:
@@ -130,15 +135,52 @@ class _Comparison:
         return "unknown"
 
 
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """The events of a scope that are on their way: in open runs and held by pipeline, and waiting.
+
+    Of `uncounted` ones, which wait or are held, only the number is known.
+    """
+
+    open: Mapping[str, Seqs]
+    held: Mapping[str, Seqs]
+    waiting: Seqs
+    uncounted: int = 0
+
+
+def pending_of(ledger: ScopeLedger, state: Mapping[str, bytes] | None, opened: Iterable[OpenRun]) -> Pending:
+    """Return the pending events of a scope; `state` is that of the ledger's last plan, None where it could not be read."""
+    slices: dict[str, list[Seqs]] = defaultdict(list)
+    for run in opened:
+        slices[run.pipeline].append(Slice.unpack(run.data).seqs)
+    in_runs = {pipeline: np.unique(np.concatenate(parts)) for pipeline, parts in slices.items()}
+    if state is not None:
+        try:
+            waiting, held = pending_events(state)
+        except (ValueError, KeyError):
+            waiting, held = _NONE, {}  # of another version
+        if (len(waiting), sum(map(len, held.values()))) == (ledger.waiting, ledger.held):
+            return Pending(in_runs, held, waiting)
+    return Pending(in_runs, {}, _NONE, ledger.waiting + ledger.held)
+
+
 def audit_pipeline(
-    pipeline: str, expected: Seqs, ledger: ScopeLedger, runs: Iterable[LedgerRun], letters: Iterable[LedgerLetter]
+    pipeline: str,
+    expected: Seqs,
+    ledger: ScopeLedger,
+    runs: Iterable[LedgerRun],
+    letters: Iterable[LedgerLetter],
+    pending: Pending,
 ) -> tuple[PipelineAudit, list[AuditProblem]]:
     """Return whether each of the `expected` events (ascending seqs) is in exactly one run of the pipeline, in a dead letter, or pending."""
     mine = [run for run in runs if run.pipeline == pipeline and run.incarnation == ledger.incarnation]
     taken, counts = np.unique(_numbers(run.seqs for run in mine), return_counts=True)
     dead = np.setdiff1d(_numbers(letter.seqs for letter in letters if letter.pipeline == pipeline), taken)
     rest = np.setdiff1d(np.setdiff1d(expected, taken, assume_unique=True), dead)
-    room = ledger.waiting + ledger.held + sum(each.events for each in ledger.open if each.pipeline == pipeline)
+    in_runs = np.intersect1d(rest, pending.open.get(pipeline, _NONE))
+    rest = np.setdiff1d(rest, in_runs)
+    known = np.intersect1d(rest, np.concatenate([pending.waiting, pending.held.get(pipeline, _NONE)]))
+    rest, room = np.setdiff1d(rest, known), pending.uncounted
     problems: list[AuditProblem] = []
     twice = taken[counts > 1]
     if len(twice):
@@ -151,7 +193,8 @@ def audit_pipeline(
         events=len(expected),
         succeeded=len(np.intersect1d(expected, taken, assume_unique=True)),
         dead_lettered=len(np.intersect1d(expected, dead)),
-        pending=len(rest) - missing,
+        open=len(in_runs),
+        pending=len(known) + len(rest) - missing,
         missing=missing,
     )
     return audit, problems
@@ -165,7 +208,7 @@ def expected_events(names: Mapping[int, str], seqs: Seqs, fired: Seqs, takes: It
 
 
 def _missing(pipeline: str, rest: Seqs, room: int, taken: Seqs) -> str:
-    at_most = f", and at most {room:,} can be waiting, held or in open runs" if room else ""
+    at_most = f", and at most {room:,} can be waiting or held" if room else ""
     text = f"{_events(rest)} in no run of the pipeline {pipeline!r}{at_most}."
     before = int(np.searchsorted(rest, taken[0])) if len(taken) else 0
     if len(taken) and before == len(rest):

@@ -44,24 +44,32 @@ class Plans:
 
     def state(self, job_id: int, scope: str, after: str) -> ScopeState:
         """Return a page of the scope's state, by key. Raises `Fenced` where the job does not hold the scope."""
-        columns = (scope_state.c.key, scope_state.c.value, size_of(scope_state.c.value))
         with self._database.reading() as connection:
-            mine = scope_state.c.incarnation == _incarnation(connection, job_id, scope)
-            query = select(*columns).where(mine, scope_state.c.key > after).order_by(scope_state.c.key)
-            page = take_slice(connection, query, PAGE_ROWS)
-        return ScopeState(entries={row.key: row.value for row in page.rows}, after=page.rows[-1].key if page.full else None)
+            return state_page(connection, _incarnation(connection, job_id, scope), after)
 
     def open_runs(self, job_id: int, scope: str, batch: int, number: int) -> OpenRuns:
         """Return a page of the scope's open runs after one of them. Raises `Fenced` where the job does not hold the scope."""
-        run, slice = planned_runs.c, plan_slices.c
-        size = size_of(slice.data, plus=_RUN_BYTES)
-        together = (slice.incarnation == run.incarnation) & (slice.batch == run.batch) & (slice.number == run.slice)
         with self._database.reading() as connection:
-            mine = run.incarnation == _incarnation(connection, job_id, scope)
-            query = select(planned_runs, slice.data, size).join(plan_slices, together)
-            after = tuple_(run.batch, run.number) > (batch, number)
-            page = take_slice(connection, query.where(mine, after).order_by(run.batch, run.number), PAGE_ROWS)
-        return OpenRuns(runs=[_open_run(row) for row in page.rows])
+            return open_runs_page(connection, _incarnation(connection, job_id, scope), batch, number)
+
+
+def state_page(connection: Connection, incarnation: str, after: str) -> ScopeState:
+    """Return a page of the state of a scope, by key."""
+    columns = (scope_state.c.key, scope_state.c.value, size_of(scope_state.c.value))
+    query = select(*columns).where(scope_state.c.incarnation == incarnation, scope_state.c.key > after).order_by(scope_state.c.key)
+    page = take_slice(connection, query, PAGE_ROWS)
+    return ScopeState(entries={row.key: row.value for row in page.rows}, after=page.rows[-1].key if page.full else None)
+
+
+def open_runs_page(connection: Connection, incarnation: str, batch: int, number: int) -> OpenRuns:
+    """Return a page of the open runs of a scope after one of them."""
+    run, slice = planned_runs.c, plan_slices.c
+    size = size_of(slice.data, plus=_RUN_BYTES)
+    together = (slice.incarnation == run.incarnation) & (slice.batch == run.batch) & (slice.number == run.slice)
+    query = select(planned_runs, slice.data, size).join(plan_slices, together)
+    after = tuple_(run.batch, run.number) > (batch, number)
+    page = take_slice(connection, query.where(run.incarnation == incarnation, after).order_by(run.batch, run.number), PAGE_ROWS)
+    return OpenRuns(runs=[_open_run(row) for row in page.rows])
 
 
 def _check(plan: Plan) -> None:

@@ -8,13 +8,13 @@ from typing import Any, Final
 from sqlalchemy import Connection, func, select, tuple_
 
 from headrace.store.forgetting import forgotten
-from headrace.store.pipeline_tables import pipeline_letters, planned_runs, redeliveries
+from headrace.store.pipeline_tables import pipeline_letters, redeliveries
 from headrace.store.redeliveries import trigger_names
 from headrace.store.scope_rows import cursor_of, scope_row
 from headrace.store.slices import size_of, take_slice
 from headrace.store.tables import events, firings, run_totals, runs, triggers
 from headrace.store.times import moment
-from headrace.wire.scope_audit import FiringPlace, LedgerFirings, LedgerLetter, LedgerLetters, LedgerRun, LedgerRuns, OpenBatch, ScopeLedger
+from headrace.wire.scope_audit import FiringPlace, LedgerFirings, LedgerLetter, LedgerLetters, LedgerRun, LedgerRuns, ScopeLedger
 
 PAGE_ROWS: Final = 5_000
 """Runs or letters of a page, at most; MAX_SLICE_BYTES bounds it in bytes."""
@@ -33,9 +33,6 @@ def scope_ledger(connection: Connection, log: str, scope: str, now: int) -> Scop
     if row is None:
         return None
     cursor = cursor_of(row)
-    mine = planned_runs.c.incarnation == row.incarnation
-    batch = (planned_runs.c.pipeline, planned_runs.c.batch)
-    opened = select(*batch, func.count(), func.sum(planned_runs.c.events)).where(mine).group_by(*batch).order_by(*batch)
     return ScopeLedger(
         scope=scope,
         log=log,
@@ -46,7 +43,6 @@ def scope_ledger(connection: Connection, log: str, scope: str, now: int) -> Scop
         batch=cursor.batch,
         waiting=cursor.waiting,
         held=cursor.report.held if cursor.report else 0,
-        open=[OpenBatch(pipeline=row[0], batch=row[1], runs=row[2], events=int(row[3])) for row in connection.execute(opened)],
     )
 
 

@@ -9,17 +9,8 @@ from headrace.wire.model import Timestamp, Wire
 ProblemKind = Literal["missing", "doubled", "different", "unknown", "foreign", "unreadable"]
 
 
-class OpenBatch(Wire):
-    """The open runs of a pipeline in a batch, and their events."""
-
-    pipeline: str
-    batch: int
-    runs: int
-    events: int
-
-
 class ScopeLedger(Wire):
-    """How far a scope is, and how many events are on their way: `waiting` for a leader, `held` for a window, or in `open` runs.
+    """How far a scope is, and how many events are `waiting` for a leader or `held` for a window.
 
     `batch` is that of the last plan, `cursor` the last event that the scope has read, `again` the last redelivery. `first` is the first
     event that an audit can check: earlier ones came before the scope began or before the oldest run that is kept, or are deleted.
@@ -34,7 +25,6 @@ class ScopeLedger(Wire):
     batch: int
     waiting: int
     held: int
-    open: list[OpenBatch]
 
 
 class LedgerRun(Wire):
@@ -116,15 +106,16 @@ class TableAudit(Wire):
 
 
 class PipelineAudit(Wire):
-    """The events that a pipeline takes, of those that were checked: in a run that succeeded, in a dead letter, or `pending`.
+    """The events that a pipeline takes, of those that were checked: in a run that succeeded, in a dead letter, or in an open run.
 
-    Pending events are waiting, held, or in an open run. What is in none of these is `missing`.
+    `pending` events are waiting or held. What is in none of these is `missing`.
     """
 
     pipeline: str
     events: int
     succeeded: int
     dead_lettered: int
+    open: int
     pending: int
     missing: int
 
@@ -132,11 +123,13 @@ class PipelineAudit(Wire):
 class TablesAudit(Wire):
     """Whether each run is in its table, and each event in a run: checked from the event `first` to `last`.
 
-    `unverified` runs are older than the history of their Delta table.
+    `unverified` runs are older than the history of their Delta table. `exact` says whether pending events are known one by one; else only
+    their number is.
     """
 
     scope: str
     clean: bool
+    exact: bool
     first: int
     last: int
     runs: int
