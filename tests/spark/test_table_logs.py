@@ -16,14 +16,15 @@ from headrace.errors import RunConflict
 from headrace.pipeline.options import PipelineOptions
 from headrace.project import Project
 from pipeline_kit import Api, leg, running_api, until
-from pipeline_run import running, table
+from pipeline_run import files, running, table
 from store_kit import Holder
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
-def test_a_driver_of_a_restored_database_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """Store 13."""
+@pytest.mark.parametrize("way", ["reset", "trim"])
+def test_a_driver_of_a_restored_database_is_refused_until_the_tables_fit(spark: SparkSession, tmp_path: Path, way: str) -> None:
+    """Store 13. Each way of the guide goes on, with each row once."""
     project = Project("flights")
 
     @project.pipeline(on="legs.*", table="legs", payload="n long", batch="each")
@@ -57,10 +58,21 @@ def test_a_driver_of_a_restored_database_is_refused(spark: SparkSession, tmp_pat
         assert isinstance(failure, RunConflict)
         assert "the database was restored from a backup" in str(failure)
         assert {row["id"] for row in table(options, "legs")} == {f"{name}-{n}" for name in ("first", "second") for n in range(3)}
-        api.store.scopes.reset("flights", None)
-        api.feed([leg("last", api.triggers("legs.a")["legs.a"], n=1)])
+        if way == "reset":
+            api.store.scopes.reset("flights", None)
+            api.feed([leg("last", api.triggers("legs.a")["legs.a"], n=1)])
+            wanted = [*(f"{name}-{n}" for name in ("first", "second") for n in range(3)), "last"]
+        else:
+            moved = [path for path in files(options, "legs") if int(path.name[:9]) > api.store.scopes.cursor("flights").batch]
+            assert moved
+            for path in moved:
+                path.rename(tmp_path / path.name)
+            command = (failure.hint or "").partition("then: headrace ")[2].partition(";")[0]
+            assert CliRunner().invoke(app, command).exit_code == 0
+            wanted = [f"{name}-{n}" for name in ("first", "third") for n in range(3)]
         with running(project, options, spark) as run:
-            until(partial(is_stored, options, "last"), "its row is there", run.alive)
+            until(partial(is_stored, options, wanted[-1]), "its row is there", run.alive)
+    assert sorted(row["id"] for row in table(options, "legs")) == sorted(wanted)
 
 
 def is_stored(options: PipelineOptions, id: str) -> bool:
