@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from kernel_kit import RESTORES, ROUNDS, WIDTHS, History, Restore, few_at_a_time, histories, hold_equal
+from kernel_kit import RESTORES, ROUNDS, WIDTHS, History, Restore, histories, hold_equal, subset_steps
 
 ROUND = 1_000
 
@@ -37,10 +37,10 @@ def _round(number: int) -> int:
     @seed(number)
     @settings(max_examples=ROUND, deadline=None, database=None, suppress_health_check=list(HealthCheck), print_blob=True)
     @given(histories(), st.lists(st.sampled_from(RESTORES), min_size=1, max_size=5), st.none() | st.tuples(ROUNDS, WIDTHS))
-    def equal(history: History, restores: list[Restore], few: tuple[int, int] | None) -> None:
+    def equal(history: History, restores: list[Restore], subset: tuple[int, int] | None) -> None:
         nonlocal count
         count += 1
-        with few_at_a_time(*few) if few else nullcontext():
+        with subset_steps(*subset) if subset else nullcontext():
             hold_equal(history, restores)
 
     try:

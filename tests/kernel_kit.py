@@ -99,12 +99,12 @@ WIDTHS = st.sampled_from([0, 1, 64])
 
 
 @contextmanager
-def few_at_a_time(rounds: int, wide: int) -> Iterator[None]:
+def subset_steps(rounds: int, wide: int) -> Iterator[None]:
     """Let each batch be small beside what waits, however small that is; `rounds` and `wide` say how trees are looked for."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernel_module, "FEW", 0)
-        patch.setattr(waiting_events, "MAX_ROUNDS", rounds)
-        patch.setattr(waiting_events, "WIDE", wide)
+        patch.setattr(kernel_module, "SUBSET_RATIO", 0)
+        patch.setattr(waiting_events, "MAX_GENERATIONS", rounds)
+        patch.setattr(waiting_events, "SCAN_RATIO", wide)
         patch.setattr(growing, "MIN_CAPACITY", 2)
         patch.setattr(waiting_events, "MIN_CAPACITY", 2)
         patch.setattr(key_runs, "MAX_MERGED", 4)

@@ -1,6 +1,6 @@
 """A batch of 100 beside 1,000,000 events that wait: milliseconds of processor time and bytes to store, as JSON.
 
-The same batches by the step that looks at what a batch touches, and by the one that looks at all that waits. And a pipeline's batching that
+The same batches by the step over the trees that a batch affects, and by the step over all waiting events. And a pipeline's batching that
 holds 1,500,000 events.
 """
 
@@ -103,19 +103,19 @@ def measure(rounds: int = 100) -> dict[str, Any]:
     kinds: dict[str, Callable[[], pa.Table]] = {"releasing": feed.releasing, "joining": feed.joining, "above": feed.above}
     kernel.step(feed.releasing(), 1)  # indexes what came since the last small batch
     for name, batch_of in kinds.items():
-        answer[name] = _summary([_step(kernel, batch_of(), few=kernel_module.FEW) for _ in range(rounds)])
-        answer[f"{name}, looking at all that waits"] = _summary([_step(kernel, batch_of(), few=len(kernel)) for _ in range(3)])
+        answer[name] = _summary([_step(kernel, batch_of(), ratio=kernel_module.SUBSET_RATIO) for _ in range(rounds)])
+        answer[f"{name}, over all waiting events"] = _summary([_step(kernel, batch_of(), ratio=len(kernel)) for _ in range(3)])
         kernel.step(batch_of(), 1)
     answer["held"] = _summary(list(_held(rounds)))
     return answer
 
 
-def _step(kernel: Kernel, batch: pa.Table, few: int) -> Cost:
-    before, kernel_module.FEW = kernel_module.FEW, few  # type: ignore[misc]
+def _step(kernel: Kernel, batch: pa.Table, ratio: int) -> Cost:
+    before, kernel_module.SUBSET_RATIO = kernel_module.SUBSET_RATIO, ratio  # type: ignore[misc]
     try:
         return _cost(lambda: (kernel.step(batch, 1), kernel.changes())[1])
     finally:
-        kernel_module.FEW = before  # type: ignore[misc]
+        kernel_module.SUBSET_RATIO = before  # type: ignore[misc]
 
 
 def _held(rounds: int) -> Iterator[Cost]:

@@ -19,12 +19,12 @@ import pyarrow as pa
 
 from headrace.core.ordering import CYCLE, LATE, LOST
 from headrace.pipeline.arrivals import Arrivals
+from headrace.pipeline.contraction import contract
 from headrace.pipeline.forest import NOBODY, Climbed, Flags, Rows, climb, in_order
-from headrace.pipeline.given_up import GivenUp
+from headrace.pipeline.given_up_leaders import GivenUpLeaders
 from headrace.pipeline.kernel_state import Columns, KernelState
 from headrace.pipeline.key_index import KeyIndex
 from headrace.pipeline.segments import Changes, Entries, Segments
-from headrace.pipeline.touched import find_touched
 from headrace.pipeline.waiting_events import WaitingEvents
 
 MARKS: Final = (None, LOST, LATE, CYCLE)
@@ -32,8 +32,8 @@ MARKS: Final = (None, LOST, LATE, CYCLE)
 LOST_CODE, LATE_CODE, CYCLE_CODE = 1, 2, 3
 MarkCodes: TypeAlias = npt.NDArray[np.int8]
 
-FEW: Final = 8
-"""Where more events wait than so many for each of a batch, a step looks at what the batch touches alone; measured."""
+SUBSET_RATIO: Final = 8
+"""Waiting events for each arrival, from which on a step runs over the trees that the batch affects alone; measured."""
 
 PREFIX: Final = "order/"
 """How the keys of a kernel's durable state begin."""
@@ -73,7 +73,7 @@ class Kernel:
         self.lookback = lookback
         self.position, self.head, self.lost, self.late, self.cycles = state.totals
         self._waiting = WaitingEvents()
-        self._given_up = GivenUp(_GIVEN_UP, state.given_up)
+        self._given_up = GivenUpLeaders(_GIVEN_UP, state.given_up)
         self._segments = Segments(PREFIX)
         self._append(state.waiting, np.arange(len(state.waiting)))
         self._stored_totals: bytes | None = None
@@ -103,7 +103,7 @@ class Kernel:
         _check(entries)
         made._stored_totals = entries[_TOTALS_KEY]
         _, made.position, made.head, made.lost, made.late, made.cycles = _TOTALS.unpack(made._stored_totals)
-        made._given_up = GivenUp.restore(_GIVEN_UP, entries)
+        made._given_up = GivenUpLeaders.restore(_GIVEN_UP, entries)
 
         def unpack(value: bytes, _: int) -> Rows:
             rows = Columns.unpack(value)
@@ -112,7 +112,7 @@ class Kernel:
 
         made._segments = Segments.restore(PREFIX, entries, unpack)
         made._waiting.remove(np.flatnonzero(~made._segments.live()))
-        made._waiting.trim()
+        made._waiting.compact()
         return made
 
     def changes(self) -> Changes:
@@ -152,13 +152,13 @@ class Kernel:
         An event that was seen before (its seq, or a key that waits) changes nothing.
         """
         arrivals = Arrivals.of_log(events, self.head, now)
-        few = len(arrivals.rows) * FEW <= len(self._waiting)
-        step = self._step_touched(arrivals, now) if few else self._step_all(arrivals, now)
-        self._waiting.trim()
+        subset = len(arrivals.rows) * SUBSET_RATIO <= len(self._waiting)
+        step = self._step_subset(arrivals, now) if subset else self._step_full(arrivals, now)
+        self._waiting.compact()
         return step
 
-    def _step_all(self, arrivals: Arrivals, now: int) -> Step:
-        """Look at all that waits."""
+    def _step_full(self, arrivals: Arrivals, now: int) -> Step:
+        """Run over all waiting events."""
         slots = self._waiting.slots()
         old = len(slots)
         offered = arrivals.after(self._waiting.take(slots))
@@ -166,33 +166,32 @@ class Kernel:
         if not (first := index.first()).all():
             offered = offered.take(np.flatnonzero(first))
             index = KeyIndex(offered.rows.key)
-        self._take(offered.rows, old)
+        self._accept(offered.rows, old)
         step, free = self._release(offered, index, now)
         self._remove(slots[free[:old]])
         self._append(offered.rows, old + np.flatnonzero(~free[old:]))
         return step
 
-    def _step_touched(self, arrivals: Arrivals, now: int) -> Step:
-        """Look at the waiting events that the batch or the time touches: with few arrivals much quicker, and with the same result."""
+    def _step_subset(self, arrivals: Arrivals, now: int) -> Step:
+        """Run over the waiting trees that the arrivals or the time release: the same result, much quicker for few arrivals."""
         waiting = self._waiting
-        waiting.link()
+        waiting.update_indexes()
         first = KeyIndex(arrivals.rows.key).first()
         arrivals = arrivals.take(np.flatnonzero(first & (waiting.find(arrivals.rows.key) == NOBODY)))
-        self._take(arrivals.rows, 0)
-        touched, count = find_touched(waiting, arrivals, self.lookback, now), len(arrivals.rows)
-        slots = waiting.trees(touched.slots[touched.free[count:]])
-        offered = arrivals.take(np.flatnonzero(touched.free[:count])).after(waiting.take(slots))
+        self._accept(arrivals.rows, 0)
+        forest, count = contract(waiting, arrivals, self.lookback, now), len(arrivals.rows)
+        free, bound = forest.free[:count], np.flatnonzero(~forest.free)
+        slots = waiting.trees(forest.slots[forest.free[count:]])
+        offered = arrivals.take(np.flatnonzero(free)).after(waiting.take(slots))
         step, _ = self._release(offered, KeyIndex(offered.rows.key), now)
         self._remove(slots)
-        left = np.flatnonzero(~touched.free[:count])
-        nodes = np.concatenate([np.full(count, NOBODY, dtype=np.int64), touched.slots])
-        nodes[left] = self._append(arrivals.rows, left, linked=True)
-        bound = np.flatnonzero(~touched.free)
-        waiting.hang(nodes[bound], nodes[touched.root[bound]])
+        nodes = np.concatenate([np.full(count, NOBODY, dtype=np.int64), forest.slots])
+        nodes[:count][~free] = self._append(arrivals.rows, np.flatnonzero(~free), roots_follow=True)
+        waiting.set_roots(nodes[bound], nodes[forest.root[bound]])
         return step
 
-    def _take(self, rows: Columns, old: int) -> None:
-        """Take what comes after the `old` first rows: it is no copy."""
+    def _accept(self, rows: Columns, old: int) -> None:
+        """Count the rows after the first `old`, none of which is a copy, as taken; mark the late ones."""
         if old == len(rows):
             return
         self.head = max(self.head, int(rows.seq[old:].max()))
@@ -218,13 +217,13 @@ class Kernel:
             self._segments.remove(self._waiting["seq"][slots])
             self._waiting.remove(slots)
 
-    def _append(self, rows: Columns, which: Rows, *, linked: bool = False) -> Rows:
+    def _append(self, rows: Columns, which: Rows, *, roots_follow: bool = False) -> Rows:
         """Let these rows wait; return their slots."""
         if not len(which):
             return which
         left = rows.take(which)
         self._segments.append(left.seq)
-        return self._waiting.append(left, linked=linked)
+        return self._waiting.append(left, roots_follow=roots_follow)
 
     @property
     def _totals(self) -> tuple[int, int, int, int, int]:

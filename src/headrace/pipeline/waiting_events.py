@@ -1,6 +1,6 @@
 """The events that wait, in memory: found by key, by leader and by tree in time for what is found.
 
-Each event has a slot, in order of arrival. A slot keeps its number until `trim` drops those that were removed.
+Each event has a slot, in order of arrival. A slot keeps its number until `compact` drops those that were removed.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from headrace.pipeline.kernel_state import Columns, no_columns
 from headrace.pipeline.key_index import Keys
 from headrace.pipeline.key_runs import KeyRuns
 
-MAX_ROUNDS: Final = 64
+MAX_GENERATIONS: Final = 64
 """After so many generations downwards, or pointers upwards, one pass over all that waits is quicker."""
-WIDE: Final = 64
+SCAN_RATIO: Final = 64
 """A generation that has more than one in so many of all that waits is not looked up key by key."""
 
 _AT_ONCE: Final = 131_072
-"""Rows that are linked at a time, which bounds the memory for it."""
+"""Rows whose leaders are looked up at a time, which bounds the memory for it."""
 
 
 class WaitingEvents:
@@ -38,7 +38,7 @@ class WaitingEvents:
         self._by_key = KeyRuns()
         self._by_leader = KeyRuns()
         self._indexed = 0  # the first slot that is in no index yet
-        self._linked = True
+        self._roots_known = True
 
     def __len__(self) -> int:
         """How many events wait."""
@@ -69,8 +69,8 @@ class WaitingEvents:
         seq, key, leader, occurred, since, late = columns
         return Columns(seq, key, leader, occurred, since, late, self._ids.take(rows))
 
-    def append(self, rows: Columns, *, linked: bool = False) -> Rows:
-        """Add events after all others, and return their slots. With `linked`, `hang` says next in which trees they are."""
+    def append(self, rows: Columns, *, roots_follow: bool = False) -> Rows:
+        """Add events after all others, and return their slots. With `roots_follow`, the caller calls `set_roots` for them next."""
         start = len(self._columns)
         slots = np.arange(start, start + len(rows))
         self._columns.append(
@@ -85,7 +85,7 @@ class WaitingEvents:
         )
         self._ids.append(rows.id)
         self._live += len(rows)
-        self._linked = self._linked and linked
+        self._roots_known = self._roots_known and roots_follow
         return slots
 
     def remove(self, slots: Rows) -> None:
@@ -93,7 +93,7 @@ class WaitingEvents:
         self["live"][slots] = False
         self._live -= len(slots)
 
-    def trim(self) -> None:
+    def compact(self) -> None:
         """Drop removed events where they are more than those that wait; the slots of these change."""
         count = len(self._columns)
         if count <= 2 * self._live + MIN_CAPACITY:
@@ -108,13 +108,13 @@ class WaitingEvents:
         self._by_key.renumber(new)
         self._by_leader.renumber(new)
 
-    def link(self) -> None:
-        """Make ready for `find`, `followers`, `roots` and `trees`: quick where no events were added without `hang`."""
+    def update_indexes(self) -> None:
+        """Make ready for `find`, `followers`, `roots` and `trees`: quick where no events were added without `set_roots`."""
         fresh = np.arange(self._indexed, len(self._columns))
         self._by_key.add(self["key"][fresh], fresh)
         self._by_leader.add(self["leader"][fresh], fresh)
         self._indexed = len(self._columns)
-        if self._linked:
+        if self._roots_known:
             return
         slots = self.slots()
         for start in range(0, len(slots), _AT_ONCE):
@@ -122,9 +122,9 @@ class WaitingEvents:
             above = self.find(self["leader"][some])
             self["up"][some] = np.where(above == NOBODY, some, above)
         self._flatten()
-        self._linked = True
+        self._roots_known = True
 
-    def hang(self, slots: Rows, roots: Rows) -> None:
+    def set_roots(self, slots: Rows, roots: Rows) -> None:
         """Say that events that were roots, or were just added, are in the trees of these roots, or are roots themselves."""
         self["up"][slots] = roots
 
@@ -149,7 +149,7 @@ class WaitingEvents:
         """Return the root of each of these."""
         up = self["up"]
         at = up[slots]
-        for _ in range(MAX_ROUNDS):
+        for _ in range(MAX_GENERATIONS):
             further = up[at]
             if (further == at).all():
                 up[slots] = at
@@ -161,10 +161,10 @@ class WaitingEvents:
     def trees(self, roots: Rows) -> Rows:
         """Return the slots of these roots, which are distinct, and of all in their trees, in order of arrival."""
         found, generation = [roots], roots
-        for _ in range(MAX_ROUNDS):
+        for _ in range(MAX_GENERATIONS):
             if not len(generation):
                 return np.sort(np.concatenate(found))
-            if len(generation) * WIDE > len(self):
+            if len(generation) * SCAN_RATIO > len(self):
                 break
             _, generation = self.followers(self["key"][generation])
             found.append(generation)

@@ -23,11 +23,11 @@ from kernel_kit import (
     Restore,
     apply,
     batch,
-    few_at_a_time,
     histories,
     hold_equal,
     key,
     of_step,
+    subset_steps,
 )
 
 
@@ -39,8 +39,10 @@ def test_the_kernel_does_in_every_step_what_the_core_does(history: History, rest
 
 @given(histories(), st.lists(st.sampled_from(RESTORES), min_size=1, max_size=5), ROUNDS, WIDTHS)
 @settings(max_examples=300, deadline=None)
-def test_a_step_over_what_a_batch_touches_does_the_same(history: History, restores: list[Restore], rounds: int, wide: int) -> None:
-    with few_at_a_time(rounds, wide):
+def test_a_step_over_the_trees_that_a_batch_affects_does_the_same(
+    history: History, restores: list[Restore], rounds: int, wide: int
+) -> None:
+    with subset_steps(rounds, wide):
         hold_equal(history, restores)
 
 

@@ -1,4 +1,4 @@
-"""A step over what a batch touches gives what a step over all that waits gives, in the same order."""
+"""A step over the trees that a batch affects gives what a step over all waiting events gives, in the same order."""
 
 from __future__ import annotations
 
@@ -42,31 +42,31 @@ def history(chance: Random) -> list[list[Offered]]:
     return [offered[start:end] for start, end in itertools.pairwise([0, *cuts, len(offered)])]
 
 
-def step(kernel: Kernel, few: int, offered: list[Offered], now: int) -> Step:
+def step(kernel: Kernel, ratio: int, offered: list[Offered], now: int) -> Step:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernel_module, "FEW", few)
+        patch.setattr(kernel_module, "SUBSET_RATIO", ratio)
         patch.setattr(waiting_events, "MIN_CAPACITY", 16)
         return kernel.step(batch(offered), now)
 
 
 def hold_equal(seed: int) -> None:
     chance = Random(seed)
-    all_of_it, touched, now = Kernel(LOOKBACK), Kernel(LOOKBACK), 0
+    full, subset, now = Kernel(LOOKBACK), Kernel(LOOKBACK), 0
     entries: dict[str, bytes] = {}
     for offered in [*history(chance), []]:
         now += chance.choice([0, 1, LOOKBACK // 100, LOOKBACK // 5]) if offered else LOOKBACK
-        expected = step(all_of_it, NEVER, offered, now)
-        told = step(touched, ALWAYS if chance.random() < 0.9 else NEVER, offered, now)
+        expected = step(full, NEVER, offered, now)
+        told = step(subset, ALWAYS if chance.random() < 0.9 else NEVER, offered, now)
         for column in ("seqs", "marks", "waited"):
             assert np.array_equal(getattr(told, column), getattr(expected, column)), column
         if chance.random() < 0.1:
-            apply(touched.changes(), entries)
-            all_of_it.lookback = chance.choice([0, LOOKBACK // 10, LOOKBACK])
-            touched = Kernel.restore(entries, all_of_it.lookback)
+            apply(subset.changes(), entries)
+            full.lookback = chance.choice([0, LOOKBACK // 10, LOOKBACK])
+            subset = Kernel.restore(entries, full.lookback)
         if chance.random() < 0.1:
-            assert touched.snapshot() == all_of_it.snapshot()
-    assert touched.snapshot() == all_of_it.snapshot()
-    assert not len(touched)
+            assert subset.snapshot() == full.snapshot()
+    assert subset.snapshot() == full.snapshot()
+    assert not len(subset)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -15,7 +15,7 @@ from headrace.pipeline.segments import Changes, Entries, Segments, pack_rows, un
 _ROW: Final[np.dtype[np.void]] = np.dtype([("key", "<u8", (2,))])
 
 
-class GivenUp:
+class GivenUpLeaders:
     """The keys of lost leaders, the oldest first, each once. `prefix` begins the keys of their durable state."""
 
     def __init__(self, prefix: str, keys: Keys = NO_KEYS) -> None:
@@ -27,7 +27,7 @@ class GivenUp:
         self._segments.append(self._numbers)
 
     @classmethod
-    def restore(cls, prefix: str, entries: Entries) -> GivenUp:
+    def restore(cls, prefix: str, entries: Entries) -> GivenUpLeaders:
         """Return the leaders whose `changes` the entries under `prefix` are. ValueError where they are not a whole state."""
         made = cls(prefix)
         parts: list[Any] = [np.empty(0, dtype=_ROW)]
