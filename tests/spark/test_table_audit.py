@@ -441,3 +441,62 @@ def test_after_a_real_driver_each_event_that_waits_or_is_held_is_known(
     [problem] = [problem for problem in look().problems if problem.kind == "missing"]
     assert problem.what.startswith(f"10 events ({wanted}"), "none of them can be one of the 8 that wait or are held"
     assert problem.what.endswith("are in no run of the pipeline 'windows'.")
+
+
+MENDED = """
+from pathlib import Path
+
+from headrace import Directory, Project
+
+project = Project("flights")
+for name in ("legs.a", "legs.b"):
+    project.watch(name, Directory("feed"))
+
+@project.pipeline(on="legs.*", table="legs", payload="n long", attempts=1)
+def legs(events):
+    if events.where("payload.n = 3").count() and not Path("mended").exists():
+        raise ValueError("boom")
+    return events.select("id")
+
+@project.pipeline(on="legs.b", table="late", format="delta", payload="n long", batch="each")
+def late(events):
+    return events.select("id")
+"""
+
+
+def test_a_redriven_letter_and_a_late_firing_are_no_problems(
+    api: Api, home: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "project.py").write_text(MENDED)
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("HEADRACE_API_URL", api.url)
+    triggers = api.triggers("legs.a", "legs.b")
+    options = api.options(home, max_rows=2)
+    project = load_project(home / "project.py")
+
+    def look() -> TablesAudit:
+        ran = CliRunner().invoke(app, ["audit", "--tables", "tables", "--json"])
+        assert ran.exit_code in (0, 1), (ran.output, ran.exception)
+        return TablesAudit.model_validate_json(ran.stdout)
+
+    def is_stored(*ids: str) -> bool:
+        return sorted(row["id"] for row in table(options, "legs")) == sorted(ids)
+
+    with running(project, options, spark) as run:
+        api.feed(leg(f"{n}", triggers["legs.a"], n=n) for n in range(1, 7))
+        until(lambda: is_stored("1", "2", "5", "6"), "the others are stored", run.alive)
+        until(lambda: len(api.store.pipeline_letters.page(limit=9).letters) == 1, "there is a dead letter", run.alive)
+        api.feed(leg(f"{n}", triggers["legs.b"], n=n) for n in (2, 4))  # copies, on which another trigger fires
+        until(lambda: sum(one.pipeline == "late" and one.state == "succeeded" for one in api.runs()) == 2, "late ones ran", run.alive)
+    found = look()
+    assert [problem.what for problem in found.problems] == []
+    assert [(one.pipeline, one.succeeded, one.dead_lettered) for one in found.pipelines] == [("legs", 4, 2), ("late", 2, 0)]
+    (home / "mended").touch()
+    with running(project, options, spark) as run:
+        api.store.pipeline_letters.act("redrive", ActOnPipelineLetters(pipeline="legs"))
+        until(lambda: is_stored("1", "2", "3", "4", "5", "6"), "all is stored", run.alive)
+        until(lambda: not api.store.pipeline_letters.page(limit=9).letters, "the letter is gone", run.alive)
+    found = look()
+    assert [problem.what for problem in found.problems] == []
+    assert [(one.pipeline, one.succeeded, one.dead_lettered) for one in found.pipelines] == [("legs", 6, 0), ("late", 2, 0)]
+    assert {one.table: one.matched for one in found.tables} == {"legs": 3, "late": 2}

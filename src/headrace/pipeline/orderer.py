@@ -146,7 +146,8 @@ class Orderer:
         joined, passed, letters = self._redelivered(bounds, step)
         memory = _Memory()
         self._hand_on(plan, self._in_parts(released, joined), memory, bounds.clock)
-        self._hand_on(plan, self._in_parts(self._placed(sorted(passed)), passed, only=True), memory, bounds.clock)
+        fired, new = self._new_to_pipelines(passed)
+        self._hand_on(plan, self._in_parts(self._placed(sorted(fired)), fired, only=True), memory, bounds.clock, new)
         self._redriven(plan, letters)
         self._cut_held(plan, bounds.clock)
         self._record.wall, self._record.clock = bounds.wall, bounds.clock
@@ -196,8 +197,8 @@ class Orderer:
             picked = pa.concat_tables([self._recent.take(np.sort(seqs[here])), picked]).sort_by("seq")
         return picked.take(pa.array(np.searchsorted(ascending, seqs)))
 
-    def _redelivered(self, bounds: Bounds, step: Step) -> tuple[dict[int, list[str]], dict[int, list[str]], list[Redelivery]]:
-        """Return the late firings on events of this step and on earlier ones, by seq, and the dead letters to try again.
+    def _redelivered(self, bounds: Bounds, step: Step) -> tuple[dict[int, list[str]], list[Redelivery], list[Redelivery]]:
+        """Return the late firings on events of this step, by seq, and on earlier ones, and the dead letters to try again.
 
         A firing on an event that still waits, or is yet to be read, waits for it.
         """
@@ -205,7 +206,7 @@ class Orderer:
         letters = [each for each in records if each.letter is not None and each.scope == self._lease.scope]
         firings = [each for each in records if each.trigger is not None]
         if not firings and not self._late:
-            return {}, {}, letters
+            return {}, [], letters
         ready = set(step.seqs.tolist())
         seqs = np.array([seq for seq, _ in self._late] + [each.seq for each in firings], dtype=np.int64)
         waiting = set(seqs[(seqs > self._kernel.head) | np.isin(seqs, self._kernel.waiting.seq)].tolist())
@@ -225,20 +226,24 @@ class Orderer:
             else:
                 passed.append(each)
         self._late = pending
-        return joined, self._new_to_a_pipeline(passed), letters
+        return joined, passed, letters
 
     def _is_due(self, record: Redelivery) -> bool:
         """Whether the redelivery is this scope's: of those before the scope began, the late firings on its own events only."""
         return record.id > self._lease.begin_again or (record.trigger is not None and record.seq > self._lease.begin_seq)
 
-    def _new_to_a_pipeline(self, records: Sequence[Redelivery]) -> dict[int, list[str]]:
-        """Return, by seq, the triggers that bring an event to a pipeline that has not had it."""
+    def _new_to_pipelines(self, records: Sequence[Redelivery]) -> tuple[dict[int, list[str]], dict[str, list[int]]]:
+        """Return, by seq, the triggers that bring an event to a pipeline that has not had it; and, by pipeline, these events."""
         triggers: dict[int, list[str]] = {}
+        new: dict[str, list[int]] = {}
         for record in records:
             name = record.trigger or ""
-            if any(pipe.takes(name) and not any(map(pipe.takes, record.before)) for pipe in self._pipelines):
+            takers = [pipe.name for pipe in self._pipelines if pipe.takes(name) and not any(map(pipe.takes, record.before))]
+            if takers:
                 triggers.setdefault(record.seq, []).append(name)
-        return triggers
+            for taker in takers:
+                new.setdefault(taker, []).append(record.seq)
+        return triggers, new
 
     def _placed(self, seqs: Sequence[int]) -> Slice:
         """Return events that are handed on once more, or to one more pipeline, at positions of their own."""
@@ -246,11 +251,23 @@ class Orderer:
         self._kernel.position += len(seqs)
         return Slice(np.array(seqs, dtype=np.int64), np.arange(first, first + len(seqs)), np.zeros(len(seqs), dtype=np.int8))
 
-    def _hand_on(self, plan: RunPlan, parts: Iterator[tuple[Slice, pa.Table]], memory: _Memory, now: int) -> None:
-        """Plan the runs of pipelines that take events at once, and hold the events of the others."""
+    def _hand_on(
+        self,
+        plan: RunPlan,
+        parts: Iterator[tuple[Slice, pa.Table]],
+        memory: _Memory,
+        now: int,
+        new: Mapping[str, Sequence[int]] | None = None,
+    ) -> None:
+        """Plan the runs of pipelines that take events at once, and hold the events of the others.
+
+        With `new`, a pipeline gets those of its events alone: it has had the others.
+        """
         for part, table in parts:
             kept = memory.takes(table)
             for pipeline, rows in zip(self._pipelines, route(table.column("triggers"), self._pipelines), strict=True):
+                if new is not None:
+                    rows = rows[np.isin(part.seqs[rows], new.get(pipeline.name, []))]  # noqa: PLW2901
                 if not len(rows):
                     continue
                 everything = len(rows) == len(part)
