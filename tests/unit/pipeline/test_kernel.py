@@ -94,6 +94,17 @@ def test_only_so_many_lost_leaders_are_remembered(monkeypatch: pytest.MonkeyPatc
     assert [told.mark for told in of_step(late)] == [None, None, None, LATE, LATE]
 
 
+@given(histories(), st.lists(st.sampled_from(RESTORES), min_size=1, max_size=5), st.integers(1, 4), st.integers(1, 3))
+@settings(max_examples=100, deadline=None)
+def test_the_lost_leaders_that_are_forgotten_are_those_of_the_core(
+    history: History, restores: list[Restore], limit: int, once: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch, subset_steps(2, 1):
+        patch.setattr(ordering, "GIVEN_UP_LIMIT", limit)
+        patch.setattr(ordering, "FORGOTTEN_AT_ONCE", once)
+        hold_equal(history, restores)
+
+
 def test_a_state_goes_from_core_to_kernel_and_back() -> None:
     core = CausalOrder(LOOKBACK)
     core.offer([(1, key("b"), key("a"), -1, 0, "b"), (2, key("ä"), key("x"), -1, 5, "ä")], 0)
