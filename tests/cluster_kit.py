@@ -24,6 +24,7 @@ from headrace.standalone.child import LIFELINE
 from headrace.wire.events import EventItem
 from pipeline_kit import KEY, Api, leg, until
 from pipeline_run import open_runs
+from plan_kit import stored_cursor
 from ports import free_port
 from scenario_kit import lifeline
 
@@ -203,7 +204,7 @@ class Driver:
 
     def until_handled(self, process: psutil.Popen) -> None:
         def handled() -> bool:
-            return self.api.store.scopes.cursor("flights").cursor >= self.fed and not open_runs(self.api)
+            return stored_cursor(self.api.store, "flights").cursor >= self.fed and not open_runs(self.api)
 
         self.until(process, handled, f"{self.fed} events are handled")
 

@@ -27,6 +27,7 @@ from headrace.wire.jobs import Blocked, Heartbeat, RegisterJob
 from headrace.wire.runs import RunReport
 from headrace.wire.streams import LaneReport, RetryReport, StreamReport
 from headrace.wire.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, TriggerFailure
+from plan_kit import plan_next
 from store_kit import sqlite_of
 
 KEY = "a deployment key for tests"
@@ -166,9 +167,9 @@ class Scene:
         with PeopleClient(self.url) as people:
             await asyncio.to_thread(people.act, "discard", ActOnDeadLetters(every=True), key=KEY)
 
-    async def commit(self, cursor: Cursor, scope: str = PROJECT) -> None:
-        """Commit the cursor of a scope."""
-        await asyncio.to_thread(self.pipeline.commit, scope, cursor)
+    async def plan(self, cursor: Cursor, scope: str = PROJECT, *, run_of: str | None = None) -> None:
+        """Store the next plan of a scope, with a run of the pipeline `run_of`."""
+        await asyncio.to_thread(plan_next, self.pipeline, scope, cursor, run_of=run_of)
 
     async def report(self, *runs: RunReport) -> None:
         """Report runs."""

@@ -23,6 +23,7 @@ from headrace.project import Project
 from headrace.store.pipeline_tables import planned_runs
 from headrace.wire.events import Cursor
 from pipeline_kit import Api, until
+from plan_kit import stored_cursor
 
 
 @dataclass
@@ -57,7 +58,7 @@ class Running:
         until(lambda: condition(self._cursor(api)) and not open_runs(api), "the cursor says so", self.alive)
 
     def _cursor(self, api: Api) -> Cursor:
-        return api.store.scopes.cursor(self.options.scope)
+        return stored_cursor(api.store, self.options.scope)
 
     def until_failed(self) -> HeadraceError:
         self.thread.join(120)

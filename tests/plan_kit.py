@@ -10,6 +10,7 @@ from sqlalchemy import select
 from headrace.client.pipeline import PipelineClient
 from headrace.store import Store
 from headrace.store.pipeline_tables import plan_slices
+from headrace.store.scope_rows import cursor_of, scope_row
 from headrace.wire.events import Cursor
 from headrace.wire.plans import OpenRun, Plan, PlannedRun
 from headrace.wire.runs import RunReport
@@ -81,10 +82,29 @@ def stored_slices(store: Store) -> list[tuple[int, int]]:
         return [tuple(row) for row in connection.execute(select(*order).order_by(*order))]
 
 
+def stored_cursor(store: Store, scope: str) -> Cursor:
+    """Return the cursor of a scope; that of a scope without a row is at 0."""
+    with store.reading() as connection:
+        row = scope_row(connection, scope)
+    return Cursor(cursor=0, batch=0) if row is None else cursor_of(row)
+
+
 def plan_next(client: PipelineClient, scope: str, cursor: Cursor, *, run_of: str | None = None) -> int:
-    """Store the next plan of a scope, with this cursor, and with a run of the pipeline `run_of` on event 1; return its batch."""
+    """Store the next plan of a scope, with a run of the pipeline `run_of` on event 1; return its batch, which the cursor gets too."""
     lease = client.acquire(scope)
-    batch = lease.cursor.batch + 1
+    made = _next_plan(lease.epoch, lease.cursor.batch + 1, cursor, run_of)
+    client.plan(scope, made)
+    return made.cursor.batch
+
+
+def store_next(store: Store, job: int, scope: str, cursor: Cursor, *, run_of: str | None = None) -> int:
+    """Do as `plan_next`, straight on a store."""
+    lease = store.scope_leases.acquire(job, scope)
+    made = _next_plan(lease.epoch, lease.cursor.batch + 1, cursor, run_of)
+    store.plans.store(job, scope, made)
+    return made.cursor.batch
+
+
+def _next_plan(epoch: int, batch: int, cursor: Cursor, run_of: str | None) -> Plan:
     runs = [] if run_of is None else [PlannedRun(number=0, pipeline=run_of, events=1, first=1, last=1, slice=0)]
-    client.plan(scope, Plan(epoch=lease.epoch, cursor=cursor.model_copy(update={"batch": batch}), runs=runs, slices=[b"x"] * len(runs)))
-    return batch
+    return Plan(epoch=epoch, cursor=cursor.model_copy(update={"batch": batch}), runs=runs, slices=[b"x"] * len(runs))

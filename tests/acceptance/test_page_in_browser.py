@@ -33,7 +33,7 @@ async def test_the_page_shows_what_happened_and_goes_on_by_itself(scene: Scene) 
     first = scene.leg(1)
     await scene.store(first, letters=[scene.letter(7, "not JSON: unexpected end")])
     await scene.beat(read=1_234, advanced=1_230, oldest=90.0, held_by=f"trigger {scene.triggers['legs.delta']}")
-    await scene.commit(Cursor(cursor=1, batch=1, ordered=1, waiting=3, lost=2))
+    await scene.plan(Cursor(cursor=1, batch=1, ordered=1, waiting=3, lost=2))
     await scene.report(run(1, rows=40), run(2, pipeline="late_legs", state="failed", rows=None, error="it broke\nat line 7"))
     await scene.fail("legs.delta", "no route to the broker")
     async with looking() as look:

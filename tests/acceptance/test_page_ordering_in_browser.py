@@ -12,7 +12,9 @@ from playwright.async_api import expect
 from browser_kit import looking, need_chromium
 from headrace.wire.events import Cursor, ScopeReport, WaitingEvent
 from headrace.wire.jobs import CompleteJob, Heartbeat, RunningBatch
+from headrace.wire.runs import RunReport
 from people_scene import PROJECT, Scene, at_work, opened, run, serving
+from plan_kit import NOON
 
 pytestmark = [pytest.mark.browser, pytest.mark.acceptance]
 
@@ -27,7 +29,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
             yield made
 
 
-def told(cursor: int, *waits: tuple[int, float], batch: int = 4) -> Cursor:
+def told(cursor: int, *waits: tuple[int, float]) -> Cursor:
     report = ScopeReport(
         read=500,
         seconds=0.5,
@@ -36,14 +38,14 @@ def told(cursor: int, *waits: tuple[int, float], batch: int = 4) -> Cursor:
         hold_seconds=72,
         waits=[WaitingEvent(seq=seq, seconds=seconds) for seq, seconds in waits],
     )
-    return Cursor(cursor=cursor, batch=batch, ordered=36, waiting=len(waits), lost=3, late=2, cycles=1, report=report)
+    return Cursor(cursor=cursor, batch=0, ordered=36, waiting=len(waits), lost=3, late=2, cycles=1, report=report)
 
 
 async def test_who_waits_for_whom_is_shown_until_it_comes(scene: Scene) -> None:
     leader, follower, last = scene.leg(1, tail=TAKEN), scene.leg(2, tail=TAKEN), scene.leg(3)
     await scene.store(last.model_copy(update={"follows": follower.id}), follower.model_copy(update={"follows": leader.id}))
-    await scene.commit(told(1, (1, 500), (2, 480)))
-    await asyncio.to_thread(scene.pipeline.heartbeat, Heartbeat(batch=RunningBatch(scope=PROJECT, batch=5, events=4_321, seconds=2)))
+    await scene.plan(told(1, (1, 500), (2, 480)), run_of="late_legs")
+    await asyncio.to_thread(scene.pipeline.heartbeat, Heartbeat(batch=RunningBatch(scope=PROJECT, batch=1, events=4_321, seconds=2)))
     async with looking() as look:
         page = look.page
         await page.goto(scene.url)
@@ -62,18 +64,23 @@ async def test_who_waits_for_whom_is_shown_until_it_comes(scene: Scene) -> None:
         widths = await holds.locator("rect").evaluate_all("bars => bars.map((bar) => bar.getAttribute('width'))")
         assert widths == ["0", "100", "0", "20", "0", "0", "0", "0"]
         line = page.locator("#batches li")
-        await expect(line).to_contain_text("batch 5 with 4,321 events for")
-        await expect(line).to_contain_text("1,000 events/s of late · 1 event behind")
+        await expect(line).to_contain_text("batch 1 with 4,321 events for")
+        await expect(line).to_contain_text("1,000 events/s of late · 1 open run · 2 events behind")
         await expect(page.locator("#ordering tbody").first).to_contain_text("running")
+        await expect(page.locator("#ordering tbody").first.locator("tr").first.locator("td").nth(2)).to_have_text("1")
         await page.set_viewport_size({"width": 360, "height": 800})
         assert await page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
         await scene.store(leader)
-        await scene.commit(told(3, batch=5))
+        await scene.plan(told(3))
+        over = {"run_id": "r", "pipeline": "late_legs", "scope": PROJECT, "batch": 1, "number": 0, "events": 1, "rows": 1, "seqs": [(1, 1)]}
+        await scene.report(RunReport.model_validate({**over, "state": "succeeded", "started": NOON}))
         await expect(page.locator("#scope-cards .waits h4")).to_have_text("Nothing waits")
         await expect(rows).to_have_count(0)
         await expect(page.locator("#verdict-list li")).to_have_count(2)
         await expect(line).to_contain_text("idle")
+        await expect(line).to_contain_text("nothing behind")
+        await expect(line).not_to_contain_text("open run")
         await asyncio.to_thread(scene.pipeline.complete, CompleteJob(state="succeeded"))
         await expect(line).to_contain_text("stopped")
         assert "taken" not in await page.title()

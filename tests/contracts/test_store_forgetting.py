@@ -25,6 +25,7 @@ from headrace.wire.events import Cursor
 from headrace.wire.jobs import CompleteJob
 from headrace.wire.pipeline_letters import ActOnPipelineLetters
 from headrace.wire.runs import RunReport
+from plan_kit import store_next
 from store_kit import Holder, TurnedClock, declaration, event, holder, registration
 
 DAY = 86_400
@@ -64,12 +65,12 @@ def failed(store: Store, *stretches: tuple[int, int]) -> RunReport:
 
 def test_what_is_old_and_read_by_all_is_forgotten_with_its_firings(store: Store, owner: Holder, clock: TurnedClock) -> None:
     job = driver(store, clock)
-    store.scopes.commit(job, "slow", Cursor(cursor=6, batch=1, kept=4))
-    store.scopes.commit(job, "quick", Cursor(cursor=13, batch=9))
+    store_next(store, job, "slow", Cursor(cursor=6, batch=1, kept=4))
+    store_next(store, job, "quick", Cursor(cursor=13, batch=9))
     tidy(store)
     assert kept(store) == kept(store, firings.c.seq) == list(range(5, 14))
     assert (store.log.head().first, store.log.head().head) == (5, 13)
-    store.scopes.commit(job, "slow", Cursor(cursor=13, batch=2))
+    store_next(store, job, "slow", Cursor(cursor=13, batch=2))
     tidy(store)
     assert kept(store) == [11, 12, 13]
     assert kept(store, forgotten_keys.c.seq) == list(range(1, 11))
@@ -125,13 +126,13 @@ def test_events_of_many_firings_are_deleted_a_few_in_a_transaction(store: Store,
 
 def test_events_of_dead_letters_stay_until_those_are_given_up(store: Store, owner: Holder, clock: TurnedClock) -> None:
     job = driver(store, clock)
-    store.scopes.commit(job, "s", Cursor(cursor=13, batch=1))
+    store_next(store, job, "s", Cursor(cursor=13, batch=1))
     store.runs.report(job, [failed(store, (2, 3), (7, 7), (12, 12))])
     tidy(store)
     assert kept(store) == [2, 3, 7, 11, 12, 13]
     assert store.log.head().first == 11, "from here on there is no gap"
     store.pipeline_letters.act("redrive", ActOnPipelineLetters(ids=["letter"]))
-    store.scopes.commit(job, "s", Cursor(cursor=13, batch=2, again=1))
+    store_next(store, job, "s", Cursor(cursor=13, batch=2, again=1))
     tidy(store)
     assert kept(store)[:3] == [2, 3, 7], "it may fail again"
     store.runs.report(job, [failed(store, (2, 3), (7, 7), (12, 12)).model_copy(update={"run_id": "again"})])
@@ -146,10 +147,10 @@ def test_events_of_dead_letters_stay_until_those_are_given_up(store: Store, owne
 def test_an_event_that_a_scope_has_yet_to_be_given_again_stays(store: Store, owner: Holder, clock: TurnedClock) -> None:
     job = driver(store, clock)
     owner.append(event("e2", 2), event("e5", 2), event("e6", 2))
-    store.scopes.commit(job, "s", Cursor(cursor=13, batch=1, again=1))
+    store_next(store, job, "s", Cursor(cursor=13, batch=1, again=1))
     tidy(store)
     assert kept(store) == [5, 6, 11, 12, 13]
-    store.scopes.commit(job, "s", Cursor(cursor=13, batch=2, again=3))
+    store_next(store, job, "s", Cursor(cursor=13, batch=2, again=3))
     tidy(store)
     assert kept(store) == [6, 11, 12, 13]
     assert store.log.news().again == 3, "no number is given twice"
@@ -175,7 +176,7 @@ def test_a_webhook_keeps_what_it_has_not_read_and_what_it_has_open(store: Store,
 
 def test_a_scope_that_does_not_come_back_is_seen_and_can_be_removed(store: Store, owner: Holder, clock: TurnedClock) -> None:
     job = driver(store, clock)
-    store.scopes.commit(job, "dead", Cursor(cursor=3, batch=1))
+    store_next(store, job, "dead", Cursor(cursor=3, batch=1))
     tidy(store)
     with store.reading() as connection:
         shown = overview(connection, store.now(), store.liveness)

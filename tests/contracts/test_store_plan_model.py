@@ -17,7 +17,7 @@ from headrace.wire.events import Cursor
 from headrace.wire.jobs import CompleteJob
 from headrace.wire.plans import Plan
 from headrace.wire.runs import RunReport
-from plan_kit import driver, plan, planned, report
+from plan_kit import driver, plan, planned, report, stored_cursor
 from plan_model import Ledger, Refused
 from store_kit import TurnedClock
 
@@ -155,7 +155,7 @@ class Drivers:
         assert {(row.batch, row.number): row.data for row in slices} == self.model.slices
         assert {row.key: row.value for row in entries} == self.model.state
         assert {row.id: row.attempts for row in letters} == self.model.letters
-        cursor = self.store.scopes.cursor("s")
+        cursor = stored_cursor(self.store, "s")
         expected = self.model.cursor or Cursor(cursor=0, batch=0)
         assert (cursor.cursor, cursor.batch) == (expected.cursor, expected.batch)
 

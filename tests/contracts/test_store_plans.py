@@ -15,7 +15,7 @@ from headrace.wire.events import Cursor, ScopeReport
 from headrace.wire.jobs import CompleteJob
 from headrace.wire.plans import OpenRun, Plan
 from headrace.wire.runs import BatchEnded
-from plan_kit import driver, open_runs, places, plan, planned, report, state, stored_slices
+from plan_kit import driver, open_runs, places, plan, planned, report, state, stored_cursor, stored_slices
 from store_kit import event, holder
 
 
@@ -84,7 +84,7 @@ def test_a_plan_that_does_not_follow_the_last_one_is_a_conflict(store: Store, ot
     with pytest.raises(ApiRefused) as refused:
         store.plans.store(job, "s", other.model_copy(update={"state": {"k": b"2"}}))
     assert refused.value.problem == "conflict"
-    assert store.scopes.cursor("s").cursor == 1
+    assert stored_cursor(store, "s").cursor == 1
     assert state(store, job) == {"k": b"1"}
 
 
@@ -102,7 +102,7 @@ def test_a_plan_whose_runs_and_slices_do_not_belong_together_is_refused(store: S
     store.scope_leases.acquire(job, "s")
     with pytest.raises(ApiRefused, match=r"The runs of the plan|Two runs"):
         store.plans.store(job, "s", other)
-    assert store.scopes.cursor("s").batch == 0
+    assert stored_cursor(store, "s").batch == 0
 
 
 def test_only_the_holder_at_its_epoch_plans_reads_and_reports(store: Store) -> None:
@@ -222,6 +222,6 @@ def test_the_pace_of_a_batch_is_told_when_it_has_ended(store: Store) -> None:
     store.plans.store(job, "s", plan(1, cursor=Cursor(cursor=5, batch=1, report=ScopeReport(held=2))))
     store.runs.report(job, [], BatchEnded(scope="s", read=5, seconds=0.5))
     store.plans.store(job, "s", plan(2))
-    told = store.scopes.cursor("s").report
+    told = stored_cursor(store, "s").report
     assert told is not None
     assert (told.held, told.read, told.seconds) == (0, 5, 0.5)

@@ -7,13 +7,9 @@ import pytest
 from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store
 from headrace.store.scope_leases import LEASE_SECONDS
-from headrace.wire.events import Cursor
 from headrace.wire.jobs import CompleteJob, Heartbeat
-from store_kit import TurnedClock, registration
-
-
-def driver(store: Store) -> int:
-    return store.jobs.register(registration("pipeline")).id
+from plan_kit import driver, plan, stored_cursor
+from store_kit import TurnedClock
 
 
 def wait_silently(store: Store, clock: TurnedClock, waiting: int, seconds: int) -> None:
@@ -36,8 +32,8 @@ def test_a_second_driver_waits_until_the_first_has_ended(store: Store, clock: Tu
     first, second = driver(store), driver(store)
     store.scope_leases.acquire(first, "s")
     wait_silently(store, clock, second, 2)
-    with pytest.raises(Fenced, match=f"job {first} does"):
-        store.scopes.commit(second, "s", Cursor(cursor=1, batch=0))
+    with pytest.raises(Fenced, match=f"Job {second} does not hold the scope 's'"):
+        store.plans.store(second, "s", plan(1))
     store.jobs.complete(first, CompleteJob(state="succeeded"))
     assert store.scope_leases.acquire(second, "s").epoch == 2
 
@@ -45,13 +41,13 @@ def test_a_second_driver_waits_until_the_first_has_ended(store: Store, clock: Tu
 def test_a_silent_holder_loses_its_scope_and_its_job(store: Store, clock: TurnedClock) -> None:
     first, second = driver(store), driver(store)
     store.scope_leases.acquire(first, "s")
-    store.scopes.commit(first, "s", Cursor(cursor=3, batch=0))
+    store.plans.store(first, "s", plan(1))
     wait_silently(store, clock, second, LEASE_SECONDS + 1)
     assert store.scope_leases.acquire(second, "s").epoch == 2
-    for late in (lambda: store.scopes.commit(first, "s", Cursor(cursor=9, batch=1)), lambda: store.jobs.heartbeat(first, Heartbeat())):
+    for late in (lambda: store.plans.store(first, "s", plan(2)), lambda: store.jobs.heartbeat(first, Heartbeat())):
         with pytest.raises(Fenced):
             late()
-    assert store.scopes.cursor("s").cursor == 3
+    assert stored_cursor(store, "s").cursor == 1
 
 
 def test_a_holder_that_is_heard_keeps_its_scope(store: Store, clock: TurnedClock) -> None:
@@ -70,10 +66,3 @@ def test_silence_before_a_gap_in_the_requests_does_not_count(store: Store, clock
     clock.turn(60)
     wait_silently(store, clock, second, LEASE_SECONDS + 1)
     assert store.scope_leases.acquire(second, "s").epoch == 2
-
-
-def test_the_first_commit_takes_a_free_scope(store: Store) -> None:
-    first, second = driver(store), driver(store)
-    store.scopes.commit(first, "s", Cursor(cursor=1, batch=0))
-    with pytest.raises(Fenced):
-        store.scopes.commit(second, "s", Cursor(cursor=2, batch=1))

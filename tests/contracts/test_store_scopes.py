@@ -16,6 +16,7 @@ from headrace.store.tables import pipelines, runs
 from headrace.wire.events import Cursor
 from headrace.wire.jobs import CompleteJob
 from headrace.wire.runs import RunReport
+from plan_kit import plan, store_next, stored_cursor
 from store_kit import DATABASES, declaration, opened, registration
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -42,25 +43,26 @@ def kept(store: Store) -> list[tuple[Any, ...]]:
         return [(row.run_id, row.attempt, row.state) for row in connection.execute(select(runs).order_by(runs.c.run_id))]
 
 
-def test_a_scope_begins_at_zero_and_is_where_it_last_committed(store: Store, driver: int) -> None:
-    assert (store.scopes.cursor("s").cursor, store.scopes.cursor("s").batch) == (0, 0)
-    store.scopes.commit(driver, "s", Cursor(cursor=5, batch=1, ordered=5))
+def test_a_scope_begins_at_zero_and_is_where_its_last_plan_ends(store: Store, driver: int) -> None:
+    begun = store.scope_leases.acquire(driver, "s").cursor
+    assert (begun.cursor, begun.batch) == (0, 0)
+    store_next(store, driver, "s", Cursor(cursor=5, batch=1, ordered=5))
     last = Cursor(cursor=9, batch=2, ordered=8, waiting=1, lost=2, late=3, cycles=4)
-    store.scopes.commit(driver, "s", last)
-    store.scopes.commit(driver, "other", Cursor(cursor=1, batch=1))
-    told = store.scopes.cursor("s")
+    store_next(store, driver, "s", last)
+    store_next(store, driver, "other", Cursor(cursor=1, batch=1))
+    told = stored_cursor(store, "s")
     names = ("cursor", "batch", "ordered", "waiting", "lost", "late", "cycles")
     assert [getattr(told, name) for name in names] == [getattr(last, name) for name in names]
 
 
 def test_a_driver_that_ended_moves_no_cursor_and_reports_no_run(store: Store, driver: int) -> None:
-    store.scopes.commit(driver, "s", Cursor(cursor=5, batch=1))
+    store_next(store, driver, "s", Cursor(cursor=5, batch=1))
     store.jobs.complete(driver, CompleteJob(state="failed"))
     with pytest.raises(Fenced):
-        store.scopes.commit(driver, "s", Cursor(cursor=1, batch=1))
+        store.plans.store(driver, "s", plan(2))
     with pytest.raises(Fenced):
         store.runs.report(driver, [run()])
-    assert store.scopes.cursor("s").cursor == 5
+    assert stored_cursor(store, "s").cursor == 5
     assert kept(store) == []
 
 

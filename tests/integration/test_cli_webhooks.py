@@ -14,6 +14,7 @@ from headrace.wire.jobs import CompleteJob
 from headrace.wire.scopes import ScopeList
 from headrace.wire.webhooks import Deliveries, ShownWebhooks
 from machine_kit import KEY, Api, serving
+from plan_kit import store_next
 from store_kit import declaration, event, holder, registration
 
 SECRET = "swordfish swordfish"
@@ -105,7 +106,7 @@ def test_without_a_key_nothing_is_changed(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_scope_that_will_not_come_back_is_removed(api: Api) -> None:
     job = api.store.jobs.register(registration("pipeline")).id
     api.store.projects.declare(job, "flights", declaration("first", pipelines=["delays"]))
-    api.store.scopes.commit(job, "old/project", Cursor(cursor=0, batch=1))
+    store_next(api.store, job, "old/project", Cursor(cursor=0, batch=1))
     assert "old/project" in headrace("scopes")
     with pytest.raises(ApiRefused, match=f"read by job {job}"):
         headrace("scopes", "remove", "old/project")

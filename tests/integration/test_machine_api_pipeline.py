@@ -66,11 +66,7 @@ def test_a_reader_elsewhere_gets_by_with_the_token(client: PipelineClient, api: 
             reader.heartbeat()
 
 
-def test_a_scope_commits_and_a_run_is_reported(client: PipelineClient, api: Api) -> None:
-    assert client.cursor("a scope/of mine").cursor == 0
-    client.commit("a scope/of mine", Cursor(cursor=4, batch=1, waiting=2))
-    told = client.cursor("a scope/of mine")
-    assert (told.cursor, told.batch, told.waiting) == (4, 1, 2)
+def test_a_run_without_a_plan_is_reported(client: PipelineClient, api: Api) -> None:
     client.report([RunReport(run_id="r", pipeline="p", scope="s", batch=1, state="running", started=datetime.now(UTC))])
     client.report([])
     with api.store.reading() as connection:
@@ -151,6 +147,6 @@ def test_a_pipeline_declares_and_lives_like_any_job(client: PipelineClient) -> N
     assert client.declare("flights", declaration("first", pipelines=["p"])).triggers == {"first": 1}
     assert client.heartbeat().wanted == "run"
     client.complete(CompleteJob(state="succeeded"))
-    for ask in (client.head, lambda: client.page(after=0), lambda: client.cursor("s"), client.heartbeat):
+    for ask in (client.head, lambda: client.page(after=0), lambda: client.acquire("s"), client.heartbeat):
         with pytest.raises(Fenced):
             ask()

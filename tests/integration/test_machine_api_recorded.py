@@ -1,8 +1,12 @@
-"""What a client of an older version said, word by word, is still understood, and what it is answered has the shape that it knew."""
+"""What a client of an older version said, word by word, is still understood, and what it is answered has the shape that it knew.
+
+A call that was retired is refused with words that say so.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +14,15 @@ import pytest
 
 from headrace.api.versions import SPOKEN
 from headrace.wire.model import API_VERSION, FIRST_API_VERSION, VERSION_HEADER
+from headrace.wire.problem import PROBLEM_PREFIX
 from headrace.wire.triggers import LoadTriggers
 from machine_kit import KEY, serving
 from store_kit import declaration, registration
 
 RECORDED = Path(__file__).parent / "recorded"
 FIRST = {VERSION_HEADER: FIRST_API_VERSION}
+RETIRED = re.compile("/execution/scopes/.+/cursor")
+"""Paths of the calls that are refused now."""
 MAPS = {"backlogs", "triggers", "kwargs", "epochs"}
 """Objects whose keys are data."""
 
@@ -46,6 +53,10 @@ def test_an_older_client_lives_its_whole_life(version: str, tmp_path: Path) -> N
             response = api.http.request(call["method"], call["path"], content=content, headers=headers)
             where = f"{number}: {call['method']} {call['path']}: {response.text[:500]}"
             expected = call["answer"]
+            if RETIRED.fullmatch(call["path"]):
+                assert response.status_code == 410, where
+                assert response.json()["type"] == PROBLEM_PREFIX + "retired", where
+                continue
             assert response.status_code == expected["status"], where
             assert response.headers[VERSION_HEADER] == version, where
             assert response.headers.get("content-type") == expected["type"], where
@@ -66,6 +77,20 @@ def test_what_the_first_version_called_a_kind_is_kept_as_the_type(tmp_path: Path
         assert api.ask("POST", "/execution/triggers/1/failure", token=token, json=failed).status_code == 422
         assert api.ask("POST", "/execution/triggers/1/failure", token=token, json=failed, headers=FIRST).status_code == 204
         assert api.ask("GET", "/api/v1/triggers/1").json()["failure"] == "ValueError: no"
+
+
+@pytest.mark.parametrize(("method", "body"), [("GET", None), ("POST", {"cursor": 3, "batch": 1})])
+def test_a_driver_that_commits_cursors_is_told_to_be_upgraded(method: str, body: dict[str, int] | None, tmp_path: Path) -> None:
+    with serving(tmp_path) as api:
+        job = registration("pipeline").model_dump(include={"registration_id", "kind", "hostname", "pid", "project"})
+        token = api.ask("POST", "/execution/jobs", json=job, headers=FIRST).json()["token"]
+        path = "/execution/scopes/flights/cursor"
+        answer = api.ask(method, path, token=token, json=body, headers=FIRST)
+        assert (answer.status_code, answer.json()["type"]) == (410, PROBLEM_PREFIX + "retired")
+        assert "cannot run the scope 'flights'" in answer.json()["detail"]
+        assert "Upgrade Headrace" in answer.json()["hint"]
+        assert api.ask(method, path, token=None, json=body, headers=FIRST).status_code == 401
+        assert api.ask(method, path, token=token, json=body).status_code == 404
 
 
 def test_every_older_version_is_recorded() -> None:

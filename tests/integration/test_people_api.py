@@ -66,7 +66,7 @@ async def test_the_status_tells_what_the_machine_api_was_told(scene: Scene, http
     both = scene.leg(2, follows=first.id).model_copy(update={"firings": [scene.triggers["legs.late"], scene.triggers["legs.united"]]})
     await scene.store(first, both, letters=[scene.letter(7, "not JSON")])
     await scene.beat(read=9, advanced=7, oldest=1.5, held_by=f"trigger {scene.triggers['legs.delta']} and 2 more")
-    await scene.commit(Cursor(cursor=1, batch=3, ordered=1, waiting=4, lost=2, late=1, cycles=1))
+    await scene.plan(Cursor(cursor=1, batch=3, ordered=1, waiting=4, lost=2, late=1, cycles=1))
     await scene.report(run(1, rows=30), run(2, state="failed", rows=None, error="it broke"), run(3, pipeline="late_legs", rows=5))
     await scene.fail("legs.delta", "no route")
 
@@ -248,7 +248,7 @@ async def test_metrics_are_prometheus_with_few_labels(scene: Scene, store: Store
     store.plans.store(job, "s", plan(1, planned(0), planned(1)))
     await scene.store(scene.leg(1), scene.leg(2))
     await scene.beat(read=9, advanced=7, oldest=1.5)
-    await scene.commit(Cursor(cursor=1, batch=3, ordered=1, waiting=1))
+    await scene.plan(Cursor(cursor=1, batch=3, ordered=1, waiting=1))
     await scene.report(run(1, rows=30))
     response = await http.get("/metrics")
     samples = {

@@ -70,7 +70,7 @@ def told(*waits: tuple[int, float], batch: int = 1, lookback: float | None = 900
 
 def test_who_waits_for_whom_since_when_and_until_when(api: Api, owner: Holder, driver: PipelineClient) -> None:
     owner.append(event("c", follows="b", subject="N1"), event("b", follows="a"), event("x"))
-    driver.commit(SCOPE, told((1, 12), (2, 7)))
+    plan_next(driver, SCOPE, told((1, 12), (2, 7)))
     now = moment(api.clock.now)
     shown = scope(api)
     assert shown.waiting_since == now - timedelta(seconds=12)
@@ -87,7 +87,7 @@ def test_who_waits_for_whom_since_when_and_until_when(api: Api, owner: Holder, d
 
 def test_the_clock_of_waiting_stands_still_with_the_scope(api: Api, owner: Holder, driver: PipelineClient) -> None:
     owner.append(event("b", follows="a"))
-    driver.commit(SCOPE, told((1, 0)))
+    plan_next(driver, SCOPE, told((1, 0)))
     began = moment(api.clock.now)
     api.clock.turn(3)
     assert waiting(api).at == began + timedelta(seconds=3)
@@ -119,9 +119,34 @@ def test_a_batch_is_shown_as_long_as_its_runs_are_open(api: Api, owner: Holder, 
     assert scope(api).underway is None
 
 
+def test_a_scope_runs_where_its_holder_does_or_a_driver_of_its_project_waits(api: Api, driver: PipelineClient) -> None:
+    def started(**other: Any) -> int:
+        return api.store.jobs.register(registration("pipeline", **other)).id
+
+    def ended(*jobs: int) -> None:
+        for job in jobs:
+            api.store.jobs.complete(job, CompleteJob(state="succeeded"))
+
+    began = moment(api.clock.now)
+    plan_next(driver, SCOPE, told())
+    api.clock.turn(10)
+    waits = started()
+    assert scope(api).running_since == began, "its holder counts before a driver that waits"
+    driver.complete(CompleteJob(state="succeeded"))
+    assert scope(api).running_since == began + timedelta(seconds=10)
+    ended(waits)
+    busy, others, named = started(), started(project="another"), started(project=SCOPE)
+    api.store.scope_leases.acquire(busy, "quiet")
+    assert {one.scope: one.running_since for one in ScopeList.model_validate_json(read(api, "/api/v1/scopes")).scopes} == {
+        SCOPE: None,  # one driver has another scope, and two are of other projects
+        "quiet": began + timedelta(seconds=10),
+    }
+    ended(busy, others, named)
+
+
 def test_hold_times_and_counts_are_measured(api: Api, driver: PipelineClient) -> None:
-    driver.commit(SCOPE, told((1, 2), ordered=40, lost=3, late=2, cycles=1))
-    driver.commit("quiet", Cursor(cursor=0, batch=0))
+    plan_next(driver, SCOPE, told((1, 2), ordered=40, lost=3, late=2, cycles=1))
+    plan_next(driver, "quiet", Cursor(cursor=0, batch=0))
     families = text_string_to_metric_families(read(api, "/metrics").decode())
     samples = {
         (sample.name, sample.labels.get("le")): sample.value

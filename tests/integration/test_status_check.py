@@ -86,7 +86,7 @@ async def test_a_full_disk_is_the_first_line_as_long_as_it_lasts(store: Store, s
 
 async def test_a_scope_that_stands_is_the_first_line(scene: Scene) -> None:
     await scene.store(scene.leg(1))
-    await scene.commit(Cursor(cursor=1, batch=1, ordered=1))
+    await scene.plan(Cursor(cursor=1, batch=1, ordered=1))
     assert await checked() == (0, {"state": "ok", "alerts": []})
     await scene.store(scene.leg(2))
     await anyio.to_thread.run_sync(lambda: scene.pipeline.complete(CompleteJob(state="succeeded")))

@@ -34,6 +34,7 @@ from headrace.wire.jobs import Heartbeat
 from headrace.wire.runs import RunReport
 from headrace.wire.streams import StreamReport
 from headrace.wire.triggers import TriggerFailure
+from plan_kit import plan
 from store_kit import DATABASES, SECOND, Holder, TurnedClock, database_url, event, holder, letter, registration
 
 
@@ -73,7 +74,8 @@ def test_scopes_of_an_older_schema_get_an_incarnation_each(kind: str, tmp_path: 
     store = opened(kind, tmp_path)
     jobs = [store.jobs.register(registration("pipeline")).id for _ in range(3)]
     before = [store.scope_leases.acquire(job, f"s{job}") for job in jobs]
-    store.scopes.commit(jobs[0], f"s{jobs[0]}", Cursor(cursor=0, batch=7))
+    for batch in range(1, 8):
+        store.plans.store(jobs[0], f"s{jobs[0]}", plan(batch, cursor=Cursor(cursor=0, batch=batch)))
     store.close()
     move(kind, tmp_path, "r0024")
     store = opened(kind, tmp_path)

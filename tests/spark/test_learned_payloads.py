@@ -23,6 +23,7 @@ from headrace.store.log_head import log_id
 from headrace.store.tables import scopes
 from pipeline_kit import Api, leg, until
 from pipeline_run import files, no_reports, running, table
+from plan_kit import stored_cursor
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -153,7 +154,7 @@ def test_a_table_with_other_events_ends_the_pipeline_by_name(
         until(lambda: len(files(options, "legs")) == 2, "both pipelines have written", lambda: True)  # store A1: each has its file
         run.until_failed()
     assert [row["id"] for row in table(options, "legs")] == ["e1", "e1"]
-    batch = api.store.scopes.cursor(options.scope).batch
+    batch = stored_cursor(api.store, options.scope).batch
     with api.store.reading() as connection:
         incarnation = connection.execute(select(scopes.c.incarnation)).scalar_one()
     sink = ParquetSink(options.tables, Origin(log_id(api.store.instance), options.scope, incarnation))

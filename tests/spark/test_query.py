@@ -20,6 +20,7 @@ from headrace.wire.events import EventItem
 from headrace.wire.pipeline_letters import ActOnPipelineLetters
 from pipeline_kit import Api, leg, running_api, until
 from pipeline_run import files, no_reports, open_runs, running, table
+from plan_kit import stored_cursor
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -61,7 +62,7 @@ def test_shuffled_and_duplicated_events_are_handled_once_and_in_order(api: Api, 
     assert {row["seq"] for row in rows} == set(range(1, 401))
     assert {row["mark"] for row in rows} == {None}
     assert in_order(rows)
-    cursor = api.store.scopes.cursor("flights")
+    cursor = stored_cursor(api.store, "flights")
     assert (cursor.ordered, cursor.waiting, cursor.lost, cursor.late, cursor.cycles) == (400, 0, 0, 0, 0)
     assert sum(report.rows or 0 for report in api.runs()) == 400
     assert {report.state for report in api.runs()} == {"succeeded"}
@@ -79,7 +80,7 @@ def test_a_leader_that_does_not_come_is_given_up_and_its_followers_go_on(api: Ap
         api.feed([leg("a", trigger, n=1)])
         run.until_handled(api, 3)
     assert [(row["id"], row["mark"]) for row in table(options, "legs")] == [("b", "lost"), ("c", None), ("a", "late")]
-    cursor = api.store.scopes.cursor("flights")
+    cursor = stored_cursor(api.store, "flights")
     assert (cursor.waiting, cursor.lost, cursor.late) == (0, 1, 1)
 
 
@@ -90,7 +91,7 @@ def test_what_waits_survives_a_restart(api: Api, home: Path, spark: SparkSession
     with running(ordered_project(), options, spark) as run:
         api.feed([leg("b", trigger, follows="a", n=2), leg("x", trigger, n=0)])
         run.until_handled(api, 2)
-    assert api.store.scopes.cursor("flights").waiting == 1
+    assert stored_cursor(api.store, "flights").waiting == 1
     with api.store.reading() as connection:
         waits = waits_of_pipeline(connection, "flights", api.store.now(), after=0, limit=9)
     assert waits is not None
@@ -99,7 +100,7 @@ def test_what_waits_survives_a_restart(api: Api, home: Path, spark: SparkSession
         api.feed([leg("a", trigger, n=1)])
         run.until_handled(api, 3)
     assert [row["id"] for row in table(options, "legs")] == ["x", "a", "b"]
-    report = api.store.scopes.cursor("flights").report
+    report = stored_cursor(api.store, "flights").report
     assert report is not None
     assert (sum(report.holds), report.hold_seconds > 0, report.lookback, report.waits) == (1, True, options.lookback, [])
 

@@ -17,6 +17,7 @@ from headrace.store.tables import jobs
 from headrace.wire.jobs import CompleteJob, RegisterJob
 from headrace.wire.runs import BatchEnded, RunReport, RunState
 from pipeline_kit import KEY, Api, running_api, until
+from plan_kit import stored_cursor
 
 
 def registered(api: Api) -> PipelineClient:
@@ -38,7 +39,7 @@ def test_reports_and_the_end_of_the_last_batch_reach_the_api(api: Api) -> None:
             reporter.report(run(number + 2))
             reporter.batch_ended(BatchEnded(scope="flights", read=number, seconds=1.0))
         assert reporter.flush(lambda: False)
-        report = api.store.scopes.cursor("flights").report
+        report = stored_cursor(api.store, "flights").report
         assert report is not None
         assert (report.read, report.seconds) == (299, 1.0)
         assert {report.state for report in api.runs()} == {"succeeded"}

@@ -17,6 +17,7 @@ from headrace.pipeline.options import PipelineOptions
 from headrace.project import Project
 from pipeline_kit import Api, leg, running_api, until
 from pipeline_run import files, running, table
+from plan_kit import stored_cursor
 from store_kit import Holder
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -63,7 +64,7 @@ def test_a_driver_of_a_restored_database_is_refused_until_the_tables_fit(spark: 
             api.feed([leg("last", api.triggers("legs.a")["legs.a"], n=1)])
             wanted = [*(f"{name}-{n}" for name in ("first", "second") for n in range(3)), "last"]
         else:
-            moved = [path for path in files(options, "legs") if int(path.name[:9]) > api.store.scopes.cursor("flights").batch]
+            moved = [path for path in files(options, "legs") if int(path.name[:9]) > stored_cursor(api.store, "flights").batch]
             assert moved
             for path in moved:
                 path.rename(tmp_path / path.name)

@@ -252,20 +252,20 @@ def _behind(scopes: Iterable[ScopeStatus]) -> Iterator[ScopeStatus]:
 def _standing(moment: Moment) -> Alerts:
     """Tell of scopes that do not go on although there are events for them, and of batches without an end."""
     for scope in _behind(moment.status.scopes):
-        about, running = f"scope:{scope.scope}", moment.running("pipeline", scope.scope)
+        about = f"scope:{scope.scope}"
         if scope.underway is not None:
             yield from _long_batch(moment, scope)
-        elif not running and moment.stored:
+        elif scope.running_since is None and moment.stored:
             words = f"The scope {scope.scope} stands: no pipeline process runs it, and {waiting(scope.lag, 'event')} in the log. "
             yield _error(about, f"{words}Start one with headrace pipeline.", "ordering", scope.updated)
-        elif _stands(moment, scope, running):
+        elif _stands(moment, scope):
             words = f"The scope {scope.scope} stands: its process runs no batch, although {waiting(scope.lag, 'event')} in the log. "
             yield _error(about, f"{words}headrace logs process pipeline says why.", "ordering", scope.updated)
 
 
-def _stands(moment: Moment, scope: ScopeStatus, running: Sequence[JobStatus]) -> bool:
+def _stands(moment: Moment, scope: ScopeStatus) -> bool:
     idle = min(moment.since(scope.updated), moment.since(scope.behind_since)) > STANDING_SECONDS
-    return idle and min((moment.since(job.started) for job in running), default=0.0) > STARTING_SECONDS
+    return idle and moment.since(scope.running_since) > STARTING_SECONDS
 
 
 def _long_batch(moment: Moment, scope: ScopeStatus) -> Alerts:

@@ -74,6 +74,8 @@ class ScopesAreLeased(VersionChange):
         endpoint("/execution/scopes/{scope:path}/plans", ["POST"]).didnt_exist,
         endpoint("/execution/scopes/{scope:path}/state", ["GET"]).didnt_exist,
         endpoint("/execution/scopes/{scope:path}/runs", ["GET"]).didnt_exist,
+        endpoint("/execution/scopes/{scope:path}/cursor", ["GET"]).existed,
+        endpoint("/execution/scopes/{scope:path}/cursor", ["POST"]).existed,
         schema(RunReport).field("number").didnt_exist,
         schema(RunReports).field("ended").didnt_exist,
     )
@@ -172,11 +174,6 @@ class ScopesTellMore(VersionChange):
         schema(Heartbeat).field("batch").didnt_exist,
         schema(RunReport).field("letter").didnt_exist,
     )
-
-    @convert_response_to_previous_version_for(Cursor)
-    def without_report(response: ResponseInfo) -> None:
-        for name in ("kept", "again", "report"):
-            response.body.pop(name, None)
 
 
 class FailuresAreJudged(VersionChange):

@@ -32,6 +32,7 @@ TITLES = {
     "incomplete": "Part of the declaration is missing",
     "too-large": "The request is too large",
     "too-often": "Too many requests",
+    "retired": "This call has been retired",
     "unsupported-version": "The API version is not known",
     "unavailable": "Not available just now",
     "storage-full": "The database takes no more",

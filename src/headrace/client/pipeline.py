@@ -18,7 +18,7 @@ from headrace.client.declaring import declaration_requests
 from headrace.errors import ApiRefused
 from headrace.triggers.masking import mask
 from headrace.wire.deferred import StartRun, TaskRunIs
-from headrace.wire.events import Cursor, LogHead, LogNews
+from headrace.wire.events import LogHead, LogNews
 from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
 from headrace.wire.log import HEAD_HEADER, LOG_SCHEMA, PICKED_HEADER
 from headrace.wire.model import Wire
@@ -180,14 +180,6 @@ class PipelineClient:
             if not page:
                 return runs
             runs += page
-
-    def cursor(self, scope: str) -> Cursor:
-        """Return how far the scope has committed; 0 where it never did."""
-        return self._ask("GET", f"{_scope(scope)}/cursor", Cursor)
-
-    def commit(self, scope: str, cursor: Cursor) -> None:
-        """Commit the scope's cursor, with what its ordering holds."""
-        self._send("POST", f"{_scope(scope)}/cursor", cursor)
 
     def report(self, runs: Sequence[RunReport], ended: BatchEnded | None = None) -> None:
         """Report runs, and the end of a batch; the last report of a run counts. What is secret in their errors is masked."""

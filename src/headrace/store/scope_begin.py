@@ -31,9 +31,6 @@ class Begin(NamedTuple):
         return {"incarnation": uuid4().hex, "begin_seq": self.seq, "begin_again": self.known, "epoch": 0}
 
 
-START = Begin(0, 0, 0)
-
-
 def beginning(connection: Connection, begin: int | None) -> Begin:
     """Return where a scope begins whose first event is `begin`, or the next one that is stored (None).
 

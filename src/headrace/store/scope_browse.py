@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, select
 
 from headrace.store.log_extent import came_after
+from headrace.store.pipeline_tables import scope_leases
 from headrace.store.scope_needs import OUTSTANDING
 from headrace.store.tables import events, jobs, scopes
 from headrace.store.times import moment
@@ -28,12 +30,12 @@ Found = Row[*tuple[Any, ...]]
 def pipeline_scopes(connection: Connection, top: int, *, limit: int | None = None) -> list[ScopeStatus]:
     """Return the scopes of pipelines by name, with a `limit` those that are furthest behind; `top` is the head of the log."""
     drivers = _drivers(connection)
-    running = set(connection.execute(select(jobs.c.project).where(jobs.c.state == "running", jobs.c.kind == "pipeline")).scalars())
+    running = _Running.read(connection)
     underway = {name: (job, batch) for job, (name, batch) in drivers.items() if batch is not None}
     chosen = select(scopes.c.scope).order_by(scopes.c.cursor, scopes.c.scope).limit(limit)
     listed = select(scopes, *OUTSTANDING).where(scopes.c.scope.in_(chosen)).order_by(scopes.c.scope)
     return [
-        _status(connection, row, top, drivers, underway.get(row.scope)).model_copy(update={"running": row.scope in running})
+        _status(connection, row, top, drivers, underway.get(row.scope)).model_copy(update={"running_since": running.since(row)})
         for row in connection.execute(listed).all()
     ]
 
@@ -54,6 +56,28 @@ def waits_of_pipeline(connection: Connection, scope: str, now: int, *, after: in
         waits=_waits(connection, shown, row.updated, report.lookback),
         after=shown[-1].seq if len(told) > limit else None,
     )
+
+
+class _Running(NamedTuple):
+    """When drivers started (µs): those that hold a scope, by scope, and the last one of each project that holds none."""
+
+    holders: dict[str, int]
+    waiting: dict[str, int]
+
+    @classmethod
+    def read(cls, connection: Connection) -> _Running:
+        """Read them from the jobs that run."""
+        drivers = (jobs.c.state == "running", jobs.c.kind == "pipeline")
+        columns = (scope_leases.c.scope, jobs.c.project, jobs.c.registered)
+        query = select(*columns).outerjoin_from(jobs, scope_leases, scope_leases.c.job_id == jobs.c.id).where(*drivers)
+        rows = connection.execute(query.order_by(jobs.c.registered)).all()
+        holders = {row.scope: row.registered for row in rows if row.scope is not None}
+        return cls(holders, {row.project: row.registered for row in rows if row.scope is None})
+
+    def since(self, scope: Found) -> datetime | None:
+        """Return since when a driver holds the scope, or starts or waits for it (None: none does)."""
+        started = self.holders.get(scope.scope, self.waiting.get(scope.project))
+        return None if started is None else moment(started)
 
 
 def _drivers(connection: Connection) -> dict[int, tuple[str | None, Underway | None]]:

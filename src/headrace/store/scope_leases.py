@@ -106,16 +106,6 @@ def require_holder(connection: Connection, job_id: int, scope: str, epoch: int |
     return job
 
 
-def hold(connection: Connection, job_id: int, scope: str, now: int) -> None:
-    """Let a running job hold the scope, which it gets where it is free. Raises `Fenced` where another running job holds it."""
-    holder = holder_of(connection, scope)
-    if holder is not None and holder.id != job_id:
-        message = f"Job {job_id} does not hold the scope '{scope}': job {holder.id} does."
-        raise Fenced(message, hint="Register a new job.", status=409, problem="fenced")
-    if holder is None:
-        _granted(connection, job_id, scope, now)
-
-
 def holder_of(connection: Connection, scope: str) -> Any:
     """Return the running job that holds the scope: id, heartbeat, hostname, pid; None: it is free."""
     columns = (jobs.c.id, jobs.c.heartbeat, jobs.c.hostname, jobs.c.pid)

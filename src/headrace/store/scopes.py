@@ -1,4 +1,4 @@
-"""Scopes: how far each consumer of the log has committed, and what it told of itself."""
+"""Scopes: removed, or begun anew."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from sqlalchemy import Connection, delete, func, select, update
 
 from headrace.errors import ApiRefused
 from headrace.store.database import Database
-from headrace.store.jobs import require_running
 from headrace.store.ledger_deletion import LEDGER_ROWS, delete_ledgers
 from headrace.store.pipeline_tables import planned_runs, scope_leases
-from headrace.store.scope_begin import START, beginning
-from headrace.store.scope_leases import hold, holder_of
-from headrace.store.scope_rows import add_scope, cursor_columns, cursor_of, move_scope, scope_row
+from headrace.store.scope_begin import beginning
+from headrace.store.scope_leases import holder_of
+from headrace.store.scope_rows import cursor_columns, scope_row
 from headrace.store.tables import scopes
-from headrace.wire.events import Cursor, ScopeReport
+from headrace.wire.events import ScopeReport
 from headrace.wire.scopes import ScopeReset
 
 
@@ -24,16 +23,6 @@ class Scopes:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-
-    def cursor(self, scope: str) -> Cursor:
-        """Return the scope's last commit; a scope that never committed is at the beginning."""
-        with self._database.reading() as connection:
-            row = scope_row(connection, scope)
-        return START.cursor if row is None else cursor_of(row)
-
-    def commit(self, job_id: int, scope: str, cursor: Cursor) -> None:
-        """Keep the scope's newest commit. Raises `Fenced` where the job has ended or another one holds the scope."""
-        self._database.write(lambda connection: _commit(connection, job_id, scope, cursor, self._database.now()))
 
     def remove(self, scope: str) -> bool:
         """Remove a pipeline's scope with its open runs and its state, so that the log need keep nothing for it; whether it was there.
@@ -61,14 +50,6 @@ class Scopes:
         """Delete, slice by slice, what scopes had that were reset or removed. Retention does it where this is broken off."""
         while self._database.write(partial(delete_ledgers, most=LEDGER_ROWS)):
             pass
-
-
-def _commit(connection: Connection, job_id: int, scope: str, cursor: Cursor, now: int) -> None:
-    job = require_running(connection, job_id)
-    hold(connection, job_id, scope, now)
-    if scope_row(connection, scope) is None:
-        add_scope(connection, scope, job, START, now)
-    move_scope(connection, scope, job, cursor, now)
 
 
 def _remove(connection: Connection, scope: str) -> bool:

@@ -103,7 +103,7 @@ CLOCK_STEP = 5.0
 
 
 class Cursor(Wire):
-    """POST /execution/scopes/{scope}/cursor: how far a scope has committed, and what its ordering holds.
+    """How far a scope has read the log, and what its ordering holds: in each plan, and in the answer to a lease.
 
     What comes after `kept` may be read again: the log must keep it. Nothing before the cursor, if it is not given. `again` is the last
     redelivery that was read.

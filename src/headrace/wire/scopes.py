@@ -44,7 +44,8 @@ class ScopeStatus(Wire):
     them. `waits` names some of what waits, first of all what misses its leader; the longest wait is `waiting_since`. Times of waiting are
     by the scope's clock, which stands still from `clock_until` on, until the scope is heard of again. `read` and `seconds` are of its
     last batch that read anything. Of webhooks and task runs no more than 10,000 are counted as waiting.
-    `running` says whether a process runs the scope of a pipeline now. `open_runs` are its planned runs that have no outcome yet.
+    `running_since` is when the process started that holds the scope of a pipeline, or else the last one of its project that waits for one
+    (None: there is none). `open_runs` are its planned runs that have no outcome yet.
     `behind_since` is when the first event came that is behind the cursor (None: there is none, or it is not told).
     `needs` is when the oldest event came that the scope may still read: it holds the log back, however old that is.
     """
@@ -60,7 +61,7 @@ class ScopeStatus(Wire):
     cycles: int
     batch: int
     updated: Timestamp
-    running: bool = False
+    running_since: Timestamp | None = None
     open_runs: int = 0
     held: int = 0
     read: int = 0

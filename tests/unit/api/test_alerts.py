@@ -58,15 +58,15 @@ def told(found: list[Alert]) -> list[tuple[str, str]]:
 
 WELL: dict[str, dict[str, Any]] = {
     "nothing at all": {},
-    "everything runs": {"jobs": BOTH, "triggers": [trigger()], "pipelines": [PIPELINE], "scopes": [scope(running=True)]},
-    "one event came just now": {"jobs": BOTH, "scopes": [scope(lag=1, updated=ago(4000), behind_since=ago(1))]},
+    "everything runs": {"jobs": BOTH, "triggers": [trigger()], "pipelines": [PIPELINE], "scopes": [scope(running_since=ago(1000))]},
+    "one event came just now": {"jobs": BOTH, "scopes": [scope(lag=1, updated=ago(4000), behind_since=ago(1), running_since=ago(1000))]},
     "a batch is underway": {
         "jobs": BOTH,
         "scopes": [scope(lag=9, updated=ago(50), behind_since=ago(50), underway=Underway(batch=2, events=9, since=ago(50)))],
     },
     "a pipeline starts Spark": {
         "jobs": [job("pipeline", 2, started=ago(30))],
-        "scopes": [scope(lag=9, updated=ago(900), behind_since=ago(900))],
+        "scopes": [scope(lag=9, updated=ago(900), behind_since=ago(900), running_since=ago(30))],
     },
     "a process was stopped in order": {"jobs": [job(), job(id=9, state="succeeded", ended=ago(5))]},
     "a process was lost an hour ago": {"jobs": [job(), job(id=9, state="lost", ended=ago(3600))]},
@@ -82,6 +82,7 @@ def test_nothing_is_said_where_all_is_well(case: str) -> None:
 
 RETRY = RetryReport(trigger_id=7, trigger="legs", lane="a.jsonl", position=3, attempts=2, seconds=9.0, error="ValueError: no\nmore")
 LOST = [job(id=n, kind="pipeline", state="failed", started=ago(60 * n), ended=ago(20 * n), reason="disk full\nmore") for n in (2, 3)]
+STANDS = {"updated": ago(11), "behind_since": ago(11)}
 WRONG: dict[str, tuple[dict[str, Any], list[tuple[str, str]]]] = {
     "no triggerer": ({"triggers": [trigger()]}, [("error", "process:triggerer")]),
     "no pipeline, nothing to do": ({"pipelines": [PIPELINE]}, [("warning", "process:pipeline")]),
@@ -91,7 +92,8 @@ WRONG: dict[str, tuple[dict[str, Any], list[tuple[str, str]]]] = {
     "one crash": ({"jobs": [job("pipeline", 5, started=ago(10)), LOST[0]]}, [("warning", "process:pipeline")]),
     "a restart loop": ({"jobs": [job("pipeline", 5, started=ago(10)), *LOST]}, [("error", "process:pipeline")]),
     "a restart loop that ended": ({"jobs": [job("pipeline", 5, started=ago(130)), *LOST]}, [("warning", "process:pipeline")]),
-    "a scope stands": ({"jobs": BOTH, "scopes": [scope(lag=1, updated=ago(11), behind_since=ago(11))]}, [("error", "scope:flights")]),
+    "a scope stands": ({"jobs": BOTH, "scopes": [scope(lag=1, **STANDS, running_since=ago(1000))]}, [("error", "scope:flights")]),
+    "a scope that a driver of another one does not run": ({"jobs": BOTH, "scopes": [scope(lag=1, **STANDS)]}, [("error", "scope:flights")]),
     "a batch does not end": (
         {"jobs": BOTH, "scopes": [scope(lag=1, underway=Underway(batch=2, events=9, since=ago(700)))]},
         [("error", "scope:flights")],

@@ -1,4 +1,4 @@
-"""POST /execution/scopes/{scope}/lease and …/plans; GET …/state and …/runs; GET and POST …/cursor; POST /execution/runs."""
+"""POST /execution/scopes/{scope}/lease and …/plans; GET …/state and …/runs; POST /execution/runs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from headrace.api.access import StoreOf
-from headrace.api.auth import AnyJob, Pipeline
+from headrace.api.auth import Pipeline
 from headrace.api.bodies import WireAnswer, WireRoute
 from headrace.store.log_head import log_id
-from headrace.wire.events import Cursor
 from headrace.wire.plans import OpenRuns, Plan, ScopeState
 from headrace.wire.runs import RunReports
 from headrace.wire.scope_leases import AcquireScope, ScopeLease
@@ -45,19 +44,6 @@ def state(scope: str, store: StoreOf, caller: Pipeline, after: str = "") -> Resp
 def open_runs(scope: str, store: StoreOf, caller: Pipeline, batch: Number = 0, number: Number = 0) -> Response:
     """Return the open runs after (batch, number), at most about 8 MiB; batches count from 1. Ask on until there are none."""
     return WireAnswer(store.plans.open_runs(caller.job_id, scope, batch, number))
-
-
-@router.get("/scopes/{scope:path}/cursor")
-def cursor(scope: str, store: StoreOf, caller: AnyJob) -> Cursor:
-    """Return how far the scope has committed; a scope that never did is at 0."""
-    store.jobs.check(caller.job_id)
-    return store.scopes.cursor(scope)
-
-
-@router.post("/scopes/{scope:path}/cursor", status_code=204)
-def commit(scope: str, committed: Cursor, store: StoreOf, caller: Pipeline) -> None:
-    """Commit the scope's cursor, with what its ordering holds."""
-    store.scopes.commit(caller.job_id, scope, committed)
 
 
 @router.post("/runs", status_code=204)

@@ -11,7 +11,7 @@ const WHY = { missing: "not in the log", waiting: "waits itself", underway: "und
 
 // ---- the batch that a scope is at
 
-const stopped = (scope) => !scope.running;
+const stopped = (scope) => !scope.running_since;
 const rate = (events, seconds) => (events && seconds ? events / seconds : null);
 export const perSecond = (value) => (value === null ? "–" : number(value < 10 ? Number(value.toFixed(1)) : Math.round(value)));
 export const rateOf = (run) => rate(run.events, run.finished ? (Date.parse(run.finished) - Date.parse(run.started)) / 1000 : 0);
@@ -35,12 +35,13 @@ function drawBatch(line, scope) {
   state.textContent = is;
   state.className = `badge ${{ running: "good", stopped: "warn" }[is] ?? ""}`;
   name.textContent = scope.scope;
-  const shown = JSON.stringify([underway, scope.batch, last, scope.lag]);
+  const shown = JSON.stringify([underway, scope.batch, last, scope.lag, scope.open_runs]);
   if (words.shownKey === shown) return;
   words.shownKey = shown;
   const head = underway ? [`batch ${number(underway.batch)} with ${plural(underway.events, "event")} for `, lasting({ from: underway.since })] : [`batch ${number(scope.batch)} is the last`];
   const speed = last === null ? "" : `, ${perSecond(last)} events/s of late`;
-  words.replaceChildren(...head, speed, scope.lag ? ` · ${plural(scope.lag, "event")} behind` : " · nothing behind");
+  const open = scope.open_runs ? ` · ${plural(scope.open_runs, "open run")}` : "";
+  words.replaceChildren(...head, speed, open, scope.lag ? ` · ${plural(scope.lag, "event")} behind` : " · nothing behind");
 }
 
 // ---- cards: what waits and how long events were held
@@ -103,7 +104,7 @@ function drawScope(card, scope) {
 }
 
 export function drawOrdering(scopes) {
-  table("ordering", scopes, (scope) => scope.scope, (scope) => [text(scope.scope), num(scope.cursor), num(scope.lag, "busy"), num(scope.waiting, "busy"), num(scope.ordered), num(scope.lost, "warm"),
+  table("ordering", scopes, (scope) => scope.scope, (scope) => [text(scope.scope), num(scope.cursor), num(scope.lag, "busy"), num(scope.open_runs, "busy"), num(scope.waiting, "busy"), num(scope.ordered), num(scope.lost, "warm"),
     num(scope.late), num(scope.cycles, "warm"), batch(scope), plain(perSecond(rate(scope.read, scope.seconds))), time(scope.updated)]);
   const telling = scopes.filter((scope) => scope.waiting || scope.holds.some((count) => count));
   arrange(byId("scope-cards"), telling, (scope) => scope.scope, scopeCard, drawScope);
