@@ -10,10 +10,12 @@ from sqlalchemy import select
 from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store, plans, slices
 from headrace.store.pipeline_tables import pipeline_letters
+from headrace.store.redeliveries import redelivered
 from headrace.store.tables import runs
 from headrace.wire.events import Cursor, ScopeReport
 from headrace.wire.jobs import CompleteJob
-from headrace.wire.plans import OpenRun, Plan
+from headrace.wire.pipeline_letters import ActOnPipelineLetters
+from headrace.wire.plans import OpenRun, Plan, SplitRun
 from headrace.wire.runs import BatchEnded
 from plan_kit import driver, open_runs, places, plan, planned, report, state, stored_cursor, stored_slices
 from store_kit import event, holder
@@ -198,6 +200,56 @@ def test_a_slice_goes_with_the_last_of_its_runs(store: Store) -> None:
     assert stored_slices(store) == [(1, 0), (2, 0)]
     store.runs.report(job, [report(1, 1), report(1, 3)])
     assert stored_slices(store) == [(2, 0)]
+
+
+def halves(batch: int, number: int, epoch: int = 1) -> SplitRun:
+    parts = [planned(1000 + 2 * number, 0, part="0.0"), planned(1001 + 2 * number, 1, part="0.1", first=2, last=2)]
+    return SplitRun(epoch=epoch, batch=batch, number=number, parts=parts, slices=[b"first", b"second"])
+
+
+def test_a_run_is_replaced_by_its_parts_once(store: Store) -> None:
+    job = driver(store)
+    store.scope_leases.acquire(job, "s")
+    store.plans.store(job, "s", plan(1, planned(0, 0), planned(1, 0), planned(2, 1)))
+    with pytest.raises(Fenced):
+        store.plans.split(job, "s", halves(1, 0, epoch=2))
+    with pytest.raises(ApiRefused):
+        store.plans.split(job, "s", halves(1, 0).model_copy(update={"slices": [b"first"]}))
+    for _ in range(2):  # an answer is lost
+        store.plans.split(job, "s", halves(1, 0))
+    found = [(run.number, run.part, run.data) for run in open_runs(store, job)]
+    assert found == [(1, "", b"1/0"), (2, "", b"1/1"), (1000, "0.0", b"first"), (1001, "0.1", b"second")]
+    store.runs.report(job, [report(1, 0), report(1, 1000)])
+    store.plans.split(job, "s", halves(1, 0))
+    assert places(store, job) == [(1, 1), (1, 2), (1, 1001)]
+    assert stored_slices(store) == [(1, 0), (1, 1), (1, 1001)]
+
+
+def test_a_letter_goes_with_the_run_that_tried_it_again(store: Store) -> None:
+    job = driver(store)
+    store.scope_leases.acquire(job, "s")
+    store.plans.store(job, "s", plan(1, planned()))
+    store.runs.report(job, [report(1, state="failed", error="no", letter="l")])
+    store.plans.store(job, "s", plan(2, planned(letter="l")))
+    store.plans.split(job, "s", halves(2, 0))
+    with store.reading() as connection:
+        assert connection.execute(select(pipeline_letters.c.id)).all() == []
+
+
+def test_a_letter_has_the_slice_of_its_run_wherever_it_is_tried_again(store: Store) -> None:
+    owner = holder(store, "legs")
+    owner.append(event("1"))
+    job = driver(store)
+    store.scope_leases.acquire(job, "s")
+    store.plans.store(job, "s", plan(1, planned(0, 0), planned(1, 0, pipeline="q")))
+    letters = [report(1, number, run_id=f"r{number}", state="failed", error="no", letter=f"l{number}") for number in range(2)]
+    store.runs.report(job, letters)
+    assert stored_slices(store) == []
+    store.pipeline_letters.act("redrive", ActOnPipelineLetters(ids=["l0", "l1"]))
+    with store.reading() as connection:
+        again = redelivered(connection, 0, 9, None)
+    assert sorted((each.letter, each.slice) for each in again) == [("l0", b"1/0"), ("l1", b"1/0")]
+    assert [letter.error for letter in store.pipeline_letters.page(limit=9).letters] == ["no", "no"]
 
 
 def test_pages_are_bounded_in_bytes_and_in_rows(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

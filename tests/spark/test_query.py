@@ -158,6 +158,33 @@ def test_a_pipeline_that_is_slow_or_retries_holds_up_no_other(api: Api, home: Pa
     assert sorted(report.events for report in api.runs() if report.pipeline == "slow") == [1, 1, 1]
 
 
+def test_an_event_that_a_pipeline_fails_on_becomes_a_dead_letter_alone(api: Api, home: Path, spark: SparkSession) -> None:
+    trigger = api.triggers("legs.a")["legs.a"]
+    options = api.options(home)
+    project = Project("flights")
+
+    @project.pipeline(on="legs.*", table="legs", payload="n long", attempts=1)
+    def legs(events: DataFrame) -> DataFrame:
+        check = fn.udf(lambda n: 1 // (n - 13), "long")
+        return events.select("id", "position", check("payload.n").alias("checked"))
+
+    api.feed([leg(str(number), trigger, n=number) for number in range(40)])
+    with running(project, options, spark) as run:
+        run.until_handled(api, 40)
+        ((name, seqs, attempts, _),) = letters(api)
+        assert (name, seqs, attempts) == ("legs", [(14, 14)], 1)
+        assert "ZeroDivisionError" in api.store.pipeline_letters.page(limit=1).letters[0].error
+    rows = sorted((row["position"], row["id"]) for row in table(options, "legs"))
+    order = list(enumerate(sorted(map(str, range(40))), 1))  # they occurred at once, so their ids decide
+    assert rows == [(position, id) for position, id in order if id != "13"]
+    project = Project("flights")
+    project.pipeline(on="legs.*", table="legs", name="legs")(lambda events: events.select("id", "position"))
+    with running(project, options, spark) as run:
+        api.store.pipeline_letters.act("redrive", ActOnPipelineLetters(pipeline="legs"))
+        until(lambda: not letters(api), "it was redriven", run.alive)
+    assert sorted((row["position"], row["id"]) for row in table(options, "legs")) == order
+
+
 @pytest.mark.slow
 def test_what_a_removed_pipeline_was_to_take_becomes_dead_letters(api: Api, home: Path, spark: SparkSession) -> None:
     trigger = api.triggers("legs.a")["legs.a"]

@@ -22,7 +22,7 @@ from headrace.wire.events import LogHead, LogNews
 from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
 from headrace.wire.log import HEAD_HEADER, LOG_SCHEMA, PICKED_HEADER
 from headrace.wire.model import Wire
-from headrace.wire.plans import OpenRun, OpenRuns, Plan, ScopeState
+from headrace.wire.plans import OpenRun, OpenRuns, Plan, ScopeState, SplitRun
 from headrace.wire.runs import BatchEnded, PickEvents, Redeliveries, Redelivery, RunReport, RunReports
 from headrace.wire.scope_leases import AcquireScope, ScopeLease
 from headrace.wire.triggers import DeclareProject, ProjectDeclared, StageTriggers
@@ -159,6 +159,10 @@ class PipelineClient:
     def plan(self, scope: str, plan: Plan) -> None:
         """Store the plan of the scope's next batch; the same plan may be sent again."""
         self._send("POST", f"{_scope(scope)}/plans", plan)
+
+    def split(self, scope: str, split: SplitRun) -> None:
+        """Replace an open run by parts of it; the same request may be sent again."""
+        self._send("POST", f"{_scope(scope)}/splits", split)
 
     def state(self, scope: str) -> dict[str, bytes]:
         """Return the scope's state."""

@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -30,7 +31,7 @@ from headrace.pipeline.options import PipelineOptions
 from headrace.pipeline.orderer import Orderer
 from headrace.pipeline.payload import PayloadSchemas, schemas_folder
 from headrace.pipeline.reporter import Reporter
-from headrace.pipeline.run import Run
+from headrace.pipeline.run import Run, in_order
 from headrace.pipeline.run_executor import Outputs, RunExecutor, Stopped
 from headrace.pipeline.run_identity import Origin
 from headrace.pipeline.run_queues import Batch, RunQueues
@@ -113,7 +114,7 @@ def _run(spark: SparkSession, project: Project, options: PipelineOptions, held: 
     spark.conf.set("spark.headrace.tables", str(options.tables))  # for pipelines that look at what earlier batches wrote
     try:
         state = insist(lambda: client.state(options.scope), stop, "state of the scope")
-        open_runs = [Run.opened(run) for run in insist(lambda: client.open_runs(options.scope), stop, "open runs")]
+        open_runs = in_order(Run.opened(run) for run in insist(lambda: client.open_runs(options.scope), stop, "open runs"))
     except ApiUnavailable:
         return  # asked to stop
     origin = Origin(lease.log, lease.scope, lease.incarnation)
@@ -125,6 +126,7 @@ def _run(spark: SparkSession, project: Project, options: PipelineOptions, held: 
             PayloadSchemas(schemas_folder(options.tables, options.scope)),
             reporter,
             Starter(client, stop),
+            lambda split: insist(lambda: client.split(options.scope, split), stop, "split of a run"),
             held.underway,
         )
         execute = RunExecutor(spark, project.pipelines, lease, reader, outputs, stop)
@@ -172,14 +174,14 @@ class _Driver:
             ApiError: As for `run_pipeline`.
         """
         # A run whose driver died may have ended it. Alone, it can take no other run with it.
-        suspects = [run for run in open_runs if run.begun > run.ended]
-        for run in suspects:
+        suspects = deque(run for run in open_runs if run.begun > run.ended)
+        rest = [run for run in open_runs if run.begun <= run.ended]
+        while suspects:
             if self._stop.is_set():
                 return
-            self._execute(run)
+            suspects.extendleft(reversed(self._execute(suspects.popleft())))
         queues = RunQueues(self._execute, self._batch_ended)
         try:
-            rest = [run for run in open_runs if run not in suspects]
             if rest:
                 queues.put(Batch(rest[-1].batch, 0, 0, time.monotonic()), rest)
             while not self._stop.is_set():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -57,6 +58,16 @@ class Run:
     def name(self) -> str:
         """The run's name within its batch."""
         return f"{self.pipeline}/{self.part}" if self.part else self.pipeline
+
+
+def in_order(runs: Iterable[Run]) -> list[Run]:
+    """Return open runs in the order in which to execute them: by batch, and by part within a batch, redriven ones last."""
+
+    def place(run: Run) -> tuple[int, bool, list[int]]:
+        redriven = run.letter is not None or run.part.startswith("again")
+        return run.batch, redriven, [int(number) for number in run.part.removeprefix("again").split(".") if number]
+
+    return sorted(runs, key=place)
 
 
 def size_of(events: pa.Table) -> int:

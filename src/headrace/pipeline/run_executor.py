@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import Enum, auto
 from typing import Final
 from uuid import UUID, uuid5
 
@@ -15,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import ApiError, Fenced, PipelineError, RunConflict, TypeConflict
 from headrace.logs.targets import run_log
+from headrace.pipeline.bisection import Searches, is_part, parts_of, split_of
 from headrace.pipeline.failures import JvmDied, jvm_died, pipeline_error
 from headrace.pipeline.frames import Frames
 from headrace.pipeline.log_reader import LogReader
@@ -27,6 +29,7 @@ from headrace.pipeline.sink import TableSink
 from headrace.pipeline.underway import RunsUnderway
 from headrace.project import Pipeline, TableFormat
 from headrace.tasks.starting import Starter, starting
+from headrace.wire.plans import SplitRun
 from headrace.wire.runs import RunReport
 from headrace.wire.scope_leases import ScopeLease
 
@@ -42,18 +45,27 @@ MAX_CONCURRENT_RUNS: Final = 8
 _RANGES: Final = 8
 
 
+class _End(Enum):
+    """How an attempt ended: with an outcome, with a failure before the last attempt, or with one after which the run is split."""
+
+    DONE = auto()
+    FAILED = auto()
+    SPLIT = auto()
+
+
 class Stopped(PipelineError):
     """The pipeline was stopped; the run stays open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """Where the results of runs go, what starts the task runs that they request, and what the heartbeat tells of them."""
+    """Where the results of runs go, what starts the task runs that they request and splits runs, and what the heartbeat tells of them."""
 
     sinks: Mapping[TableFormat, TableSink]
     payloads: PayloadSchemas
     reporter: Reporter
     starter: Starter
+    split: Callable[[SplitRun], None]
     underway: RunsUnderway
 
 
@@ -73,15 +85,17 @@ class RunExecutor:
         self._pipelines = pipelines
         self._scope = lease.scope
         self._ids = UUID(lease.incarnation)
+        self._epoch = lease.epoch
         self._reader = reader
         self._out = outputs
         self._stop = stop
         self._room = threading.BoundedSemaphore(MAX_CONCURRENT_RUNS)
         self._frames: tuple[int, Frames] | None = None
+        self._searches = Searches()
         self._log = structlog.get_logger(__name__)
 
-    def __call__(self, run: Run) -> None:
-        """Execute a run until it has an outcome: rows, or a dead letter.
+    def __call__(self, run: Run) -> Sequence[Run]:
+        """Execute a run until it has an outcome: rows, a dead letter, or parts that replace it, which are returned.
 
         Raises:
             Stopped: The process is to end; the run stays open.
@@ -92,13 +106,34 @@ class RunExecutor:
         """
         pipeline = self._pipelines.get(run.pipeline)
         if pipeline is None:
-            return self._give_up(run, f"The project has no pipeline {run.pipeline!r}: it was removed or renamed.")
-        if run.ended >= max(MAX_JVM_DEATHS, pipeline.attempts):
-            return self._give_up(run, f"{run.ended} attempts failed, or ended with Spark's JVM. See spark.log in the driver's home folder.")
-        if run.begun - run.ended >= MAX_CRASHES:
-            return self._give_up(run, f"The driver's process ended in {run.begun - run.ended} attempts in a row. Was it out of memory?")
+            self._give_up(run, f"The project has no pipeline {run.pipeline!r}: it was removed or renamed.")
+            return []
+        error = self._searches.given_up(run)
+        if error is not None:
+            self._searches.ended(run)
+            self._give_up(run, f"Not attempted, since the pipeline failed on other events of its run: {error}")
+            return []
+        reason = _exhausted(pipeline, run)
+        if reason is not None:
+            if self._is_split(pipeline, run, reason):
+                return self._split(run)
+            self._give_up(run, reason)
+            return []
         with self._room, self._out.underway.run(run.batch, len(run.slice)):
             return self._execute(pipeline, run)
+
+    def _is_split(self, pipeline: Pipeline, run: Run, error: str) -> bool:
+        """Note that a run failed for good; return whether parts of it are to be attempted. A batch policy's runs stay whole."""
+        return pipeline.batch == "micro" and self._searches.failed(run, error)
+
+    def _split(self, run: Run) -> Sequence[Run]:
+        """Replace a run by parts of it, once the API has the reports of its attempts."""
+        if not self._out.reporter.flush(self._stop.is_set):
+            raise Stopped("The pipeline was stopped before a run that failed was split; it stays open.")
+        parts = parts_of(run)
+        self._out.split(split_of(run, parts, self._epoch))
+        self._log.info("run split", pipeline=run.pipeline, batch=run.batch, events=[len(part.slice) for part in parts])
+        return parts
 
     def _give_up(self, run: Run, reason: str) -> None:
         """Report a run that is not executed as a dead letter."""
@@ -107,7 +142,7 @@ class RunExecutor:
         self._report(run, run.begun + 1, now)(state="failed", finished=now, error=reason, letter=letter)
         self._log.warning("run given up", pipeline=run.pipeline, batch=run.batch, reason=reason, dead_letter=letter)
 
-    def _execute(self, pipeline: Pipeline, run: Run) -> None:
+    def _execute(self, pipeline: Pipeline, run: Run) -> Sequence[Run]:
         if run.events is None:
             run.events = self._read(run)
         place = Place(run.table, run.pipeline, run.batch, run.part) if run.table else None
@@ -116,16 +151,20 @@ class RunExecutor:
         if stored is not None:
             now = datetime.now(UTC)
             self._report(run, stored.attempt, now)(state="succeeded", finished=now, rows=stored.rows, letter=self._letter(run))
-            return
+            self._searches.succeeded(run)
+            return []
         seqs = _shown(run.slice.ranges)
-        for tried in range(1, pipeline.attempts + 1):
+        attempts = 1 if is_part(run) else pipeline.attempts
+        for tried in range(1, attempts + 1):
             run.begun += 1
             attempt = Attempt(digest, run.begun, self._run_id(run, run.begun))
             with run_log(attempt.run_id, pipeline=run.pipeline, batch=run.batch, attempt=attempt.number, seqs=seqs):
-                if self._ends(pipeline, run, place, attempt, last=tried == pipeline.attempts):
-                    return
+                end = self._end(pipeline, run, place, attempt, last=tried == attempts)
+            if end is not _End.FAILED:
+                return self._split(run) if end is _End.SPLIT else []
             if self._stop.wait(min(FIRST_PAUSE * 4 ** (tried - 1), LONGEST_PAUSE)):
                 raise Stopped("The pipeline was stopped before a further attempt at a run, which stays open.")
+        raise AssertionError("the last attempt ends a run")
 
     def _read(self, run: Run) -> pa.Table:
         try:
@@ -138,8 +177,8 @@ class RunExecutor:
     def _sink(self, run: Run) -> TableSink:
         return self._out.sinks[run.format]
 
-    def _ends(self, pipeline: Pipeline, run: Run, place: Place | None, attempt: Attempt, *, last: bool) -> bool:
-        """Make one attempt at a run and report it; return whether the run has its outcome."""
+    def _end(self, pipeline: Pipeline, run: Run, place: Place | None, attempt: Attempt, *, last: bool) -> _End:
+        """Make one attempt at a run, report it, and return how it ended."""
         report = self._report(run, attempt.number, datetime.now(UTC))
         report(state="running")
         try:
@@ -155,8 +194,9 @@ class RunExecutor:
                 raise died from error
             failure = pipeline_error(run.pipeline, pipeline.function, error)
             last = last or isinstance(error, TypeConflict)
-            letter = self._letter(run) if last else None
             text = f"{failure}\n{failure.hint}" if isinstance(error, TypeConflict) else str(failure)
+            split = last and self._is_split(pipeline, run, text)
+            letter = self._letter(run) if last and not split else None
             report(state="failed", finished=datetime.now(UTC), error=text, letter=letter)
             self._log.warning(
                 "pipeline failed",
@@ -167,9 +207,10 @@ class RunExecutor:
                 dead_letter=letter,
                 exc_info=error,
             )
-            return last
+            return _End.SPLIT if split else _End.DONE if last else _End.FAILED
         report(state="succeeded", finished=datetime.now(UTC), rows=rows, letter=self._letter(run))
-        return True
+        self._searches.succeeded(run)
+        return _End.DONE
 
     def _attempt(self, pipeline: Pipeline, run: Run, place: Place | None, attempt: Attempt) -> int | None:
         """Call the function; return how many rows its table got, None without a table."""
@@ -214,6 +255,15 @@ class RunExecutor:
     def _letter(self, run: Run) -> str:
         """Return the dead letter that the run's events become if it fails for good: its own, where it tries one again."""
         return run.letter or str(uuid5(self._ids, f"{run.name}/{run.batch}"))
+
+
+def _exhausted(pipeline: Pipeline, run: Run) -> str | None:
+    """Return why a run that earlier drivers attempted is not attempted again, None where it is."""
+    if run.ended >= (1 if is_part(run) else max(MAX_JVM_DEATHS, pipeline.attempts)):
+        return f"{run.ended} attempts failed, or ended with Spark's JVM. See spark.log in the driver's home folder."
+    if run.begun - run.ended >= MAX_CRASHES:
+        return f"The driver's process ended in {run.begun - run.ended} attempts in a row. Was it out of memory?"
+    return None
 
 
 def _shown(seqs: Ranges) -> str:

@@ -36,9 +36,12 @@ class Batch:
 
 
 class RunQueues:
-    """Executes runs with `execute`, which raises where the driver must end (`failure`). `ended` is called with each batch that is done."""
+    """Executes runs with `execute`, which returns the runs that replace one, and raises where the driver must end (`failure`).
 
-    def __init__(self, execute: Callable[[Run], None], ended: Callable[[Batch], None]) -> None:
+    `ended` is called with each batch that is done.
+    """
+
+    def __init__(self, execute: Callable[[Run], Sequence[Run]], ended: Callable[[Batch], None]) -> None:
         self._execute = execute
         self._ended = ended
         self._changed = threading.Condition()
@@ -103,7 +106,7 @@ class RunQueues:
                     return
                 run, batch = queue[0]
             try:
-                self._execute(run)
+                parts = self._execute(run)
             except BaseException as error:  # the driver's thread must see it, whatever it is
                 with self._changed:
                     if self.failure is None:
@@ -112,7 +115,8 @@ class RunQueues:
                 return
             with self._changed:
                 queue.popleft()
-                batch.open -= 1
+                queue.extendleft((part, batch) for part in reversed(parts))
+                batch.open += len(parts) - 1
                 done = not batch.open
                 self._bytes -= batch.bytes if done else 0
                 self._changed.notify_all()

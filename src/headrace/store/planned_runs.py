@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
@@ -135,11 +135,16 @@ def _write(connection: Connection, runs: dict[_Place, _Open]) -> None:
         for some in _parts(numbers):
             _count(connection, incarnation=incarnation, batch=batch, begun=begun, ended=ended, numbers=some)
     for (incarnation, batch), closed in over.items():
-        for some in _parts([run.number for run in closed]):
-            _close(connection, incarnation=incarnation, batch=batch, numbers=some)
-        for some in _parts(sorted({run.slice for run in closed})):
-            used = set(_used(connection, incarnation=incarnation, batch=batch, numbers=some).scalars())
-            _drop(connection, incarnation=incarnation, batch=batch, numbers=[number for number in some if number not in used])
+        close_runs(connection, incarnation, batch, {run.number: run.slice for run in closed})
+
+
+def close_runs(connection: Connection, incarnation: str, batch: int, closed: Mapping[int, int]) -> None:
+    """Delete runs of a batch, and their slices that no other open run has. `closed` has the slice of each run, by number."""
+    for some in _parts(list(closed)):
+        _close(connection, incarnation=incarnation, batch=batch, numbers=some)
+    for some in _parts(sorted(set(closed.values()))):
+        used = set(_used(connection, incarnation=incarnation, batch=batch, numbers=some).scalars())
+        _drop(connection, incarnation=incarnation, batch=batch, numbers=[number for number in some if number not in used])
 
 
 def _parts(numbers: list[int]) -> Iterator[list[int]]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, select, tuple_
+from sqlalchemy import Connection, delete, select, tuple_
 
 from headrace.errors import ApiRefused
 from headrace.store.database import Database
 from headrace.store.dialects import BulkInsert, Plain, Upsert
-from headrace.store.pipeline_tables import plan_slices, planned_runs, scope_state
+from headrace.store.pipeline_tables import pipeline_letters, plan_slices, planned_runs, scope_state
+from headrace.store.planned_runs import close_runs
 from headrace.store.scope_leases import require_holder
 from headrace.store.scope_rows import cursor_of, move_scope, scope_row
 from headrace.store.slices import size_of, take_slice
-from headrace.wire.plans import OpenRun, OpenRuns, Plan, PlannedRun, ScopeState
+from headrace.wire.plans import OpenRun, OpenRuns, Plan, PlannedRun, ScopeState, SplitRun
 
 PAGE_ROWS: Final = 5_000
 """Keys of a state, or open runs, that one page has at most; MAX_SLICE_BYTES bounds it in bytes."""
@@ -39,8 +41,18 @@ class Plans:
             Fenced: The job has ended, or does not hold the scope at the plan's epoch.
             ApiRefused: The plan is not that of the next batch (`conflict`), or its runs and slices do not belong together.
         """
-        _check(plan)
+        _check(plan.runs, plan.slices)
         self._database.write(lambda connection: _store(connection, job_id, scope, plan, self._database.now()))
+
+    def split(self, job_id: int, scope: str, split: SplitRun) -> None:
+        """Replace an open run by its parts; a run that is open no longer has been replaced.
+
+        Raises:
+            Fenced: The job has ended, or does not hold the scope at this epoch.
+            ApiRefused: The parts and the slices do not belong together.
+        """
+        _check(split.parts, split.slices)
+        self._database.write(lambda connection: _split(connection, job_id, scope, split))
 
     def state(self, job_id: int, scope: str, after: str) -> ScopeState:
         """Return a page of the scope's state, by key. Raises `Fenced` where the job does not hold the scope."""
@@ -72,13 +84,13 @@ def open_runs_page(connection: Connection, incarnation: str, batch: int, number:
     return OpenRuns(runs=[_open_run(row) for row in page.rows])
 
 
-def _check(plan: Plan) -> None:
+def _check(runs: Sequence[PlannedRun], slices: Sequence[bytes]) -> None:
     """Raise `ApiRefused` where runs have a number twice or name slices that are not there, or where a slice has no run."""
-    numbers = {run.number for run in plan.runs}
-    named = {run.slice for run in plan.runs}
-    if len(numbers) < len(plan.runs):
+    numbers = {run.number for run in runs}
+    named = {run.slice for run in runs}
+    if len(numbers) < len(runs):
         raise ApiRefused("Two runs of the plan have one number.", status=422, problem="invalid")
-    if named != set(range(len(plan.slices))):
+    if named != set(range(len(slices))):
         raise ApiRefused("The runs of the plan do not name each of its slices, and no other.", status=422, problem="invalid")
 
 
@@ -99,6 +111,22 @@ def _store(connection: Connection, job_id: int, scope: str, plan: Plan, now: int
     _add_runs(connection, [(*place, *_run(run)) for run in plan.runs])
     _add_slices(connection, [(*place, number, data) for number, data in enumerate(plan.slices)])
     _change_state(connection, row.incarnation, plan.state)
+
+
+def _split(connection: Connection, job_id: int, scope: str, split: SplitRun) -> None:
+    require_holder(connection, job_id, scope, split.epoch)
+    place = (str(scope_row(connection, scope).incarnation), split.batch)
+    run = planned_runs.c
+    mine = (run.incarnation == place[0]) & (run.batch == split.batch) & (run.number == split.number)
+    parent = connection.execute(select(run.slice, run.letter).where(mine)).one_or_none()
+    if parent is None:
+        return
+    numbers = {part.slice: part.number for part in split.parts}  # no other slice of the batch has the number of a part
+    _add_runs(connection, [(*place, *_run(part.model_copy(update={"slice": numbers[part.slice]}))) for part in split.parts])
+    _add_slices(connection, [(*place, numbers[number], data) for number, data in enumerate(split.slices)])
+    close_runs(connection, *place, {split.number: parent.slice})
+    if parent.letter is not None:
+        connection.execute(delete(pipeline_letters).where(pipeline_letters.c.id == parent.letter))
 
 
 def _is_stored(row: Any, plan: Plan) -> bool:

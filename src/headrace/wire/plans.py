@@ -1,6 +1,6 @@
 """Plans: what a batch of a scope reads, changes and hands to pipelines, stored before any output.
 
-POST /execution/scopes/{scope}/plans; GET …/state; GET …/runs.
+POST /execution/scopes/{scope}/plans and …/splits; GET …/state and …/runs.
 """
 
 from __future__ import annotations
@@ -43,6 +43,21 @@ class Plan(Wire):
     runs: list[PlannedRun] = []
     slices: list[bytes] = []
     state: dict[str, bytes | None] = {}
+
+
+class SplitRun(Wire):
+    """An open run that failed is replaced by `parts`, which have all of its events in their order. Stored in one transaction.
+
+    A dead letter that the run tried again is deleted: from then on the parts have its events.
+    """
+
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+
+    epoch: int
+    batch: int
+    number: int
+    parts: list[PlannedRun] = Field(min_length=2)
+    slices: list[bytes]
 
 
 class OpenRun(Wire):

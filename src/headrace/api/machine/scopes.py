@@ -1,4 +1,4 @@
-"""POST /execution/scopes/{scope}/lease and …/plans; GET …/state and …/runs; POST /execution/runs."""
+"""POST /execution/scopes/{scope}/lease, …/plans and …/splits; GET …/state and …/runs; POST /execution/runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.api.access import StoreOf
 from headrace.api.auth import Pipeline
 from headrace.api.bodies import WireAnswer, WireRoute
 from headrace.store.log_head import log_id
-from headrace.wire.plans import OpenRuns, Plan, ScopeState
+from headrace.wire.plans import OpenRuns, Plan, ScopeState, SplitRun
 from headrace.wire.runs import RunReports
 from headrace.wire.scope_leases import AcquireScope, ScopeLease
 
@@ -32,6 +32,12 @@ def lease(scope: str, acquire: AcquireScope, store: StoreOf, caller: Pipeline) -
 def plan(scope: str, planned: Plan, store: StoreOf, caller: Pipeline) -> None:
     """Store the plan of the scope's next batch. The last plan may be sent again."""
     store.plans.store(caller.job_id, scope, planned)
+
+
+@router.post("/scopes/{scope:path}/splits", status_code=204)
+def split(scope: str, split: SplitRun, store: StoreOf, caller: Pipeline) -> None:
+    """Replace an open run by parts of it. The request may be sent again."""
+    store.plans.split(caller.job_id, scope, split)
 
 
 @router.get("/scopes/{scope:path}/state", response_model=ScopeState)
