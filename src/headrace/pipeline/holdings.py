@@ -20,7 +20,6 @@ def histogram(before: list[int], waited: npt.NDArray[np.int64]) -> list[int]:
     return [int(count) for count in counts + np.array(before or [0] * len(counts))]
 
 
-def waits(seqs: npt.NDArray[np.int64], since: npt.NDArray[np.int64], now: int, most: int) -> list[WaitingEvent]:
-    """Return those that wait longest, `most` at most. The events are in order of arrival, so `since` ascends."""
-    longest = zip(seqs[:most].tolist(), since[:most].tolist(), strict=True)
-    return [WaitingEvent(seq=seq, seconds=(now - began) / _MICROS) for seq, began in longest]
+def waits(seqs: npt.NDArray[np.int64], since: npt.NDArray[np.int64], now: int) -> list[WaitingEvent]:
+    """Return how long these events have waited."""
+    return [WaitingEvent(seq=seq, seconds=(now - began) / _MICROS) for seq, began in zip(seqs.tolist(), since.tolist(), strict=True)]

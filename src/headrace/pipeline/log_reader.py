@@ -156,10 +156,13 @@ def _within_bytes(events: pa.Table) -> pa.Table:
     """Return the first events that are within the bounds of a batch in bytes, at least one."""
     if events.nbytes <= MAX_ID_BYTES:
         return events
-    for column, most in (("payload", MAX_BATCH_BYTES), ("id", MAX_ID_BYTES)):
-        lengths = pc.binary_length(events.column(column)).to_numpy().astype(np.int64)
-        events = events.slice(0, max(1, int(np.searchsorted(np.cumsum(lengths), most, side="right"))))
-    return events
+    return first_within(first_within(events, "payload", MAX_BATCH_BYTES), "id", MAX_ID_BYTES)
+
+
+def first_within(events: pa.Table, column: str, most: int) -> pa.Table:
+    """Return the first events of which a column of texts has at most so many bytes, at least one event."""
+    lengths = pc.binary_length(events.column(column)).to_numpy().astype(np.int64)
+    return events.slice(0, max(1, int(np.searchsorted(np.cumsum(lengths), most, side="right"))))
 
 
 def _whole(found: pa.Table, wanted: int) -> pa.Table:

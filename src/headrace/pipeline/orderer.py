@@ -21,7 +21,7 @@ from headrace.pipeline.forest import Rows
 from headrace.pipeline.held_events import HeldEvents
 from headrace.pipeline.holdings import histogram, waits
 from headrace.pipeline.kernel import Kernel, Step
-from headrace.pipeline.log_reader import MAX_BATCH_BYTES, LogReader
+from headrace.pipeline.log_reader import MAX_BATCH_BYTES, LogReader, first_within
 from headrace.pipeline.ranges import numbers_of
 from headrace.pipeline.recent import RecentEvents
 from headrace.pipeline.routing import route
@@ -168,21 +168,28 @@ class Orderer:
 
         `triggers`, by seq, are further triggers of an event, or its only ones.
         """
-        start, size = 0, self._max_rows if self._recent.has(events.seqs).all() else min(_FIRST_PICKED, self._max_rows)
+        start = 0
         while start < len(events):
-            part = events.take(np.arange(start, min(start + size, len(events))))
-            rows = self._rows(part.seqs)
-            if rows.nbytes > MAX_BATCH_BYTES and len(part) > 1:
-                size = max(1, size // 4)
-                continue
-            start += len(part)
-            if 2 * rows.nbytes <= MAX_BATCH_BYTES:
-                size = min(2 * size, self._max_rows)
+            rows = self._first_rows(events.seqs[start : start + self._max_rows])
+            part = events.take(np.arange(start, start + rows.num_rows))
+            start += rows.num_rows
             if triggers:
                 logged = [[] if only else names for names in rows.column("triggers").to_pylist()]
                 overrides = {row: [*logged[row], *triggers[seq]] for row, seq in enumerate(part.seqs.tolist()) if seq in triggers}
                 part = Slice(part.seqs, part.positions, part.marks, overrides)
             yield part, part.table(rows)
+
+    def _first_rows(self, seqs: Rows) -> pa.Table:
+        """Return the first of these events as LOG_SCHEMA: all, or as many as have MAX_BATCH_BYTES."""
+        found: list[pa.Table] = []
+        at, size, room = 0, len(seqs) if self._recent.has(seqs).all() else _FIRST_PICKED, MAX_BATCH_BYTES
+        while at < len(seqs) and room > 0:
+            rows = self._rows(seqs[at : at + size])
+            found.append(first_within(rows, "payload", room))
+            if found[-1].num_rows < rows.num_rows:
+                break
+            at, size, room = at + size, 2 * size, room - rows.nbytes
+        return found[0] if len(found) == 1 else pa.concat_tables(found)
 
     def _rows(self, seqs: Rows) -> pa.Table:
         """Return the events with these seqs as LOG_SCHEMA, in this order."""
@@ -209,7 +216,7 @@ class Orderer:
             return {}, [], letters
         ready = set(step.seqs.tolist())
         seqs = np.array([seq for seq, _ in self._late] + [each.seq for each in firings], dtype=np.int64)
-        waiting = set(seqs[(seqs > self._kernel.head) | np.isin(seqs, self._kernel.waiting.seq)].tolist())
+        waiting = set(seqs[(seqs > self._kernel.head) | self._kernel.waits(seqs)].tolist())
         joined: dict[int, list[str]] = {}
         pending: list[tuple[int, str]] = []
         passed: list[Redelivery] = []
@@ -329,8 +336,8 @@ class Orderer:
         return {**changes, _RECORD: msgspec.msgpack.encode(self._record)}
 
     def _cursor(self, bounds: Bounds, released: int) -> Cursor:
-        kernel, waiting = self._kernel, self._kernel.waiting
-        longest = waits(waiting.seq, waiting.since, bounds.clock, _MAX_WAITS)
+        kernel = self._kernel
+        longest = waits(*kernel.oldest(_MAX_WAITS), bounds.clock)
         report = ScopeReport(
             released=released,
             held=sum(map(len, self._held.values())),
@@ -342,7 +349,7 @@ class Orderer:
         )
         needed = [held.lowest for held in self._held.values() if held.lowest is not None]
         needed += [seq for seq, _ in self._late]
-        needed += [int(waiting.seq.min())] if len(waiting) else []
+        needed += [] if kernel.lowest is None else [kernel.lowest]
         return Cursor(
             cursor=bounds.to,
             batch=self._batch,
