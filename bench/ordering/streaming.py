@@ -1,4 +1,4 @@
-"""The streaming pipeline from the api's log to Parquet: `python -m bench.ordering.streaming`, as JSON.
+"""The pipeline from the api's log to Parquet: `python -m bench.ordering.streaming`, as JSON.
 
 The real api in a process of its own on SQLite, the real pipeline driver on `local[2]` in this one. Measured: large batches, slim and with
 300 bytes of payload; batches of 100 events, from the API's answer to the table; and reading the log.
