@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from shlex import quote
 from typing import Any, Final
@@ -31,6 +32,8 @@ COMMIT_ATTEMPTS: Final = 5
 """Attempts at a commit that others' commits to the table get in the way of."""
 CLEANUP_INTERVAL: Final = 100
 """Commits from one removal of the log's expired files to the next."""
+UNSYNCED_COMMITS: Final = 64
+"""The newest commits of a table that drivers which died may not have written to the disk."""
 
 
 class DeltaSink:
@@ -44,6 +47,7 @@ class DeltaSink:
         self._fence = fence
         self._staging = new_staging(tables, self._origin)
         self._loaded: dict[tuple[str, str], DeltaTable] = {}  # a table as a pipeline last saw it, for the run that comes next
+        self._durable: dict[str, int] = {}  # the version up to which this process wrote a table's log to the disk
 
     def stored(self, place: Place, digest: str) -> Stored | None:
         """Return the run's rows if the table has them."""
@@ -117,7 +121,32 @@ class DeltaSink:
             raise _unfit(place.table, str(error)) from error
         except Exception as error:
             raise parts.failure or error from error
-        _make_durable(self._tables / place.table, before, self._app(place))
+        self._make_durable(place, before + 1)
+
+    def _make_durable(self, place: Place, version: int) -> None:
+        """Write the table's log from `version` on, and the files of this run's commits, to the disk.
+
+        The run is reported as stored after this. Earlier commits that this process has not written count too: readers need them all.
+        """
+        folder = self._tables / place.table
+        log = folder / "_delta_log"
+        known = self._durable.get(place.table, version - UNSYNCED_COMMITS)
+        for number in count(max(0, min(known + 1, version))):
+            entry = log / f"{number:020}.json"
+            if not entry.exists():
+                if number < version:
+                    continue  # expired
+                break
+            actions = _actions(entry)
+            if any(txn["appId"] == self._app(place) for txn in _each(actions, "txn")):
+                for added in _each(actions, "add"):
+                    sync(folder / unquote(added["path"]))
+            sync(entry)
+            known = number
+        sync_folder(log)
+        sync_folder(folder)
+        sync_folder(folder.parent)
+        self._durable[place.table] = max(known, self._durable.get(place.table, -1))
 
     def _stored(self, table: DeltaTable, place: Place, digest: str) -> Stored | None:
         done = table.transaction_version(self._app(place))
@@ -129,6 +158,7 @@ class DeltaSink:
             info = next(_each(actions, "commitInfo"), {})
             if self._origin.is_of(place, info.get(RUN_KEY)):
                 number = self._origin.check(place, digest, info.get(RUN_KEY), f"Version {version} of the table {place.table!r}")
+                self._make_durable(place, version)  # the driver that committed it may have died before it did so
                 return Stored(number, int(info["operationMetrics"]["num_added_rows"]))
         if oldest == 0:
             return None  # a later run is there, and this one failed before that
@@ -215,19 +245,3 @@ def _actions(entry: Path) -> list[dict[str, Any]]:
 
 def _each(actions: list[dict[str, Any]], kind: str) -> Iterator[dict[str, Any]]:
     return (action[kind] for action in actions if kind in action)
-
-
-def _make_durable(folder: Path, before: int, app: str) -> None:
-    """Write this app's commits after version `before` to the disk: the run counts as stored after this, and must survive a power loss."""
-    log = folder / "_delta_log"
-    version = before + 1
-    while (entry := log / f"{version:020}.json").exists():
-        actions = _actions(entry)
-        if any(txn["appId"] == app for txn in _each(actions, "txn")):
-            for added in _each(actions, "add"):
-                sync(folder / unquote(added["path"]))
-        sync(entry)  # also of others: this one is read only after them
-        version += 1
-    sync_folder(log)
-    sync_folder(folder)
-    sync_folder(folder.parent)

@@ -123,6 +123,7 @@ class ParquetSink:
             raise RunConflict(
                 f"The file {path} cannot be read: {error}", hint="Restore it from a backup, or move it out of the table."
             ) from error
+        self._make_durable(path.parent)  # the driver that created it may have died before it did so
         metadata = (found.metadata or {}).get(RUN_KEY.encode(), b"").decode()
         return Stored(self._origin.check(place, digest, metadata, f"The file {path}"), found.num_rows)
 
@@ -144,8 +145,7 @@ class ParquetSink:
             created = create(path, draft)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
-        sync_folder(folder)
-        sync_folder(self._tables)
+        self._make_durable(folder)
         if not created:  # another driver was first
             stored = self.stored(place, attempt.digest)
             return stored.rows if stored is not None else 0
@@ -155,6 +155,11 @@ class ParquetSink:
         """Return a batch after `batch`, and up to `until`, of which the table has a run of the pipeline; None where it has none."""
         batches = range(batch + 1, until + 1)
         return next((number for number in batches if self._path(Place(table, pipeline, number)).exists()), None)
+
+    def _make_durable(self, folder: Path) -> None:
+        """Write the names of the table's files to the disk: a run is reported as stored after this, and must survive a power loss."""
+        sync_folder(folder)
+        sync_folder(self._tables)
 
     def _draft(self, place: Place, attempt: Attempt, source: Rows, staging: Path) -> Path:
         """Write the rows with the types of their table, which gets the columns that it has not."""

@@ -47,6 +47,7 @@ class TableSchemas:
             if not versions:
                 self._known.pop(table, None)
                 return self._of_files(table)
+            sync_folder(self._tables / table / _FOLDER)  # the driver that added the newest may have died before it did so
             known = TableSchema(max(versions), self._load(table, max(versions)))
         while self._path(table, known.version + 1).exists():
             known = TableSchema(known.version + 1, self._load(table, known.version + 1))

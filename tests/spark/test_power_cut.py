@@ -1,0 +1,84 @@
+"""Tables after a power cut: the rows of a run that a driver reports as stored are there, at whatever sync the driver before it died."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.pipeline.delta_sink import DeltaSink
+from headrace.pipeline.run_identity import Attempt, Origin, Place
+from headrace.pipeline.sink import ParquetSink
+from power_cut_kit import UnsyncedWrites
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+Sink = type[ParquetSink] | type[DeltaSink]
+ORIGIN = Origin("log", "flights", "first")
+
+
+class Died(BaseException):
+    """The driver was killed."""
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    table = DeltaTable(folder).to_pyarrow_table() if (folder / "_delta_log").exists() else pq.read_table(folder)
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return sorted(rows, key=lambda row: int(row["n"]))
+
+
+def report(sink: ParquetSink | DeltaSink, batch: int, rows: DataFrame) -> None:
+    """Do what a driver does before it reports a run as stored."""
+    place = Place("legs", "legs", batch)
+    if sink.stored(place, "digest") is None:
+        sink.store(place, Attempt("digest", 1, "run"), rows, 1)
+
+
+def die_at_sync(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Let this process die at its `number`th sync from now on."""
+    numbers, fsync = count(), os.fsync
+
+    def dying(descriptor: int) -> None:
+        if next(numbers) >= number:
+            raise Died
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", dying)
+
+
+@pytest.mark.parametrize("kind", [ParquetSink, DeltaSink], ids=["parquet", "delta"])
+def test_a_run_that_is_reported_survives_a_power_cut(
+    kind: Sink, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [spark.sql("SELECT 1 AS n, 'a' AS text"), spark.sql("SELECT 2 AS n, 'b' AS text")]
+    wider = rows[1] if kind is DeltaSink else spark.sql("SELECT 2 AS n, 'b' AS text, true AS more")
+    for number in count():
+        tables = tmp_path / "tables"
+        tables.mkdir()
+        disk = UnsyncedWrites(tables)
+        with disk.noted(monkeypatch):
+            died = False
+            with monkeypatch.context() as dying:
+                die_at_sync(dying, number)
+                try:
+                    for batch, some in enumerate([rows[0], wider]):
+                        report(kind(tables, ORIGIN), batch, some)
+                except Died:
+                    died = True
+            second = kind(tables, ORIGIN)
+            report(second, 0, rows[0])
+            report(second, 1, wider)
+        lost = disk.cut()
+        stored = [(row["n"], row["text"]) for row in rows_of(tables / "legs")]
+        assert stored == [(1, "a"), (2, "b")], f"died at sync {number}; the power cut took {lost}"
+        shutil.rmtree(tables)
+        if not died:
+            break
+    assert number > 8
