@@ -1,5 +1,7 @@
 """A pipeline killed before, in and after its sink's commit, on a shuffled, duplicated and lossy feed; its tables must be exact.
 
+With `--rivals 3`, three drivers fight for the scope meanwhile: paused, killed, cut off from the api, with wrong clocks.
+
 Prints what runs a failure again; what it left behind stays.
 """
 
@@ -14,16 +16,19 @@ import time
 import traceback
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from pipeline_kills import PHASES, Shape, soak
+from pipeline_rivals import fight
 
 
 def main() -> int:
     """Run what was asked for; return 0 if the tables are exact and each phase was hit often enough."""
     asked = _arguments()
     again = f"scripts/soak_pipeline.py --seed {asked.seed} --events {asked.events} --kills {asked.kills}"
+    again += f" --rivals {asked.rivals}" if asked.rivals else ""
     print(f"--- {again}", file=sys.stderr, flush=True)
     began = time.monotonic()
 
@@ -34,6 +39,8 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     shape = Shape(asked.events, asked.kills, ahead=max(1_000, min(50_000, asked.events // 40)), lookback=asked.lookback)
     try:
+        if asked.rivals:
+            return _judge_rivals(asked, fight(folder, shape, asked.rivals, asked.seed, say), folder)
         told = soak(folder, shape, asked.seed, say, 60 * asked.minutes)
     except (AssertionError, OSError):
         traceback.print_exc()
@@ -56,10 +63,30 @@ def main() -> int:
     return 0
 
 
+def _judge_rivals(asked: argparse.Namespace, told: dict[str, Any], folder: Path) -> int:
+    """Return 0 if all faults happened."""
+    shutil.rmtree(folder)
+    if asked.json:
+        print(json.dumps(told, indent=2))
+    happened = sum(told["faults"].values())
+    print(
+        f"soak-pipeline: {asked.events:,} events exact after {happened} faults of {asked.rivals} rivals: {told}",
+        file=sys.stderr,
+        flush=True,
+    )
+    return 0 if happened == asked.kills else 1
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=1_000_000, help="how many different events are sent (%(default)s)")
     parser.add_argument("--kills", type=int, default=20, help="how often the pipeline is killed (%(default)s)")
+    parser.add_argument(
+        "--rivals",
+        type=int,
+        default=0,
+        help="let so many drivers fight for the scope; --kills is then the number of faults (0: one driver)",
+    )
     parser.add_argument("--lookback", type=float, default=30.0, help="seconds that a follower waits for its leader (%(default)s)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 10**9), help="what all follows from")
     parser.add_argument("--json", action="store_true", help="print what happened as JSON")

@@ -1,4 +1,4 @@
-"""The network between a triggerer and the api, which can be cut: a proxy on loopback that knows nothing but bytes."""
+"""The network between a process and the api, which can be cut: a proxy on loopback that knows nothing but bytes."""
 
 from __future__ import annotations
 

@@ -111,10 +111,11 @@ def tables_of(deployment: Deployment) -> Path:
 
 
 class Sender:
-    """Sends the feed through the api, in a thread. A context manager that waits for its end."""
+    """Sends the feed through the api, in a thread, while `may_send()`. A context manager that waits for its end."""
 
-    def __init__(self, deployment: Deployment, feed: CausalFeed, ahead: int) -> None:
+    def __init__(self, deployment: Deployment, feed: CausalFeed, ahead: int, may_send: Callable[[], bool] = lambda: True) -> None:
         self._deployment = deployment
+        self._may_send = may_send
         self._feed = feed
         self._ahead = ahead
         self._left = threading.Event()
@@ -152,7 +153,7 @@ class Sender:
         """Send what was not sent yet; `before`: how many come before these in the feed."""
         done = int(self._place.read_text()) if self._place.exists() else 0
         for events in self._feed.batches(numbers[max(0, done - before) :], min(_SENT_AT_ONCE, self._ahead), lease.trigger_id):
-            await self._until(lambda: left_of(self._deployment) < self._ahead)
+            await self._until(lambda: self._may_send() and left_of(self._deployment) < self._ahead)
             await client.store(EventBatch.model_construct(epochs={lease.trigger_id: lease.epoch}, events=events))
             done = max(done, before) + len(events)
             self._place.write_text(str(done))

@@ -49,13 +49,15 @@ class UnsyncedWrites:
     def cut(self) -> list[str]:
         """Lose what was not synced; return the files and folders that are gone or shorter than they were."""
         before = {path: path.stat().st_size if path.is_file() else 0 for path in self._folder.rglob("*")}
-        root = _node(os.stat(self._folder))
+        root = _node(self._folder.stat())
         ruin = self._folder.with_name(f"{self._folder.name}.cut")
         self._restore(root, ruin)
         shutil.rmtree(self._folder)
         ruin.rename(self._folder)
         return sorted(
-            str(path.relative_to(self._folder)) for path, size in before.items() if not path.exists() or (size and path.stat().st_size != size)
+            str(path.relative_to(self._folder))
+            for path, size in before.items()
+            if not path.exists() or (size and path.stat().st_size != size)
         )
 
     def _note(self, descriptor: int) -> None:

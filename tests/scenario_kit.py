@@ -131,9 +131,9 @@ class Deployment:
             more[REPLACES] = replaces.registration
         return self._start(f"triggerer-{len(self._processes)}", more, "triggerer")
 
-    def pipeline(self, project: Path, **settings: Path) -> Process:
-        """Start a pipeline on a project file; `settings` are further ones, such as `home`."""
-        more = {f"HEADRACE_{name.upper()}": str(value) for name, value in settings.items()}
+    def pipeline(self, project: Path, *, environment: Mapping[str, str] | None = None, **settings: Path | str) -> Process:
+        """Start a pipeline on a project file; `settings` are further ones, such as `home`, and `environment` is further environment."""
+        more = {f"HEADRACE_{name.upper()}": str(value) for name, value in settings.items()} | dict(environment or {})
         return self._start(
             f"pipeline-{len(self._processes)}", {"HEADRACE_PROJECT": str(project), "HEADRACE_MASTER": "local[2]", **more}, "pipeline"
         )
