@@ -44,4 +44,4 @@ def complete(status: Status, home: Path) -> bool:
         return False
     if len(done_files(home / FEED_FOLDER)) < manifest.files:
         return False
-    return all(scope.cursor >= status.head and scope.waiting == 0 for scope in status.scopes)
+    return all(scope.lag == 0 and scope.waiting == 0 for scope in status.scopes)
