@@ -22,7 +22,7 @@ from headrace.client.pipeline import PipelineClient
 from headrace.client.secrets import blocking_source
 from headrace.errors import ApiError, ApiUnavailable, HeadraceError, PipelineError
 from headrace.logs.structured import bind_process
-from headrace.pipeline.bounds import MAX_STEP, next_bounds
+from headrace.pipeline.bounds import MAX_STEP, Bounds, next_bounds
 from headrace.pipeline.cluster import await_executors
 from headrace.pipeline.heart import Heart
 from headrace.pipeline.insist import insist
@@ -199,7 +199,25 @@ class _Driver:
             raise self._reporter.failure
 
     def _plan(self, queues: RunQueues) -> None:
-        """Plan the next batch, once there is news or the scope's clock must go on."""
+        """Plan the next batch, once there is news or the scope's clock must go on.
+
+        One that is full is planned while the batch before it is executed. One that is not waits until a pipeline is ready for it: what is
+        stored meanwhile joins it.
+        """
+        queues.wait_until_taken()
+        bounds = self._bounds()
+        if bounds is not None and bounds.to - bounds.after < self._orderer.max_events and queues.wait_until_ready():
+            bounds = self._bounds()
+        if bounds is None or self._stop.is_set():
+            return
+        began = time.monotonic()
+        ordered = self._orderer.order(bounds)
+        insist(lambda: self._client.plan(self._options.scope, ordered.plan), self._stop, "plan of a batch")
+        cursor = ordered.plan.cursor
+        queues.put(Batch(cursor.batch, cursor.cursor - bounds.after, ordered.released, began), ordered.runs)
+
+    def _bounds(self) -> Bounds | None:
+        """Wait a short time for news, and return the bounds of the next batch, None where there is nothing to do."""
         at = self._orderer.at
         tick = self._tick if self._orderer.waits_for_time else None
         if self._orderer.holds_for_removed:
@@ -209,15 +227,8 @@ class _Driver:
             news = self._client.news(after=at.seq, again=at.again, wait=wait)
         except ApiUnavailable as error:
             self._stop.wait(error.retry_after or _POLL_SECONDS)  # the heartbeat logs that the API is away
-            return
-        began = time.monotonic()
-        bounds = next_bounds(at, news, time.time_ns() // 1000, max_rows=self._orderer.max_events, tick=tick)
-        if bounds is None:
-            return
-        ordered = self._orderer.order(bounds)
-        insist(lambda: self._client.plan(self._options.scope, ordered.plan), self._stop, "plan of a batch")
-        cursor = ordered.plan.cursor
-        queues.put(Batch(cursor.batch, cursor.cursor - at.seq, ordered.released, began), ordered.runs)
+            return None
+        return next_bounds(at, news, time.time_ns() // 1000, max_rows=self._orderer.max_events, tick=tick)
 
     def _batch_ended(self, batch: Batch) -> None:
         seconds = round(time.monotonic() - batch.began, 3)

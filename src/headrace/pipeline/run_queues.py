@@ -18,6 +18,8 @@ from headrace.pipeline.run import Run
 
 MAX_OPEN_RUNS: Final = 10_000
 """Open runs of one pipeline after which no further batch is planned."""
+PLAN_SECONDS: Final = 1.0
+"""The longest that the next batch waits for a pipeline to be ready: one that is slow delays the others by no more."""
 MAX_BYTES_AT_HAND: Final = 256 * 1024 * 1024
 """Bytes of events in memory that wait for their runs."""
 
@@ -33,6 +35,10 @@ class Batch:
     open: int = 0
     bytes: int = 0
     runs: int = 0
+    taken: bool = False
+    """Whether a pipeline has begun with it."""
+    done: bool = False
+    """Whether a pipeline has ended a run of it."""
 
 
 class RunQueues:
@@ -47,6 +53,7 @@ class RunQueues:
         self._changed = threading.Condition()
         self._queues: dict[str, deque[tuple[Run, Batch]]] = {}
         self._threads: list[threading.Thread] = []
+        self._newest: Batch | None = None
         self._bytes = 0
         self._stopping = False
         self.failure: BaseException | None = None
@@ -64,19 +71,32 @@ class RunQueues:
                 for run in runs:
                     run.events = None
             self._bytes += batch.bytes
+            self._newest = batch
             for run in runs:
                 self._queue(run.pipeline).append((run, batch))
             self._changed.notify_all()
 
     def wait_for_room(self, seconds: float) -> bool:
-        """Wait at most `seconds` until a further batch may be planned; return whether it may."""
+        """Wait at most `seconds` until no pipeline has too many open runs; return whether none has."""
         with self._changed:
             return self._changed.wait_for(lambda: self.failure is not None or self._has_room(), seconds) and self.failure is None
 
-    def wait_until_empty(self, seconds: float) -> bool:
-        """Wait at most `seconds` until no run is open; return whether none is."""
+    def wait_until_taken(self) -> None:
+        """Wait until a pipeline has begun with the newest batch, or PLAN_SECONDS."""
         with self._changed:
-            return self._changed.wait_for(lambda: self.failure is not None or not any(self._queues.values()), seconds)
+            self._changed.wait_for(lambda: self._is_over or self._newest is None or self._newest.taken, PLAN_SECONDS)
+
+    def wait_until_ready(self) -> bool:
+        """Wait until a pipeline has ended a run of the newest batch, or PLAN_SECONDS; return whether there was anything to wait for."""
+        with self._changed:
+            if self._newest is None or self._newest.done:
+                return False
+            self._changed.wait_for(lambda: self._is_over or self._newest is None or self._newest.done, PLAN_SECONDS)
+            return True
+
+    @property
+    def _is_over(self) -> bool:
+        return self._stopping or self.failure is not None
 
     def stop(self, seconds: float) -> None:
         """Begin no further run, and wait at most `seconds` for those that are executed."""
@@ -105,6 +125,8 @@ class RunQueues:
                 if self._stopping or self.failure is not None:
                     return
                 run, batch = queue[0]
+                batch.taken = True
+                self._changed.notify_all()
             try:
                 parts = self._execute(run)
             except BaseException as error:  # the driver's thread must see it, whatever it is
@@ -117,6 +139,7 @@ class RunQueues:
                 queue.popleft()
                 queue.extendleft((part, batch) for part in reversed(parts))
                 batch.open += len(parts) - 1
+                batch.done = True
                 done = not batch.open
                 self._bytes -= batch.bytes if done else 0
                 self._changed.notify_all()
