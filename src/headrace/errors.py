@@ -30,6 +30,7 @@ one clear message instead of a traceback.
     │       └── Fenced        a newer owner holds the lease, or the job has ended
     ├── PipelineError         a pipeline or its output failed
     │   ├── TypeConflict      a value does not have the type of its column or field
+    │   ├── RunTooLarge       the events of a run do not fit in memory
     │   └── RunConflict       a table has other events for a run than the run itself
     ├── IllegalStep           a task run cannot do this from the state that it is in
     ├── TaskCancelled         the task run was cancelled while a worker ran it
@@ -165,6 +166,10 @@ class PipelineError(HeadraceError):
 
 class TypeConflict(PipelineError):
     """A value does not have the type of its column. Another attempt has the same result."""
+
+
+class RunTooLarge(PipelineError):
+    """The events of a run do not fit in memory."""
 
 
 class RunConflict(PipelineError):

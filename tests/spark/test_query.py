@@ -186,6 +186,25 @@ def test_an_event_that_a_pipeline_fails_on_becomes_a_dead_letter_alone(api: Api,
 
 
 @pytest.mark.slow
+def test_a_run_that_does_not_fit_in_memory_becomes_a_dead_letter(
+    api: Api, home: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.pipeline.log_reader.MAX_RUN_BYTES", 10)
+    monkeypatch.setattr("headrace.pipeline.recent.MAX_RECENT_BYTES", 0)
+    trigger = api.triggers("legs.a")["legs.a"]
+    options = api.options(home)
+    project = ordered_project()
+    project.pipeline(on="legs.*", name="windows", batch=Window(2))(lambda events: None)
+    with running(project, options, spark) as run:
+        for number in range(1, 3):
+            api.feed([leg(str(number), trigger, n=number)])
+            run.until_handled(api, number)
+        assert [letter[:2] for letter in letters(api)] == [("windows", [(1, 2)])]
+    assert "The 2 events of one run have more than 0 MiB." in api.store.pipeline_letters.page(limit=1).letters[0].error
+    assert len(table(options, "legs")) == 2
+
+
+@pytest.mark.slow
 def test_what_a_removed_pipeline_was_to_take_becomes_dead_letters(api: Api, home: Path, spark: SparkSession) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     options = api.options(home)

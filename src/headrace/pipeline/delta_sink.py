@@ -1,6 +1,6 @@
 """Delta tables: one commit for each run of a pipeline. Needs `headrace[delta]`, and no jar.
 
-Delta's own application transactions say which batch of a run a table has, so a batch that comes again is not appended again, and of two
+Delta's own application transactions say which runs a table has, so a run that is executed again is not appended again, and of two
 drivers that append one run one fails; readers of Delta (Spark, DuckDB, Trino, …) see a run's rows wholly or not at all.
 """
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.client.pipeline import PipelineClient
-from headrace.errors import ApiUnavailable, PipelineError
+from headrace.errors import ApiUnavailable, PipelineError, RunTooLarge
 from headrace.pipeline.insist import insist
 from headrace.pipeline.ranges import Ranges, ranges_of
 from headrace.pipeline.slices import Slice
@@ -102,7 +102,7 @@ class LogReader:
             parts.append(insist(partial(self._client.pick, portion), self._stop, "log"))
             size += parts[-1].nbytes
             if size > MAX_RUN_BYTES:
-                raise PipelineError(
+                raise RunTooLarge(
                     f"The {len(seqs)} events of one run have more than {MAX_RUN_BYTES >> 20} MiB.",
                     hint="Give the pipeline a smaller Window or Debounce, and send the events again with: headrace send",
                 )

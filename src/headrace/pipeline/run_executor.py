@@ -14,7 +14,7 @@ import pyarrow as pa
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.errors import ApiError, Fenced, PipelineError, RunConflict, TypeConflict
+from headrace.errors import ApiError, Fenced, PipelineError, RunConflict, RunTooLarge, TypeConflict
 from headrace.logs.targets import run_log
 from headrace.pipeline.bisection import Searches, is_part, parts_of, split_of
 from headrace.pipeline.failures import JvmDied, jvm_died, pipeline_error
@@ -24,7 +24,7 @@ from headrace.pipeline.payload import PayloadSchemas
 from headrace.pipeline.ranges import Ranges
 from headrace.pipeline.reporter import Reporter
 from headrace.pipeline.run import Run, size_of
-from headrace.pipeline.run_identity import Attempt, Place, digest_of
+from headrace.pipeline.run_identity import Attempt, Place, digest_of, run_id
 from headrace.pipeline.sink import TableSink
 from headrace.pipeline.underway import RunsUnderway
 from headrace.project import Pipeline, TableFormat
@@ -84,7 +84,7 @@ class RunExecutor:
         self._spark = spark
         self._pipelines = pipelines
         self._scope = lease.scope
-        self._ids = UUID(lease.incarnation)
+        self._incarnation = lease.incarnation
         self._epoch = lease.epoch
         self._reader = reader
         self._out = outputs
@@ -143,8 +143,11 @@ class RunExecutor:
         self._log.warning("run given up", pipeline=run.pipeline, batch=run.batch, reason=reason, dead_letter=letter)
 
     def _execute(self, pipeline: Pipeline, run: Run) -> Sequence[Run]:
-        if run.events is None:
-            run.events = self._read(run)
+        try:
+            run.events = self._read(run) if run.events is None else run.events
+        except RunTooLarge as error:
+            self._give_up(run, f"{error}\n{error.hint}")
+            return []
         place = Place(run.table, run.pipeline, run.batch, run.part) if run.table else None
         digest = digest_of(run.events) if place else ""
         stored = self._sink(run).stored(place, digest) if place else None
@@ -215,7 +218,7 @@ class RunExecutor:
     def _attempt(self, pipeline: Pipeline, run: Run, place: Place | None, attempt: Attempt) -> int | None:
         """Call the function; return how many rows its table got, None without a table."""
         parsed = self._out.payloads.apply(pipeline, run.events, self._frames_of(run.batch))
-        with starting(f"{self._ids}/{run.name}/{run.batch}", self._out.starter):
+        with starting(f"{self._incarnation}/{run.name}/{run.batch}", self._out.starter):
             result = pipeline.function(parsed)
         if place is None:
             if isinstance(result, DataFrame):
@@ -250,11 +253,11 @@ class RunExecutor:
         return lambda **news: self._out.reporter.report(base.model_copy(update=news))
 
     def _run_id(self, run: Run, attempt: int) -> str:
-        return str(uuid5(self._ids, f"{run.name}/{run.batch}/{attempt}"))
+        return run_id(self._incarnation, run.name, run.batch, attempt)
 
     def _letter(self, run: Run) -> str:
         """Return the dead letter that the run's events become if it fails for good: its own, where it tries one again."""
-        return run.letter or str(uuid5(self._ids, f"{run.name}/{run.batch}"))
+        return run.letter or str(uuid5(UUID(self._incarnation), f"{run.name}/{run.batch}"))
 
 
 def _exhausted(pipeline: Pipeline, run: Run) -> str | None:

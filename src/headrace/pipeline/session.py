@@ -66,14 +66,6 @@ _CONF: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # What is larger than this goes to tasks as Arrow batches. Spark would make it part of the plan, and evaluate it there row by row.
     "spark.sql.execution.arrow.localRelationThreshold": "1048576",
-    # `transformWithState` needs RocksDB. Deltas are small: keep few old versions.
-    "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    "spark.sql.streaming.minBatchesToRetain": "10",
-    "spark.sql.streaming.numRecentProgressUpdates": "10",
-    "spark.sql.streaming.stopTimeout": "20000",
-    # The values that Spark repeats in its own metrics and logs are not worth a batch's time.
-    "spark.sql.streaming.metricsEnabled": "false",
     "spark.python.worker.faulthandler.enabled": "false",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
@@ -81,8 +73,6 @@ _CONF: Final = {
 }
 
 _HERE: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-
-_LOCAL_CHECKPOINTS: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
 @contextmanager
@@ -156,10 +146,8 @@ def _configuration(master: str, work: Path, *, long_lived: bool) -> dict[str, st
         **_CONF,
         **here,
         "spark.driver.memory": LONG_HEAP if long_lived else HEAP,
-        # Fixed in the checkpoint with the first batch. At Spark's default of 200 a batch takes 20 seconds.
+        # At Spark's default of 200, a small batch that is grouped takes seconds.
         "spark.sql.shuffle.partitions": cores,
-        # Does not fork a child process for each file, as the default does where Hadoop's native library is missing.
-        "spark.sql.streaming.checkpointFileManagerClass": _LOCAL_CHECKPOINTS,
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.driver.extraJavaOptions": " ".join(
             [*(_LONG_JVM if long_lived else _JVM), f"-Dlog4j2.configurationFile={log4j.absolute().as_uri()}"]

@@ -220,7 +220,7 @@ def computed(rows: DataFrame, staging: Path, *, small: bool) -> Rows:
     if len(parts) != 1:
         raise PipelineError(
             f"The executors wrote rows to {staging}, and the driver does not see them there.",
-            hint="Put --home on a volume that the driver and all executors have under this path.",
+            hint="Put the folder of --tables on a volume that the driver and all executors have under this path.",
         )
     return Rows(None, parts[0], _arrow_schema(rows) or canonical(pq.read_schema(parts[0])))
 
