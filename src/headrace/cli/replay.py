@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Final, Self
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from headrace.cli.console import err, out
+from headrace.cli.console import out
 from headrace.cli.options import ApiUrl, AsJson, Conf, Home, Master, Project, spark_conf
+from headrace.cli.progress import ShownProgress
 from headrace.cli.tables import show
 from headrace.errors import UsageError
 from headrace.pipeline.replay.asked import Fields, LogAsked, ReplayOptions
@@ -109,34 +108,12 @@ def _run(settings: Settings, options: ReplayOptions, *, asks_project: bool, fiel
     project = read_project(settings) if asks_project else None
     if project is not None and fields_from_project:
         options = replace(options, fields=replace(fields_of(project, options.watch), key=options.fields.key))
-    with _Shown() as shown:
+    with ShownProgress() as shown:
         report = start(settings, options, shown.tell, project=project)
     if as_json:
         out.print(json.dumps(report.on_wire(), indent=2, default=str), markup=False)
     else:
         _show(report, timed=options.fields.occurred is not None)
-
-
-class _Shown:
-    """A line with a bar for each phase, where somebody looks."""
-
-    def __init__(self) -> None:
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,} of {task.total:,}"), TimeElapsedColumn())
-        self._progress = Progress(*columns, console=err, transient=False, disable=not err.is_terminal)
-        self._tasks: dict[str, TaskID] = {}
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self._progress.stop()
-
-    def tell(self, phase: str, done: int, total: int) -> None:
-        """Show how far a phase is."""
-        if phase not in self._tasks:
-            self._tasks[phase] = self._progress.add_task(phase, total=total)
-        self._progress.update(self._tasks[phase], completed=min(done, total), total=total)
 
 
 def _show(report: ReplayReport, *, timed: bool) -> None:

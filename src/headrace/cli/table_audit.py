@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from headrace.cli.console import err, out
+from headrace.cli.console import out
 from headrace.cli.credentials import for_looking
+from headrace.cli.progress import ShownProgress
 from headrace.cli.tables import show
 from headrace.client.people import PeopleClient
 from headrace.client.scope_audit import read_firings, read_ledger, read_letters, read_open_runs, read_runs, read_state
@@ -43,7 +42,7 @@ def audit_tables(settings: Settings, project: Project, tables: Path, first: int)
     from headrace.pipeline.table_audit import audit_pipeline, compare_tables, expected_events, pending_of
     from headrace.pipeline.table_contents import read_tables
 
-    with PeopleClient(settings.url, token=for_looking(settings)) as client, _Progress() as progress:
+    with PeopleClient(settings.url, token=for_looking(settings)) as client, ShownProgress("files", transient=True) as progress:
         ledger, state, opened = _scope(client, project.name)
         first = max(first, ledger.first)
         letters = list(read_letters(client, project.name))
@@ -103,25 +102,3 @@ def _scope(client: PeopleClient, scope: str) -> tuple[ScopeLedger, dict[str, byt
         if (after.incarnation, after.batch) == (ledger.incarnation, ledger.batch):
             return ledger, state, opened
     return ledger, None, opened
-
-
-class _Progress:
-    """Shows on a terminal how far the reading of each table is."""
-
-    def __init__(self) -> None:
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,}/{task.total:,} files"))
-        self._progress = Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
-        self._tasks: dict[str, TaskID] = {}
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self._progress.stop()
-
-    def tell(self, table: str, done: int, total: int) -> None:
-        """Show how many files or commits of a table are read."""
-        if table not in self._tasks:
-            self._tasks[table] = self._progress.add_task(escape(table), total=total)
-        self._progress.update(self._tasks[table], completed=done, total=total)
