@@ -54,6 +54,7 @@ class Scope:
             project.pipeline(on=on, name=name, batch=batch)(lambda events: None)
         self.pipelines = list(project.pipelines.values())
         self.reader = LogReader(self.client, threading.Event(), 50)
+        self.max_rows = 20_000
         self.begin_at(0)
 
     def begin_at(self, seq: int, again: int = 0, known: int = 0) -> None:
@@ -72,7 +73,7 @@ class Scope:
 
     def start(self) -> None:
         """Go on as another driver does."""
-        self.orderer = Orderer(self.pipelines, self.reader, self.lease, dict(self.state), lookback=LOOKBACK, max_rows=20_000)
+        self.orderer = Orderer(self.pipelines, self.reader, self.lease, dict(self.state), lookback=LOOKBACK, max_rows=self.max_rows)
 
     def next(self, clock: float = 0) -> Ordered:
         """Order all that is new."""
@@ -348,3 +349,18 @@ def test_many_events_are_picked_in_portions(api: Api, client: PipelineClient, mo
     assert reader.read(17, 21).column("seq").to_pylist() == [18, 19, 20, 21]
     with pytest.raises(PipelineError, match="The log has 1 of 2 events"):
         reader.pick([30, 31])
+
+
+def test_events_held_by_an_earlier_policy_are_planned_in_bounded_runs(
+    api: Api, client: PipelineClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.pipeline.orderer.MAX_RUNS", 10)
+    trigger = api.triggers("legs.a")["legs.a"]
+    api.feed([leg(str(number), trigger) for number in range(25)])
+    scope = Scope(client, singles=("*", Window(1_000)), together=("*", Window(1_000)))
+    assert scope.next().runs == []
+    changed = Scope(client, singles=("*", "each"), together=("*", "micro"))
+    changed.state, changed.lease, changed.max_rows = scope.state, scope.lease, 20
+    changed.start()
+    sizes = [[(run.pipeline, len(run.slice)) for run in changed.next().runs] for _ in range(3)]
+    assert sizes == [[("singles", 1)] * 10 + [("together", 20), ("together", 5)], [("singles", 1)] * 10, [("singles", 1)] * 5]

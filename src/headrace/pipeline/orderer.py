@@ -35,7 +35,7 @@ from headrace.wire.runs import Redelivery
 from headrace.wire.scope_leases import ScopeLease
 
 MAX_RUNS: Final = 10_000
-"""Runs after which a plan has no further ones of new events: the API stores a plan in one transaction."""
+"""Runs after which a plan has no further ones of new events, or of one pipeline's held ones: the API stores it in one transaction."""
 REMOVED_AT_ONCE: Final = 100_000
 """The most held events of a removed pipeline in one dead letter."""
 
@@ -309,7 +309,9 @@ class Orderer:
                 sizes = [min(REMOVED_AT_ONCE, len(held) - start) for start in range(0, len(held), REMOVED_AT_ONCE)]
             else:
                 sizes = cut(pipeline.batch, len(held), held.first, held.last, now)
-            for size in sizes:
+                if pipeline.batch == "micro":  # held by an earlier policy, which may have held any number
+                    sizes = [min(self._max_rows, len(held) - start) for start in range(0, len(held), self._max_rows)]
+            for size in sizes[:MAX_RUNS]:
                 due = Slice(*held.take(size))
                 plan.add(pipeline or name, due, due.table(self._rows(due.seqs)) if self._recent.has(due.seqs).all() else None)
 
