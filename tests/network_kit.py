@@ -19,12 +19,13 @@ class Network:
     """Passes bytes on to a port of the loopback, as `mode` has it; which of its moods is whose turn follows from the seed.
 
     "drop": what is sent does not arrive. "lose": it arrives, and the answer does not. "delay": the answer comes late. "mixed": any of it.
-    A connection of which something was lost is silent for good, and is reset after a while.
+    A connection of which something was lost is silent for good, and is reset after a while: after `silent` seconds, where they are given.
     """
 
-    def __init__(self, port: int, seed: int) -> None:
+    def __init__(self, port: int, seed: int, silent: float | None = None) -> None:
         self._target = port
         self._chance = random.Random(seed)
+        self._silent = silent
         self.mode = CALM
         self.did: Counter[str] = Counter()
         self.port = 0
@@ -76,9 +77,10 @@ class Network:
     async def _both_ways(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, there: asyncio.StreamReader, back: asyncio.StreamWriter
     ) -> None:
+        lost = asyncio.Event()
         ways = {
-            self._loop.create_task(self._pass_on(reader, back, "drop")),
-            self._loop.create_task(self._pass_on(there, writer, "lose")),
+            self._loop.create_task(self._pass_on(reader, back, "drop", lost)),
+            self._loop.create_task(self._pass_on(there, writer, "lose", lost)),
         }
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -87,19 +89,22 @@ class Network:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
 
-    async def _pass_on(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, loses: str) -> None:
+    async def _pass_on(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, loses: str, lost: asyncio.Event) -> None:
         """Pass bytes on until there are no more, or some of them were lost."""
         while data := await source.read(CHUNK):
             mood = self._mood()
             if mood == loses or (mood == "drop" and loses == "lose"):
                 self.did[mood] += 1
-                await asyncio.sleep(self._chance.uniform(0, 2 * WORST_DELAY))
+                lost.set()
+                await asyncio.sleep(self._chance.uniform(0, 2 * WORST_DELAY) if self._silent is None else self._silent)
                 return
             if mood == "delay":
                 self.did[mood] += 1
                 await asyncio.sleep(self._chance.uniform(0, WORST_DELAY))
             target.write(data)
             await target.drain()
+        if lost.is_set():
+            await asyncio.Event().wait()  # the end of the connection is lost too; the other way is reset, and cancels this
 
     def _mood(self) -> str:
         return self._chance.choice(["drop", "lose", "delay", CALM]) if self.mode == "mixed" else self.mode

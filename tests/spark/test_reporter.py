@@ -16,6 +16,7 @@ from headrace.pipeline.reporter import Reporter
 from headrace.store.tables import jobs
 from headrace.wire.jobs import CompleteJob, RegisterJob
 from headrace.wire.runs import BatchEnded, RunReport, RunState
+from network_kit import CALM, Network
 from pipeline_kit import KEY, Api, running_api, until
 from plan_kit import stored_cursor
 
@@ -118,3 +119,16 @@ def test_a_heart_beats_on_while_the_api_is_away(home: Path) -> None:
         until(beaten, "a heartbeat after the api came back")
     assert heart.failure is None
     assert not stop.is_set()
+
+
+def test_a_heart_beats_on_when_a_connection_goes_silent(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.pipeline.heart.FRESH_SECONDS", 0.3)
+    network, stop = Network(api.port, seed=1, silent=3600), threading.Event()
+    with network.serving() as url, PipelineClient(url, key=KEY, timeout=3600) as client:
+        client.register(RegisterJob(registration_id="the-pipeline", kind="pipeline", hostname="here", pid=1, project="flights"))
+        network.mode = "drop"
+        with Heart(client, 0.01, stop) as heart:
+            until(lambda: network.did["drop"] > 0, "a heartbeat is lost")
+            network.mode = CALM
+            until(lambda: heart._confirmed > 0, "a later one arrives on another connection")
+    assert heart.failure is None

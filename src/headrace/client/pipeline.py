@@ -82,9 +82,10 @@ class PipelineClient:
         self._take(self._job.token)
         return self._job
 
-    def heartbeat(self, beat: Heartbeat | None = None) -> HeartbeatAnswer:
-        """Say that the job lives; learn what is wanted of it."""
-        answer = self._ask("POST", f"/execution/jobs/{self._job_id}/heartbeat", HeartbeatAnswer, beat or Heartbeat())
+    def heartbeat(self, beat: Heartbeat | None = None, *, timeout: float | None = None) -> HeartbeatAnswer:
+        """Say that the job lives, and wait `timeout` seconds for the answer (None: as long as for others); learn what is wanted of it."""
+        path = f"/execution/jobs/{self._job_id}/heartbeat"
+        answer = self._ask("POST", path, HeartbeatAnswer, beat or Heartbeat(), timeout=timeout)
         if answer.token is not None:
             self._take(answer.token)
         return answer
@@ -223,8 +224,9 @@ class PipelineClient:
         *,
         params: Mapping[str, int | float | str] | None = None,
         token: str | None = None,
+        timeout: float | None = None,
     ) -> M:
-        response = self._send(method, path, body, params=params, token=token)
+        response = self._send(method, path, body, params=params, token=token, timeout=timeout)
         with understood(self._url):
             return answer.model_validate_json(response.content)
 
@@ -236,22 +238,30 @@ class PipelineClient:
         *,
         params: Mapping[str, int | float | str] | None = None,
         token: str | None = None,
+        timeout: float | None = None,
     ) -> httpx.Response:
         content = None if body is None else as_body(body)
         sent = self.token if token is None else token
         try:
-            return self._request(method, path, content, params, sent)
+            return self._request(method, path, content, params, sent, timeout)
         except ApiRefused as refused:
             if token is not None or not self._renewed(sent, refused):
                 raise
-        return self._request(method, path, content, params, self.token)
+        return self._request(method, path, content, params, self.token, timeout)
 
     def _request(
-        self, method: str, path: str, content: bytes | None, params: Mapping[str, int | float | str] | None, token: str
+        self,
+        method: str,
+        path: str,
+        content: bytes | None,
+        params: Mapping[str, int | float | str] | None,
+        token: str,
+        timeout: float | None,
     ) -> httpx.Response:
         headers = bearer(token) if content is None else bearer(token) | JSON
+        given = httpx.USE_CLIENT_DEFAULT if timeout is None else timeout
         with reached(self._url):
-            response = self._http.request(method, path, content=content, params=params, headers=headers)
+            response = self._http.request(method, path, content=content, params=params, headers=headers, timeout=given)
         return checked(response)
 
     def _take(self, token: str) -> None:

@@ -73,7 +73,8 @@ class Heart:
     def _beat(self) -> None:
         sent = _seconds()
         try:
-            answer = self._client.heartbeat(Heartbeat(batch=self._batch()))
+            # A later answer would confirm nothing, and a connection that went silent must not outlast the lease.
+            answer = self._client.heartbeat(Heartbeat(batch=self._batch()), timeout=FRESH_SECONDS)
         except ApiUnavailable:
             raise
         except ApiError as error:
