@@ -104,6 +104,31 @@ class RunExecutor:
             Fenced: This driver has lost its scope.
             ApiError: The API refuses to give the run's events.
         """
+        with self._room, self._out.underway.run(run.batch, len(run.slice)):
+            try:
+                return self._outcome(run)
+            except RunTooLarge as error:
+                self._give_up(run, f"{error}\n{error.hint}")
+                return []
+
+    def _outcome(self, run: Run) -> Sequence[Run]:
+        place = Place(run.table, run.pipeline, run.batch, run.part) if run.table else None
+        digest = digest_of(self._events(run)) if place else ""
+        # Before all else: a driver that died may have stored rows for a run that is to be given up or split now.
+        return [] if place and self._is_stored(run, place, digest) else self._executed(run, place, digest)
+
+    def _is_stored(self, run: Run, place: Place, digest: str) -> bool:
+        """Return whether the run's table has its rows, which are then reported."""
+        stored = self._sink(run).stored(place, digest)
+        if stored is None:
+            return False
+        now = datetime.now(UTC)
+        self._report(run, stored.attempt, now)(state="succeeded", finished=now, rows=stored.rows, letter=self._letter(run))
+        self._searches.succeeded(run)
+        return True
+
+    def _executed(self, run: Run, place: Place | None, digest: str) -> Sequence[Run]:
+        """Execute a run that its table does not have, or give it up, or split it into the parts that are returned."""
         pipeline = self._pipelines.get(run.pipeline)
         if pipeline is None:
             self._give_up(run, f"The project has no pipeline {run.pipeline!r}: it was removed or renamed.")
@@ -119,8 +144,7 @@ class RunExecutor:
                 return self._split(run)
             self._give_up(run, reason)
             return []
-        with self._room, self._out.underway.run(run.batch, len(run.slice)):
-            return self._execute(pipeline, run)
+        return self._execute(pipeline, run, place, digest)
 
     def _is_split(self, pipeline: Pipeline, run: Run, error: str) -> bool:
         """Note that a run failed for good; return whether parts of it are to be attempted. A batch policy's runs stay whole."""
@@ -142,20 +166,8 @@ class RunExecutor:
         self._report(run, run.begun + 1, now)(state="failed", finished=now, error=reason, letter=letter)
         self._log.warning("run given up", pipeline=run.pipeline, batch=run.batch, reason=reason, dead_letter=letter)
 
-    def _execute(self, pipeline: Pipeline, run: Run) -> Sequence[Run]:
-        try:
-            run.events = self._read(run) if run.events is None else run.events
-        except RunTooLarge as error:
-            self._give_up(run, f"{error}\n{error.hint}")
-            return []
-        place = Place(run.table, run.pipeline, run.batch, run.part) if run.table else None
-        digest = digest_of(run.events) if place else ""
-        stored = self._sink(run).stored(place, digest) if place else None
-        if stored is not None:
-            now = datetime.now(UTC)
-            self._report(run, stored.attempt, now)(state="succeeded", finished=now, rows=stored.rows, letter=self._letter(run))
-            self._searches.succeeded(run)
-            return []
+    def _execute(self, pipeline: Pipeline, run: Run, place: Place | None, digest: str) -> Sequence[Run]:
+        self._events(run)
         seqs = _shown(run.slice.ranges)
         attempts = 1 if is_part(run) else pipeline.attempts
         for tried in range(1, attempts + 1):
@@ -169,13 +181,17 @@ class RunExecutor:
                 raise Stopped("The pipeline was stopped before a further attempt at a run, which stays open.")
         raise AssertionError("the last attempt ends a run")
 
-    def _read(self, run: Run) -> pa.Table:
+    def _events(self, run: Run) -> pa.Table:
+        """Return the run's events, which are in memory from then on."""
+        if run.events is not None:
+            return run.events
         try:
-            return self._reader.events(run.slice)
+            run.events = self._reader.events(run.slice)
         except ApiError as error:
             if self._stop.is_set():
                 raise Stopped("The pipeline was stopped before a run had its events.") from error
             raise
+        return run.events
 
     def _sink(self, run: Run) -> TableSink:
         return self._out.sinks[run.format]
