@@ -125,7 +125,9 @@ class Rivals:
 
     def peace(self, over: Callable[[], bool]) -> None:
         """Wait until all is done, and let one driver that comes last find it so."""
-        self._until(over, "all is handled")
+        while not over():
+            before = self._progress()
+            self._until(lambda before=before: over() or self._progress() != before, "all is handled")  # type: ignore[misc]
         for rival in self.rivals:
             process = rival.process
             if process is not None and not rival.ended():
