@@ -142,7 +142,7 @@ def _run(spark: SparkSession, project: Project, options: PipelineOptions, held: 
             if not stop.is_set():
                 raise
         except (OSError, Py4JError) as error:
-            raise PipelineError(f"Spark failed: {error}", hint="See spark.log in the home folder.") from error
+            raise PipelineError(f"A run failed: {error}", hint="See spark.log in the home folder. Is a disk full?") from error
 
 
 class _Driver:
@@ -173,13 +173,13 @@ class _Driver:
             PipelineError: As for `run_pipeline`, and Stopped.
             ApiError: As for `run_pipeline`.
         """
-        # A run whose driver died may have ended it. Alone, it can take no other run with it.
-        suspects = deque(run for run in open_runs if run.begun > run.ended)
-        rest = [run for run in open_runs if run.begun <= run.ended]
+        # A run that began twice without an outcome may have ended its driver or Spark's JVM. Alone, it takes no other run with it.
+        suspects = deque(run for run in open_runs if run.begun > 1)
+        rest = [run for run in open_runs if run.begun <= 1]
         while suspects:
             if self._stop.is_set():
                 return
-            suspects.extendleft(reversed(self._execute(suspects.popleft())))
+            suspects.extendleft(reversed(self._execute(suspects.popleft(), alone=True)))
         queues = RunQueues(self._execute, self._batch_ended)
         try:
             if rest:

@@ -37,7 +37,7 @@ FIRST_PAUSE: Final = 0.5
 """Seconds before the second attempt of a pipeline that raised; four times as long before each further one, up to LONGEST_PAUSE."""
 LONGEST_PAUSE: Final = 30.0
 MAX_JVM_DEATHS: Final = 3
-"""Attempts of a run that ended with Spark's JVM, or failed in drivers that have ended, after which it becomes a dead letter."""
+"""Attempts of a run after which it becomes a dead letter, where the last one ended with Spark's JVM while no other run was executed."""
 MAX_CRASHES: Final = 10
 """Attempts of a run that ended with the driver's process, after which it becomes a dead letter."""
 MAX_CONCURRENT_RUNS: Final = 8
@@ -94,8 +94,10 @@ class RunExecutor:
         self._searches = Searches()
         self._log = structlog.get_logger(__name__)
 
-    def __call__(self, run: Run) -> Sequence[Run]:
+    def __call__(self, run: Run, *, alone: bool = False) -> Sequence[Run]:
         """Execute a run until it has an outcome: rows, a dead letter, or parts that replace it, which are returned.
+
+        `alone`: no other run is executed meanwhile, so that the death of Spark's JVM is this run's doing.
 
         Raises:
             Stopped: The process is to end; the run stays open.
@@ -110,6 +112,10 @@ class RunExecutor:
             except RunTooLarge as error:
                 self._give_up(run, f"{error}\n{error.hint}")
                 return []
+            except JvmDied as error:
+                if alone:
+                    self._report(run, run.begun, datetime.now(UTC))(state="failed", finished=datetime.now(UTC), error=str(error))
+                raise
 
     def _outcome(self, run: Run) -> Sequence[Run]:
         place = Place(run.table, run.pipeline, run.batch, run.part) if run.table else None
@@ -204,13 +210,11 @@ class RunExecutor:
             rows = self._attempt(pipeline, run, place, attempt)
         except (RunConflict, Fenced):
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # a user's function may raise anything, also KeyboardInterrupt
             if self._stop.is_set():
                 raise Stopped("The pipeline was stopped within a run, which stays open.") from error
             if jvm_died(self._spark):
-                died = JvmDied(f"in the pipeline {run.pipeline!r}, in batch {run.batch}")
-                report(state="failed", finished=datetime.now(UTC), error=str(died))
-                raise died from error
+                raise JvmDied(f"in the pipeline {run.pipeline!r}, in batch {run.batch}") from error
             failure = pipeline_error(run.pipeline, pipeline.function, error)
             last = last or isinstance(error, TypeConflict)
             text = f"{failure}\n{failure.hint}" if isinstance(error, TypeConflict) else str(failure)
