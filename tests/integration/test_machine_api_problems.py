@@ -95,7 +95,7 @@ def test_a_job_acts_for_itself_only(api: Api) -> None:
     [
         ("pipeline", "/execution/triggers/load", {"capacity": 1}),
         ("pipeline", "/execution/triggers/events", {"epochs": {}}),
-        ("triggerer", "/execution/scopes/s/cursor", {"cursor": 1, "batch": 1}),
+        ("triggerer", "/execution/scopes/s/plans", {"epoch": 1, "cursor": {"cursor": 1, "batch": 1}}),
         ("triggerer", "/execution/runs", {"runs": []}),
     ],
 )

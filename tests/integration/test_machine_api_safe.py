@@ -61,6 +61,11 @@ def batch_plan(epoch: int) -> Body:
     return {"epoch": epoch, "cursor": {"cursor": 1, "batch": 1}, "runs": [run], "slices": ["AA=="], "state": {"scope": "AA=="}}
 
 
+def split_run(epoch: int) -> Body:
+    parts = [{"number": number, "pipeline": "late", "events": 1, "first": 1, "last": 1, "slice": 0} for number in (1, 2)]
+    return {"epoch": epoch, "batch": 1, "number": 0, "parts": parts, "slices": ["AA=="]}
+
+
 def receipts(epoch: int) -> Body:
     receipt = {
         "stream": "folder",
@@ -176,13 +181,8 @@ CALLS = [
         stale=True,
     ),
     Call("POST /execution/scopes/{scope}/lease", "/execution/scopes/main/lease", plain({}), kind="pipeline"),
-    Call(
-        "POST /execution/scopes/{scope}/cursor",
-        "/execution/scopes/main/cursor",
-        plain({"cursor": 1, "batch": 1, "ordered": 1}),
-        kind="pipeline",
-    ),
     Call("POST /execution/scopes/{scope}/plans", "/execution/scopes/main/plans", batch_plan, kind="pipeline", stale=True),
+    Call("POST /execution/scopes/{scope}/splits", "/execution/scopes/main/splits", split_run, kind="pipeline", stale=True),
     Call("POST /execution/runs", "/execution/runs", plain({"runs": [RUN]}), kind="pipeline", other=None, foreign=None),
 ]
 REGISTER = "POST /execution/jobs"

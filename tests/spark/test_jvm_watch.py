@@ -40,9 +40,8 @@ def greedy(events):
     text = events.sparkSession.range(1).selectExpr("repeat('x', 1900000000) AS text")
     return events.sparkSession.createDataFrame(text.toArrow())
 
-@project.pipeline(on="legs.*", table="calm", name="calm")
-def calm(events):
-    return events.select("id")
+if does == "die of one event":
+    project.pipeline(on="legs.*", table="calm", name="calm")(lambda events: events.select("id"))
 
 home = Path(home)
 stop = threading.Event()

@@ -29,7 +29,7 @@ COUNTS = ("read", "fired", "filtered", "rejected", "dead_lettered", "failed", "p
 
 def add_to(app: typer.Typer) -> None:
     """Add the command to `app`."""
-    examples = "Examples: [bold]headrace audit && echo nothing is missing[/bold]; [bold]headrace audit --tables home/tables[/bold]"
+    examples = "Example: [bold]headrace audit && echo nothing is missing[/bold], or [bold]headrace audit --tables home/tables[/bold]"
     app.command("audit", rich_help_panel="Inspect and repair", epilog=examples)(audit)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from datetime import date, timedelta
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from folder_kit import files_done, put
 from headrace.errors import UpstreamError
 from headrace.sources import directory_files, directory_folder, directory_journal, directory_lane, directory_lanes, directory_producer
 from headrace.sources.directory import Directory
+from headrace.sources.directory_files import Scan
 from headrace.sources.directory_folder import Folder
 from headrace.sources.directory_producer import DirectoryProducer
 from headrace.sources.directory_waiting import Selection, Waiting
@@ -103,12 +106,16 @@ async def test_a_scan_that_takes_long_does_not_hold_up_the_reading(feed: Path, m
     monkeypatch.setattr(directory_producer, "EARLY_FILES", 10)
     monkeypatch.setattr(directory_files, "SCAN_STEP", 1)
     monkeypatch.setattr(directory_files, "SLICE_SECONDS", 0.0)
+    was_read, proceed = threading.Event(), Scan.proceed
+    steps = count(1)
+    monkeypatch.setattr(Scan, "proceed", lambda scan: (next(steps) < 100 or was_read.wait(PATIENCE)) and proceed(scan))
     for number in range(300):
         (feed / f"{number}.jsonl").write_bytes(b"%d\n" % number)
     producer = Directory(feed).producer()
     async with reading(producer) as held:
         items = await held.take(1)
         assert producer._scanned == 0
+        was_read.set()
         items += await held.take(299)
         assert sorted(int(raw.data) for raw, _ in items) == list(range(300))
         await held.advance(items)
