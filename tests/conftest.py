@@ -12,6 +12,7 @@ import pytest
 import structlog
 from structlog.dev import ConsoleRenderer, plain_traceback
 
+from headrace.triggers.modules import MODULES
 from headrace.triggers.paths import PROJECT_FOLDER
 
 SEED = "HEADRACE_TEST_SEED"
@@ -54,7 +55,8 @@ def _seeded() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _no_project_folder() -> Iterator[None]:
-    """Let no project that a test has loaded say where the relative paths of the next test start."""
+def _no_project() -> Iterator[None]:
+    """Forget the project that a test has loaded: where relative paths start, and which modules triggers may come from."""
     yield
     PROJECT_FOLDER.set(None)
+    MODULES.any()

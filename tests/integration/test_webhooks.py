@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Condition, Thread
+from threading import Condition, Event, Thread
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ import pytest
 from headrace.api import webhook_sending
 from headrace.api.webhook_sending import signature
 from headrace.store.cloud_event import cloud_event
+from headrace.store.webhooks import Hook
 from machine_kit import Api, serving
 from store_kit import DATABASES, Holder, event, holder
 
@@ -173,6 +174,36 @@ def test_a_paused_webhook_goes_on_where_it_stopped_and_a_removed_one_leaves_noth
     assert api.ask("DELETE", "/api/v1/webhooks/mine").status_code == 204
     assert api.ask("GET", "/api/v1/webhooks").json() == {"webhooks": []}
     assert api.ask("DELETE", "/api/v1/webhooks/mine").status_code == 404
+
+
+@pytest.mark.parametrize("moment", ["feed", "note"])
+def test_one_that_is_removed_while_it_is_read_or_sent_to_holds_up_no_other(
+    scene: tuple[Api, Receiver, Holder], moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, receiver, owner = scene
+    begun, go_on = Event(), Event()
+    work = getattr(api.store.webhooks, moment)
+
+    def wait(hook: Hook, *other: Any) -> Any:
+        if hook.name == "mine" and owned and not begun.is_set():
+            begun.set()
+            assert go_on.wait(20)
+        return work(hook, *other)
+
+    owned: list[bool] = []
+    monkeypatch.setattr(api.store.webhooks, moment, wait)
+    add(api, receiver)
+    owned.append(True)
+    owner.append(event("a"))
+    assert begun.wait(20)
+    assert api.ask("DELETE", "/api/v1/webhooks/mine").status_code == 204
+    assert api.ask("PUT", "/api/v1/webhooks/other", json={"url": receiver.url, "secret": SECRET}).status_code == 204
+    go_on.set()
+    owner.append(event("b"))
+    told = len(receiver.told)
+    while "b" not in receiver.ids(told):
+        told += 1
+    assert api.store.background.alerts() == []
 
 
 def test_two_apis_on_one_database_tell_each_event_once(tmp_path: Path) -> None:

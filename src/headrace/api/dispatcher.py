@@ -15,9 +15,11 @@ from typing import Any, Final
 
 from headrace.api.webhook_sending import Answer, Sender
 from headrace.core.handling import Claim, trees, waits_for
+from headrace.errors import ResourceError
 from headrace.store import Store
 from headrace.store.log_feed import expire
 from headrace.store.webhooks import Attempt, Hook
+from headrace.streams.grace import is_cancelled
 
 CLAIM: Final = 32
 AT_ONCE: Final = 8
@@ -108,7 +110,12 @@ class Dispatcher:
             try:
                 busy = await self._round(hook, sender)
             except Exception as error:
-                await asyncio.sleep(self._store.background.record_failure(_work_of(hook), error))
+                if not isinstance(error, ResourceError) and not await asyncio.to_thread(self._store.webhooks.exists, hook):
+                    return  # the webhook was removed in the middle of the round
+                pause = self._store.background.record_failure(_work_of(hook), error)
+                if is_cancelled():
+                    raise asyncio.CancelledError from error  # the error was raised in place of the cancellation
+                await asyncio.sleep(pause)
                 continue
             self._store.background.record_success(_work_of(hook))
             if not busy:

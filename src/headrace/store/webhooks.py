@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, delete, exists, func, insert, select, update
 
 from headrace.core.handling import Claim, HandlingPolicy
 from headrace.errors import ApiRefused
@@ -156,6 +156,11 @@ class Webhooks:
         with self._database.reading() as connection:
             rows = connection.execute(select(webhooks).where(webhooks.c.state == "active").order_by(webhooks.c.id)).all()
         return [self._hook(row) for row in rows if self._database.keyring.opens(row.secret)]
+
+    def exists(self, hook: Hook) -> bool:
+        """Return whether the webhook has not been removed."""
+        with self._database.reading() as connection:
+            return bool(connection.execute(select(exists().where(webhooks.c.id == hook.id))).scalar_one())
 
     def feed(self, hook: Hook) -> Progress:
         """Let the webhook's scope read a page of the log."""
