@@ -13,22 +13,15 @@ import pytest
 from headrace.client.pipeline import PipelineClient
 from headrace.core.batching import BatchPolicy, Debounce, Window
 from headrace.errors import PipelineError
-from headrace.pipeline.bounds import Bounds
 from headrace.pipeline.log_reader import LogReader
-from headrace.pipeline.orderer import Ordered, Orderer
-from headrace.pipeline.run import Run
-from headrace.pipeline.slices import Slice
-from headrace.project import Project
+from headrace.pipeline.orderer import Ordered
 from headrace.wire.events import Cursor
 from headrace.wire.jobs import RegisterJob
 from headrace.wire.pipeline_letters import ActOnPipelineLetters
 from headrace.wire.runs import RunReport
-from headrace.wire.scope_leases import ScopeLease
 from pipeline_kit import KEY, Api, leg, running_api
+from scope_kit import Scope, column
 from store_kit import TurnedClock
-
-SECOND = 1_000_000
-LOOKBACK = 10 * SECOND
 
 
 @pytest.fixture
@@ -44,72 +37,10 @@ def client(api: Api) -> Iterator[PipelineClient]:
         yield made
 
 
-class Scope:
-    """A scope's batches, one after the other, by any number of drivers; its state is what the plans say."""
-
-    def __init__(self, client: PipelineClient, **pipelines: tuple[str, BatchPolicy]) -> None:
-        self.client = client
-        project = Project("flights")
-        for name, (on, batch) in pipelines.items():
-            project.pipeline(on=on, name=name, batch=batch)(lambda events: None)
-        self.pipelines = list(project.pipelines.values())
-        self.reader = LogReader(self.client, threading.Event(), 50)
-        self.max_rows = 20_000
-        self.begin_at(0)
-
-    def begin_at(self, seq: int, again: int = 0, known: int = 0) -> None:
-        """Begin as a new scope, or as one that was reset."""
-        self.state: dict[str, bytes] = {}
-        self.lease = ScopeLease(
-            scope="flights",
-            epoch=1,
-            log="a" * 16,
-            incarnation="00000000-0000-0000-0000-000000000001",
-            begin_seq=seq,
-            begin_again=known,
-            cursor=Cursor(cursor=seq, batch=0, again=again),
-        )
-        self.start()
-
-    def start(self) -> None:
-        """Go on as another driver does."""
-        self.orderer = Orderer(self.pipelines, self.reader, self.lease, dict(self.state), lookback=LOOKBACK, max_rows=self.max_rows)
-
-    def next(self, clock: float = 0) -> Ordered:
-        """Order all that is new."""
-        news = self.client.news()
-        at = self.orderer.at
-        ordered = self.orderer.order(Bounds(at.seq, news.head, at.again, news.again, 0, int(clock * SECOND)))
-        for key, value in ordered.plan.state.items():
-            if value is None:
-                self.state.pop(key, None)
-            else:
-                self.state[key] = value
-        self.lease = self.lease.model_copy(update={"cursor": ordered.plan.cursor})
-        return ordered
-
-    def told(self, ordered: Ordered) -> list[tuple[str, list[str]]]:
-        """Return the runs and their events: the same from memory, and from the log by the stored slice."""
-        found = []
-        for run, planned in zip(ordered.runs, ordered.plan.runs, strict=True):
-            stored = Slice.unpack(ordered.plan.slices[planned.slice])
-            events = self.reader.events(stored)
-            assert run.events is None or run.events.to_pylist() == events.to_pylist()
-            assert (planned.events, planned.first, planned.last) == (len(stored), min(stored.seqs), max(stored.seqs))
-            run.events = events
-            found.append((run.name, events.column("id").to_pylist()))
-        return found
-
-
 def held(ordered: Ordered) -> int:
     report = ordered.plan.cursor.report
     assert report is not None
     return report.held
-
-
-def column(run: Run, name: str) -> list[Any]:
-    assert run.events is not None
-    return list(run.events.column(name).to_pylist())
 
 
 @pytest.mark.parametrize("recent", [0, 1_000_000])
@@ -211,7 +142,7 @@ def test_a_firing_that_comes_after_its_event_was_handled_brings_it_to_those_who_
     api.feed([leg("1", ids["legs.b"], ids["other"]), leg("3", ids["other"])])
     second = scope.next()
     assert scope.told(second) == [("others", ["3"]), ("others/1", ["1"])]  # the pipeline `legs` has had it by another trigger
-    assert [column(run, "position") for run in second.runs] == [[3], [4]]
+    assert [column(run, "position") for run in second.runs] == [[3], [1]]
     assert [column(run, "triggers") for run in second.runs] == [[["other"]], [["other"]]]
     api.feed([leg("1", ids["other"])])
     assert scope.told(scope.next()) == []
@@ -322,14 +253,13 @@ def test_a_new_scope_leaves_alone_what_was_given_again_before_it(
     api.feed([leg("1", ids["legs.a"]), leg("2", ids["legs.a"]), leg("3", ids["legs.a"])])
     scope.next()
     api.feed([leg("1", ids["other"]), leg("2", ids["other"])])
-    run = {"pipeline": "legs", "scope": "flights", "batch": 0, "started": "2026-01-01T00:00:00Z", "events": 1, "seqs": [(1, 1)]}
+    run = {"pipeline": "legs", "scope": "another", "batch": 0, "started": "2026-01-01T00:00:00Z", "events": 1, "seqs": [(1, 1)]}
     failed = RunReport.model_validate({**run, "run_id": "r", "state": "failed", "error": "no", "letter": "L"})
     for number in range(2):
         client.report([failed.model_copy(update={"run_id": f"r{number}"})])
         if not number:
             api.store.pipeline_letters.act("redrive", ActOnPipelineLetters(ids=["L"]))
-    lease = client.acquire("another", asked)
-    scope.begin_at(lease.begin_seq, lease.cursor.again, lease.begin_again)
+    scope.hold("another", asked)
     assert scope.told(scope.next()) == first
     api.feed([leg("2", ids["third"])])
     api.store.pipeline_letters.act("redrive", ActOnPipelineLetters(ids=["L"]))

@@ -73,6 +73,7 @@ class ScopesAreLeased(VersionChange):
         endpoint("/execution/scopes/{scope:path}/lease", ["POST"]).didnt_exist,
         endpoint("/execution/scopes/{scope:path}/plans", ["POST"]).didnt_exist,
         endpoint("/execution/scopes/{scope:path}/splits", ["POST"]).didnt_exist,
+        endpoint("/execution/scopes/{scope:path}/positions", ["POST"]).didnt_exist,
         endpoint("/execution/scopes/{scope:path}/state", ["GET"]).didnt_exist,
         endpoint("/execution/scopes/{scope:path}/runs", ["GET"]).didnt_exist,
         endpoint("/execution/scopes/{scope:path}/cursor", ["GET"]).existed,

@@ -22,7 +22,7 @@ from headrace.wire.events import LogHead, LogNews
 from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
 from headrace.wire.log import HEAD_HEADER, LOG_SCHEMA, PICKED_HEADER
 from headrace.wire.model import Wire
-from headrace.wire.plans import OpenRun, OpenRuns, Plan, ScopeState, SplitRun
+from headrace.wire.plans import MAX_POSITIONS, FindPositions, OpenRun, OpenRuns, Plan, Positions, ScopeState, SplitRun
 from headrace.wire.runs import BatchEnded, PickEvents, Redeliveries, Redelivery, RunReport, RunReports
 from headrace.wire.scope_leases import AcquireScope, ScopeLease
 from headrace.wire.triggers import DeclareProject, ProjectDeclared, StageTriggers
@@ -164,6 +164,16 @@ class PipelineClient:
     def split(self, scope: str, split: SplitRun) -> None:
         """Replace an open run by parts of it; the same request may be sent again."""
         self._send("POST", f"{_scope(scope)}/splits", split)
+
+    def positions(self, scope: str, seqs: Sequence[int]) -> list[bytes]:
+        """Return the blocks that may have the positions of these events, by ascending seqs; a block may come twice."""
+        blocks: list[bytes] = []
+        left = list(seqs)
+        while left:
+            found = self._ask("POST", f"{_scope(scope)}/positions", Positions, FindPositions(seqs=left[:MAX_POSITIONS]))
+            blocks += found.blocks
+            left = left[MAX_POSITIONS:] if found.to is None else [seq for seq in left if seq > found.to]
+        return blocks
 
     def state(self, scope: str) -> dict[str, bytes]:
         """Return the scope's state."""

@@ -112,6 +112,10 @@ class LogReader:
         """Return what is to be given again, with after < id <= to."""
         return insist(lambda: self._client.redeliveries(after=after, to=to), self._stop, "redeliveries") if after < to else []
 
+    def positions(self, scope: str, seqs: Sequence[int]) -> list[bytes]:
+        """Return the stored blocks that may have the positions of these events, by ascending seqs."""
+        return insist(lambda: self._client.positions(scope, seqs), self._stop, "positions")
+
     def _fetched(self, after: int, to: int) -> list[pa.Table]:
         """Return what was fetched ahead, as far as it is asked for."""
         ahead, self._ahead = self._ahead, None

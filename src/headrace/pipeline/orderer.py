@@ -17,10 +17,12 @@ import pyarrow as pa
 from headrace.core.batching import cut
 from headrace.errors import PipelineError
 from headrace.pipeline.bounds import Bounds, Moment
+from headrace.pipeline.event_positions import EventPositions
 from headrace.pipeline.forest import Rows
 from headrace.pipeline.held_events import HeldEvents
 from headrace.pipeline.holdings import histogram, waits
-from headrace.pipeline.kernel import Kernel, Step
+from headrace.pipeline.kernel import Kernel
+from headrace.pipeline.late_firings import LateFirings, new_to_pipelines
 from headrace.pipeline.log_reader import MAX_BATCH_BYTES, LogReader, first_within
 from headrace.pipeline.ranges import numbers_of
 from headrace.pipeline.recent import RecentEvents
@@ -40,7 +42,6 @@ REMOVED_AT_ONCE: Final = 100_000
 """The most held events of a removed pipeline in one dead letter."""
 
 _RECORD: Final = "scope"
-_LATE: Final = "late"
 _FIRST_PICKED: Final = 128
 _MAX_WAITS: Final = 100
 _MICROS: Final = 1_000_000
@@ -95,12 +96,13 @@ class Orderer:
                 hint=f"Begin anew with: headrace scopes reset {lease.scope} --from SEQ (the first event that the tables do not have).",
             )
         self._record = msgspec.msgpack.decode(state[_RECORD], type=_Record) if _RECORD in state else _Record()
-        self._late = msgspec.msgpack.decode(state[_LATE], type=list[tuple[int, str]]) if _LATE in state else []
+        self._late = LateFirings(state)
         self._kernel = Kernel.restore({key: value for key, value in state.items() if key.startswith("order/")}, lookback)
         self._kernel.head = max(self._kernel.head, lease.cursor.cursor)
         self._held = {name: HeldEvents.restore(state, _held_key(number)) for name, number in self._record.held.items()}
         self._keys = {key for key in state if key.startswith("held/")}
         self._recent = RecentEvents()
+        self._positions = EventPositions(reader, lease.scope, self._kernel)
 
     @property
     def at(self) -> Moment:
@@ -140,15 +142,15 @@ class Orderer:
         step = self._kernel.step(arrived, bounds.clock)
         self._recent.add(arrived)
         plan = RunPlan(self._batch + 1)
-        last = self._kernel.position
-        released = Slice(step.seqs, np.arange(last - len(step.seqs) + 1, last + 1), step.marks)
-        late_before = list(self._late)
-        joined, passed, letters = self._redelivered(bounds, step)
+        released = self._positions.released(step)
+        records = [each for each in self._reader.redeliveries(bounds.again_after, bounds.again_to) if self._is_due(each)]
+        joined, passed = self._late.take([each for each in records if each.trigger is not None], step.seqs, self._kernel)
         memory = _Memory()
         self._hand_on(plan, self._in_parts(released, joined), memory, bounds.clock)
-        fired, new = self._new_to_pipelines(passed)
-        self._hand_on(plan, self._in_parts(self._placed(sorted(fired)), fired, only=True), memory, bounds.clock, new)
-        self._redriven(plan, letters)
+        fired, new = new_to_pipelines(passed, self._pipelines)
+        if fired:
+            self._hand_on(plan, self._in_parts(self._positions.of(fired), fired, only=True), memory, bounds.clock, new)
+        self._redriven(plan, [each for each in records if each.letter is not None and each.scope == self._lease.scope])
         self._cut_held(plan, bounds.clock)
         self._record.wall, self._record.clock = bounds.wall, bounds.clock
         self._record.holds = histogram(self._record.holds, step.waited)
@@ -159,7 +161,8 @@ class Orderer:
             cursor=self._cursor(bounds, len(step.seqs)),
             runs=plan.planned,
             slices=plan.slices,
-            state=self._changes(late_changed=late_before != self._late),
+            state=self._changes(),
+            positions=self._positions.blocks(),
         )
         return Ordered(stored, plan.runs, len(step.seqs))
 
@@ -204,59 +207,9 @@ class Orderer:
             picked = pa.concat_tables([self._recent.take(np.sort(seqs[here])), picked]).sort_by("seq")
         return picked.take(pa.array(np.searchsorted(ascending, seqs)))
 
-    def _redelivered(self, bounds: Bounds, step: Step) -> tuple[dict[int, list[str]], list[Redelivery], list[Redelivery]]:
-        """Return the late firings on events of this step, by seq, and on earlier ones, and the dead letters to try again.
-
-        A firing on an event that still waits, or is yet to be read, waits for it.
-        """
-        records = [each for each in self._reader.redeliveries(bounds.again_after, bounds.again_to) if self._is_due(each)]
-        letters = [each for each in records if each.letter is not None and each.scope == self._lease.scope]
-        firings = [each for each in records if each.trigger is not None]
-        if not firings and not self._late:
-            return {}, [], letters
-        ready = set(step.seqs.tolist())
-        seqs = np.array([seq for seq, _ in self._late] + [each.seq for each in firings], dtype=np.int64)
-        waiting = set(seqs[(seqs > self._kernel.head) | self._kernel.waits(seqs)].tolist())
-        joined: dict[int, list[str]] = {}
-        pending: list[tuple[int, str]] = []
-        passed: list[Redelivery] = []
-        for seq, trigger in self._late:
-            if seq in ready:
-                joined.setdefault(seq, []).append(trigger)
-            elif seq in waiting:
-                pending.append((seq, trigger))
-        for each in firings:
-            if each.seq in ready:
-                joined.setdefault(each.seq, []).append(each.trigger or "")
-            elif each.seq in waiting:
-                pending.append((each.seq, each.trigger or ""))
-            else:
-                passed.append(each)
-        self._late = pending
-        return joined, passed, letters
-
     def _is_due(self, record: Redelivery) -> bool:
         """Whether the redelivery is this scope's: of those before the scope began, the late firings on its own events only."""
         return record.id > self._lease.begin_again or (record.trigger is not None and record.seq > self._lease.begin_seq)
-
-    def _new_to_pipelines(self, records: Sequence[Redelivery]) -> tuple[dict[int, list[str]], dict[str, list[int]]]:
-        """Return, by seq, the triggers that bring an event to a pipeline that has not had it; and, by pipeline, these events."""
-        triggers: dict[int, list[str]] = {}
-        new: dict[str, list[int]] = {}
-        for record in records:
-            name = record.trigger or ""
-            takers = [pipe.name for pipe in self._pipelines if pipe.takes(name) and not any(map(pipe.takes, record.before))]
-            if takers:
-                triggers.setdefault(record.seq, []).append(name)
-            for taker in takers:
-                new.setdefault(taker, []).append(record.seq)
-        return triggers, new
-
-    def _placed(self, seqs: Sequence[int]) -> Slice:
-        """Return events that are handed on once more, or to one more pipeline, at positions of their own."""
-        first = self._kernel.position + 1
-        self._kernel.position += len(seqs)
-        return Slice(np.array(seqs, dtype=np.int64), np.arange(first, first + len(seqs)), np.zeros(len(seqs), dtype=np.int8))
 
     def _hand_on(
         self,
@@ -296,7 +249,7 @@ class Orderer:
             seqs = numbers_of([(first, last) for first, last in letter.seqs])
             if not len(seqs):
                 continue
-            events = self._placed(seqs.tolist()) if letter.slice is None else Slice.unpack(letter.slice)
+            events = self._positions.of(seqs.tolist()) if letter.slice is None else Slice.unpack(letter.slice)
             name = letter.pipeline or ""
             plan.add(named.get(name, name), events, part=f"again{letter.id}", letter=letter.letter)
 
@@ -322,7 +275,7 @@ class Orderer:
             self._held[name] = HeldEvents(_held_key(number))
         return self._held[name]
 
-    def _changes(self, *, late_changed: bool) -> dict[str, bytes | None]:
+    def _changes(self) -> dict[str, bytes | None]:
         """Return what changed in the state since the last plan."""
         changes: dict[str, bytes | None] = dict(self._kernel.changes())
         for name, held in list(self._held.items()):
@@ -333,9 +286,7 @@ class Orderer:
                 changes |= {key: None for key in (*self._keys, *changes) if key.startswith(prefix)}
         changed = {key for key, value in changes.items() if key.startswith("held/") and value is not None}
         self._keys = (self._keys | changed) - {key for key, value in changes.items() if value is None}
-        if late_changed:
-            changes[_LATE] = msgspec.msgpack.encode(self._late) if self._late else None
-        return {**changes, _RECORD: msgspec.msgpack.encode(self._record)}
+        return {**changes, **self._late.changes(), _RECORD: msgspec.msgpack.encode(self._record)}
 
     def _cursor(self, bounds: Bounds, released: int) -> Cursor:
         kernel = self._kernel
@@ -350,7 +301,7 @@ class Orderer:
             lookback=self._lookback / _MICROS,
         )
         needed = [held.lowest for held in self._held.values() if held.lowest is not None]
-        needed += [seq for seq, _ in self._late]
+        needed += self._late.seqs
         needed += [] if kernel.lowest is None else [kernel.lowest]
         return Cursor(
             cursor=bounds.to,

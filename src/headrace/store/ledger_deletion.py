@@ -7,14 +7,19 @@ from typing import Final
 
 from sqlalchemy import Connection, Table, delete, func, select, tuple_
 
-from headrace.store.pipeline_tables import plan_slices, planned_runs, scope_state
+from headrace.store.pipeline_tables import event_positions, plan_slices, planned_runs, scope_state
 from headrace.store.slices import Slice, size_of
 from headrace.store.tables import scopes
 
 LEDGER_ROWS: Final = 500
 """Rows that one transaction deletes."""
 
-_SIZES = {planned_runs: size_of(), plan_slices: size_of(plan_slices.c.data), scope_state: size_of(scope_state.c.value)}
+_SIZES = {
+    planned_runs: size_of(),
+    plan_slices: size_of(plan_slices.c.data),
+    scope_state: size_of(scope_state.c.value),
+    event_positions: size_of(event_positions.c.data),
+}
 
 
 def delete_ledgers(connection: Connection, most: int) -> int:

@@ -83,6 +83,17 @@ plan_slices = Table(
     Column("data", LargeBinary, nullable=False),
 )
 
+# The positions of the events that a scope has ordered, as the driver wrote them. A block stays as long as the log has one of its events.
+event_positions = Table(
+    "event_positions",
+    metadata,
+    Column("incarnation", Text, primary_key=True),
+    Column("first_seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("batch", BigInteger, primary_key=True, autoincrement=False),
+    Column("last_seq", BigInteger, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+)
+
 # What a scope's ordering holds, as the driver wrote it.
 scope_state = Table(
     "scope_state",

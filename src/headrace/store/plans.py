@@ -10,12 +10,13 @@ from sqlalchemy import Connection, delete, select, tuple_
 from headrace.errors import ApiRefused
 from headrace.store.database import Database
 from headrace.store.dialects import BulkInsert, Plain, Upsert
+from headrace.store.event_positions import add_positions, positions_of
 from headrace.store.pipeline_tables import pipeline_letters, plan_slices, planned_runs, scope_state
 from headrace.store.planned_runs import close_runs
 from headrace.store.scope_leases import require_holder
 from headrace.store.scope_rows import cursor_of, move_scope, scope_row
 from headrace.store.slices import size_of, take_slice
-from headrace.wire.plans import OpenRun, OpenRuns, Plan, PlannedRun, ScopeState, SplitRun
+from headrace.wire.plans import OpenRun, OpenRuns, Plan, PlannedRun, Positions, ScopeState, SplitRun
 
 PAGE_ROWS: Final = 5_000
 """Keys of a state, or open runs, that one page has at most; MAX_SLICE_BYTES bounds it in bytes."""
@@ -58,6 +59,11 @@ class Plans:
         """Return a page of the scope's state, by key. Raises `Fenced` where the job does not hold the scope."""
         with self._database.reading() as connection:
             return state_page(connection, _incarnation(connection, job_id, scope), after)
+
+    def positions(self, job_id: int, scope: str, seqs: Sequence[int]) -> Positions:
+        """Return the blocks that may have the positions of these events. Raises `Fenced` where the job does not hold the scope."""
+        with self._database.reading() as connection:
+            return positions_of(connection, _incarnation(connection, job_id, scope), seqs)
 
     def open_runs(self, job_id: int, scope: str, batch: int, number: int) -> OpenRuns:
         """Return a page of the scope's open runs after one of them. Raises `Fenced` where the job does not hold the scope."""
@@ -110,6 +116,7 @@ def _store(connection: Connection, job_id: int, scope: str, plan: Plan, now: int
     place = (row.incarnation, plan.cursor.batch)
     _add_runs(connection, [(*place, *_run(run)) for run in plan.runs])
     _add_slices(connection, [(*place, number, data) for number, data in enumerate(plan.slices)])
+    add_positions(connection, *place, plan.positions)
     _change_state(connection, row.incarnation, plan.state)
 
 

@@ -9,6 +9,7 @@ from sqlalchemy import Column, Connection, delete, func, insert, select, tuple_
 
 from headrace.store.bookkeeping import BOOKS
 from headrace.store.deferred_tables import deferred_runs
+from headrace.store.event_positions import positions
 from headrace.store.forgetting import discarded_letters
 from headrace.store.ledger_deletion import ledgers
 from headrace.store.letter_counts import count_deleted_letters
@@ -86,6 +87,7 @@ SWEEPS: tuple[Sweep, ...] = (
     oversized_texts,
     abandoned_scopes,
     ledgers,
+    positions,
     *BOOKS,
 )
 """All but that of the log: whatever is to be kept for a time only goes in here, and `Tidier` does the rest."""

@@ -1,14 +1,21 @@
 """Plans: what a batch of a scope reads, changes and hands to pipelines, stored before any output.
 
-POST /execution/scopes/{scope}/plans and …/splits; GET …/state and …/runs.
+POST /execution/scopes/{scope}/plans, …/splits and …/positions; GET …/state and …/runs.
 """
 
 from __future__ import annotations
 
-from pydantic import ConfigDict, Field
+from typing import Annotated, Final, Self
+
+from pydantic import ConfigDict, Field, model_validator
 
 from headrace.wire.events import Cursor
 from headrace.wire.model import Wire
+
+MAX_POSITION_SEQS: Final = 8_192
+"""Seqs from the first event of a block of positions to its last: a look-up of one event reads no more blocks than that."""
+MAX_POSITIONS: Final = 1_000
+"""Events of one request for positions."""
 
 
 class PlannedRun(Wire):
@@ -30,10 +37,27 @@ class PlannedRun(Wire):
     slice: int = Field(ge=0)
 
 
+class PositionBlock(Wire):
+    """The positions of some events of one batch. `first` and `last` are the lowest and the highest seq; `data` is the driver's."""
+
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+
+    first: int = Field(ge=0)
+    last: int = Field(ge=0)
+    data: bytes
+
+    @model_validator(mode="after")
+    def _is_short(self) -> Self:
+        if not 0 <= self.last - self.first < MAX_POSITION_SEQS:
+            raise ValueError(f"a block of positions has at most {MAX_POSITION_SEQS} seqs from its first event to its last")
+        return self
+
+
 class Plan(Wire):
     """One batch: the cursor after it, its runs, and the changes of the scope's state (None deletes a key). Stored in one transaction.
 
-    `cursor.batch` is one more than that of the plan before. `slices` and the values of `state` are base64 in JSON.
+    `cursor.batch` is one more than that of the plan before. `slices`, the values of `state` and the data of `positions` are base64 in JSON.
+    `positions` has each event that got its position in this batch, in blocks of different events.
     """
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
@@ -43,6 +67,22 @@ class Plan(Wire):
     runs: list[PlannedRun] = []
     slices: list[bytes] = []
     state: dict[str, bytes | None] = {}
+    positions: list[PositionBlock] = []
+
+
+class FindPositions(Wire):
+    """Some events that the scope has ordered, by ascending seqs."""
+
+    seqs: list[Annotated[int, Field(ge=0)]] = Field(max_length=MAX_POSITIONS)
+
+
+class Positions(Wire):
+    """The blocks that may have the positions of events up to the seq `to`; ask again for those after it. None: there are no more."""
+
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+
+    blocks: list[bytes]
+    to: int | None = None
 
 
 class SplitRun(Wire):

@@ -1,4 +1,4 @@
-"""POST /execution/scopes/{scope}/lease, …/plans and …/splits; GET …/state and …/runs; POST /execution/runs."""
+"""POST /execution/scopes/{scope}/lease, …/plans, …/splits and …/positions; GET …/state and …/runs; POST /execution/runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.api.access import StoreOf
 from headrace.api.auth import Pipeline
 from headrace.api.bodies import WireAnswer, WireRoute
 from headrace.store.log_head import log_id
-from headrace.wire.plans import OpenRuns, Plan, ScopeState, SplitRun
+from headrace.wire.plans import FindPositions, OpenRuns, Plan, Positions, ScopeState, SplitRun
 from headrace.wire.runs import RunReports
 from headrace.wire.scope_leases import AcquireScope, ScopeLease
 
@@ -38,6 +38,12 @@ def plan(scope: str, planned: Plan, store: StoreOf, caller: Pipeline) -> None:
 def split(scope: str, split: SplitRun, store: StoreOf, caller: Pipeline) -> None:
     """Replace an open run by parts of it. The request may be sent again."""
     store.plans.split(caller.job_id, scope, split)
+
+
+@router.post("/scopes/{scope:path}/positions", response_model=Positions)
+def positions(scope: str, wanted: FindPositions, store: StoreOf, caller: Pipeline) -> Response:
+    """Return the stored positions of events that the scope has ordered, about 8 MiB; ask for events after `to` until that is null."""
+    return WireAnswer(store.plans.positions(caller.job_id, scope, wanted.seqs))
 
 
 @router.get("/scopes/{scope:path}/state", response_model=ScopeState)
