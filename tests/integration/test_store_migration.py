@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+import subprocess
 import time
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,7 +29,7 @@ from headrace.store.engines import engines, parsed
 from headrace.store.run_browse import runs_of_event
 from headrace.store.run_totals import run_totals
 from headrace.store.schema import alembic_config
-from headrace.store.tables import metadata, runs
+from headrace.store.tables import jobs, lanes, metadata, runs, triggers
 from headrace.store.trigger_browse import trigger_page
 from headrace.wire.deferred import AwaitedEvent, AwaitedTrigger, StartRun, Waiting
 from headrace.wire.events import Cursor
@@ -35,6 +38,7 @@ from headrace.wire.runs import RunReport
 from headrace.wire.streams import StreamReport
 from headrace.wire.triggers import TriggerFailure
 from plan_kit import plan
+from postgres_kit import database_of, programs
 from store_kit import DATABASES, SECOND, Holder, TurnedClock, database_url, event, holder, letter, registration
 
 
@@ -62,6 +66,21 @@ def move(kind: str, folder: Path, revision: str) -> None:
     finally:
         readers.dispose()
         writer.dispose()
+
+
+def dumped(kind: str, folder: Path) -> Path:
+    """Copy the database as the guides say; return the folder that stands for the copy."""
+    copy = folder / "copy"
+    copy.mkdir()
+    if kind == "sqlite":
+        with closing(sqlite3.connect(folder / "headrace.db")) as source, closing(sqlite3.connect(copy / "headrace.db")) as target:
+            source.backup(target)
+        return copy
+    source_url, target_url = (url.replace("+psycopg", "") for url in (database_url(kind, folder), database_of(copy, empty=True)))
+    dump = copy / "dump"
+    subprocess.run([programs() / "pg_dump", "--format=custom", f"--file={dump}", source_url], check=True)
+    subprocess.run([programs() / "pg_restore", "--no-owner", f"--dbname={target_url}", dump], check=True)
+    return copy
 
 
 def run(run_id: str, *seqs: tuple[int, int]) -> RunReport:
@@ -134,6 +153,40 @@ def test_going_back_keeps_the_log_the_letters_and_the_counters(kind: str, tmp_pa
         assert json.loads(connection.exec_driver_sql("SELECT failure FROM triggers").scalar_one())["kind"] == "ValueError"
     readers.dispose()
     writer.dispose()
+
+
+@pytest.mark.parametrize("kind", DATABASES)
+def test_ids_go_on_from_the_highest_there_and_back(kind: str, tmp_path: Path) -> None:
+    store = opened(kind, tmp_path)
+    owner = holder(store, "first", "second")
+    owner.append(event("a"), event("b"))
+    record(owner, receipt(None, 1, 2, answered(1, fired=1), owed=(1, 2)))
+    before = books(store)
+    store.close()
+    rows = {table.name: numbers(kind, tmp_path, f"SELECT id FROM {table.name} ORDER BY id") for table in (jobs, triggers, lanes)}
+    assert rows == {"jobs": [1], "triggers": [1, 2], "lanes": [1]}
+    move(kind, tmp_path, "r0027")
+    assert rows == {name: numbers(kind, tmp_path, f"SELECT id FROM {name} ORDER BY id") for name in rows}
+    store = owner.store = opened(kind, tmp_path)
+    with store.reading() as connection:
+        assert compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), metadata) == []
+    assert books(store) == before
+    assert owner.append(event("b"), event("c", 2)) == ["duplicate", "stored"]
+    store.tidy(lambda connection: connection.execute(delete(jobs)).rowcount + connection.execute(delete(triggers)).rowcount)
+    assert store.jobs.register(registration()).id == 2
+    store.close()
+    store = opened(kind, dumped(kind, tmp_path))
+    store.tidy(lambda connection: connection.execute(delete(jobs)).rowcount)
+    assert sorted(holder(store, "first", "second").epochs) == [3, 4]
+    assert numbers(kind, tmp_path / "copy", "SELECT id FROM jobs") == [3]
+    store.close()
+
+
+def test_no_migration_loses_the_autoincrement_of_a_table(tmp_path: Path) -> None:
+    opened("sqlite", tmp_path).close()
+    with closing(sqlite3.connect(tmp_path / "headrace.db")) as connection:
+        found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE '%AUTOINCREMENT%'").fetchall()
+    assert {name for (name,) in found} == {table.name for table in metadata.sorted_tables if table.autoincrement_column is not None}
 
 
 @pytest.mark.parametrize("kind", DATABASES)

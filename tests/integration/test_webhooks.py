@@ -16,6 +16,7 @@ import pytest
 from headrace.api import webhook_sending
 from headrace.api.webhook_sending import signature
 from headrace.store.cloud_event import cloud_event
+from headrace.store.log_feed import Progress
 from headrace.store.webhooks import Hook
 from machine_kit import Api, serving
 from store_kit import DATABASES, Holder, event, holder
@@ -204,6 +205,51 @@ def test_one_that_is_removed_while_it_is_read_or_sent_to_holds_up_no_other(
     while "b" not in receiver.ids(told):
         told += 1
     assert api.store.background.alerts() == []
+
+
+def test_events_for_a_new_webhook_are_never_sent_to_the_url_of_a_removed_one(
+    scene: tuple[Api, Receiver, Holder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, removed, owner = scene
+    begun, go_on, listed = Event(), Event(), Event()
+    exists, active, feed = api.store.webhooks.exists, api.store.webhooks.active, api.store.webhooks.feed
+    ended: list[bool] = []
+
+    def note_end(hook: Hook) -> bool:
+        there = exists(hook)
+        with removed.changed:
+            ended.append(not there)
+            removed.changed.notify_all()
+        return there
+
+    def begin(hook: Hook) -> Progress:
+        if removed.told and not begun.is_set():
+            begun.set()
+            assert go_on.wait(20)
+        return feed(hook)
+
+    def read() -> list[Hook]:
+        if begun.is_set():
+            assert listed.wait(20)
+        return active()
+
+    monkeypatch.setattr(api.store.webhooks, "exists", note_end)
+    monkeypatch.setattr(api.store.webhooks, "feed", begin)
+    monkeypatch.setattr(api.store.webhooks, "active", read)
+    add(api, removed)
+    owner.append(event("a"))
+    assert begun.wait(20), "from here on the dispatcher knows the first webhook only, and a round of it is under way"
+    with receiving() as receiver:
+        assert api.ask("DELETE", "/api/v1/webhooks/mine").status_code == 204
+        add(api, receiver, secret="another secret that is long enough")
+        owner.append(event("b"))
+        go_on.set()
+        with removed.changed:
+            assert removed.changed.wait_for(lambda: any(ended) or len(removed.told) > 1, 20)
+        listed.set()
+        assert receiver.ids(1) == ["b"]
+    assert removed.ids(1) == ["a"]
+    assert [one["seq"] for one in attempts(api, 1)] == [2]
 
 
 def test_two_apis_on_one_database_tell_each_event_once(tmp_path: Path) -> None:

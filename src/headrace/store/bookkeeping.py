@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from sqlalchemy import Connection, delete, exists, func, select, tuple_
+from sqlalchemy import Connection, delete, exists, select, tuple_
 
 from headrace.store.backlog import removed_backlogs
 from headrace.store.crews import ENDED_RUNS, NONE, old_crews
@@ -23,10 +23,8 @@ _add = Upsert(custody, ("stream_id", "trigger_id"), lambda new: {name: custody.c
 def ended_waits(connection: Connection, before: int, most: int) -> int:
     """Forget the triggers of task runs that have ended, whatever their age, once nobody runs them and nothing is kept for them."""
     del before
-    # never the last: SQLite would give its id again
-    last = select(func.max(triggers.c.id)).scalar_subquery()
     waits = exists().where(deferred_runs.c.run_id == triggers.c.run_id, deferred_runs.c.finished.is_(None))
-    over = (triggers.c.run_id.is_not(None), triggers.c.state == "removed", triggers.c.id < last, ~waits)
+    over = (triggers.c.run_id.is_not(None), triggers.c.state == "removed", ~waits)
     free = (triggers.c.job_id.is_(None), triggers.c.revoked_job_id.is_(None), triggers.c.backlog == 0)
     found = list(connection.execute(select(triggers.c.id).where(*over, *free).order_by(triggers.c.id).limit(most)).scalars())
     connection.execute(delete(triggers).where(among(triggers.c.id, "ids")), {"ids": found})

@@ -71,10 +71,7 @@ def _told(words: str, kept: str | None) -> str:
 
 def delete_ended_waits(connection: Connection) -> bool:
     """Delete triggers that nothing waits on and that nobody has yet to let go, at most AT_ONCE; return whether there may be more."""
-    # never the last: SQLite would give its id again, and a late word of the old one would count for the new
-    last = select(func.max(triggers.c.id)).scalar_subquery()
     over = (
-        triggers.c.id < last,
         triggers.c.run_id.is_not(None),
         triggers.c.state == "removed",
         triggers.c.job_id.is_(None),

@@ -24,6 +24,7 @@ ordering_scopes = Table(
     Column("held", BigInteger, nullable=False),  # microseconds that released events waited, in all
     Column("releasing", BigInteger, nullable=False, server_default="0"),  # 1: `ordering_releases` has rows of it
     Column("holds", Text, nullable=False, server_default="[]"),  # JSON: how many waited how long, by HOLD_BUCKETS
+    sqlite_autoincrement=True,
 )
 
 # Every offer and every expiry, so that a process that was not there can do the same; only the newest are kept.

@@ -12,7 +12,8 @@ metadata = MetaData(
     }
 )
 
-# SQLite makes a table's row number out of an INTEGER key only; it holds 64 bits all the same.
+# SQLite makes a table's row number out of an INTEGER key only; it holds 64 bits all the same. Each table whose ids the database gives has
+# `sqlite_autoincrement`: SQLite would otherwise give the highest id again once its row is deleted. PostgreSQL's sequences never go back.
 Number = BigInteger().with_variant(Integer(), "sqlite")
 
 _REVOKED = "revoked_job_id IS NOT NULL"
@@ -56,6 +57,7 @@ jobs = Table(
     Column("blocked", Text),  # what blocks its runner just now, as its last heartbeat said
     Column("batch", Text),  # which batch it is at, as its last heartbeat said
     Index(None, "state"),
+    sqlite_autoincrement=True,
 )
 
 projects = Table(
@@ -123,6 +125,7 @@ triggers = Table(
     # of the few that are being given back, or that changed while they ran; and of those for which something is kept
     Index("ix_triggers_revoked_job_id", "revoked_job_id", "stream", sqlite_where=text(_REVOKED), postgresql_where=text(_REVOKED)),
     Index("ix_triggers_backlog", "job_id", sqlite_where=text(_KEPT), postgresql_where=text(_KEPT)),
+    sqlite_autoincrement=True,
 )
 
 pipelines = Table(
@@ -136,6 +139,7 @@ pipelines = Table(
     Column("batch", Text, nullable=False),
     Column("removed", Boolean, nullable=False),
     UniqueConstraint("project", "name"),
+    sqlite_autoincrement=True,
 )
 
 events = Table(
@@ -219,6 +223,7 @@ dead_letter_actions = Table(
     Column("action", Text, nullable=False),  # redrive | discard
     Column("asked", Text, nullable=False),
     Column("count", BigInteger, nullable=False),
+    sqlite_autoincrement=True,
 )
 
 # What is kept for triggers that could not take it. One raw text serves all triggers that it is kept for, and goes with the last of them.
@@ -261,6 +266,7 @@ lanes = Table(
     Column("moved", BigInteger, nullable=False, server_default="0"),  # when it last went on, to the hour: retention forgets idle lanes
     UniqueConstraint("stream", "lane"),
     Index(None, "moved"),
+    sqlite_autoincrement=True,
 )
 
 # The streams that have books. `read` and `lanes` are the sums of lanes that are forgotten.
@@ -271,6 +277,7 @@ custody_streams = Table(
     Column("stream", Text, nullable=False, unique=True),
     Column("read", BigInteger, nullable=False, server_default="0"),
     Column("lanes", BigInteger, nullable=False, server_default="0"),
+    sqlite_autoincrement=True,
 )
 
 # Sets of triggers that owe an answer together, and how many raw events of their stream each was owed. A crew is written as the difference
@@ -286,6 +293,7 @@ crews = Table(
     Column("departed", Text, nullable=False),
     Column("read", BigInteger, nullable=False),
     UniqueConstraint("stream_id", "digest"),
+    sqlite_autoincrement=True,
 )
 
 # Of each stream, the answers of those triggers that did more than filter; trigger 0 stands for all task runs that have ended. `read` is
@@ -318,6 +326,7 @@ custody_problems = Table(
     Column("at", BigInteger, nullable=False),
     Column("recorded", BigInteger),
     Column("problem", Text, nullable=False),
+    sqlite_autoincrement=True,
 )
 
 runs = Table(

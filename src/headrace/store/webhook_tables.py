@@ -24,6 +24,7 @@ webhooks = Table(
     Column("delivered", BigInteger, nullable=False),
     Column("failed", BigInteger, nullable=False),
     Column("dead", BigInteger, nullable=False),
+    sqlite_autoincrement=True,
 )
 
 webhook_deliveries = Table(
@@ -39,4 +40,5 @@ webhook_deliveries = Table(
     Column("at", BigInteger, nullable=False),
     Column("took", BigInteger, nullable=False),
     Index(None, "webhook_id", "id"),
+    sqlite_autoincrement=True,
 )

@@ -173,7 +173,7 @@ class Webhooks:
             return {row.seq: row for row in connection.execute(select(events).where(events.c.seq.in_(wanted)))}
 
     def note(self, hook: Hook, attempts: Sequence[Attempt]) -> None:
-        """Keep how attempts went."""
+        """Keep how attempts went, unless the webhook was removed meanwhile."""
         now = self._database.now()
         rows = [
             {"webhook_id": hook.id, "seq": one.seq, "attempt": one.number, "outcome": one.outcome}
@@ -183,9 +183,10 @@ class Webhooks:
         counts = {name: sum(one.outcome == name for one in attempts) for name in ("delivered", "failed", "dead")}
 
         def work(connection: Connection) -> None:
-            connection.execute(insert(webhook_deliveries), rows)
             added = {name: webhooks.c[name] + count for name, count in counts.items()}
-            connection.execute(update(webhooks).where(webhooks.c.id == hook.id).values(**added))
+            if not connection.execute(update(webhooks).where(webhooks.c.id == hook.id).values(**added)).rowcount:
+                return
+            connection.execute(insert(webhook_deliveries), rows)
             mine = webhook_deliveries.c.webhook_id == hook.id
             oldest = select(webhook_deliveries.c.id).where(mine).order_by(webhook_deliveries.c.id.desc()).offset(KEPT).limit(1)
             connection.execute(delete(webhook_deliveries).where(mine, webhook_deliveries.c.id <= oldest.scalar_subquery()))
