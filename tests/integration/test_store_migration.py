@@ -165,7 +165,7 @@ def test_ids_go_on_from_the_highest_there_and_back(kind: str, tmp_path: Path) ->
     store.close()
     rows = {table.name: numbers(kind, tmp_path, f"SELECT id FROM {table.name} ORDER BY id") for table in (jobs, triggers, lanes)}
     assert rows == {"jobs": [1], "triggers": [1, 2], "lanes": [1]}
-    move(kind, tmp_path, "r0027")
+    move(kind, tmp_path, "r0028")
     assert rows == {name: numbers(kind, tmp_path, f"SELECT id FROM {name} ORDER BY id") for name in rows}
     store = owner.store = opened(kind, tmp_path)
     with store.reading() as connection:

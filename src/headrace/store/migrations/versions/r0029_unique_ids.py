@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from alembic import op
 
-revision = "r0028"
-down_revision = "r0027"
+revision = "r0029"
+down_revision = "r0028"
 branch_labels = None
 depends_on = None
 
