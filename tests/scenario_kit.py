@@ -112,9 +112,17 @@ class Deployment:
         shutil.copy(TRIGGERS, folder / TRIGGERS.name)
 
     def __enter__(self) -> Self:
+        self.start_api()
+        return self
+
+    def start_api(self) -> None:
+        """Start the api; return once it answers."""
         self.api = self._start("api", {}, "api")
         until(self._answers, "the api answers", 60)
-        return self
+
+    def stop_api(self) -> None:
+        """End the api as a person would."""
+        self.api.stop()
 
     def __exit__(self, *_: object) -> None:
         # The triggerers before the api: what they still have to say should be heard.

@@ -22,7 +22,7 @@ from headrace.sources.directory import Directory
 from headrace.store.log import stored
 from headrace.streams.hub import SharedStreamManager
 from headrace.triggers.watch import WatchTrigger
-from headrace.wire.custody import CrewDefined, CrewDefinition, LaneMarks
+from headrace.wire.custody import CrewDefined, CrewDefinition, LaneMarks, StreamBooks
 from headrace.wire.events import BatchStored, EventBatch, EventItem
 from store_kit import Holder
 from stream_kit import KEY, Feed, Kept, reads
@@ -40,6 +40,9 @@ class StoreControl:
 
     async def store(self, batch: EventBatch) -> BatchStored:
         return stored(await asyncio.wrap_future(self._owner.store.log.append_later(self._owner.job_id, batch)))
+
+    async def books(self, stream: str) -> StreamBooks:
+        return self._owner.store.stream_logs.books(self._owner.job_id, stream)
 
     async def marks(self, stream: str, lanes: list[str]) -> LaneMarks:
         return self._owner.store.custody.marks(self._owner.job_id, stream, lanes)

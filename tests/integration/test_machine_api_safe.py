@@ -277,7 +277,12 @@ def test_a_registration_is_idempotent_and_takes_the_key(scene: Scene) -> None:
     assert scene.everything() == after
 
 
-READS = {"POST /execution/events/pick", "POST /execution/scopes/{scope}/positions", "POST /execution/streams/marks"}
+READS = {
+    "POST /execution/events/pick",
+    "POST /execution/scopes/{scope}/positions",
+    "POST /execution/streams/books",
+    "POST /execution/streams/marks",
+}
 """They ask for more than a URL holds, and change nothing."""
 
 

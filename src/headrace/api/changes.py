@@ -83,6 +83,12 @@ class ScopesAreLeased(VersionChange):
     )
 
 
+class StreamsHaveBooks(VersionChange):
+    """A triggerer asks which event log it records a stream in, and how many receipts that has."""
+
+    instructions_to_migrate_to_previous_version = (endpoint("/execution/streams/books", ["POST"]).didnt_exist,)
+
+
 class StreamsFailOnce(VersionChange):
     """The failure of a stream is told once for all its watches."""
 
@@ -268,6 +274,7 @@ VERSIONS = VersionBundle(
         ReceiptsTravelWithEvents,
         CrewsAreNamed,
         ScopesAreLeased,
+        StreamsHaveBooks,
         StreamsFailOnce,
         DeclarationsHavePages,
         LoadsAnswerDifferences,

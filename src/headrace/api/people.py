@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import StreamingResponse
 
+from headrace.api.auth import admin
 from headrace.api.live import VERSION, Live
 from headrace.api.metrics import CONTENT_TYPE
 from headrace.api.problems import Refusal
@@ -19,6 +20,7 @@ from headrace.store.run_browse import last_runs, run_called
 from headrace.store.stream_browse import stream_page
 from headrace.store.trigger_browse import trigger_page
 from headrace.wire import status as wire
+from headrace.wire.custody import LogMark, StreamAdopted
 from headrace.wire.runs import RunReport
 
 NOT_KEPT = {"Cache-Control": "no-store"}
@@ -79,6 +81,11 @@ def _add_lists(router: APIRouter, store: Store) -> None:
         """Return shared streams with their lanes, by name, as their jobs last reported them; `after` is where the last page ended."""
         with store.reading() as connection:
             return stream_page(connection, after=after, limit=limit)
+
+    @router.post("/api/v1/streams/adopt", dependencies=[Depends(admin)])
+    def adopt(mark: LogMark) -> StreamAdopted:
+        """Go on with a stream whose upstream keeps this mark of another event log, or of one that was lost with its database."""
+        return store.stream_logs.adopt(mark)
 
     @router.get("/api/v1/runs")
     def runs(limit: Limit = 100, pipeline: str | None = None) -> wire.RunList:

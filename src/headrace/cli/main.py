@@ -25,6 +25,7 @@ from headrace.cli import (
     runs,
     scopes,
     send,
+    streams,
     table_folders,
     triggerers,
     triggers,
@@ -56,6 +57,7 @@ triggerers.add_to(app)
 runs.add_to(app)
 scopes.add_to(app)
 table_folders.add_to(app)
+streams.add_to(app)
 logs.add_to(app)
 send.add_to(app)
 replay.add_to(app)

@@ -10,6 +10,7 @@ import httpx
 import msgspec
 
 from headrace.client.answers import TIMEOUT_SECONDS, bearer, checked, options, reached, understood
+from headrace.wire.custody import LogMark
 from headrace.wire.dead_letters import ActOnDeadLetters, DeadLetterActionKind
 from headrace.wire.fleet import WantJob
 from headrace.wire.pipeline_letters import ActOnPipelineLetters, PipelineLetterAction
@@ -112,6 +113,12 @@ class PeopleClient:
         """Forget a pipeline's scope."""
         with reached(self._url):
             checked(self._http.delete(f"/api/v1/scopes/{quote(scope, safe='')}", headers=bearer(key)))
+
+    def adopt_stream(self, mark: LogMark, *, key: str) -> Any:
+        """Go on with a stream whose upstream keeps this mark; return how many receipts are missing."""
+        response = self._post("/api/v1/streams/adopt", mark.model_dump_json(), key)
+        with understood(self._url):
+            return msgspec.json.decode(response.content)
 
     def reset_scope(self, scope: str, asked: ResetScope, *, key: str) -> Any:
         """Let a pipeline's scope begin anew; return where, and what was given up."""

@@ -14,7 +14,7 @@ from headrace.client.session import Requests, Session
 from headrace.errors import ApiRefused
 from headrace.ports.control_plane import WorkloadPage
 from headrace.wire.backlog import BacklogPage, SettleBacklog
-from headrace.wire.custody import CrewDefined, CrewDefinition, LaneMarks, LookUpMarks
+from headrace.wire.custody import CrewDefined, CrewDefinition, LaneMarks, LookUpBooks, LookUpMarks, StreamBooks
 from headrace.wire.events import BatchStored, EventBatch
 from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
 from headrace.wire.model import Wire
@@ -122,6 +122,10 @@ class TriggererClient:
     async def define_crew(self, crew: CrewDefinition) -> CrewDefined:
         """Define a set of triggers that receipts may name by its digest."""
         return await self._ask("POST", "/execution/streams/crews", crew, CrewDefined)
+
+    async def books(self, stream: str) -> StreamBooks:
+        """Return which event log this is, and how many receipts of the stream it has."""
+        return await self._ask("POST", "/execution/streams/books", LookUpBooks(stream=stream), StreamBooks)
 
     async def marks(self, stream: str, lanes: list[str]) -> LaneMarks:
         """Return how far the custody of these lanes of a stream is recorded; a lane that is not named has none."""

@@ -12,6 +12,7 @@ from traceback import format_exception
 from typing import Final
 
 from headrace.core.masking import mask
+from headrace.errors import HeadraceError
 
 MAX_TEXT_CHARS: Final = 10_000
 """The longest text about one value or error, in characters."""
@@ -106,6 +107,15 @@ def describe_error(error: BaseException) -> str:
     """Return the type and the message of an error; where its `str` raises, the type and why."""
     message = _described(error, str)
     return f"{type_name(error)}: {message}" if message else type_name(error)
+
+
+def hint_of(error: BaseException | None) -> str:
+    """Return a space and what to do about the error, or about the one that caused it; empty where neither says."""
+    while error is not None:
+        if isinstance(error, HeadraceError) and error.hint:
+            return f" {clean_text(mask.cut(error.hint, MAX_LINE_CHARS))}"
+        error = error.__cause__
+    return ""
 
 
 def describe_traceback(error: BaseException) -> list[str]:

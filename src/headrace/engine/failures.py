@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import structlog
 
-from headrace.core.texts import describe_error, describe_text, storable_id, traceback_lines, type_name
+from headrace.core.texts import describe_error, describe_text, hint_of, storable_id, traceback_lines, type_name
 from headrace.engine.current import Running, speaking_for
 from headrace.engine.insist import insist
 from headrace.engine.leases import Leases
@@ -38,9 +38,9 @@ class Failures:
     async def __call__(self, running: Running, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
         """Return the verdict; `upstream`: it is not the trigger's own fault, and it is never parked for it."""
         trigger_id = running.trigger_id
-        shown = describe_error(error)
+        shown, hint = describe_error(error), hint_of(error)
         with speaking_for(running):  # what an upstream raised is told once, of its stream
-            self._log.error("trigger failed", trigger=running.name, error=shown, exc_info=None if upstream else error)
+            self._log.error("trigger failed", trigger=running.name, error=shown + hint, exc_info=None if upstream else error)
         epoch = self._leases.epoch(trigger_id)
         failure = TriggerFailure(
             epoch=epoch,
@@ -48,7 +48,7 @@ class Failures:
             upstream=upstream,
             blocked=error.blocked if isinstance(error, TriggerError) else 0.0,
             type=storable_id(type_name(error), _TYPE_CHARS),
-            message=mask(describe_text(error)),
+            message=mask(describe_text(error) + hint),
             traceback=traceback_lines(error),
         )
         try:
@@ -59,14 +59,15 @@ class Failures:
 
     async def stream(self, stream: str, watches: Sequence[Running], error: BaseException) -> float:
         """Tell once that a stream failed with all its watches; return in how many seconds to open it again."""
-        shown, stretch = describe_error(error), Stretch()
+        hint = hint_of(error)
+        shown, stretch = describe_error(error) + hint, Stretch()
         for one in watches[:_MOST_LOGS]:
             with speaking_for(one):
                 self._log.error("trigger failed", trigger=one.name, error=shown)
             await stretch.rest()
         if len(watches) > _MOST_LOGS:
             self._log.error("more triggers failed with their stream", stream=stream, triggers=len(watches) - _MOST_LOGS, error=shown)
-        kind, message = storable_id(type_name(error), _TYPE_CHARS), mask(describe_text(error))
+        kind, message = storable_id(type_name(error), _TYPE_CHARS), mask(describe_text(error) + hint)
         lines = traceback_lines(error)
         report, waits = uuid4().hex, [0.0]
         for start in range(0, len(watches), MAX_FAILED):

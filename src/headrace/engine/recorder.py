@@ -11,6 +11,7 @@ from headrace.engine.insist import insist
 from headrace.engine.outbox import Outbox, Pending
 from headrace.errors import ApiRefused, Fenced
 from headrace.ports.control_plane import TriggererControl
+from headrace.triggers.stream_log import Books, LogMark
 from headrace.wire import custody as wire
 from headrace.wire.events import ReceiptStatus
 
@@ -32,13 +33,19 @@ class ApiRecorder:
         self._outbox = outbox
         self._crews = Crews(api)
 
+    async def books(self, stream: str) -> Books:
+        """Return the event log, and how many receipts of the stream it has."""
+        found = await insist(lambda: self._api.books(stream), "the books of a stream")
+        adopted = found.adopted
+        return Books(found.log, found.receipts, None if adopted is None else LogMark(adopted.log, adopted.stream, adopted.receipts))
+
     async def marks(self, stream: str, lanes: Sequence[str]) -> Mapping[str, int]:
         """Return how far the custody of these lanes is recorded."""
         answer = await insist(lambda: self._api.marks(stream, list(lanes)), "custody marks")
         return {mark.lane: mark.last for mark in answer.marks}
 
-    async def record(self, receipt: Receipt) -> None:
-        """Return once the receipt is recorded durably.
+    async def record(self, receipt: Receipt) -> bool:
+        """Return once the receipt is recorded durably: whether it is new.
 
         Raises:
             Fenced: Another job holds a trigger that had to answer.
@@ -55,6 +62,7 @@ class ApiRecorder:
             raise Fenced(f"Another triggerer reads {receipt.stream} now: lane {receipt.lane} is not advanced here.", problem="fenced")
         if status in {"invalid", "unknown_crew"}:
             raise ApiRefused(f"The api does not take the receipt of lane {receipt.lane} of {receipt.stream}.", problem="invalid")
+        return status == "stored"
 
     async def _stored(self, receipt: wire.Receipt) -> ReceiptStatus:
         recorded: asyncio.Future[ReceiptStatus] = asyncio.get_running_loop().create_future()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from headrace.wire.backlog import BacklogPage, SettleBacklog
-from headrace.wire.custody import CrewDefined, CrewDefinition, LaneMarks
+from headrace.wire.custody import CrewDefined, CrewDefinition, LaneMarks, StreamBooks
 from headrace.wire.events import BatchStored, EventBatch
 from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
 from headrace.wire.triggers import (
@@ -78,6 +78,10 @@ class TriggererControl(Protocol):
 
     async def define_crew(self, crew: CrewDefinition) -> CrewDefined:
         """Define a set of triggers that receipts may name by its digest; not defined: its base is not known (any more)."""
+        ...
+
+    async def books(self, stream: str) -> StreamBooks:
+        """Return which event log this is, and how many receipts of the stream it has."""
         ...
 
     async def marks(self, stream: str, lanes: list[str]) -> LaneMarks:

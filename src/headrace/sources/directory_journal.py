@@ -7,7 +7,7 @@ said was not yet promised to anybody, and its lines are read again. Blocking: ca
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -15,9 +15,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from headrace.errors import UpstreamError
+from headrace.triggers.stream_log import LogMark
 
 COMPACT_AT_BYTES: Final = 4 * 1024 * 1024
 COMPACT_AT_GROWTH: Final = 8
+_MARK_BEGINS: Final = b'{"log":'  # an entry begins with its lane
 
 
 class Sum(NamedTuple):
@@ -48,26 +50,39 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     over: bool = False
 
 
+class MarkLine(msgspec.Struct, frozen=True):
+    """The event log that all entries before this line were recorded in; see `LogMark`."""
+
+    log: str
+    stream: str
+    receipts: int
+
+
 class Journal:
-    """The journal at `path`. `entries` holds the last entry of each lane that is under way. Raises OSError when it cannot be opened."""
+    """The journal at `path`. `entries` holds the last entry of each lane that is under way. Raises OSError when it cannot be opened.
+
+    `mark` is that of the event log that the folder was advanced for last; None: an earlier version advanced it, or nobody.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.entries: dict[str, Entry] = {}
+        self.mark: LogMark | None = None
         if path.exists():
             self._read()
         self._descriptor, self._size = self._compacted()
         self._compact_at = max(COMPACT_AT_BYTES, COMPACT_AT_GROWTH * self._size)
         self._torn = b""
 
-    def append(self, entries: Iterable[Entry], *, durable: bool = True) -> None:
-        """Write the entries; on return they are on the disk. After an OSError the journal is as it was before.
+    def append(self, entries: Iterable[Entry], *, durable: bool = True, mark: LogMark | None = None) -> None:
+        """Write the entries, and the mark where it is new; on return they are on the disk. After an OSError the journal is as before.
 
         Raises `UpstreamError` when another file, or none, is where the journal was: the folder was deleted, moved or made again.
         """
         entries = list(entries)
         self._still_there()
-        data = self._torn + b"".join(msgspec.json.encode(entry) + b"\n" for entry in entries)
+        new = mark if mark is not None and mark != self.mark else None
+        data = self._torn + b"".join(_lines(new, entries))
         try:
             written = 0
             while written < len(data):
@@ -83,6 +98,7 @@ class Journal:
             raise
         self._torn = b""
         self._size += len(data)
+        self.mark = new or self.mark
         for entry in entries:
             self._note(entry)
         if self._size > self._compact_at:
@@ -118,7 +134,7 @@ class Journal:
         """Put a journal of only the entries that count in the place of this one; return its descriptor and size."""
         part = self._path.with_name(self._path.name + ".part")
         with part.open("wb") as out:
-            out.writelines(msgspec.json.encode(entry) + b"\n" for entry in self.entries.values())
+            out.writelines(_lines(self.mark, self.entries.values()))
             out.flush()
             os.fsync(out.fileno())
         descriptor = os.open(part, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
@@ -131,11 +147,21 @@ class Journal:
             raise
 
     def _read(self) -> None:
-        decoder = msgspec.json.Decoder(Entry)
+        entry, mark = msgspec.json.Decoder(Entry), msgspec.json.Decoder(MarkLine)
         with self._path.open("rb") as file:
             for line in file:
                 with suppress(msgspec.DecodeError, UnicodeDecodeError):
-                    self._note(decoder.decode(line))
+                    if line.startswith(_MARK_BEGINS):
+                        self.mark = LogMark(*msgspec.structs.astuple(mark.decode(line)))
+                    else:
+                        self._note(entry.decode(line))
+
+
+def _lines(mark: LogMark | None, entries: Iterable[Entry]) -> Iterator[bytes]:
+    if mark is not None:
+        yield msgspec.json.encode(MarkLine(*mark)) + b"\n"
+    for entry in entries:
+        yield msgspec.json.encode(entry) + b"\n"
 
 
 def sync_folder(path: Path) -> None:

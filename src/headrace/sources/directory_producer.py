@@ -87,6 +87,8 @@ class DirectoryProducer(SharedStreamProducer):
     async def open_stream(self) -> AsyncIterator[tuple[RawEvent, Place]]:
         """Take the folder and yield its lines for ever; raises `UpstreamError` when it cannot be read, or not by this process now."""
         folder = await self._threads.open()
+        if self.log is not None:
+            await self.log.check(folder.journal.mark)
         self._lanes = Lanes(folder.journal.entries.values())
         self._files = self._threads.files = Files(self._path, self._lanes)
         # The watching is on from the first step of its task, which comes before the first scan: no file falls in between.
@@ -383,8 +385,9 @@ class DirectoryProducer(SharedStreamProducer):
         folder = self._threads.folder
         if folder is None:
             raise StreamEnded(f"The reading of {self._path} has ended.")
+        mark = None if self.log is None else self.log.mark
         try:
-            await self._threads.keep(lambda: folder.journal.append(entries))
+            await self._threads.keep(lambda: folder.journal.append(entries, mark=mark))
         except OSError as error:
             raise UpstreamError(f"The progress of {self._path} cannot be recorded: {error}.", hint="Is the disk full?") from error
         return [None] * len(entries)

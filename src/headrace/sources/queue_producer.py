@@ -48,6 +48,8 @@ class QueueProducer(SharedStreamProducer):
         self._opening = asyncio.get_running_loop().run_in_executor(self._thread, QueueReader, self._path, self._lanes)
         # Shielded, so that a queue that is taken while we are cancelled is known to `aclose`, and given back.
         reader = self._reader = await asyncio.shield(self._opening)
+        if self.log is not None:
+            await self.log.check(reader.mark)
         self._renewing = asyncio.create_task(self._renew(reader), name="headrace queue lease")
         bell = self._listen()
         try:
@@ -108,7 +110,8 @@ class QueueProducer(SharedStreamProducer):
         reader = self._reader
         if reader is None:
             raise StreamEnded(f"The reading of {self._path} has ended.")
-        await self._in_thread(lambda: reader.commit(batches))
+        mark = None if self.log is None else self.log.mark
+        await self._in_thread(lambda: reader.commit(batches, mark))
         return [None] * len(batches)
 
     async def _renew(self, reader: QueueReader) -> None:

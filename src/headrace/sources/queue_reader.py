@@ -19,12 +19,19 @@ from headrace.errors import HeadraceError, StreamEnded, UpstreamError
 from headrace.sources.folder_lock import FolderLock
 from headrace.sources.message import LaneNames, Message
 from headrace.sources.queue_file import LANE_BITS, LAST_IN_LANE, QueueFile, connect, lane_name, place_of, plain
+from headrace.triggers.stream_log import LogMark
 
 LEASE_SECONDS: Final = 30.0
 FETCH_MESSAGES: Final = 1024
 FETCH_BYTES: Final = 256 * 1024
 """So much, and one message, is read ahead of the stream, beside the memory budget: each of many queues may."""
 LEAST_OF_A_LANE: Final = 32
+
+LOG_MARK: Final = (
+    "CREATE TABLE IF NOT EXISTS log_mark"
+    " (one INTEGER PRIMARY KEY CHECK (one = 1), log TEXT NOT NULL, stream TEXT NOT NULL, receipts INTEGER NOT NULL)"
+)
+"""A table of its own: an earlier version passes over it."""
 
 FETCH_LANES: Final = 4096
 FORGET_SECONDS: Final = 60.0
@@ -58,10 +65,14 @@ class Pending(NamedTuple):
 
 
 class QueueReader:
-    """Takes over the queue at `path`; `lanes` is what its messages sum up to. Raises `UpstreamError` while somebody else reads it."""
+    """Takes over the queue at `path`; `lanes` is what its messages sum up to. Raises `UpstreamError` while somebody else reads it.
+
+    `mark` is that of the event log that the queue had been advanced for; None: an earlier version advanced it, or nobody.
+    """
 
     def __init__(self, path: Path, lanes: LaneNames = None) -> None:
         self.lanes: dict[str, LaneState] = {}
+        self.mark: LogMark | None = None
         self._pending: dict[int, Pending] = {}
         self._reached: dict[int, int] = {}
         self._empty: dict[int, tuple[str, float]] = {}
@@ -103,8 +114,10 @@ class QueueReader:
             self._note(messages)
         return messages
 
-    def commit(self, batches: Iterable[Sequence[AdvanceItem]]) -> None:
+    def commit(self, batches: Iterable[Sequence[AdvanceItem]], mark: LogMark | None = None) -> None:
         """In one commit, delete what was answered, keep what was rejected as dead letters, and leave what failed for the next reader.
+
+        `mark` is that of the event log that the batches are recorded in.
 
         Raises `StreamEnded` when another reader has taken over.
         """
@@ -114,6 +127,8 @@ class QueueReader:
             for batch in batches:
                 for run in _runs(batch):
                     _finish(connection, run)
+            if mark is not None:
+                connection.execute("INSERT OR REPLACE INTO log_mark VALUES (1, ?, ?, ?)", mark)
             self._forget(connection, FORGET_WITH_A_COMMIT)
             found = [(batch[0].broker_payload, *_committed(connection, batch[0].broker_payload.place)) for batch in batches]
         for message, position, is_empty in found:
@@ -156,6 +171,9 @@ class QueueReader:
             connection.execute("UPDATE queue SET epoch = ?, expires = ?", (self._epoch, time() + LEASE_SECONDS))
             _lock_path(path, epoch).unlink(missing_ok=True)
             (self._change,) = connection.execute("SELECT changes FROM queue").fetchone()
+            connection.execute(LOG_MARK)
+            row = connection.execute("SELECT log, stream, receipts FROM log_mark").fetchone()
+            self.mark = None if row is None else LogMark(*row)
             self._look_at_all(connection)
 
     def _look_at_all(self, connection: sqlite3.Connection) -> None:

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Row, func, select
 from headrace.store.crews import ANSWERS, SETTLED, Owed, crews_of
 from headrace.store.dialects import driver_rows
 from headrace.store.stream_browse import stream_list
+from headrace.store.stream_logs import adopted_without
 from headrace.store.tables import backlog, custody, custody_problems, custody_streams, lanes, stream_reports, triggers
 from headrace.store.times import moment
 from headrace.wire.custody import Audit, LaneAudit, StreamAudit, TriggerAudit
@@ -38,6 +39,8 @@ def audit(connection: Connection, now: int, stream: str | None = None) -> Audit:
     sums = _lanes(connection, stream)
     by_trigger = _triggers(connection, stream)
     problems = _problems(connection, stream)
+    for name, problem in adopted_without(connection, stream):
+        problems.setdefault(name, []).append(problem)
     for name, problem in _owed_long(connection, now, stream):
         problems.setdefault(name, []).append(problem)
     for name in problems:

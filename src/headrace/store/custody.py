@@ -28,7 +28,7 @@ from headrace.store.dialects import Given, Upsert, among, rows_among
 from headrace.store.jobs import require_running
 from headrace.store.lanes import HOUR, Lane, lanes_of
 from headrace.store.spilling import place_key
-from headrace.store.tables import backlog, custody, custody_problems, jobs, lanes, triggers
+from headrace.store.tables import backlog, custody, custody_problems, custody_streams, jobs, lanes, triggers
 from headrace.wire.custody import CrewDefined, CrewDefinition, LaneMark, LaneMarks, Receipt, Receipts
 from headrace.wire.events import ReceiptStatus
 
@@ -52,6 +52,9 @@ _move = (
 )
 _all_marks = select(lanes.c.lane, lanes.c.last).where(lanes.c.stream == bindparam("of"), lanes.c.last.is_not(None))
 _marks = _all_marks.where(among(lanes.c.lane, "names"))
+_add_receipts = (
+    update(custody_streams).where(custody_streams.c.id == bindparam("of")).values(receipts=custody_streams.c.receipts + bindparam("more"))
+)
 _add_answers = Upsert(custody, ("stream_id", "trigger_id"), lambda new: {name: custody.c[name] + new[name] for name in ANSWERS})
 
 Found = Row[*tuple[Any, ...]]
@@ -190,6 +193,7 @@ class _Books:
     problems: list[dict[str, object]] = field(default_factory=list)
     settled: list[tuple[int, int, str]] = field(default_factory=list)
     counted: list[int] = field(default_factory=list)
+    stored: Counter[int] = field(default_factory=Counter)
     forgotten: list[int] = field(default_factory=list)
     stretches: list[Stretch] = field(default_factory=list)
     _lanes: dict[tuple[str, str], Lane] = field(init=False)
@@ -212,6 +216,7 @@ class _Books:
         if crew is None:
             return "unknown_crew"
         self.moved[lane.id] = lane
+        self.stored[self._streams[receipt.stream]] += 1
         lane.last = receipt.last
         if self.now - lane.moved > HOUR:
             lane.moved = self.now
@@ -246,6 +251,8 @@ class _Books:
             connection.execute(
                 _move, [{"lane_id": one.id, "a": one.after, "l": one.last, "r": one.read, "m": one.moved} for one in self.moved.values()]
             )
+        if self.stored:
+            connection.execute(_add_receipts, [{"of": stream, "more": n} for stream, n in self.stored.items()])
         add_reads(connection, self.reads)
         kept = self.answers.items()
         _add_answers(connection, [{**NONE, **counts, "stream_id": stream, "trigger_id": trigger} for (stream, trigger), counts in kept])

@@ -9,11 +9,17 @@ from sqlalchemy import Connection, select
 from headrace.store.tables import meta
 
 HEAD: Final = "head"
+INSTANCE: Final = "instance"
 
 
 def log_head(connection: Connection) -> int:
     """Return the last `seq` of the log, 0 while it is empty; it is also how many events were ever stored."""
     return int(connection.execute(select(meta.c.value).where(meta.c.name == HEAD)).scalar_one())
+
+
+def own_log(connection: Connection) -> str:
+    """Return the id of this database's log."""
+    return log_id(int(connection.execute(select(meta.c.value).where(meta.c.name == INSTANCE)).scalar_one()))
 
 
 def log_id(instance: int) -> str:

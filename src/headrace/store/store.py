@@ -21,7 +21,7 @@ from headrace.store.jobs import Jobs, Liveness
 from headrace.store.keyring import Keyring
 from headrace.store.kwargs import seal_plain
 from headrace.store.log import Log
-from headrace.store.log_head import HEAD
+from headrace.store.log_head import HEAD, INSTANCE
 from headrace.store.outages import Outage
 from headrace.store.person_tokens import PersonTokens
 from headrace.store.pipeline_letters import PipelineDeadLetters
@@ -34,6 +34,7 @@ from headrace.store.schema import ensure_schema
 from headrace.store.scope_leases import ScopeLeases
 from headrace.store.scopes import Scopes
 from headrace.store.secrets import Secrets
+from headrace.store.stream_logs import StreamLogs
 from headrace.store.tables import meta
 from headrace.store.triggers import Triggers
 from headrace.store.trouble import named, told
@@ -41,7 +42,6 @@ from headrace.store.webhooks import Webhooks
 
 T = TypeVar("T")
 
-INSTANCE = "instance"
 OPENED = "opened"
 
 
@@ -61,6 +61,7 @@ class Store:
         self.log = Log(database, self.task_runs.bell)
         self.backlog = Backlog(database)
         self.custody = Custody(database)
+        self.stream_logs = StreamLogs(database)
         self.dead_letters = DeadLetters(database)
         self.runs = Runs(database)
         self.pipeline_letters = PipelineDeadLetters(database)

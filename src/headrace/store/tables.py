@@ -277,6 +277,7 @@ custody_streams = Table(
     Column("stream", Text, nullable=False, unique=True),
     Column("read", BigInteger, nullable=False, server_default="0"),
     Column("lanes", BigInteger, nullable=False, server_default="0"),
+    Column("receipts", BigInteger, nullable=False, server_default="0"),  # stored receipts: the upstream keeps this number too
     sqlite_autoincrement=True,
 )
 

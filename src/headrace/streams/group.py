@@ -40,6 +40,7 @@ from headrace.streams.trouble import Retry, Trouble
 from headrace.streams.watches import WatchSet
 from headrace.triggers.base import stream_name
 from headrace.triggers.producer import SharedStreamProducer
+from headrace.triggers.stream_log import StreamLog
 
 log = structlog.get_logger(__name__)
 
@@ -342,9 +343,7 @@ class Group:
 
     async def _read(self, producer: SharedStreamProducer) -> None:
         """See one poll through; one that does not end although it is cancelled is left behind."""
-        if self._recorder is not None:
-            self._pump.custody = Custody(self.name)
-        poll = asyncio.create_task(self._poll.run(self.name, producer), name="headrace poll")
+        poll = asyncio.create_task(self._open(producer), name="headrace poll")
         try:
             await asyncio.wait({poll, self._over}, return_when=asyncio.FIRST_COMPLETED)
             # The second time for those that swallow a cancellation, as `wait_for` does when what it waits for is there at the same moment.
@@ -355,6 +354,13 @@ class Group:
                     break
         finally:
             self._polled(poll)
+
+    async def _open(self, producer: SharedStreamProducer) -> None:
+        """Read the upstream, which first learns in which log it is recorded."""
+        if self._recorder is not None:
+            self._pump.custody = Custody(self.name)
+            producer.log = self._pump.log = StreamLog(self.name, await self._recorder.books(self.name), self._recorder.books)
+        await self._poll.run(self.name, producer)
 
     def _polled(self, poll: asyncio.Task[None]) -> None:
         """See how a poll ended, or leave it behind."""

@@ -20,6 +20,7 @@ from headrace.streams.patience import Patience
 from headrace.streams.policy import StreamPolicy
 from headrace.streams.recorder import Recorder
 from headrace.triggers.producer import SharedStreamProducer
+from headrace.triggers.stream_log import StreamLog
 
 log = structlog.get_logger(__name__)
 
@@ -85,6 +86,7 @@ class Pump:
         self._unknown: dict[str, None] = {}
         self._learning = asyncio.Lock()
         self.custody: Custody | None = None
+        self.log: StreamLog | None = None
 
     @property
     def in_flight(self) -> int:
@@ -230,7 +232,9 @@ class Pump:
             await self._learn(self.custody, self._recorder, name)
         for receipt in self.custody.receipts(name, batch.entries):
             async with self._patience.timeout(None):
-                await self._recorder.record(receipt)
+                new = await self._recorder.record(receipt)
+            if new and self.log is not None:
+                self.log.stored()
             self.custody.recorded(receipt)
 
     async def _learn(self, custody: Custody, recorder: Recorder, lane: str) -> None:

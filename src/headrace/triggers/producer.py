@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.core.outcome import AdvanceItem
 
 if TYPE_CHECKING:
+    from headrace.triggers.stream_log import StreamLog
     from headrace.triggers.upstream import Upstream
 
 
@@ -17,6 +18,12 @@ class SharedStreamProducer(ABC):
 
     upstream: Upstream | None = None
     """The upstream of Headrace's own that makes equal producers; None: the producer is a user's."""
+
+    log: StreamLog | None = None
+    """The event log that the stream is recorded in, set before `open_stream`; None: the stream is not recorded.
+
+    A producer that keeps progress of its own keeps `log.mark` with it, and calls `log.check` with that mark as it opens the stream.
+    """
 
     @abstractmethod
     def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:

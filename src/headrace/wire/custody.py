@@ -91,6 +91,34 @@ class LaneMarks(Wire):
     marks: list[LaneMark]
 
 
+class LookUpBooks(Wire):
+    """POST /execution/streams/books: what the event log has of a stream."""
+
+    stream: str
+
+
+class LogMark(Wire):
+    """An event log, a stream, and how many receipts of it the log had when the upstream was advanced last; an upstream keeps it."""
+
+    log: str = Field(pattern=r"^[0-9a-f]{16}$")
+    stream: str
+    receipts: int = Field(ge=0, lt=2**63)
+
+
+class StreamBooks(Wire):
+    """Which event log this is, and how many receipts of the stream it has. `adopted`: the mark that it goes on from, of another log."""
+
+    log: str
+    receipts: int
+    adopted: LogMark | None = None
+
+
+class StreamAdopted(Wire):
+    """The event log goes on with a stream. `missing`: receipts that a restored database does not have; None: another log has them."""
+
+    missing: int | None
+
+
 class TriggerAudit(Wire):
     """One trigger's books of one stream: `read` must equal the sum of all answers and what is pending.
 

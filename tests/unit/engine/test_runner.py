@@ -24,7 +24,7 @@ from headrace.sources.memory import Memory
 from headrace.sources.memory_producer import MemoryProducer
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.backlog import BacklogItem, BacklogPage, SettleBacklog
-from headrace.wire.custody import LaneMarks
+from headrace.wire.custody import LaneMarks, StreamBooks
 from headrace.wire.events import BatchStored, DeadLetterItem, EventBatch, EventItem
 from headrace.wire.triggers import FailureRecorded, RunTrigger
 from scenario_triggers import Behaving
@@ -67,6 +67,9 @@ class Api:
     async def settle(self, trigger_id: int, settled: SettleBacklog) -> None:
         gone = {one.number for one in settled.settled}
         self.kept[trigger_id] = [item for item in self.kept[trigger_id] if item.number not in gone]
+
+    async def books(self, stream: str) -> StreamBooks:
+        return StreamBooks(log="0" * 16, receipts=0)
 
     async def marks(self, stream: str, lanes: list[str]) -> LaneMarks:
         return LaneMarks(marks=[])

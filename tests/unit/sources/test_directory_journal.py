@@ -8,6 +8,7 @@ import pytest
 
 from headrace.errors import UpstreamError
 from headrace.sources.directory_journal import Entry, Journal, Sum
+from headrace.triggers.stream_log import LogMark
 
 
 def test_the_last_word_on_each_lane_is_kept(tmp_path: Path) -> None:
@@ -130,3 +131,18 @@ def test_finished_lanes_of_an_earlier_version_are_left_out(tmp_path: Path) -> No
     journal = Journal(path)
     journal.close()
     assert list(journal.entries) == ["b"]
+
+
+def test_the_last_mark_of_the_log_is_kept_with_the_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.sources.directory_journal.COMPACT_AT_BYTES", 100)
+    path = tmp_path / "progress.jsonl"
+    journal = Journal(path)
+    assert journal.mark is None
+    for number in range(20):
+        journal.append([Entry("a", "a", number)], mark=LogMark("1f", "directory:x", number // 2))
+    journal.append([Entry("a", "a", over=True)])
+    journal.close()
+    opened = Journal(path)
+    opened.close()
+    assert (opened.mark, opened.entries) == (LogMark("1f", "directory:x", 9), {})
+    assert len(path.read_bytes().splitlines()) == 1

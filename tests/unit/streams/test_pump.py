@@ -11,6 +11,7 @@ from headrace.core.custody import Answers, Receipt
 from headrace.errors import StreamEnded
 from headrace.streams import pump
 from headrace.streams.hub import SharedStreamManager
+from headrace.triggers.stream_log import Books as LogBooks
 from stream_kit import KEY, Engine, Feed, Keeper, Runner, other_tasks, reads, settle, until
 
 
@@ -136,12 +137,16 @@ class Books:
         self.looked_up.append(list(lanes))
         return {lane: mark for lane, mark in self.at.items() if lane in lanes}
 
-    async def record(self, receipt: Receipt) -> None:
+    async def books(self, stream: str) -> LogBooks:
+        return LogBooks("a log", 0)
+
+    async def record(self, receipt: Receipt) -> bool:
         await self.gate.wait()
         if self.troubles:
             self.troubles -= 1
             raise ConnectionError("the api is away")
         self.receipts.append(receipt)
+        return True
 
 
 async def test_custody_is_recorded_before_the_broker_is_advanced() -> None:

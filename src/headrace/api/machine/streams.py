@@ -1,4 +1,4 @@
-"""POST /execution/streams/receipts, …/crews and …/marks."""
+"""POST /execution/streams/receipts, …/crews, …/books and …/marks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fastapi import APIRouter, Response
 from headrace.api.access import DurableOf, StoreOf
 from headrace.api.auth import Triggerer
 from headrace.api.bodies import WireAnswer, WireRoute
-from headrace.wire.custody import CrewDefined, CrewDefinition, LaneMarks, LookUpMarks, Receipts
+from headrace.wire.custody import CrewDefined, CrewDefinition, LaneMarks, LookUpBooks, LookUpMarks, Receipts, StreamBooks
 
 router = APIRouter(prefix="/execution/streams", tags=["streams"], route_class=WireRoute)
 
@@ -23,6 +23,12 @@ async def receipts(given: Receipts, store: StoreOf, durable: DurableOf, caller: 
 def crews(given: CrewDefinition, store: StoreOf, caller: Triggerer) -> CrewDefined:
     """Define a set of triggers that owe answers together: receipts name it by its digest."""
     return store.custody.define(caller.job_id, given)
+
+
+@router.post("/books")
+def books(asked: LookUpBooks, store: StoreOf, caller: Triggerer) -> StreamBooks:
+    """Return which event log this is, and how many receipts of a stream it has."""
+    return store.stream_logs.books(caller.job_id, asked.stream)
 
 
 @router.post("/marks", response_model=LaneMarks)

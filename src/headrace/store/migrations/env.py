@@ -8,6 +8,7 @@ import headrace.store.deferred_tables
 import headrace.store.ordering_tables
 import headrace.store.pipeline_tables
 import headrace.store.secret_tables
+import headrace.store.stream_tables
 import headrace.store.webhook_tables  # noqa: F401
 from headrace.store.tables import metadata
 

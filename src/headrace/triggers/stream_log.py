@@ -1,0 +1,84 @@
+"""The event log that a shared stream is recorded in, and the mark that an upstream keeps of it.
+
+An upstream that keeps its own progress keeps a mark beside it: the log, the stream, and how many receipts of the stream the log had when
+the upstream was advanced last. Receipts are stored before the upstream is advanced. So a mark of another log, or one with more receipts
+than the log has, means that the database is not the one that the upstream was advanced for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from shlex import quote
+from typing import NamedTuple
+
+from headrace.errors import UpstreamError
+
+
+class LogMark(NamedTuple):
+    """An event log, a stream, and how many receipts of the stream the log has."""
+
+    log: str
+    stream: str
+    receipts: int
+
+
+class Books(NamedTuple):
+    """What an event log has of a stream. A person let it go on from the mark `adopted`, which another log has made."""
+
+    log: str
+    receipts: int
+    adopted: LogMark | None = None
+
+
+class StreamLog:
+    """The event log as the reader of one stream knows it. `look_up` returns the books of a stream."""
+
+    def __init__(self, stream: str, books: Books, look_up: Callable[[str], Awaitable[Books]]) -> None:
+        self._stream = stream
+        self._books = books
+        self._look_up = look_up
+        self._receipts = books.receipts
+
+    @property
+    def mark(self) -> LogMark:
+        """The mark that an upstream may keep with what it is advanced past now."""
+        return LogMark(self._books.log, self._stream, self._receipts)
+
+    def stored(self) -> None:
+        """Count a receipt that the log has stored."""
+        self._receipts += 1
+
+    async def check(self, kept: LogMark | None) -> None:
+        """Compare the mark that the upstream keeps with the log.
+
+        Raises:
+            UpstreamError: The upstream was advanced for another log, or past what this log knows.
+        """
+        if kept is None or kept == self._books.adopted:
+            return
+        # The path of an upstream may have changed, and so its stream's name.
+        books = self._books if kept.stream == self._stream else await self._look_up(kept.stream)
+        if kept != books.adopted:
+            compare(kept, books)
+
+
+def compare(kept: LogMark, books: Books) -> None:
+    """Compare the mark that an upstream keeps with the books of the stream that it names.
+
+    Raises:
+        UpstreamError: As for `StreamLog.check`.
+    """
+    if kept.log == books.log and kept.receipts <= books.receipts:
+        return
+    adopt = f"headrace streams adopt {quote(kept.stream)} --log {kept.log} --receipts {kept.receipts}"
+    if kept.log != books.log:
+        raise UpstreamError(
+            f"{kept.stream} was read for the event log {kept.log}, and the api now has the event log {books.log}: it has another database.",
+            hint="Bring back the database that the upstream was read for. To go on with this one, without what the other has already: "
+            f"{adopt}",
+        )
+    raise UpstreamError(
+        f"{kept.stream} was read on after the database was saved: it was advanced with receipt {kept.receipts} of the event log, "
+        f"which has {books.receipts}. The database was restored from a backup.",
+        hint=f"Restore a newer backup. To go on without the raw events that were read after this one, which the audit then names: {adopt}",
+    )
