@@ -41,6 +41,7 @@ MAX_JVM_DEATHS: Final = 3
 MAX_CRASHES: Final = 10
 """Attempts of a run that ended with the driver's process, after which it becomes a dead letter."""
 MAX_CONCURRENT_RUNS: Final = 8
+"""Runs that are executed at once. One that waits for a further attempt is none of them."""
 
 _RANGES: Final = 8
 
@@ -183,9 +184,17 @@ class RunExecutor:
                 end = self._end(pipeline, run, place, attempt, last=tried == attempts)
             if end is not _End.FAILED:
                 return self._split(run) if end is _End.SPLIT else []
-            if self._stop.wait(min(FIRST_PAUSE * 4 ** (tried - 1), LONGEST_PAUSE)):
+            if self._pause(min(FIRST_PAUSE * 4 ** (tried - 1), LONGEST_PAUSE)):
                 raise Stopped("The pipeline was stopped before a further attempt at a run, which stays open.")
         raise AssertionError("the last attempt ends a run")
+
+    def _pause(self, seconds: float) -> bool:
+        """Wait, with room for a run of another pipeline; return whether the process is to end."""
+        self._room.release()
+        try:
+            return self._stop.wait(seconds)
+        finally:
+            self._room.acquire()
 
     def _events(self, run: Run) -> pa.Table:
         """Return the run's events, which are in memory from then on."""
