@@ -133,6 +133,23 @@ async def test_following_a_run_ends_with_its_last_words(store: Store, tmp_path: 
                 assert [line async for line in lines] == ["at work", "last words"]
 
 
+@pytest.mark.parametrize("afar", [False, True])
+async def test_a_client_that_leaves_a_log_is_no_error(store: Store, tmp_path: Path, afar: bool, capfd: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "elsewhere" if afar else tmp_path / "logs"
+    with serving(store, logs=tmp_path / "logs") as url:
+        async with (
+            serving_logs(Serving(root, KEY, "http://127.0.0.1:1", "wheel-1")) as log_url,
+            at_work(url, log_url=log_url) as scene,
+            httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, verify=False) as http,
+        ):
+            await scene.report(run(1, state="running"))
+            LogFiles(root, refuse).append(run_log_name("flights/knock_on_delay/1"), b"at work\n")
+            for _ in range(5):
+                async with following(http, "/api/v1/logs/runs/flights%2Fknock_on_delay%2F1") as lines:
+                    assert await anext(lines) == "at work"
+    assert "Traceback" not in capfd.readouterr().err
+
+
 async def test_a_wrong_name_is_answered_with_those_that_are_like_it(scene: Scene, http: httpx.AsyncClient) -> None:
     assert "Did you mean legs.united" in await problem(http, "/api/v1/logs/triggers/legs.untied", 404)
 

@@ -38,6 +38,7 @@ class _Logs:
         self._passes = passes
         self._live = live
         self._followers = 0
+        self._leaving: set[asyncio.Task[None]] = set()
 
     async def send(self, place: Here | There, asked: Asked) -> Response:
         """Return the answer to a request."""
@@ -93,22 +94,29 @@ class _Logs:
         self._followers += 1
         closing = asyncio.create_task(self._live.closed(), name="log follower")
         last_words = _LastWords(ended)
+        reading = asyncio.ensure_future(anext(more, None))
         try:
             while True:
-                reading = asyncio.ensure_future(anext(more, None))
-                try:
-                    await last_words.unless(reading, closing)
-                finally:
-                    if not reading.done():
-                        reading.cancel()
-                        await asyncio.wait({reading})
-                if reading.cancelled() or (data := reading.result()) is None:
+                await last_words.unless(reading, closing)
+                if not reading.done() or (data := reading.result()) is None:
                     return
                 yield data
+                reading = asyncio.ensure_future(anext(more, None))
         finally:
             self._followers -= 1
             closing.cancel()
-            await more.aclose()
+            # A task of its own: where the client has left, the server cancels this one again at each await.
+            leaving = asyncio.create_task(_leave(reading, more), name="end of a log follower")
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
+            await asyncio.shield(leaving)
+
+
+async def _leave(reading: asyncio.Future[bytes | None], more: AsyncGenerator[bytes]) -> None:
+    """Cancel the reading of a log, and close what it reads from."""
+    reading.cancel()
+    await asyncio.wait({reading})
+    await more.aclose()
 
 
 class _LastWords:
