@@ -7,11 +7,13 @@ import json
 from collections.abc import Iterator
 from hmac import compare_digest
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import httpx
 import jwt
 import pytest
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from headrace.api import auth
 from headrace.api.auth import TOKEN_SECONDS, Tokens
@@ -199,6 +201,27 @@ def test_a_token_that_was_taken_back_opens_nothing_at_any_api(tmp_path: Path, ki
     with serving(tmp_path, kind=kind) as again:
         assert not opens(again, ada)
         assert opens(again, bob)
+
+
+def test_a_failure_to_read_revoked_tokens_is_reported_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(tmp_path) as one, serving(tmp_path) as other:
+        read, failed = other.store.person_tokens.revoked, Event()
+
+        def fail_once() -> frozenset[str]:
+            if not failed.is_set():
+                failed.set()
+                raise PoolTimeout("QueuePool limit reached")
+            return read()
+
+        monkeypatch.setattr(other.store.person_tokens, "revoked", fail_once)
+        made = one.ask("POST", "/api/v1/tokens", json={"scope": "read"}).json()
+        assert failed.wait(60)
+        until(
+            lambda: [alert.about for alert in other.store.background.alerts()] == ["work:the list of revoked tokens"], "it is reported", 60
+        )
+        assert one.ask("DELETE", f"/api/v1/tokens/{made['id']}").status_code == 204
+        until(lambda: other.ask("GET", "/api/v1/tokens", token=made["token"]).status_code == 401, "the other api knows of it", 60)
+        until(lambda: other.store.background.alerts() == [], "it is well again", 60)
 
 
 def test_what_has_expired_is_forgotten_when_another_is_made(turned: Api) -> None:

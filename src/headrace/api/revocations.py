@@ -7,15 +7,12 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-import structlog
-
 from headrace.api.auth import Tokens
-from headrace.errors import ResourceError
 from headrace.store import Store
 
 EVERY: Final = 1.0
 
-log = structlog.get_logger(__name__)
+WORK: Final = "the list of revoked tokens"
 
 
 @asynccontextmanager
@@ -35,5 +32,7 @@ async def _follow(store: Store, tokens: Tokens) -> None:
         await asyncio.sleep(EVERY)
         try:
             tokens.revoked = await asyncio.to_thread(store.person_tokens.revoked)
-        except ResourceError as error:
-            log.warning("which tokens were taken back cannot be read", error=str(error), hint=error.hint)
+        except Exception as error:  # whatever it is: without this task a token that is revoked at another api would stay valid here
+            await asyncio.sleep(store.background.record_failure(WORK, error))
+        else:
+            store.background.record_success(WORK)
