@@ -36,7 +36,10 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 class Executor:
-    """Notes the runs; those of `slow` wait until they may go on, and the first of `split` is replaced by parts."""
+    """Notes the runs; those of `slow` wait until they may go on, and the first of `split` is replaced by parts.
+
+    The last thread that ends a run of a batch tells of its end, so that batches of two pipelines end in any order.
+    """
 
     def __init__(self) -> None:
         self.done: list[tuple[str, int, str]] = []
@@ -74,7 +77,7 @@ def test_a_pipeline_that_is_slow_holds_up_no_other(executor: Executor, queues: R
     assert executor.of("slow") == []
     assert executor.ended == []
     executor.going_on.set()
-    until(lambda: executor.ended == [1, 2, 3])
+    until(lambda: sorted(executor.ended) == [1, 2, 3])
     assert executor.of("slow") == executor.of("quick") == [(1, ""), (2, ""), (3, "")]
     queues.stop(PATIENCE)
 
@@ -82,7 +85,7 @@ def test_a_pipeline_that_is_slow_holds_up_no_other(executor: Executor, queues: R
 def test_parts_of_a_run_come_before_what_follows_it(executor: Executor, queues: RunQueues) -> None:
     queues.put(batch(1), [run_of("split", 1)])
     queues.put(batch(2), [run_of("split", 2)])
-    until(lambda: executor.ended == [1, 2])
+    until(lambda: sorted(executor.ended) == [1, 2])
     assert executor.of("split") == [(1, ""), (1, "0.0"), (1, "0.1"), (2, "")]
     queues.stop(PATIENCE)
 
@@ -124,9 +127,9 @@ def test_events_beyond_the_bound_are_not_kept_in_memory(executor: Executor, queu
     assert kept.events is events
     assert dropped.events is None
     executor.going_on.set()
-    until(lambda: executor.ended == [1, 2])
+    until(lambda: sorted(executor.ended) == [1, 2])
     queues.put(batch(3), [later := run_of("later", 3, events=events)])
-    until(lambda: executor.ended == [1, 2, 3])
+    until(lambda: sorted(executor.ended) == [1, 2, 3])
     assert later.events is events
     queues.stop(PATIENCE)
 
@@ -144,5 +147,5 @@ def test_the_next_batch_waits_for_a_pipeline_but_not_for_a_slow_one(
     queues.wait_until_taken()
     assert queues.wait_until_ready()
     executor.going_on.set()
-    until(lambda: executor.ended == [1, 2])
+    until(lambda: sorted(executor.ended) == [1, 2])
     queues.stop(PATIENCE)
