@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 from uuid import uuid4
@@ -83,7 +84,7 @@ def run_pipeline(project: Project, options: PipelineOptions, stop: threading.Eve
             try:
                 with nullcontext(spark) if spark else _session(project.name, options, folders, stop) as session:
                     # A driver that waits for the scope has its session ready when it gets it.
-                    lease = acquire_scope(client, options.scope, options.begin, stop)
+                    lease = acquire_scope(client, options.scope, options.begin, stop, partial(_warm_up, session))
                     if lease is not None:
                         _run(session, project, options, _Held(client, lease, heart, underway), stop)
                 if heart.failure is not None:
@@ -99,9 +100,15 @@ def _session(app: str, options: PipelineOptions, folders: Sequence[Path], stop: 
     """Give a session that has executors, unless `stop` was set."""
     with open_session(app, master=options.master, work=options.home / "spark", conf=options.conf, folders=folders) as session:
         await_executors(session, stop)
-        # A job here, and not with the first run: a driver that waits for its scope then takes it over two seconds sooner.
-        Frames(session).of(ORDERED_SCHEMA.empty_table()).toArrow()
         yield session
+
+
+def _warm_up(session: SparkSession) -> None:
+    """Execute a job: the first job of a session takes two seconds longer than the others."""
+    try:
+        Frames(session).of(ORDERED_SCHEMA.empty_table()).toArrow()
+    except (OSError, Py4JError) as error:
+        raise PipelineError(f"Spark stopped before it was needed: {error}", hint="See spark.log in the home folder.") from error
 
 
 class _Held(NamedTuple):

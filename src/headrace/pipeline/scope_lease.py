@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -15,13 +16,18 @@ from headrace.wire.scope_leases import ScopeLease
 _REPEAT_SECONDS: Final = 30.0
 
 
-def acquire_scope(client: PipelineClient, scope: str, begin: int | None, stop: threading.Event) -> ScopeLease | None:
-    """Wait until the API grants the scope to this job, or return None where `stop` is set first. A new scope begins with `begin`.
+def acquire_scope(
+    client: PipelineClient, scope: str, begin: int | None, stop: threading.Event, prepare: Callable[[], None]
+) -> ScopeLease | None:
+    """Wait until the API grants the scope to this job, or return None where `stop` is set first.
+
+    A new scope begins with `begin`. Where another driver has the scope, `prepare` is called once.
 
     Raises:
         ApiError: The API refuses this process.
     """
     logged = -_REPEAT_SECONDS
+    prepared = False
     while not stop.is_set():
         try:
             return client.acquire(scope, begin)
@@ -31,5 +37,8 @@ def acquire_scope(client: PipelineClient, scope: str, begin: int | None, stop: t
             if time.monotonic() - logged >= _REPEAT_SECONDS:
                 structlog.get_logger(__name__).info("waiting for the scope", scope=scope, reason=str(error))
                 logged = time.monotonic()
+            if not prepared:
+                prepare()
+                prepared = True
         stop.wait(1.0)
     return None
