@@ -42,10 +42,12 @@ class Scope:
         self.orderer = Orderer(self.pipelines, self.reader, self.lease, dict(self.state), lookback=LOOKBACK, max_rows=self.max_rows)
 
     def next(self, clock: float = 0) -> Ordered:
-        """Order all that is new."""
+        """Order all that is new, as far as one batch goes."""
         news = self.client.news()
         at = self.orderer.at
-        ordered = self.orderer.order(Bounds(at.seq, news.head, at.again, news.again, 0, int(clock * SECOND)))
+        ordered = self.orderer.order(
+            Bounds(at.seq, min(news.head, at.seq + self.orderer.max_events), at.again, news.again, 0, int(clock * SECOND))
+        )
         self.client.plan(self.lease.scope, ordered.plan)
         for key, value in ordered.plan.state.items():
             if value is None:

@@ -15,7 +15,7 @@ from headrace.store.tables import runs
 from headrace.wire.events import Cursor, ScopeReport
 from headrace.wire.jobs import CompleteJob
 from headrace.wire.pipeline_letters import ActOnPipelineLetters
-from headrace.wire.plans import OpenRun, Plan, SplitRun
+from headrace.wire.plans import OpenRun, Plan, PlannedRun, PlanPage, SplitRun
 from headrace.wire.runs import BatchEnded
 from plan_kit import driver, open_runs, places, plan, planned, report, state, stored_cursor, stored_slices
 from store_kit import event, holder
@@ -277,3 +277,52 @@ def test_the_pace_of_a_batch_is_told_when_it_has_ended(store: Store) -> None:
     told = stored_cursor(store, "s").report
     assert told is not None
     assert (told.held, told.read, told.seconds) == (0, 5, 0.5)
+
+
+def test_a_plan_in_pages_is_stored_as_a_whole_and_its_pages_are_gone_then(store: Store) -> None:
+    job = driver(store)
+    store.scope_leases.acquire(job, "s")
+    first = PlanPage(
+        epoch=1, batch=1, page=0, runs=[planned(0), planned(1, 1)], slices=[b"a", b"b"], state={"scope": b"1", "order/w": b"w"}
+    )
+    second = PlanPage(epoch=1, batch=1, page=1, runs=[planned(2, 2)], slices=[b"c"], state={"late": b"l"})
+    last = Plan(epoch=1, cursor=Cursor(cursor=1, batch=1), pages=2)
+    for page in (first, second, first):
+        store.plans.keep_page(job, "s", page)
+    with pytest.raises(ApiRefused, match="has 2 pages, and not all of them were sent"):
+        store.plans.store(job, "s", last)
+    assert open_runs(store, job) == [], "a page has no effect before its plan"
+    for page in (first, second):
+        store.plans.keep_page(job, "s", page)
+    store.plans.store(job, "s", last)
+    assert [(run.number, run.data) for run in open_runs(store, job)] == [(0, b"a"), (1, b"b"), (2, b"c")]
+    assert state(store, job) == {"scope": b"1", "order/w": b"w", "late": b"l"}
+    # The answer was lost: all of it is sent again, and changes nothing.
+    for page in (first, second):
+        store.plans.keep_page(job, "s", page)
+    store.plans.store(job, "s", last)
+    assert state(store, job) == {"scope": b"1", "order/w": b"w", "late": b"l"}
+    with pytest.raises(Fenced):
+        store.plans.keep_page(job, "s", first.model_copy(update={"epoch": 2}))
+
+
+def test_pages_of_a_driver_that_ended_before_its_plan_are_dropped(store: Store) -> None:
+    job = driver(store)
+    store.scope_leases.acquire(job, "s")
+    store.plans.keep_page(job, "s", PlanPage(epoch=1, batch=1, page=0, state={"scope": b"1"}))
+    store.jobs.complete(job, CompleteJob(state="failed"))
+    other = driver(store)
+    store.scope_leases.acquire(other, "s")
+    assert state(store, other) == {}
+    with pytest.raises(ApiRefused, match="not all of them were sent"):
+        store.plans.store(other, "s", Plan(epoch=2, cursor=Cursor(cursor=1, batch=1), pages=1))
+
+
+@pytest.mark.parametrize(("page", "problem"), [(planned(0, 1), "do not name each of its slices"), (planned(7), "one number")])
+def test_runs_and_slices_of_all_pages_belong_together(store: Store, page: PlannedRun, problem: str) -> None:
+    job = driver(store)
+    store.scope_leases.acquire(job, "s")
+    store.plans.keep_page(job, "s", PlanPage(epoch=1, batch=1, page=0, runs=[page], slices=[b"a"]))
+    with pytest.raises(ApiRefused, match=problem):
+        store.plans.store(job, "s", Plan(epoch=1, cursor=Cursor(cursor=1, batch=1), pages=1, runs=[planned(7)]))
+    assert state(store, job).keys() == {"page/000000"}

@@ -61,6 +61,10 @@ def batch_plan(epoch: int) -> Body:
     return {"epoch": epoch, "cursor": {"cursor": 1, "batch": 1}, "runs": [run], "slices": ["AA=="], "state": {"scope": "AA=="}}
 
 
+def plan_page(epoch: int) -> Body:
+    return {"epoch": epoch, "batch": 2, "page": 0, "state": {"order/w": "AA=="}}
+
+
 def split_run(epoch: int) -> Body:
     parts = [{"number": number, "pipeline": "late", "events": 1, "first": 1, "last": 1, "slice": 0} for number in (1, 2)]
     return {"epoch": epoch, "batch": 1, "number": 0, "parts": parts, "slices": ["AA=="]}
@@ -182,6 +186,7 @@ CALLS = [
     ),
     Call("POST /execution/scopes/{scope}/lease", "/execution/scopes/main/lease", plain({}), kind="pipeline"),
     Call("POST /execution/scopes/{scope}/plans", "/execution/scopes/main/plans", batch_plan, kind="pipeline", stale=True),
+    Call("POST /execution/scopes/{scope}/plans/pages", "/execution/scopes/main/plans/pages", plan_page, kind="pipeline", stale=True),
     Call("POST /execution/scopes/{scope}/splits", "/execution/scopes/main/splits", split_run, kind="pipeline", stale=True),
     Call("POST /execution/runs", "/execution/runs", plain({"runs": [RUN]}), kind="pipeline", other=None, foreign=None),
 ]

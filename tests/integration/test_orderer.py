@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +15,11 @@ import pytest
 from headrace.client.pipeline import PipelineClient
 from headrace.core.batching import BatchPolicy, Debounce, Window
 from headrace.errors import PipelineError
-from headrace.pipeline.log_reader import LogReader
+from headrace.pipeline.log_reader import MAX_BATCH_EVENTS, LogReader
 from headrace.pipeline.orderer import Ordered
 from headrace.wire.events import Cursor
 from headrace.wire.jobs import RegisterJob
+from headrace.wire.model import MAX_BODY_BYTES
 from headrace.wire.pipeline_letters import ActOnPipelineLetters
 from headrace.wire.runs import RunReport
 from pipeline_kit import KEY, Api, leg, running_api
@@ -294,3 +297,43 @@ def test_events_held_by_an_earlier_policy_are_planned_in_bounded_runs(
     changed.start()
     sizes = [[(run.pipeline, len(run.slice)) for run in changed.next().runs] for _ in range(3)]
     assert sizes == [[("singles", 1)] * 10 + [("together", 20), ("together", 5)], [("singles", 1)] * 10, [("singles", 1)] * 5]
+
+
+def test_a_batch_is_bounded_whatever_the_options_say(client: PipelineClient) -> None:
+    scope = Scope(client, legs=("*", "micro"))
+    scope.max_rows = 10**9
+    scope.start()
+    assert scope.orderer.max_events == MAX_BATCH_EVENTS
+
+
+@pytest.mark.slow
+def test_a_plan_of_any_number_of_events_is_stored(api: Api, client: PipelineClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """400,000 events wait for one leader, and are released at once, to pipelines that take different ones of them."""
+    monkeypatch.setattr("headrace.pipeline.orderer.MAX_BATCH_EVENTS", 300_000)
+    trigger, other = api.triggers("legs.a", "legs.b").values()
+    count = 400_000
+    scope = Scope(client, legs=("*", "micro"), odd=("legs.b", "micro"), held=("*", Window(10**9)))
+    scope.max_rows = 10**9
+    scope.start()
+    chance = random.Random(seed := 23)
+    sys.stdout.write(f"seed {seed}\n")
+    parents = [0, *(chance.randrange(max(0, n - 1_000), n) for n in range(1, count))]  # a forest that a leader alone releases
+    order = list(range(1, count + 1))
+    chance.shuffle(order)
+    for start in range(0, count, 10_000):
+        api.feed(leg(f"{n}", trigger, *([other] * chance.randrange(2)), follows=f"{parents[n - 1]}") for n in order[start : start + 10_000])
+    read = largest = 0
+    while read < count:
+        batch = scope.next()
+        assert 0 < batch.plan.cursor.cursor - read <= 300_000
+        largest = max(largest, len(batch.plan.model_dump_json()))
+        read = batch.plan.cursor.cursor
+        assert not batch.runs
+    assert largest > MAX_BODY_BYTES
+    api.feed([leg("0", trigger)])
+    released = scope.next()
+    assert released.plan.cursor.waiting == 0
+    assert sum(run.events for run in released.plan.runs if run.pipeline == "legs") == count + 1
+    assert max(run.events for run in released.plan.runs) <= 300_000
+    assert client.state("flights") == scope.state
+    assert len(list(client.open_runs("flights"))) == len(released.runs)

@@ -72,6 +72,7 @@ class ScopesAreLeased(VersionChange):
     instructions_to_migrate_to_previous_version = (
         endpoint("/execution/scopes/{scope:path}/lease", ["POST"]).didnt_exist,
         endpoint("/execution/scopes/{scope:path}/plans", ["POST"]).didnt_exist,
+        endpoint("/execution/scopes/{scope:path}/plans/pages", ["POST"]).didnt_exist,
         endpoint("/execution/scopes/{scope:path}/splits", ["POST"]).didnt_exist,
         endpoint("/execution/scopes/{scope:path}/positions", ["POST"]).didnt_exist,
         endpoint("/execution/scopes/{scope:path}/state", ["GET"]).didnt_exist,

@@ -15,6 +15,7 @@ import pyarrow as pa
 from headrace.client.answers import TIMEOUT_SECONDS, bearer, checked, options, reached, understood
 from headrace.client.bodies import as_body
 from headrace.client.declaring import declaration_requests
+from headrace.client.plan_pages import paged
 from headrace.errors import ApiRefused
 from headrace.triggers.masking import mask
 from headrace.wire.deferred import StartRun, TaskRunIs
@@ -158,8 +159,11 @@ class PipelineClient:
         return self._ask("POST", f"{_scope(scope)}/lease", ScopeLease, AcquireScope(begin=begin))
 
     def plan(self, scope: str, plan: Plan) -> None:
-        """Store the plan of the scope's next batch; the same plan may be sent again."""
-        self._send("POST", f"{_scope(scope)}/plans", plan)
+        """Store the plan of the scope's next batch, in pages where it is large; the same plan may be sent again."""
+        pages, last = paged(plan)
+        for page in pages:
+            self._send("POST", f"{_scope(scope)}/plans/pages", page)
+        self._send("POST", f"{_scope(scope)}/plans", last)
 
     def split(self, scope: str, split: SplitRun) -> None:
         """Replace an open run by parts of it; the same request may be sent again."""

@@ -27,6 +27,8 @@ MOST_PICKED: Final = 10_000
 
 MAX_BATCH_BYTES: Final = 64 * 1024 * 1024
 """Bytes of events after which a batch takes no further ones."""
+MAX_BATCH_EVENTS: Final = 100_000
+"""Events of the log that a batch takes, and of a run of a pipeline without a batch policy, whatever the options say."""
 MAX_ID_BYTES: Final = 2 * 1024 * 1024
 """Bytes of ids after which a batch takes no further events: the ids of what waits are stored with the plan."""
 MAX_RUN_BYTES: Final = 1024 * 1024 * 1024
@@ -42,7 +44,7 @@ class LogReader:
     def __init__(self, client: PipelineClient, stop: threading.Event, ahead: int) -> None:
         self._client = client
         self._stop = stop
-        self._most_ahead = ahead
+        self._most_ahead = min(ahead, MAX_BATCH_EVENTS)
         self._fetcher = ThreadPoolExecutor(1, thread_name_prefix="log-ahead")
         self._ahead: tuple[int, Future[list[pa.Table]]] | None = None
         self._head = 0

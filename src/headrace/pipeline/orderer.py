@@ -23,7 +23,7 @@ from headrace.pipeline.held_events import HeldEvents
 from headrace.pipeline.holdings import histogram, waits
 from headrace.pipeline.kernel import Kernel
 from headrace.pipeline.late_firings import LateFirings, new_to_pipelines
-from headrace.pipeline.log_reader import MAX_BATCH_BYTES, LogReader, first_within
+from headrace.pipeline.log_reader import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, LogReader, first_within
 from headrace.pipeline.ranges import numbers_of
 from headrace.pipeline.recent import RecentEvents
 from headrace.pipeline.routing import route
@@ -69,7 +69,7 @@ class Ordered:
 class Orderer:
     """Orders the batches of one scope, one after the other, from the state that the last plan left. `lookback` is in µs.
 
-    A batch has at most `max_rows` events of the log, and a run of a pipeline without a batch policy as many.
+    A batch has at most `max_rows` events of the log, and MAX_BATCH_EVENTS; a run of a pipeline without a batch policy has as many.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Orderer:
         self._reader = reader
         self._lease = lease
         self._lookback = lookback
-        self._max_rows = max_rows
+        self._max_rows = min(max_rows, MAX_BATCH_EVENTS)
         self._batch = lease.cursor.batch
         self._again = lease.cursor.again
         if lease.cursor.batch and _RECORD not in state:

@@ -12,11 +12,12 @@ from headrace.store.database import Database
 from headrace.store.dialects import BulkInsert, Plain, Upsert
 from headrace.store.event_positions import add_positions, positions_of
 from headrace.store.pipeline_tables import pipeline_letters, plan_slices, planned_runs, scope_state
+from headrace.store.plan_pages import drop_pages, keep_page, whole_plan
 from headrace.store.planned_runs import close_runs
 from headrace.store.scope_leases import require_holder
 from headrace.store.scope_rows import cursor_of, move_scope, scope_row
 from headrace.store.slices import size_of, take_slice
-from headrace.wire.plans import OpenRun, OpenRuns, Plan, PlannedRun, Positions, ScopeState, SplitRun
+from headrace.wire.plans import OpenRun, OpenRuns, Plan, PlannedRun, PlanPage, Positions, ScopeState, SplitRun
 
 PAGE_ROWS: Final = 5_000
 """Keys of a state, or open runs, that one page has at most; MAX_SLICE_BYTES bounds it in bytes."""
@@ -42,8 +43,17 @@ class Plans:
             Fenced: The job has ended, or does not hold the scope at the plan's epoch.
             ApiRefused: The plan is not that of the next batch (`conflict`), or its runs and slices do not belong together.
         """
-        _check(plan.runs, plan.slices)
+        if not plan.pages:
+            _check(plan.runs, plan.slices)
         self._database.write(lambda connection: _store(connection, job_id, scope, plan, self._database.now()))
+
+    def keep_page(self, job_id: int, scope: str, page: PlanPage) -> None:
+        """Keep a page of the plan of the scope's next batch; it has no effect before `store` gets the plan that counts it.
+
+        Raises:
+            Fenced: The job has ended, or does not hold the scope at the page's epoch.
+        """
+        self._database.write(lambda connection: _keep_page(connection, job_id, scope, page))
 
     def split(self, job_id: int, scope: str, split: SplitRun) -> None:
         """Replace an open run by its parts; a run that is open no longer has been replaced.
@@ -104,6 +114,7 @@ def _store(connection: Connection, job_id: int, scope: str, plan: Plan, now: int
     job = require_holder(connection, job_id, scope, plan.epoch)
     row = scope_row(connection, scope)
     if _is_stored(row, plan):
+        drop_pages(connection, row.incarnation)  # they were sent once more too
         return
     if plan.cursor.batch != row.batch + 1:
         raise ApiRefused(
@@ -112,12 +123,20 @@ def _store(connection: Connection, job_id: int, scope: str, plan: Plan, now: int
             status=409,
             problem="conflict",
         )
+    if plan.pages:
+        plan = whole_plan(connection, row.incarnation, plan)
+        _check(plan.runs, plan.slices)
     move_scope(connection, scope, job, plan.cursor, now, epoch=plan.epoch)
     place = (row.incarnation, plan.cursor.batch)
     _add_runs(connection, [(*place, *_run(run)) for run in plan.runs])
     _add_slices(connection, [(*place, number, data) for number, data in enumerate(plan.slices)])
     add_positions(connection, *place, plan.positions)
     _change_state(connection, row.incarnation, plan.state)
+
+
+def _keep_page(connection: Connection, job_id: int, scope: str, page: PlanPage) -> None:
+    require_holder(connection, job_id, scope, page.epoch)
+    keep_page(connection, str(scope_row(connection, scope).incarnation), page)
 
 
 def _split(connection: Connection, job_id: int, scope: str, split: SplitRun) -> None:

@@ -18,6 +18,7 @@ from headrace.errors import ApiRefused, Fenced
 from headrace.store.database import Database
 from headrace.store.jobs import SECOND, RunningJob, end_jobs, require_running
 from headrace.store.pipeline_tables import scope_leases
+from headrace.store.plan_pages import drop_pages
 from headrace.store.scope_begin import beginning
 from headrace.store.scope_rows import add_scope, cursor_of, scope_row
 from headrace.store.tables import jobs
@@ -84,6 +85,7 @@ class ScopeLeases:
         if scope_row(connection, scope) is None:
             add_scope(connection, scope, job, beginning(connection, begin), now)
         row = scope_row(connection, scope)
+        drop_pages(connection, row.incarnation)
         return Lease(epoch, row.incarnation, row.begin_seq, row.begin_again, cursor_of(row))
 
     def _is_silent(self, scope: str, holder: Any) -> bool:

@@ -1,6 +1,6 @@
 """Plans: what a batch of a scope reads, changes and hands to pipelines, stored before any output.
 
-POST /execution/scopes/{scope}/plans, …/splits and …/positions; GET …/state and …/runs.
+POST /execution/scopes/{scope}/plans, …/plans/pages, …/splits and …/positions; GET …/state and …/runs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from headrace.wire.model import Wire
 
 MAX_POSITION_SEQS: Final = 8_192
 """Seqs from the first event of a block of positions to its last: a look-up of one event reads no more blocks than that."""
+MAX_PLAN_PAGES: Final = 10_000
+"""Pages of one plan."""
 MAX_POSITIONS: Final = 1_000
 """Events of one request for positions."""
 
@@ -57,13 +59,32 @@ class Plan(Wire):
     """One batch: the cursor after it, its runs, and the changes of the scope's state (None deletes a key). Stored in one transaction.
 
     `cursor.batch` is one more than that of the plan before. `slices`, the values of `state` and the data of `positions` are base64 in JSON.
-    `positions` has each event that got its position in this batch, in blocks of different events.
+    `positions` has each event that got its position in this batch, in blocks of different events. Of a plan that is too large for one
+    request, the first `pages` pages were sent before, and this is the rest.
     """
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
     epoch: int
     cursor: Cursor
+    runs: list[PlannedRun] = []
+    slices: list[bytes] = []
+    state: dict[str, bytes | None] = {}
+    positions: list[PositionBlock] = []
+    pages: int = Field(default=0, ge=0, le=MAX_PLAN_PAGES)
+
+
+class PlanPage(Wire):
+    """A page of a plan that is too large for one request; pages are counted from 0. It has no effect before the plan that counts it.
+
+    The pages one after the other, and then the plan, have its runs and slices in their order.
+    """
+
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+
+    epoch: int
+    batch: int = Field(ge=1)
+    page: int = Field(ge=0, lt=MAX_PLAN_PAGES)
     runs: list[PlannedRun] = []
     slices: list[bytes] = []
     state: dict[str, bytes | None] = {}

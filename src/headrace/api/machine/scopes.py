@@ -10,7 +10,7 @@ from headrace.api.access import StoreOf
 from headrace.api.auth import Pipeline
 from headrace.api.bodies import WireAnswer, WireRoute
 from headrace.store.log_head import log_id
-from headrace.wire.plans import FindPositions, OpenRuns, Plan, Positions, ScopeState, SplitRun
+from headrace.wire.plans import FindPositions, OpenRuns, Plan, PlanPage, Positions, ScopeState, SplitRun
 from headrace.wire.runs import RunReports
 from headrace.wire.scope_leases import AcquireScope, ScopeLease
 
@@ -32,6 +32,12 @@ def lease(scope: str, acquire: AcquireScope, store: StoreOf, caller: Pipeline) -
 def plan(scope: str, planned: Plan, store: StoreOf, caller: Pipeline) -> None:
     """Store the plan of the scope's next batch. The last plan may be sent again."""
     store.plans.store(caller.job_id, scope, planned)
+
+
+@router.post("/scopes/{scope:path}/plans/pages", status_code=204)
+def plan_page(scope: str, page: PlanPage, store: StoreOf, caller: Pipeline) -> None:
+    """Keep a page of the plan of the scope's next batch until that is stored. The page may be sent again."""
+    store.plans.keep_page(caller.job_id, scope, page)
 
 
 @router.post("/scopes/{scope:path}/splits", status_code=204)
