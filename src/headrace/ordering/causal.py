@@ -18,11 +18,15 @@ from time import monotonic_ns, time_ns
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+import structlog
+
 from headrace.core.handling import Caused, Claim, Counts, HandlingPolicy, State, Wait, waits_for
 from headrace.errors import EventAlreadySeen, EventArrivedEarly
 from headrace.ordering.event import CausalEvent, causal_event, caused, micros
 from headrace.ordering.memory import MemoryHome
 from headrace.ports.ordering import EXPIRED_EVENTS, Followers, OrderingHome, QueuedHome
+
+log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 LOOKBACK: Final = timedelta(minutes=15)
@@ -255,7 +259,7 @@ class CausalOrdering:
         finally:
             rest = [one for one in work if isinstance(one, Claim)]
             if rest:
-                await self._call(self._home.give_back, rest, self._clock())
+                await self._abandon(rest)
         return handled
 
     async def _handle(self, handler: Handler, claim: Claim, room: int) -> Followers | None:
@@ -284,7 +288,14 @@ class CausalOrdering:
         if isinstance(error, Exception):
             await self.fail(claim, error)
         else:
-            await self.give_back(claim)  # a cancellation is nobody's failure
+            await self._abandon([claim])  # a cancellation is nobody's failure
+
+    async def _abandon(self, claims: Sequence[Claim]) -> None:
+        """Give claims back because of an error that the caller raises: that one counts, also where the database takes no writes."""
+        try:
+            await self._call(self._home.give_back, claims, self._clock())
+        except Exception as error:
+            log.warning("events not given back", scope=self.scope, events=len(claims), error=str(error))
 
     async def _state(self, event: CausalEvent | str, source: str) -> State | None:
         key = (Caused.of(source, event, None, 0) if isinstance(event, str) else caused(event)).key
