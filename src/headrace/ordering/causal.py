@@ -23,6 +23,7 @@ import structlog
 from headrace.core.handling import Caused, Claim, Counts, HandlingPolicy, State, Wait, waits_for
 from headrace.errors import EventAlreadySeen, EventArrivedEarly
 from headrace.ordering.event import CausalEvent, causal_event, caused, micros
+from headrace.ordering.homes import open_home
 from headrace.ordering.memory import MemoryHome
 from headrace.ports.ordering import EXPIRED_EVENTS, Followers, OrderingHome, QueuedHome
 
@@ -69,7 +70,7 @@ class CausalOrdering:
     ) -> None:
         self.scope = scope
         ticks = _steady_clock if clock is None else None
-        self._home = _home(scope, store, micros(lookback), policy, by_age=by_age, retention=micros(retention), ticks=ticks)
+        self._home = open_home(scope, store, micros(lookback), policy=policy, by_age=by_age, retention=micros(retention), ticks=ticks)
         self._queue = self._home if isinstance(self._home, QueuedHome) else None
         self._clock = clock or (_wall_clock if self._queue is None else self._queue.clock)
         self._chance = chance or random.Random()  # noqa: S311  it only spreads retries
@@ -281,21 +282,34 @@ class CausalOrdering:
         try:
             return await self._claiming(self._home.finish, claim, self._clock(), room)
         except Exception:
-            await self._call(self._home.drop, claim)
+            await self._drop([claim])
             raise
 
     async def _failed(self, claim: Claim, error: BaseException) -> None:
         if isinstance(error, Exception):
-            await self.fail(claim, error)
+            try:
+                await self.fail(claim, error)
+            except Exception:
+                await self._drop([claim])
+                raise
         else:
             await self._abandon([claim])  # a cancellation is nobody's failure
 
     async def _abandon(self, claims: Sequence[Claim]) -> None:
         """Give claims back because of an error that the caller raises: that one counts, also where the database takes no writes."""
         try:
-            await self._call(self._home.give_back, claims, self._clock())
+            try:
+                await self._call(self._home.give_back, claims, self._clock())
+            except Exception:
+                await self._drop(claims)
+                raise
         except Exception as error:
             log.warning("events not given back", scope=self.scope, events=len(claims), error=str(error))
+
+    async def _drop(self, claims: Sequence[Claim]) -> None:
+        """Let go of claims as if this process had ended: they would be in hand as long as it lives."""
+        for claim in claims:
+            await self._call(self._home.drop, claim)
 
     async def _state(self, event: CausalEvent | str, source: str) -> State | None:
         key = (Caused.of(source, event, None, 0) if isinstance(event, str) else caused(event)).key
@@ -369,25 +383,6 @@ def claimed_event(claim: Claim) -> CausalEvent:
 def _with_rest(leader: bytes, followers: Followers) -> list[Claim | bytes]:
     """Return claims of followers, and the leader's key if there may be more of them."""
     return [*followers.claims, leader] if followers.more else [*followers.claims]
-
-
-def _home(
-    scope: str,
-    store: OrderingHome | str | None,
-    lookback: int,
-    policy: HandlingPolicy | None,
-    *,
-    by_age: bool,
-    retention: int,
-    ticks: Callable[[], int] | None,
-) -> OrderingHome:
-    if store is None:
-        return MemoryHome(lookback, policy=policy, by_age=by_age, retention=retention, ticks=ticks)
-    if isinstance(store, str):
-        from headrace.store.ordering_scopes import OwnOrdering  # late: SQLAlchemy is an extra
-
-        return OwnOrdering(store, scope, lookback, policy=policy, by_age=by_age, retention=retention, ticks=ticks)
-    return store
 
 
 def _wall_clock() -> int:

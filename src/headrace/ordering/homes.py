@@ -1,0 +1,29 @@
+"""Open the home of an ordering: memory, a database of its own, or a home that is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.core.handling import HandlingPolicy
+from headrace.ordering.memory import MemoryHome
+from headrace.ports.ordering import OrderingHome
+
+
+def open_home(
+    scope: str,
+    store: OrderingHome | str | None,
+    lookback: int,
+    *,
+    policy: HandlingPolicy | None,
+    by_age: bool,
+    retention: int,
+    ticks: Callable[[], int] | None,
+) -> OrderingHome:
+    """Return the home of a scope. `store` is as in `CausalOrdering`; `lookback` and `retention` are in µs."""
+    if store is None:
+        return MemoryHome(lookback, policy=policy, by_age=by_age, retention=retention, ticks=ticks)
+    if isinstance(store, str):
+        from headrace.store.ordering_scopes import OwnOrdering  # late: SQLAlchemy is an extra
+
+        return OwnOrdering(store, scope, lookback, policy=policy, by_age=by_age, retention=retention, ticks=ticks)
+    return store
