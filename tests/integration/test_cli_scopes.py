@@ -52,7 +52,7 @@ def test_who_waits_for_whom_is_told_in_words(api: Api) -> None:
         driver.register(registration("pipeline"))
         plan_next(driver, "quiet", Cursor(cursor=2, batch=0))
         waits = [WaitingEvent(seq=1, seconds=12), WaitingEvent(seq=2, seconds=11)]
-        report = ScopeReport(waits=waits, lookback=900, read=500, seconds=0.5)
+        report = ScopeReport(waits=waits, lookback=900, read=500, seconds=0.5, held=7)
         plan_next(driver, "flights", Cursor(cursor=2, batch=4, waiting=1_300, lost=2, report=report))
         lines = [
             "flights: 1,300 wait",
@@ -71,10 +71,13 @@ def test_who_waits_for_whom_is_told_in_words(api: Api) -> None:
         def row() -> list[str]:
             return next(line.split() for line in told("status").splitlines() if line.lstrip().startswith("flights"))
 
-        assert row() == ["flights", "2", "0", "1,300", "12", "s", "0", "2", "0", "0", "1,", "1,000", "events/s", *row()[-3:]]
+        assert row() == ["flights", "2", "0", "0", "7", "1,300", "12", "s", "0", "2", "0", "0", "1,", "1,000", "events/s", *row()[-3:]]
         assert "headrace events waiting" in told("status")
         driver.heartbeat(Heartbeat(batch=RunningBatch(scope="flights", batch=5, events=9, seconds=75)))
-        assert row()[10:17] == ["5", "runs", "for", "1", "min", "15", "s"]
+        assert row()[12:19] == ["5", "runs", "for", "1", "min", "15", "s"]
+        run = PlannedRun(number=0, pipeline="p", events=1, first=1, last=1, slice=0)
+        driver.plan("flights", Plan(epoch=1, cursor=Cursor(cursor=2, batch=2), runs=[run], slices=[b"x"]))
+        assert row()[3:6] == ["1", "0", "0"]
 
 
 def test_a_scope_is_reset_once_somebody_says_yes(api: Api) -> None:

@@ -91,13 +91,31 @@ def _given_up(scope: ScopeStatus | ScopeReset) -> str:
 def show_scopes(found: Sequence[ScopeStatus], now: datetime) -> None:
     """Show scopes as a table, as they are at `now`."""
     show(
-        ["scope", "#cursor", "#lag", "#waiting", "longest", "#ordered", "#lost", "#late", "#cycles", "~batch", "updated"],
         [
-            (s.scope, s.cursor, s.lag, s.waiting, _longest(s, now), s.ordered, s.lost, s.late, s.cycles, _batch(s, now), ago(s.updated))
+            "scope",
+            "#cursor",
+            "#lag",
+            "#open runs",
+            "#held",
+            "#waiting",
+            "longest",
+            "#ordered",
+            "#lost",
+            "#late",
+            "#cycles",
+            "~batch",
+            "updated",
+        ],
+        [
+            (s.scope, s.cursor, s.lag, s.open_runs, s.held, s.waiting, _longest(s, now), *_counts(s), _batch(s, now), ago(s.updated))
             for s in found
         ],
         empty=NOBODY,
     )
+
+
+def _counts(scope: ScopeStatus) -> tuple[int, ...]:
+    return scope.ordered, scope.lost, scope.late, scope.cycles
 
 
 def _longest(scope: ScopeStatus, now: datetime) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import Final
 
 import msgspec
@@ -90,11 +91,7 @@ class Orderer:
         self._batch = lease.cursor.batch
         self._again = lease.cursor.again
         if lease.cursor.batch and _RECORD not in state:
-            raise PipelineError(
-                f"The scope {lease.scope!r} has read the log up to event {lease.cursor.cursor}, and the API has no state of it: an older "
-                "version of Headrace ordered it.",
-                hint=f"Begin anew with: headrace scopes reset {lease.scope} --from SEQ (the first event that the tables do not have).",
-            )
+            raise _no_state(lease)
         self._record = msgspec.msgpack.decode(state[_RECORD], type=_Record) if _RECORD in state else _Record()
         self._late = LateFirings(state)
         self._kernel = Kernel.restore({key: value for key, value in state.items() if key.startswith("order/")}, lookback)
@@ -315,6 +312,25 @@ class Orderer:
             again=bounds.again_to,
             report=report,
         )
+
+
+def _no_state(lease: ScopeLease) -> PipelineError:
+    """Return the error of a scope whose state lies in the checkpoint of an older version."""
+    read = lease.cursor.cursor
+    kept = read if lease.cursor.kept is None else lease.cursor.kept
+    reset = f"headrace scopes reset {quote(lease.scope)} --from"
+    if kept >= read:
+        hint = f"Nothing was waiting or held. Where the tables have no event after {read}, go on with: {reset} {read + 1}"
+    else:
+        hint = (
+            f"Some events after {kept} waited or were held. Read these again, and those between them, with: {reset} {kept + 1}. "
+            f"Or give them up with: {reset} {read + 1}"
+        )
+    return PipelineError(
+        f"The scope {lease.scope!r} has read the log up to event {read}, and the API has no state of it: an older version of Headrace "
+        "ordered it.",
+        hint=hint,
+    )
 
 
 class _Memory:

@@ -104,7 +104,7 @@ function drawScope(card, scope) {
 }
 
 export function drawOrdering(scopes) {
-  table("ordering", scopes, (scope) => scope.scope, (scope) => [text(scope.scope), num(scope.cursor), num(scope.lag, "busy"), num(scope.open_runs, "busy"), num(scope.waiting, "busy"), num(scope.ordered), num(scope.lost, "warm"),
+  table("ordering", scopes, (scope) => scope.scope, (scope) => [text(scope.scope), num(scope.cursor), num(scope.lag, "busy"), num(scope.open_runs, "busy"), num(scope.held, "busy"), num(scope.waiting, "busy"), num(scope.ordered), num(scope.lost, "warm"),
     num(scope.late), num(scope.cycles, "warm"), batch(scope), plain(perSecond(rate(scope.read, scope.seconds))), time(scope.updated)]);
   const telling = scopes.filter((scope) => scope.waiting || scope.holds.some((count) => count));
   arrange(byId("scope-cards"), telling, (scope) => scope.scope, scopeCard, drawScope);
