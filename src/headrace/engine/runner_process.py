@@ -54,25 +54,24 @@ class RunnerProcess:
         ours, theirs = socket.socketpair()
         stacks, stacks_end = os.pipe()
         os.set_blocking(stacks, False)
-        with tempfile.TemporaryFile() as page, theirs:
-            page.truncate(SIZE)
-            page.flush()
-            files = (theirs.fileno(), page.fileno(), stacks_end)
-            try:
-                process = await asyncio.create_subprocess_exec(
-                    *command.arguments,
-                    stdin=asyncio.subprocess.DEVNULL,
-                    env={**command.environment, FILES: ",".join(map(str, files))},
-                    pass_fds=files,
-                )
-            except OSError as error:
-                ours.close()
-                os.close(stacks)
-                raise ResourceError(f"The runner cannot be started: {error.strerror}.") from error
-            finally:
-                os.close(stacks_end)
-            pulse = Pulse(page.fileno())
-        return cls(process, await Link.over(ours), pulse, stacks)
+        process: asyncio.subprocess.Process | None = None
+        try:
+            with tempfile.TemporaryFile() as page, theirs:
+                page.truncate(SIZE)
+                page.flush()
+                process = await _started(command, (theirs.fileno(), page.fileno(), stacks_end))
+                pulse = Pulse(page.fileno())
+            return cls(process, await Link.over(ours), pulse, stacks)
+        except BaseException:
+            ours.close()
+            os.close(stacks)
+            if process is not None:
+                if process.returncode is None:
+                    process.kill()
+                await process.wait()
+            raise
+        finally:
+            os.close(stacks_end)
 
     @property
     def pid(self) -> int:
@@ -125,3 +124,15 @@ class RunnerProcess:
             return os.read(self._stacks, _MOST_STACK).decode(errors="replace")
         except BlockingIOError:
             return ""
+
+
+async def _started(command: RunnerCommand, files: tuple[int, int, int]) -> asyncio.subprocess.Process:
+    try:
+        return await asyncio.create_subprocess_exec(
+            *command.arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            env={**command.environment, FILES: ",".join(map(str, files))},
+            pass_fds=files,
+        )
+    except OSError as error:
+        raise ResourceError(f"The runner cannot be started: {error.strerror}.") from error
