@@ -371,3 +371,25 @@ def test_a_run_that_failed_is_made_again_beside_later_runs(opened: Open, spark: 
         assert opened().stored(place(batch), digest) == Stored(1, rows)
         assert opened().store(place(batch), Attempt(digest), spark.range(rows), rows) == rows
     assert len(read(opened(), spark)) == 3
+
+
+@SIZES
+def test_a_driver_that_was_paused_before_its_commit_stores_nothing_after_another_gave_the_run_up(
+    opened: Open, spark: SparkSession, events: int
+) -> None:
+    """The other driver finds no rows in the table and reports a dead letter: rows that came after that would double its events."""
+    opened().store(place(0), Attempt("a"), spark.range(1), events)
+
+    def paused() -> None:
+        other = opened()
+        other.shut_out([place(1), place(1, part="1"), place(2, pipeline="other", table="never")])
+        assert other.stored(place(1), "b") is None
+
+    with pytest.raises(Exception, match=r"No such file|transaction|concurrent"):
+        opened(fence=paused).store(place(1), Attempt("b"), spark.range(10, 13), events)
+    third = opened()
+    assert third.stored(place(1), "b") is None
+    assert [row["id"] for row in read(third, spark)] == [0]
+    third.store(place(2), Attempt("c"), spark.range(20, 21), events)
+    third.store(place(1), Attempt("b"), spark.range(10, 11), events)
+    assert sorted(row["id"] for row in read(third, spark)) == [0, 10, 20]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
 from shlex import quote
@@ -57,6 +57,21 @@ class DeltaSink:
             return None
         self._loaded[place.table, place.pipeline] = table
         return self._stored(table, place, digest)
+
+    def shut_out(self, places: Iterable[Place]) -> None:
+        """Commit the application transactions of these runs once more, without rows: a commit of the same ones that is under way fails."""
+        apps: dict[str, dict[str, int]] = {}
+        for place in places:
+            before = apps.setdefault(place.table, {}).get(self._app(place), place.batch)
+            apps[place.table][self._app(place)] = min(before, place.batch)
+        for name, batches in apps.items():
+            table = self._open(name)
+            if table is None:
+                continue  # then no commit of rows is under way
+            known = {app: table.transaction_version(app) for app in batches}
+            again = [Transaction(app, batches[app] - 1 if last is None else last) for app, last in known.items()]
+            # Not made durable: after a power loss no commit is under way either.
+            table.create_write_transaction([], "append", table.schema(), commit_properties=CommitProperties(app_transactions=again))
 
     def store(self, place: Place, attempt: Attempt, rows: DataFrame, events: int) -> int:
         """Append the rows that came of so many events in one durable commit; return how many they are."""

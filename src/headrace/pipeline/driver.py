@@ -35,7 +35,7 @@ from headrace.pipeline.payload import PayloadSchemas, schemas_folder
 from headrace.pipeline.reporter import Reporter
 from headrace.pipeline.run import Run, in_order
 from headrace.pipeline.run_executor import Outputs, RunExecutor, Stopped
-from headrace.pipeline.run_identity import Origin
+from headrace.pipeline.run_identity import Origin, Place
 from headrace.pipeline.run_queues import Batch, RunQueues
 from headrace.pipeline.schemas import ORDERED_SCHEMA
 from headrace.pipeline.scope_lease import acquire_scope
@@ -131,6 +131,9 @@ def _run(spark: SparkSession, project: Project, options: PipelineOptions, held: 
     origin = Origin(lease.log, lease.scope, lease.incarnation)
     with Reporter(client) as reporter, LogReader(client, stop, options.max_rows) as reader:
         sinks = open_sinks([*project.pipelines.values(), *open_runs], options.tables, origin, held.heart.fence)
+        for format, sink in sinks.items():
+            mine = [run for run in open_runs if run.format == format]
+            sink.shut_out(Place(run.table, run.pipeline, run.batch, run.part) for run in mine if run.table is not None)
         TableBatches(options.tables, origin).check(project.pipelines.values(), sinks, lease.cursor.batch)
         outputs = Outputs(
             sinks,

@@ -45,6 +45,9 @@ class TableSink(Later, Protocol):
             RunConflict: The table has rows of other events for the run, or rows of this scope name from another log.
         """
 
+    def shut_out(self, places: Iterable[Place]) -> None:
+        """Let an earlier driver that was paused store no rows of these runs any more; to be called before this driver looks for them."""
+
     def store(self, place: Place, attempt: Attempt, rows: DataFrame, events: int) -> int:
         """Write the rows that came of so many events durably, then show them to readers all at once; return how many they are.
 
@@ -126,6 +129,9 @@ class ParquetSink:
         self._make_durable(path.parent)  # the driver that created it may have died before it did so
         metadata = (found.metadata or {}).get(RUN_KEY.encode(), b"").decode()
         return Stored(self._origin.check(place, digest, metadata, f"The file {path}"), found.num_rows)
+
+    def shut_out(self, places: Iterable[Place]) -> None:
+        """Do nothing: `new_staging` has removed the drafts of earlier drivers, which they would move into the table."""
 
     def store(self, place: Place, attempt: Attempt, rows: DataFrame, events: int) -> int:
         """Write the rows that came of so many events durably and then show them to readers; return how many they are."""
