@@ -101,7 +101,10 @@ class Ledger:
         stored = [any((tables / table).glob(f"{batch:09d}-*.parquet")) for number, table in open_runs if number == batch]
         if all(stored):
             return "after"
-        staged = any((tables / ".staging").glob(f"*/*/{batch:09d}-*"))
+        try:
+            staged = any((tables / ".staging").glob(f"*/*/{batch:09d}-*"))
+        except FileNotFoundError:  # the driver removed a folder meanwhile: look again
+            return self.phase()
         return "in" if staged or any(stored) else "before"
 
 

@@ -20,7 +20,7 @@ from headrace.pipeline.cluster import check_reachable, hint_of, is_cluster, is_r
 from headrace.pipeline.failures import summary
 from headrace.pipeline.java import find_java
 from headrace.pipeline.jvm_watch import JvmWatch
-from headrace.pipeline.shipping import send_to_executors
+from headrace.pipeline.shipping import PYTHON_DAEMON, let_workers_start, send_to_executors
 
 HEAP: Final = "640m"
 LONG_HEAP: Final = "1g"
@@ -66,6 +66,7 @@ _CONF: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # What is larger than this goes to tasks as Arrow batches. Spark would make it part of the plan, and evaluate it there row by row.
     "spark.sql.execution.arrow.localRelationThreshold": "1048576",
+    "spark.python.daemon.module": PYTHON_DAEMON,
     "spark.python.worker.faulthandler.enabled": "false",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
@@ -94,6 +95,7 @@ def open_session(
     os.environ["JAVA_HOME"] = str(find_java(work))
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # with an arena for each thread the JVM grows by hundreds of megabytes
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    let_workers_start()
     os.environ["PYSPARK_PYTHON"] = _executors_python(master, conf)
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)  # it would tell of a failed batch a second time, at length
     builder = SparkSession.Builder().appName(app).master(master)

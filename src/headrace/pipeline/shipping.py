@@ -15,6 +15,9 @@ from typing import Any, Final
 from pyspark import SparkContext, cloudpickle
 
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
+_EXECUTOR_MODULES: Final = Path(__file__).resolve().parent / "executor_modules"
+PYTHON_DAEMON: Final = "headrace_python_daemon"
+"""The module in `executor_modules` that starts Spark's Python workers."""
 
 
 def ship(functions: Iterable[Callable[..., Any]]) -> list[Path]:
@@ -27,8 +30,18 @@ def ship(functions: Iterable[Callable[..., Any]]) -> list[Path]:
     for module in modules:
         by_value(module)
     folders = list({_import_folder(module): None for module in modules if getattr(module, "__file__", None) is not None})
-    os.environ["PYTHONPATH"] = os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
+    _let_workers_import(folders)
     return folders
+
+
+def let_workers_start() -> None:
+    """Let the Python workers on this machine be started by PYTHON_DAEMON. On a cluster, `send_to_executors` does that."""
+    _let_workers_import([_EXECUTOR_MODULES])
+
+
+def _let_workers_import(folders: Iterable[Path]) -> None:
+    before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*map(str, folders), *filter(None, before)]))
 
 
 def send_to_executors(context: SparkContext, folders: Sequence[Path], work: Path) -> None:
@@ -37,7 +50,7 @@ def send_to_executors(context: SparkContext, folders: Sequence[Path], work: Path
     What pip installed is not sent: that is to be on the hosts, for their processors.
     """
     installed = {Path(path) for path in sysconfig.get_paths().values()}
-    sent = [_archive(work / "headrace.zip", [_PACKAGE])]
+    sent = [_EXECUTOR_MODULES / f"{PYTHON_DAEMON}.py", _archive(work / "headrace.zip", [_PACKAGE])]
     for number, folder in enumerate(folder for folder in folders if folder not in installed):
         sent.append(_archive(work / f"project-{number}.zip", _importable(folder)))
     for archive in sent:

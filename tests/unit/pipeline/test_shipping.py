@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from pyspark import SparkContext, cloudpickle
 
-from headrace.pipeline.shipping import send_to_executors, ship
+from headrace.pipeline.shipping import PYTHON_DAEMON, send_to_executors, ship
 
 
 def sent(folders: list[Path], work: Path) -> list[Path]:
@@ -48,7 +48,10 @@ def functions(*modules: str) -> list[Any]:
 def test_the_folder_on_the_import_path_is_sent_with_its_modules_and_packages(project: Path, tmp_path: Path) -> None:
     folders = ship(functions("shipped_main", "shipped_pack.flows"))
     assert folders == [project]
-    ours, theirs = (zipfile.ZipFile(path).namelist() for path in sent(folders, tmp_path))
+    daemon, *archives = sent(folders, tmp_path)
+    assert daemon.name == f"{PYTHON_DAEMON}.py"
+    assert daemon.is_file()
+    ours, theirs = (zipfile.ZipFile(path).namelist() for path in archives)
     assert "headrace/pipeline/shipping.py" in ours
     assert not [name for name in ours if not name.startswith("headrace/") or "__pycache__" in name]
     assert theirs == ["beside.py", "shipped_main.py", "shipped_pack/__init__.py", "shipped_pack/flows.py", "shipped_pack/names.csv"]
@@ -71,4 +74,4 @@ def test_what_was_typed_into_a_shell_has_no_folder(monkeypatch: pytest.MonkeyPat
 
 
 def test_what_pip_installed_is_not_sent(tmp_path: Path) -> None:
-    assert [path.name for path in sent([Path(sysconfig.get_paths()["purelib"])], tmp_path)] == ["headrace.zip"]
+    assert [path.name for path in sent([Path(sysconfig.get_paths()["purelib"])], tmp_path)] == [f"{PYTHON_DAEMON}.py", "headrace.zip"]
