@@ -1,6 +1,7 @@
 """A pipeline killed before, in and after its sink's commit, on a shuffled, duplicated and lossy feed; its tables must be exact.
 
 With `--rivals 3`, three drivers fight for the scope meanwhile: paused, killed, cut off from the api, with wrong clocks.
+With `--power-cuts`, the tables lie in a file system of their own, which loses at each kill what was not synced (only as root).
 
 Prints what runs a failure again; what it left behind stays.
 """
@@ -14,6 +15,7 @@ import shutil
 import sys
 import time
 import traceback
+from contextlib import nullcontext
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -22,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from pipeline_kills import PHASES, Shape, soak
 from pipeline_rivals import fight
+from power_cut_volume import Volume, missing
 
 
 def main() -> int:
@@ -29,6 +32,10 @@ def main() -> int:
     asked = _arguments()
     again = f"scripts/soak_pipeline.py --seed {asked.seed} --events {asked.events} --kills {asked.kills}"
     again += f" --rivals {asked.rivals}" if asked.rivals else ""
+    again += " --power-cuts" if asked.power_cuts else ""
+    if asked.power_cuts and (lacking := missing()):
+        print(f"--power-cuts cannot be: {lacking}.", file=sys.stderr)
+        return 2
     print(f"--- {again}", file=sys.stderr, flush=True)
     began = time.monotonic()
 
@@ -41,7 +48,8 @@ def main() -> int:
     try:
         if asked.rivals:
             return _judge_rivals(asked, fight(folder, shape, asked.rivals, asked.seed, say), folder)
-        told = soak(folder, shape, asked.seed, say, 60 * asked.minutes)
+        with Volume(folder / "tables") if asked.power_cuts else nullcontext() as volume:
+            told = soak(folder, shape, asked.seed, say, 60 * asked.minutes, volume)
     except (AssertionError, OSError):
         traceback.print_exc()
         print(f"FAILED, kept in {folder}; again: {again}", file=sys.stderr, flush=True)
@@ -87,6 +95,7 @@ def _arguments() -> argparse.Namespace:
         default=0,
         help="let so many drivers fight for the scope; --kills is then the number of faults (0: one driver)",
     )
+    parser.add_argument("--power-cuts", action="store_true", help="cut the power of the tables at each kill (only as root)")
     parser.add_argument("--lookback", type=float, default=30.0, help="seconds that a follower waits for its leader (%(default)s)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 10**9), help="what all follows from")
     parser.add_argument("--json", action="store_true", help="print what happened as JSON")

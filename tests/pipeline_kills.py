@@ -26,6 +26,7 @@ from causal_oracle import judge, rows_of
 from headrace.client.triggerer import TriggererClient
 from headrace.wire.events import EventBatch
 from headrace.wire.jobs import CompleteJob, Heartbeat, Lease
+from power_cut_volume import Volume
 from scenario_kit import KEY, Deployment, Process, until
 from store_kit import declaration, registration
 
@@ -218,8 +219,10 @@ class Family:
 class Killing:
     """Runs the pipeline of a deployment, and kills it where a seed says, the rarest phase first."""
 
-    def __init__(self, deployment: Deployment, seed: int, say: Callable[[str], None]) -> None:
+    def __init__(self, deployment: Deployment, seed: int, say: Callable[[str], None], volume: Volume | None = None) -> None:
         self._deployment = deployment
+        self._volume = volume
+        self.files_cut = 0
         self._project = deployment.project(PROJECT)
         self._seed = seed
         self._say = say
@@ -253,7 +256,8 @@ class Killing:
         chance = random.Random(f"{self._seed}/{len(self.kills)}")
         least = min(self.phases[phase] for phase in PHASES)
         wanted = chance.choice([phase for phase in PHASES if self.phases[phase] == least])
-        victim = chance.choice(VICTIMS) if wanted == "before" else "all"  # the other half would finish what is nearly done
+        # The other half would finish what is nearly done, and a power cut spares neither.
+        victim = chance.choice(VICTIMS) if wanted == "before" and self._volume is None else "all"
         first = self._ledger.batch() + chance.randint(0, 2)
         deadline = time.monotonic() + _LONGEST
         family = Family(process.popen.pid)
@@ -272,6 +276,10 @@ class Killing:
         family.end(victim)
         process.popen.wait()
         self._say(f"kill {len(self.kills)}: {victim}, {wanted} the commit of batch {self.kills[-1].batch}")
+        if self._volume is not None:
+            cut = self._volume.cut()
+            self.files_cut += len(cut)
+            self._say(f"power cut: {len(cut)} files lost or shortened")
         self.start()
         return True
 
@@ -296,16 +304,19 @@ class Killing:
         return (self._deployment.folder / f"{process.name}.log").read_text()[-3000:]
 
 
-def soak(folder: Path, shape: Shape, seed: int, say: Callable[[str], None], seconds: float = math.inf) -> dict[str, Any] | None:
+def soak(
+    folder: Path, shape: Shape, seed: int, say: Callable[[str], None], seconds: float = math.inf, volume: Volume | None = None
+) -> dict[str, Any] | None:
     """Run a pipeline through its kills, judge its tables, and return what happened.
 
-    None: it was not done within `seconds`; it goes on where it is when it is called again with the same folder.
+    None: it was not done within `seconds`; it goes on where it is when it is called again with the same folder. With a `volume`, which
+    has the tables, the power of that is cut at each kill.
     """
     deadline = time.monotonic() + seconds
     feed = causal_feed(shape.events, seed)
     say(f"{shape.events:,} events, {len(feed.arrivals):,} sent at first, {len(feed.late):,} later")
     with Deployment(folder, lookback=shape.lookback) as deployment:
-        killing = Killing(deployment, seed, say)
+        killing = Killing(deployment, seed, say, volume)
         killing.start()
         with Sender(deployment, feed, shape.ahead) as sender:
 
@@ -320,7 +331,8 @@ def soak(folder: Path, shape: Shape, seed: int, say: Callable[[str], None], seco
         told = scope_of(deployment)
         failed = deployment.rows("SELECT error FROM runs WHERE state = 'failed' AND error NOT LIKE '%JVM died%'")
         assert not failed, "a run was said to have failed, for it was killed"
-    return {"seed": seed, "events": shape.events, **killing.told(), "marks": judged(folder, feed, told)}
+    cut = {} if volume is None else {"files_cut": killing.files_cut}
+    return {"seed": seed, "events": shape.events, **killing.told(), **cut, "marks": judged(folder, feed, told)}
 
 
 def judged(folder: Path, feed: CausalFeed, told: dict[str, int]) -> dict[str, int]:

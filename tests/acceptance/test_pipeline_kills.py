@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from pipeline_kills import PHASES, Shape, soak
+from power_cut_volume import Volume, missing
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.spark, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(500)]
 
@@ -16,3 +18,28 @@ def test_tables_are_exact_after_a_kill_in_each_phase_of_a_batch(tmp_path: Path) 
     assert told is not None
     assert told["phases"] == dict.fromkeys(PHASES, 1)
     assert {"lost", "late", "cycle"} <= told["marks"].keys()
+
+
+with_power = pytest.mark.skipif(missing() is not None, reason=f"no power can be cut: {missing()}")
+
+
+@with_power
+def test_a_power_cut_loses_what_was_not_synced_and_nothing_else(tmp_path: Path) -> None:
+    with Volume(tmp_path / "tables") as volume:
+        (volume.folder / "written").write_bytes(b"x" * 100_000)
+        with (volume.folder / "synced").open("wb") as file:
+            file.write(b"y" * 1_000)
+            file.flush()
+            os.fsync(file.fileno())
+        (volume.folder / "synced").rename(volume.folder / "renamed")
+        assert volume.cut() == [volume.folder / "renamed", volume.folder / "written"]
+        assert (volume.folder / "synced").read_bytes() == b"y" * 1_000
+        assert volume.cut() == []
+
+
+@with_power
+def test_tables_are_exact_after_power_cuts(tmp_path: Path) -> None:
+    with Volume(tmp_path / "tables") as volume:
+        told = soak(tmp_path, Shape(events=20_000, kills=3, ahead=2_000, lookback=4.0), seed=7, say=print, volume=volume)
+    assert told is not None
+    assert told["kills"] == 3
