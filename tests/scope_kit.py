@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from headrace.client.pipeline import PipelineClient
@@ -12,6 +13,7 @@ from headrace.pipeline.log_reader import LogReader
 from headrace.pipeline.orderer import Ordered, Orderer
 from headrace.pipeline.run import Run
 from headrace.pipeline.slices import Slice
+from headrace.pipeline_checks import OnFailure
 from headrace.project import Project
 
 SECOND = 1_000_000
@@ -21,11 +23,11 @@ LOOKBACK = 10 * SECOND
 class Scope:
     """A scope's batches, one after the other, by any number of drivers; its state is what the plans say."""
 
-    def __init__(self, client: PipelineClient, **pipelines: tuple[str, BatchPolicy]) -> None:
+    def __init__(self, client: PipelineClient, on_failure: OnFailure = "release", **pipelines: tuple[str, BatchPolicy]) -> None:
         self.client = client
         project = Project("flights")
         for name, (on, batch) in pipelines.items():
-            project.pipeline(on=on, name=name, batch=batch)(lambda events: None)
+            project.pipeline(on=on, name=name, batch=batch, on_failure=on_failure)(lambda events: None)
         self.pipelines = list(project.pipelines.values())
         self.reader = LogReader(self.client, threading.Event(), 50)
         self.max_rows = 20_000
@@ -41,13 +43,12 @@ class Scope:
         """Go on as another driver does."""
         self.orderer = Orderer(self.pipelines, self.reader, self.lease, dict(self.state), lookback=LOOKBACK, max_rows=self.max_rows)
 
-    def next(self, clock: float = 0) -> Ordered:
-        """Order all that is new, as far as one batch goes."""
+    def next(self, clock: float = 0, idle: Collection[str] = (), returned: Sequence[Run] = ()) -> Ordered:
+        """Order all that is new, as far as one batch goes; `idle` are pipelines without an open run, `returned` are runs that failed."""
         news = self.client.news()
         at = self.orderer.at
-        ordered = self.orderer.order(
-            Bounds(at.seq, min(news.head, at.seq + self.orderer.max_events), at.again, news.again, 0, int(clock * SECOND))
-        )
+        to = min(news.head, at.seq + self.orderer.max_events)
+        ordered = self.orderer.order(Bounds(at.seq, to, at.again, news.again, 0, int(clock * SECOND)), idle, returned)
         self.client.plan(self.lease.scope, ordered.plan)
         for key, value in ordered.plan.state.items():
             if value is None:

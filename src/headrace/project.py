@@ -13,11 +13,19 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, Literal, TypeVar, get_args, overload
 
-from headrace.core.batching import BatchPolicy, Debounce, Window, named
-from headrace.core.ddl import check_ddl
+from headrace.core.batching import BatchPolicy, named
 from headrace.core.plain import why_not_plain
 from headrace.core.texts import describe_error
 from headrace.errors import HeadraceError, ProjectError
+from headrace.pipeline_checks import (
+    OnFailure,
+    check_attempts,
+    check_batch,
+    check_on_failure,
+    check_patterns,
+    check_payload,
+    check_table,
+)
 from headrace.tasks.task import StartTrigger, Task
 from headrace.triggers.base import BaseEventTrigger, stream_name
 from headrace.triggers.paths import PROJECT_FOLDER, resolve_each_path_once
@@ -26,7 +34,6 @@ from headrace.triggers.watch import WatchTrigger
 from headrace.wire.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject
 
 _NAME = re.compile(r"[\w.\-]{1,200}")
-_TABLE = re.compile(r"[A-Za-z_]\w{0,199}", re.ASCII)
 TableFormat = Literal["parquet", "delta"]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -47,6 +54,7 @@ class Pipeline:
     batch: BatchPolicy
     attempts: int
     format: TableFormat = "parquet"
+    on_failure: OnFailure = "release"
 
     def takes(self, trigger_name: str) -> bool:
         """Whether the pipeline takes the events of the trigger of this name."""
@@ -134,12 +142,14 @@ class Project:
         batch: BatchPolicy = "micro",
         attempts: int = 3,
         format: TableFormat = "parquet",
+        on_failure: OnFailure = "release",
     ) -> Callable[[_Function], _Function]:
         """Declare the decorated function a pipeline: fed with the events of the triggers that match `on`. The function stays as it is.
 
         `batch` says what makes up one run: "micro" what has come since the last one, "each" every event alone, `Debounce` what comes close
         together, `Window` so many. A run that fails so often as `attempts` becomes a dead letter. `format` says what the table is: a folder
-        of Parquet files, or a Delta table (needs `headrace[delta]`).
+        of Parquet files, or a Delta table (needs `headrace[delta]`). `on_failure` says what becomes of the events that follow one in a dead
+        letter, at any depth: "release" lets them go on, "hold" holds them until the letter is settled or discarded.
         """
         if callable(on):
             raise ProjectError("A pipeline needs to know its triggers.", hint='Write @project.pipeline(on="orders.*", table="spent").')
@@ -151,13 +161,14 @@ class Project:
             self._declaration = None
             self._pipelines[named] = Pipeline(
                 named,
-                _patterns(on, named),
+                check_patterns(on, named),
                 function,
-                _table(table, named),
-                _payload(payload, named),
-                _batch(batch, named),
-                _attempts(attempts, named),
+                check_table(table, named),
+                check_payload(payload, named),
+                check_batch(batch, named),
+                check_attempts(attempts, named),
                 self._format(format, table, named),
+                check_on_failure(on_failure, named),
             )
             return function
 
@@ -259,7 +270,13 @@ class Project:
         return DeclareProject(
             triggers=triggers,
             pipelines=[
-                DeclaredPipeline(name=pipeline.name, on=list(pipeline.on), table=pipeline.table, batch=named(pipeline.batch))
+                DeclaredPipeline(
+                    name=pipeline.name,
+                    on=list(pipeline.on),
+                    table=pipeline.table,
+                    batch=named(pipeline.batch),
+                    on_failure=pipeline.on_failure,
+                )
                 for pipeline in self._pipelines.values()
             ],
         )
@@ -356,45 +373,3 @@ def _checked(name: object, what: str) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ProjectError(f"{what} cannot have the name {name!r}.", hint="A name has letters, digits, '.', '-' and '_', at most 200.")
     return name
-
-
-def _patterns(on: object, pipeline: str) -> tuple[str, ...]:
-    patterns = (on,) if isinstance(on, str) else tuple(on) if isinstance(on, Sequence) else ()
-    if not patterns or not all(isinstance(pattern, str) and pattern for pattern in patterns):
-        raise ProjectError(f"The pipeline {pipeline!r} has on={on!r}.", hint="Name the triggers: on='legs.*' or on=['legs.united'].")
-    return patterns
-
-
-def _payload(payload: object, pipeline: str) -> str | None:
-    if payload is None:
-        return None
-    if not isinstance(payload, str):
-        raise ProjectError(
-            f"The pipeline {pipeline!r} has payload={payload!r}.", hint="Give a schema: payload='customer string, amount double'."
-        )
-    try:
-        check_ddl(payload)
-    except ValueError as error:
-        hint = "Give it as in SQL: payload='customer string, amount double, items array<struct<name: string>>'."
-        raise ProjectError(f"The pipeline {pipeline!r} has payload={payload!r}: {error}", hint=hint) from error
-    return payload
-
-
-def _table(table: object, pipeline: str) -> str | None:
-    if table is None:
-        return None
-    if not isinstance(table, str) or not _TABLE.fullmatch(table):
-        raise ProjectError(f"The pipeline {pipeline!r} has table={table!r}.", hint="A table's name has letters, digits and '_'.")
-    return table
-
-
-def _batch(batch: object, pipeline: str) -> BatchPolicy:
-    if batch == "micro" or batch == "each" or isinstance(batch, Debounce | Window):
-        return batch
-    raise ProjectError(f"The pipeline {pipeline!r} has batch={batch!r}.", hint="There are: 'micro', 'each', Debounce(...) and Window(...).")
-
-
-def _attempts(attempts: object, pipeline: str) -> int:
-    if not isinstance(attempts, int) or attempts < 1:
-        raise ProjectError(f"The pipeline {pipeline!r} has attempts={attempts!r}.", hint="Give it a number of at least 1.")
-    return attempts

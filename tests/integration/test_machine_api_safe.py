@@ -283,6 +283,7 @@ def test_a_registration_is_idempotent_and_takes_the_key(scene: Scene) -> None:
 
 
 READS = {
+    "POST /execution/events/leaders",
     "POST /execution/events/pick",
     "POST /execution/scopes/{scope}/positions",
     "POST /execution/streams/books",

@@ -74,6 +74,9 @@ CHANGES: Final[dict[str, Change]] = {
     "table renamed": Change(PLAIN, {**PLAIN, "table": "elsewhere"}),
     "table renamed while it holds": Change(HELD, {**PLAIN, "table": "elsewhere", "batch": Window(7, seconds=0.5)}),
     "parquet to delta": Change(PLAIN, {**PLAIN, "table": "elsewhere", "format": "delta"}),
+    "release to hold": Change(PLAIN, {**PLAIN, "on_failure": "hold"}),
+    "hold to release": Change({**PLAIN, "on_failure": "hold"}, PLAIN),
+    "hold removed": Change({**PLAIN, "on_failure": "hold"}, None),
     "on": Change(PLAIN, {**PLAIN, "on": "legs.b"}),
     "on while it holds": Change(HELD, {**PLAIN, "on": "legs.b", "batch": Window(7, seconds=0.5)}),
 }

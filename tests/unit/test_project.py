@@ -73,7 +73,13 @@ def test_a_file_declares_a_project(tmp_path: Path) -> None:
     assert united.classpath == "headrace.triggers.watch.WatchTrigger"
     assert united.stream == str(tmp_path / "feed")
     assert united.kwargs["upstream"]["kwargs"] == {"name": str(tmp_path / "feed")}
-    assert declared.pipelines[0].model_dump() == {"name": "delays", "on": ["legs.*"], "table": "delays", "batch": "micro"}
+    assert declared.pipelines[0].model_dump() == {
+        "name": "delays",
+        "on": ["legs.*"],
+        "table": "delays",
+        "batch": "micro",
+        "on_failure": "release",
+    }
     pipeline = loaded.pipelines["delays"]
     assert pipeline.function("rows") == "rows"
     assert pipeline.payload == "leg_id STRING"
@@ -156,6 +162,8 @@ def test_names_are_given_once() -> None:
         {"on": "legs.*", "batch": "often"},
         {"on": "legs.*", "attempts": 0},
         {"on": "legs.*", "format": "csv"},
+        {"on": "legs.*", "on_failure": "keep"},
+        {"on": "legs.*", "on_failure": None},
     ],
 )
 def test_a_pipeline_that_cannot_be_says_so(wrong: dict[str, Any]) -> None:

@@ -29,6 +29,7 @@ from headrace.wire.runs import RunReport, RunReports
 from headrace.wire.streams import StreamReport
 from headrace.wire.triggers import (
     CleanupTriggers,
+    DeclaredPipeline,
     DeclaredTrigger,
     DeclareProject,
     LoadTriggers,
@@ -74,6 +75,9 @@ class ScopesAreLeased(VersionChange):
         endpoint("/execution/scopes/{scope:path}/plans", ["POST"]).didnt_exist,
         endpoint("/execution/scopes/{scope:path}/plans/pages", ["POST"]).didnt_exist,
         endpoint("/execution/scopes/{scope:path}/splits", ["POST"]).didnt_exist,
+        schema(DeclaredPipeline).field("on_failure").didnt_exist,
+        endpoint("/execution/scopes/{scope:path}/letters", ["GET"]).didnt_exist,
+        endpoint("/execution/events/leaders", ["POST"]).didnt_exist,
         endpoint("/execution/scopes/{scope:path}/positions", ["POST"]).didnt_exist,
         endpoint("/execution/scopes/{scope:path}/state", ["GET"]).didnt_exist,
         endpoint("/execution/scopes/{scope:path}/runs", ["GET"]).didnt_exist,

@@ -23,7 +23,22 @@ from headrace.wire.events import LogHead, LogNews
 from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
 from headrace.wire.log import HEAD_HEADER, LOG_SCHEMA, PICKED_HEADER
 from headrace.wire.model import Wire
-from headrace.wire.plans import MAX_POSITIONS, FindPositions, OpenRun, OpenRuns, Plan, Positions, ScopeState, SplitRun
+from headrace.wire.plans import (
+    MAX_LEADERS,
+    MAX_POSITIONS,
+    FindLeaders,
+    FindPositions,
+    FoundLeader,
+    FoundLeaders,
+    OpenRun,
+    OpenRuns,
+    Plan,
+    Positions,
+    ScopeLetter,
+    ScopeLetters,
+    ScopeState,
+    SplitRun,
+)
 from headrace.wire.runs import BatchEnded, PickEvents, Redeliveries, Redelivery, RunReport, RunReports
 from headrace.wire.scope_leases import AcquireScope, ScopeLease
 from headrace.wire.triggers import DeclareProject, ProjectDeclared, StageTriggers
@@ -178,6 +193,24 @@ class PipelineClient:
             blocks += found.blocks
             left = left[MAX_POSITIONS:] if found.to is None else [seq for seq in left if seq > found.to]
         return blocks
+
+    def letters(self, scope: str, pipeline: str) -> list[ScopeLetter]:
+        """Return the pipeline's dead letters that are neither settled nor discarded, by id."""
+        letters: list[ScopeLetter] = []
+        after: str | None = ""
+        while after is not None:
+            page = self._ask("GET", f"{_scope(scope)}/letters", ScopeLetters, params={"pipeline": pipeline, "after": after})
+            letters += page.letters
+            after = page.after
+        return letters
+
+    def leaders(self, keys: Sequence[bytes]) -> list[FoundLeader]:
+        """Return those of the events with these keys that the log has, with their leaders and the triggers of the project."""
+        found: list[FoundLeader] = []
+        for start in range(0, len(keys), MAX_LEADERS):
+            wanted = FindLeaders(keys=list(keys[start : start + MAX_LEADERS]))
+            found += self._ask("POST", "/execution/events/leaders", FoundLeaders, wanted).events
+        return found
 
     def state(self, scope: str) -> dict[str, bytes]:
         """Return the scope's state."""

@@ -34,7 +34,7 @@ def paged(plan: Plan) -> tuple[list[PlanPage], Plan]:
         else:
             getattr(pages[-1], field).append(item)
         room -= size
-    return pages, Plan(epoch=plan.epoch, cursor=plan.cursor, pages=len(pages))
+    return pages, Plan(epoch=plan.epoch, cursor=plan.cursor, pages=len(pages), taken_back=plan.taken_back)
 
 
 def _items(plan: Plan) -> Iterator[_Item]:

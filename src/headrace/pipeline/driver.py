@@ -33,6 +33,7 @@ from headrace.pipeline.options import PipelineOptions
 from headrace.pipeline.orderer import Orderer
 from headrace.pipeline.payload import PayloadSchemas, schemas_folder
 from headrace.pipeline.reporter import Reporter
+from headrace.pipeline.returned_runs import ReturnedRuns
 from headrace.pipeline.run import Run, in_order
 from headrace.pipeline.run_executor import Outputs, RunExecutor, Stopped
 from headrace.pipeline.run_identity import Origin, Place
@@ -56,8 +57,12 @@ __all__ = ["PipelineOptions", "run_pipeline"]
 STOP_SECONDS: Final = 15.0
 """How long the runs that are executed have to end after the process was asked to stop."""
 
+LETTER_SECONDS: Final = 1.0
+"""How often a driver looks whether the dead letters were settled or discarded for which it holds events."""
 _POLL_SECONDS: Final = 0.5
 """How long one request waits for news; a process that is asked to stop may take as long."""
+_BUSY_SECONDS: Final = 0.1
+"""The same, where a pipeline that holds followers may have ended its run meanwhile, so that its next one can be planned."""
 _MICROS: Final = 1_000_000
 
 
@@ -143,11 +148,12 @@ def _run(spark: SparkSession, project: Project, options: PipelineOptions, held: 
             lambda split: insist(lambda: client.split(options.scope, split), stop, "split of a run"),
             held.underway,
         )
-        execute = RunExecutor(spark, project.pipelines, lease, reader, outputs, stop)
+        returned = ReturnedRuns()
+        execute = RunExecutor(spark, project.pipelines, lease, reader, outputs, returned, stop)
         orderer = Orderer(
             list(project.pipelines.values()), reader, lease, state, lookback=int(options.lookback * _MICROS), max_rows=options.max_rows
         )
-        driver = _Driver(client, orderer, execute, reporter, options, stop)
+        driver = _Driver(client, orderer, execute, reporter, returned, options, stop)
         try:
             driver.run(open_runs)
         except Stopped:
@@ -168,6 +174,7 @@ class _Driver:
         orderer: Orderer,
         execute: RunExecutor,
         reporter: Reporter,
+        returned: ReturnedRuns,
         options: PipelineOptions,
         stop: threading.Event,
     ) -> None:
@@ -175,8 +182,10 @@ class _Driver:
         self._orderer = orderer
         self._execute = execute
         self._reporter = reporter
+        self._returned = returned
         self._options = options
         self._stop = stop
+        self._looked = 0.0
         self._tick = min(int(options.lookback * _MICROS) // 4, MAX_STEP)
         self._log = structlog.get_logger(__name__)
 
@@ -219,24 +228,42 @@ class _Driver:
         stored meanwhile joins it.
         """
         queues.wait_until_taken()
-        bounds = self._bounds()
+        bounds = self._bounds(queues)
         if bounds is not None and bounds.to - bounds.after < self._orderer.max_events and queues.wait_until_ready():
-            bounds = self._bounds()
+            bounds = self._bounds(queues)
         if bounds is None or self._stop.is_set():
             return
         began = time.monotonic()
-        ordered = self._orderer.order(bounds)
+        idle = self._idle(queues)
+        ordered = self._orderer.order(bounds, idle, self._returned.take())
         insist(lambda: self._client.plan(self._options.scope, ordered.plan), self._stop, "plan of a batch")
         cursor = ordered.plan.cursor
         queues.put(Batch(cursor.batch, cursor.cursor - bounds.after, ordered.released, began), ordered.runs)
 
-    def _bounds(self) -> Bounds | None:
+    def _idle(self, queues: RunQueues) -> set[str]:
+        """Return the pipelines that hold followers and have no open run; the API has the outcomes of all that they had."""
+        idle = queues.idle(self._orderer.holding)
+        return idle if not idle or self._reporter.flush(self._stop.is_set) else set()
+
+    def _holds_due(self, queues: RunQueues) -> bool:
+        """Return whether a pipeline that holds followers may have a run now. Dead letters are asked for once in LETTER_SECONDS."""
+        idle = self._idle(queues)
+        if len(self._returned) or idle & self._orderer.has_free:
+            return True
+        now = time.monotonic()
+        if not idle or now - self._looked < LETTER_SECONDS:
+            return False
+        self._looked = now
+        return self._orderer.has_news(idle)
+
+    def _bounds(self, queues: RunQueues) -> Bounds | None:
         """Wait a short time for news, and return the bounds of the next batch, None where there is nothing to do."""
         at = self._orderer.at
         tick = self._tick if self._orderer.waits_for_time else None
-        if self._orderer.holds_for_removed:
+        if self._orderer.holds_for_removed or self._holds_due(queues):
             tick = 0
-        wait = 0.0 if tick == 0 else min(_POLL_SECONDS, self._tick / _MICROS)
+        longest = _BUSY_SECONDS if self._orderer.has_free else _POLL_SECONDS
+        wait = 0.0 if tick == 0 else min(longest, self._tick / _MICROS)
         try:
             news = self._client.news(after=at.seq, again=at.again, wait=wait)
         except ApiUnavailable as error:

@@ -16,10 +16,12 @@ import pyarrow.compute as pc
 
 from headrace.client.pipeline import PipelineClient
 from headrace.errors import ApiUnavailable, PipelineError, RunTooLarge
+from headrace.pipeline.followers import Link
 from headrace.pipeline.insist import insist
 from headrace.pipeline.ranges import Ranges, ranges_of
 from headrace.pipeline.slices import Slice
 from headrace.wire.log import LOG_SCHEMA
+from headrace.wire.plans import FoundLeader, ScopeLetter
 from headrace.wire.runs import Redelivery
 
 PAGE_ROWS: Final = 50_000
@@ -118,6 +120,29 @@ class LogReader:
         """Return the stored blocks that may have the positions of these events, by ascending seqs."""
         return insist(lambda: self._client.positions(scope, seqs), self._stop, "positions")
 
+    def letters(self, scope: str, pipeline: str) -> list[ScopeLetter]:
+        """Return the pipeline's dead letters that are neither settled nor discarded."""
+        return insist(lambda: self._client.letters(scope, pipeline), self._stop, "dead letters")
+
+    def leaders(self, keys: Sequence[bytes]) -> list[FoundLeader]:
+        """Return those of the events with these keys that the log has, with their leaders."""
+        return insist(lambda: self._client.leaders(keys), self._stop, "leaders")
+
+    def links(self, seqs: npt.NDArray[np.int64]) -> list[Link]:
+        """Return which event each of these events follows, in this order.
+
+        Raises:
+            PipelineError: The log no longer has one of them.
+        """
+        found: dict[int, Link] = {}
+        for portion in _portions(ranges_of(np.sort(seqs))):
+            table = insist(partial(self._client.pick, portion), self._stop, "log")
+            names = ("seq", "key", "leader_key")
+            found |= {seq: Link(key, leader) for seq, key, leader in zip(*(table.column(name).to_pylist() for name in names), strict=True)}
+        if len(found) != len(seqs):
+            raise _gone(len(found), len(seqs))
+        return [found[seq] for seq in seqs.tolist()]
+
     def _fetched(self, after: int, to: int) -> list[pa.Table]:
         """Return what was fetched ahead, as far as it is asked for."""
         ahead, self._ahead = self._ahead, None
@@ -174,11 +199,15 @@ def first_within(events: pa.Table, column: str, most: int) -> pa.Table:
 def _whole(found: pa.Table, wanted: int) -> pa.Table:
     """Return what was found where it is all that was wanted: the log keeps what a scope that it knows may still read."""
     if found.num_rows != wanted:
-        raise PipelineError(
-            f"The log has {found.num_rows} of {wanted} events that the scope still needs: the database was replaced, or the scope removed.",
-            hint="Bring the database back, or begin anew with: headrace scopes reset SCOPE --from now",
-        )
+        raise _gone(found.num_rows, wanted)
     return found
+
+
+def _gone(found: int, wanted: int) -> PipelineError:
+    return PipelineError(
+        f"The log has {found} of {wanted} events that the scope still needs: the database was replaced, or the scope removed.",
+        hint="Bring the database back, or begin anew with: headrace scopes reset SCOPE --from now",
+    )
 
 
 def _portions(ranges: Ranges) -> Iterator[Ranges]:

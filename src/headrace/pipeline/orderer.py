@@ -6,7 +6,7 @@ until the scope is past it. All that the next batch depends on is in the plan, s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
 from typing import Final
@@ -19,6 +19,7 @@ from headrace.core.batching import cut
 from headrace.errors import PipelineError
 from headrace.pipeline.bounds import Bounds, Moment
 from headrace.pipeline.event_positions import EventPositions
+from headrace.pipeline.follower_holds import KINDS, FollowerHolds
 from headrace.pipeline.forest import Rows
 from headrace.pipeline.held_events import HeldEvents
 from headrace.pipeline.holdings import histogram, waits
@@ -100,6 +101,7 @@ class Orderer:
         self._keys = {key for key in state if key.startswith("held/")}
         self._recent = RecentEvents()
         self._positions = EventPositions(reader, lease.scope, self._kernel)
+        self._holds = FollowerHolds(lease.scope, reader, max_rows, self._held_for)
 
     @property
     def at(self) -> Moment:
@@ -115,19 +117,36 @@ class Orderer:
     @property
     def waits_for_time(self) -> bool:
         """Whether events wait or are held, so that the scope's clock must go on."""
-        return bool(len(self._kernel) or self._held or self._late)
+        return bool(len(self._kernel) or any(map(len, self._held.values())) or self._late)
 
     @property
     def holds_for_removed(self) -> bool:
         """Whether events are held for a pipeline that the project no longer has."""
-        return any(name not in self._names for name in self._held)
+        return any(name.partition("/")[0] not in self._names for name in self._held)
 
     @property
     def _names(self) -> set[str]:
         return {pipeline.name for pipeline in self._pipelines}
 
-    def order(self, bounds: Bounds) -> Ordered:
+    @property
+    def holding(self) -> list[str]:
+        """The pipelines that hold followers of what failed."""
+        return [pipeline.name for pipeline in self._pipelines if pipeline.on_failure == "hold"]
+
+    @property
+    def has_free(self) -> set[str]:
+        """Those of them that have events for a run, once they have no open run."""
+        return {pipe.name for pipe in self._pipelines if pipe.on_failure == "hold" and self._holds.has_free(pipe)}
+
+    def has_news(self, idle: Collection[str]) -> bool:
+        """Whether one of these, which have no open run, may have a run now since its dead letters are others: asks the API."""
+        return any(pipe.on_failure == "hold" and pipe.name in idle and self._holds.has_news(pipe) for pipe in self._pipelines)
+
+    def order(self, bounds: Bounds, idle: Collection[str] = (), returned: Sequence[Run] = ()) -> Ordered:
         """Order one batch of the log. It may end before `bounds.to`, where events are large.
+
+        `idle` are the pipelines without an open run: of those that hold followers they alone get runs. `returned` are open runs of them
+        that failed and that have several events.
 
         Raises:
             PipelineError: The log no longer has an event that the scope needs.
@@ -139,6 +158,8 @@ class Orderer:
         step = self._kernel.step(arrived, bounds.clock)
         self._recent.add(arrived)
         plan = RunPlan(self._batch + 1)
+        for run in returned:
+            self._holds.take_back(run, bounds.clock)
         released = self._positions.released(step)
         records = [each for each in self._reader.redeliveries(bounds.again_after, bounds.again_to) if self._is_due(each)]
         joined, passed = self._late.take([each for each in records if each.trigger is not None], step.seqs, self._kernel)
@@ -148,7 +169,7 @@ class Orderer:
         if fired:
             self._hand_on(plan, self._in_parts(self._positions.of(fired), fired, only=True), memory, bounds.clock, new)
         self._redriven(plan, [each for each in records if each.letter is not None and each.scope == self._lease.scope])
-        self._cut_held(plan, bounds.clock)
+        self._cut_held(plan, bounds.clock, idle)
         self._record.wall, self._record.clock = bounds.wall, bounds.clock
         self._record.holds = histogram(self._record.holds, step.waited)
         self._record.hold_micros += int(step.waited.sum())
@@ -160,6 +181,7 @@ class Orderer:
             slices=plan.slices,
             state=self._changes(),
             positions=self._positions.blocks(),
+            taken_back=[(run.batch, run.number) for run in returned],
         )
         return Ordered(stored, plan.runs, len(step.seqs))
 
@@ -229,7 +251,7 @@ class Orderer:
                     continue
                 everything = len(rows) == len(part)
                 mine = part if everything else part.take(rows)
-                if pipeline.batch not in ("micro", "each") or pipeline.name in self._held:
+                if pipeline.batch not in ("micro", "each") or pipeline.on_failure == "hold" or self._holds_for(pipeline.name):
                     self._held_for(pipeline.name).append(mine.seqs, mine.positions, mine.marks, now)
                     continue
                 events = (table if everything else table.take(pa.array(rows))) if kept else None
@@ -250,20 +272,35 @@ class Orderer:
             name = letter.pipeline or ""
             plan.add(named.get(name, name), events, part=f"again{letter.id}", letter=letter.letter)
 
-    def _cut_held(self, plan: RunPlan, now: int) -> None:
+    def _cut_held(self, plan: RunPlan, now: int, idle: Collection[str]) -> None:
         """Plan the runs of held events that are due, and of all that is held for a pipeline that the project no longer has."""
         named = {pipeline.name: pipeline for pipeline in self._pipelines}
-        for name, held in list(self._held.items()):
+        for pipe in self._pipelines:
+            for due in self._holds.runs(pipe, now) if pipe.on_failure == "hold" and pipe.name in idle else ():
+                plan.add(pipe, due)
+        full = set[str]()  # pipelines whose further sequences wait for the next plan
+        for sequence, held in sorted(self._held.items(), key=lambda item: _turn(item[0])):
+            name = sequence.partition("/")[0]
             pipeline = named.get(name)
+            if name in full or (pipeline is not None and pipeline.on_failure == "hold"):
+                continue
             if pipeline is None:
                 sizes = [min(REMOVED_AT_ONCE, len(held) - start) for start in range(0, len(held), REMOVED_AT_ONCE)]
             else:
                 sizes = cut(pipeline.batch, len(held), held.first, held.last, now)
-                if pipeline.batch == "micro":  # held by an earlier policy, which may have held any number
+                if pipeline.batch == "micro" or (
+                    sequence != name and pipeline.batch != "each"
+                ):  # held by an earlier policy, which may have held any number
                     sizes = [min(self._max_rows, len(held) - start) for start in range(0, len(held), self._max_rows)]
             for size in sizes[:MAX_RUNS]:
                 due = Slice(*held.take(size))
                 plan.add(pipeline or name, due, due.table(self._rows(due.seqs)) if self._recent.has(due.seqs).all() else None)
+            if len(sizes) > MAX_RUNS:
+                full.add(name)
+
+    def _holds_for(self, pipeline: str) -> bool:
+        """Whether events of the pipeline are held."""
+        return any(pipeline + kind in self._held for kind in KINDS)
 
     def _held_for(self, name: str) -> HeldEvents:
         if name not in self._held:
@@ -354,7 +391,16 @@ def pending_events(state: Mapping[str, bytes]) -> tuple[Rows, dict[str, Rows]]:
     """
     record = msgspec.msgpack.decode(state[_RECORD], type=_Record) if _RECORD in state else _Record()
     waiting = Kernel.restore({key: value for key, value in state.items() if key.startswith("order/")}, 0).waiting.seq
-    return waiting, {name: HeldEvents.restore(state, _held_key(number)).seqs for name, number in record.held.items()}
+    held: dict[str, list[Rows]] = {}
+    for name, number in record.held.items():
+        held.setdefault(name.partition("/")[0], []).append(HeldEvents.restore(state, _held_key(number)).seqs)
+    return waiting, {name: np.concatenate(parts) for name, parts in held.items()}
+
+
+def _turn(sequence: str) -> tuple[str, int]:
+    """Return where a sequence of held events comes among those of its pipeline, where nothing is held because of a failure any more."""
+    name, slash, kind = sequence.partition("/")
+    return name, KINDS.index(slash + kind)
 
 
 def _held_key(number: int) -> str:

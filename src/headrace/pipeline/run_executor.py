@@ -23,6 +23,7 @@ from headrace.pipeline.log_reader import LogReader
 from headrace.pipeline.payload import PayloadSchemas
 from headrace.pipeline.ranges import Ranges
 from headrace.pipeline.reporter import Reporter
+from headrace.pipeline.returned_runs import ReturnedRuns
 from headrace.pipeline.run import Run, size_of
 from headrace.pipeline.run_identity import Attempt, Place, digest_of, run_id
 from headrace.pipeline.sink import TableSink
@@ -80,6 +81,7 @@ class RunExecutor:
         lease: ScopeLease,
         reader: LogReader,
         outputs: Outputs,
+        returned: ReturnedRuns,
         stop: threading.Event,
     ) -> None:
         self._spark = spark
@@ -93,6 +95,7 @@ class RunExecutor:
         self._room = threading.BoundedSemaphore(MAX_CONCURRENT_RUNS)
         self._frames: tuple[int, Frames] | None = None
         self._searches = Searches()
+        self._returned = returned
         self._log = structlog.get_logger(__name__)
 
     def __call__(self, run: Run, *, alone: bool = False) -> Sequence[Run]:
@@ -155,10 +158,15 @@ class RunExecutor:
 
     def _is_split(self, pipeline: Pipeline, run: Run, error: str) -> bool:
         """Note that a run failed for good; return whether parts of it are to be attempted. A batch policy's runs stay whole."""
+        if pipeline.on_failure == "hold":
+            return pipeline.batch == "micro" and self._returned.failed(run)
         return pipeline.batch == "micro" and self._searches.failed(run, error)
 
     def _split(self, run: Run) -> Sequence[Run]:
-        """Replace a run by parts of it, once the API has the reports of its attempts."""
+        """Replace a run by parts of it, once the API has the reports of its attempts; or return it to be planned again in parts."""
+        if self._pipelines[run.pipeline].on_failure == "hold":
+            self._returned.add(run)
+            return []
         if not self._out.reporter.flush(self._stop.is_set):
             raise Stopped("The pipeline was stopped before a run that failed was split; it stays open.")
         parts = parts_of(run)
@@ -176,7 +184,7 @@ class RunExecutor:
     def _execute(self, pipeline: Pipeline, run: Run, place: Place | None, digest: str) -> Sequence[Run]:
         self._events(run)
         seqs = _shown(run.slice.ranges)
-        attempts = 1 if is_part(run) else pipeline.attempts
+        attempts = 1 if is_part(run) or self._returned.is_searched(run.pipeline) else pipeline.attempts
         for tried in range(1, attempts + 1):
             run.begun += 1
             attempt = Attempt(digest, run.begun, self._run_id(run, run.begun))
@@ -242,6 +250,7 @@ class RunExecutor:
             return _End.SPLIT if split else _End.DONE if last else _End.FAILED
         report(state="succeeded", finished=datetime.now(UTC), rows=rows, letter=self._letter(run))
         self._searches.succeeded(run)
+        self._returned.succeeded(run)
         return _End.DONE
 
     def _attempt(self, pipeline: Pipeline, run: Run, place: Place | None, attempt: Attempt) -> int | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -80,6 +80,11 @@ class RunQueues:
         """Wait at most `seconds` until no pipeline has too many open runs; return whether none has."""
         with self._changed:
             return self._changed.wait_for(lambda: self.failure is not None or self._has_room(), seconds) and self.failure is None
+
+    def idle(self, pipelines: Iterable[str]) -> set[str]:
+        """Return those of the pipelines that have no run here."""
+        with self._changed:
+            return {name for name in pipelines if not self._queues.get(name)}
 
     def wait_until_taken(self) -> None:
         """Wait until a pipeline has begun with the newest batch, or PLAN_SECONDS."""

@@ -17,12 +17,14 @@ from headrace.store.bell import Bell
 from headrace.store.database import Database
 from headrace.store.dialects import driver_rows
 from headrace.store.forgetting import forgotten
+from headrace.store.leaders import leaders_of
 from headrace.store.log_head import log_head
 from headrace.store.redeliveries import last_redelivery, later_firings, redelivered, trigger_names
 from headrace.store.tables import events, firings
 from headrace.store.times import moment
 from headrace.wire.events import BatchStored, EventBatch, LogHead, LogNews
 from headrace.wire.log import LOG_SCHEMA
+from headrace.wire.plans import FoundLeaders
 from headrace.wire.runs import Redelivery
 
 STEP = 500
@@ -108,6 +110,11 @@ class Log:
                     to = part.column("seq")[-1].as_py()
                     break
         return Picked(pa.concat_tables(parts).combine_chunks(), to)
+
+    def leaders(self, keys: Sequence[bytes], project: str | None = None) -> FoundLeaders:
+        """Return those of the events with these keys that the log has, with their leaders; `project` as for `page`."""
+        with self._database.reading() as connection:
+            return FoundLeaders(events=leaders_of(connection, keys, project))
 
     def redeliveries(self, *, after: int, to: int, project: str | None = None) -> list[Redelivery]:
         """Return what is to be given again, with after < id <= to; firings of the triggers of `project` only (None: of all)."""

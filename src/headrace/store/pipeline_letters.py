@@ -21,8 +21,11 @@ from headrace.store.short_ids import full_ids, short_id
 from headrace.store.slices import size_of, take_slice
 from headrace.store.times import moment
 from headrace.wire.pipeline_letters import ActOnPipelineLetters, PipelineLetter, PipelineLetterAction, PipelineLetters, PipelineLettersActed
+from headrace.wire.plans import ScopeLetter, ScopeLetters
 from headrace.wire.runs import RunReport
 
+PAGE_LETTERS: Final = 5_000
+"""Letters of a page, at most; MAX_SLICE_BYTES bounds it in bytes."""
 LETTERS_AT_ONCE: Final = 500
 """Letters that one transaction changes."""
 
@@ -94,6 +97,14 @@ def settle_letters(connection: Connection, project: str, reports: Iterable[RunRe
             connection.execute(insert(pipeline_letters).values(id=report.letter, **row, **news))
         elif known.run_id != report.run_id:
             connection.execute(update(pipeline_letters).where(mine).values(attempts=known.attempts + report.attempt, **news))
+
+
+def unsettled_letters(connection: Connection, scope: str, pipeline: str, after: str) -> ScopeLetters:
+    """Return a page of a pipeline's letters whose events it has not taken and that nobody has discarded, after the one with this id."""
+    mine = (_row_of.scope == scope, _row_of.pipeline == pipeline, _row_of.state != "discarded", _row_of.id > after)
+    page = take_slice(connection, select(_row_of.id, _row_of.seqs, size_of(_row_of.seqs)).where(*mine).order_by(_row_of.id), PAGE_LETTERS)
+    letters = [ScopeLetter(id=row.id, seqs=msgspec.json.decode(row.seqs, type=list[tuple[int, int]])) for row in page.rows]
+    return ScopeLetters(letters=letters, after=letters[-1].id if page.full else None)
 
 
 def _chosen(connection: Connection, action: PipelineLetterAction, asked: ActOnPipelineLetters) -> Sequence[str]:

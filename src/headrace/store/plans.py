@@ -11,13 +11,14 @@ from headrace.errors import ApiRefused
 from headrace.store.database import Database
 from headrace.store.dialects import BulkInsert, Plain, Upsert
 from headrace.store.event_positions import add_positions, positions_of
+from headrace.store.pipeline_letters import unsettled_letters
 from headrace.store.pipeline_tables import pipeline_letters, plan_slices, planned_runs, scope_state
 from headrace.store.plan_pages import drop_pages, keep_page, whole_plan
 from headrace.store.planned_runs import close_runs
 from headrace.store.scope_leases import require_holder
 from headrace.store.scope_rows import cursor_of, move_scope, scope_row
 from headrace.store.slices import size_of, take_slice
-from headrace.wire.plans import OpenRun, OpenRuns, Plan, PlannedRun, PlanPage, Positions, ScopeState, SplitRun
+from headrace.wire.plans import OpenRun, OpenRuns, Plan, PlannedRun, PlanPage, Positions, ScopeLetters, ScopeState, SplitRun
 
 PAGE_ROWS: Final = 5_000
 """Keys of a state, or open runs, that one page has at most; MAX_SLICE_BYTES bounds it in bytes."""
@@ -75,6 +76,12 @@ class Plans:
         with self._database.reading() as connection:
             return positions_of(connection, _incarnation(connection, job_id, scope), seqs)
 
+    def letters(self, job_id: int, scope: str, pipeline: str, after: str) -> ScopeLetters:
+        """Return a page of a pipeline's unsettled dead letters, by id. Raises `Fenced` where the job does not hold the scope."""
+        with self._database.reading() as connection:
+            _incarnation(connection, job_id, scope)
+            return unsettled_letters(connection, scope, pipeline, after)
+
     def open_runs(self, job_id: int, scope: str, batch: int, number: int) -> OpenRuns:
         """Return a page of the scope's open runs after one of them. Raises `Fenced` where the job does not hold the scope."""
         with self._database.reading() as connection:
@@ -131,12 +138,25 @@ def _store(connection: Connection, job_id: int, scope: str, plan: Plan, now: int
     _add_runs(connection, [(*place, *_run(run)) for run in plan.runs])
     _add_slices(connection, [(*place, number, data) for number, data in enumerate(plan.slices)])
     add_positions(connection, *place, plan.positions)
+    _take_back(connection, row.incarnation, plan.taken_back)
     _change_state(connection, row.incarnation, plan.state)
 
 
 def _keep_page(connection: Connection, job_id: int, scope: str, page: PlanPage) -> None:
     require_holder(connection, job_id, scope, page.epoch)
     keep_page(connection, str(scope_row(connection, scope).incarnation), page)
+
+
+def _take_back(connection: Connection, incarnation: str, runs: Sequence[tuple[int, int]]) -> None:
+    """Close open runs whose events the state has from now on."""
+    run = planned_runs.c
+    mine = (run.incarnation == incarnation, tuple_(run.batch, run.number).in_(runs))
+    slices = {tuple(row[:2]): row.slice for row in connection.execute(select(run.batch, run.number, run.slice).where(*mine))}
+    for batch, number in runs:
+        if (batch, number) not in slices:
+            message = f"The run {number} of batch {batch} is not open: its events cannot be taken back."
+            raise ApiRefused(message, hint="Take the scope again, and go on from its open runs.", status=409, problem="conflict")
+        close_runs(connection, incarnation, batch, {number: slices[batch, number]})
 
 
 def _split(connection: Connection, job_id: int, scope: str, split: SplitRun) -> None:

@@ -151,7 +151,8 @@ def _declare_pipelines(connection: Connection, project: str, wanted: dict[str, D
     connection.execute(update(pipelines).where(pipelines.c.project == project).values(removed=True))
     for name, pipeline in wanted.items():
         patterns = msgspec.json.encode(pipeline.on).decode()
-        values = {"patterns": patterns, "table_name": pipeline.table, "batch": pipeline.batch, "removed": False}
+        values: dict[str, Any] = {"patterns": patterns, "table_name": pipeline.table, "batch": pipeline.batch, "removed": False}
+        values["on_failure"] = pipeline.on_failure
         if name in known:
             connection.execute(update(pipelines).where(pipelines.c.id == known[name]).values(**values))
         else:

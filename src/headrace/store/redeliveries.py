@@ -73,7 +73,7 @@ def redelivered(connection: Connection, after: int, to: int, project: str | None
     rows = connection.execute(
         select(redeliveries).where(redeliveries.c.id > after, redeliveries.c.id <= to).order_by(redeliveries.c.id)
     ).all()
-    before = _before(connection, sorted({row.seq for row in rows if row.trigger_id is not None}))
+    before = told_firings(connection, sorted({row.seq for row in rows if row.trigger_id is not None}))
     named = {row.trigger_id for row in rows if row.trigger_id is not None} | {one for told in before.values() for one in told}
     names = trigger_names(connection, named, project)
     letters = _letters(connection, [row.letter_id for row in rows if row.letter_id is not None])
@@ -90,7 +90,7 @@ def redelivered(connection: Connection, after: int, to: int, project: str | None
     return found
 
 
-def _before(connection: Connection, seqs: list[int]) -> dict[int, dict[int, int]]:
+def told_firings(connection: Connection, seqs: list[int]) -> dict[int, dict[int, int]]:
     """Return, for each event, its triggers and the redelivery that told of each; 0: it was told with the event."""
     told: dict[int, dict[int, int]] = defaultdict(dict)
     if seqs:

@@ -138,6 +138,7 @@ pipelines = Table(
     Column("table_name", Text),
     Column("batch", Text, nullable=False),
     Column("removed", Boolean, nullable=False),
+    Column("on_failure", Text, nullable=False, server_default="release"),
     UniqueConstraint("project", "name"),
     sqlite_autoincrement=True,
 )

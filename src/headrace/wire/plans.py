@@ -16,6 +16,8 @@ MAX_POSITION_SEQS: Final = 8_192
 """Seqs from the first event of a block of positions to its last: a look-up of one event reads no more blocks than that."""
 MAX_PLAN_PAGES: Final = 10_000
 """Pages of one plan."""
+MAX_LEADERS: Final = 5_000
+"""Events of one request for leaders."""
 MAX_POSITIONS: Final = 1_000
 """Events of one request for positions."""
 
@@ -59,8 +61,9 @@ class Plan(Wire):
     """One batch: the cursor after it, its runs, and the changes of the scope's state (None deletes a key). Stored in one transaction.
 
     `cursor.batch` is one more than that of the plan before. `slices`, the values of `state` and the data of `positions` are base64 in JSON.
-    `positions` has each event that got its position in this batch, in blocks of different events. Of a plan that is too large for one
-    request, the first `pages` pages were sent before, and this is the rest.
+    `positions` has each event that got its position in this batch, in blocks of different events. `taken_back` names runs, by batch and
+    number, that are no longer open: the state has their events. Of a plan that is too large for one request, the first `pages` pages were
+    sent before, and this is the rest.
     """
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
@@ -71,6 +74,7 @@ class Plan(Wire):
     slices: list[bytes] = []
     state: dict[str, bytes | None] = {}
     positions: list[PositionBlock] = []
+    taken_back: list[tuple[int, int]] = []
     pages: int = Field(default=0, ge=0, le=MAX_PLAN_PAGES)
 
 
@@ -89,6 +93,44 @@ class PlanPage(Wire):
     slices: list[bytes] = []
     state: dict[str, bytes | None] = {}
     positions: list[PositionBlock] = []
+
+
+class ScopeLetter(Wire):
+    """A dead letter of a pipeline of the scope whose events it has not taken and that nobody has discarded."""
+
+    id: str
+    seqs: list[tuple[int, int]]
+
+
+class ScopeLetters(Wire):
+    """A page of them, by id; ask for those `after` until it is None."""
+
+    letters: list[ScopeLetter]
+    after: str | None = None
+
+
+class FindLeaders(Wire):
+    """Some events of the log, by their keys."""
+
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+
+    keys: list[bytes] = Field(max_length=MAX_LEADERS)
+
+
+class FoundLeader(Wire):
+    """An event: its leader's key, and the triggers that had fired on it when it was stored."""
+
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+
+    key: bytes
+    leader: bytes | None
+    triggers: list[str]
+
+
+class FoundLeaders(Wire):
+    """Those of the events that the log has."""
+
+    events: list[FoundLeader]
 
 
 class FindPositions(Wire):

@@ -121,11 +121,12 @@ class Totals(Wire):
 
 
 class PipelineStatus(Wire):
-    """One declared pipeline and the sums of its runs."""
+    """One declared pipeline and the sums of its runs. `on_failure` says what becomes of the followers of a failed event."""
 
     name: str
     on: list[str]
     table: str | None
+    on_failure: str = "release"
     runs: int
     failed: int
     events: int

@@ -42,6 +42,7 @@ class DeclaredPipeline(Wire):
     on: list[str]
     table: str | None = None
     batch: str = "micro"
+    on_failure: str = "release"
 
 
 class DeclareProject(Wire):

@@ -21,6 +21,7 @@ from headrace.store.log import LogPage, stored
 from headrace.wire.events import BatchStored, EventBatch, LogHead, LogNews
 from headrace.wire.log import HEAD_HEADER, PICKED_HEADER
 from headrace.wire.model import rfc3339
+from headrace.wire.plans import FindLeaders, FoundLeaders
 from headrace.wire.runs import PickEvents, Redeliveries
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
@@ -104,6 +105,12 @@ def pick(asked: PickEvents, store: StoreOf, caller: AnyJob) -> Response:
     picked = store.log.pick(sorted(seqs), project)
     headers = {} if picked.to is None else {PICKED_HEADER: str(picked.to)}
     return BinaryAnswer(_as_arrow(picked.table), headers=headers, media_type=ARROW_STREAM)
+
+
+@router.post("/events/leaders", response_model=FoundLeaders)
+def leaders(wanted: FindLeaders, store: StoreOf, caller: AnyJob) -> Response:
+    """Return the leader of each of some events, and the triggers of the job's project that had fired on it when it was stored."""
+    return WireAnswer(store.log.leaders(wanted.keys, store.jobs.project(caller.job_id)))
 
 
 @router.get("/redeliveries")

@@ -10,7 +10,7 @@ from headrace.api.access import StoreOf
 from headrace.api.auth import Pipeline
 from headrace.api.bodies import WireAnswer, WireRoute
 from headrace.store.log_head import log_id
-from headrace.wire.plans import FindPositions, OpenRuns, Plan, PlanPage, Positions, ScopeState, SplitRun
+from headrace.wire.plans import FindPositions, OpenRuns, Plan, PlanPage, Positions, ScopeLetters, ScopeState, SplitRun
 from headrace.wire.runs import RunReports
 from headrace.wire.scope_leases import AcquireScope, ScopeLease
 
@@ -56,6 +56,12 @@ def positions(scope: str, wanted: FindPositions, store: StoreOf, caller: Pipelin
 def state(scope: str, store: StoreOf, caller: Pipeline, after: str = "") -> Response:
     """Return the scope's state by key, at most about 8 MiB; ask for what comes `after` until that is null."""
     return WireAnswer(store.plans.state(caller.job_id, scope, after))
+
+
+@router.get("/scopes/{scope:path}/letters")
+def letters(scope: str, pipeline: str, store: StoreOf, caller: Pipeline, after: str = "") -> ScopeLetters:
+    """Return a pipeline's dead letters that are neither settled nor discarded; ask for those `after` until that is null."""
+    return store.plans.letters(caller.job_id, scope, pipeline, after)
 
 
 @router.get("/scopes/{scope:path}/runs", response_model=OpenRuns)

@@ -153,7 +153,7 @@ function drawTables(status, jobs) {
   const known = new Map(status.triggers.map((trigger) => [trigger.id, trigger]));
   table("backlog", status.backlogs, (kept) => kept.trigger_id, (kept) => [text(kept.trigger), num(kept.depth, "busy"), time(kept.oldest),
     badge(known.get(kept.trigger_id)?.state ?? "removed", levelOf(known.get(kept.trigger_id)?.state ?? "removed")), num(known.get(kept.trigger_id)?.spilled ?? null), mono(kept.stream)]);
-  table("pipelines", status.pipelines, (pipeline) => pipeline.name, (pipeline) => [text(pipeline.name), mono(pipeline.on.join(", ")), mono(pipeline.table), num(pipeline.runs), num(pipeline.failed, "hot"),
+  table("pipelines", status.pipelines, (pipeline) => pipeline.name, (pipeline) => [text(pipeline.on_failure === "hold" ? `${pipeline.name} (holds followers)` : pipeline.name), mono(pipeline.on.join(", ")), mono(pipeline.table), num(pipeline.runs), num(pipeline.failed, "hot"),
     num(pipeline.events), num(pipeline.rows), time(pipeline.last_run)]);
   table("runs", status.runs, (run) => run.run_id, (run) => [time(run.started), logOf(run.pipeline, `the run of ${run.pipeline} that started ${local(run.started)}`, `runs/${encodeURIComponent(run.run_id)}`), badge(run.state, run.state === "running" ? "" : levelOf(run.state)), eventsOf(run), num(run.rows),
     took(run), plain(perSecond(rateOf(run))), num(run.batch), num(run.attempt), runError(run)], { labels: 1, total: status.totals.runs });
