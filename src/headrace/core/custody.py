@@ -69,6 +69,15 @@ class Custody:
             if lane not in self._marks:
                 self._remember(lane, marks.get(lane))
 
+    def skipped(self, lane: str, committed: int | None, entries: Sequence[Entry]) -> None:
+        """Begin after `committed` where the upstream had a known lane as done further than is recorded: its first receipt leaves a gap.
+
+        All of the `entries` are recorded, whatever the upstream says of `committed`.
+        """
+        mark, first = self._marks[lane], next((entry.position for entry in entries if entry.position is not None), None)
+        if mark is not None and committed is not None and first is not None and mark < committed < first:
+            self._remember(lane, committed)
+
     def receipts(self, lane: str, entries: Iterable[Entry]) -> list[Receipt]:
         """Return what is to be recorded for these entries of a known lane, in order: one receipt for each stretch with the same owed.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -13,7 +13,7 @@ import structlog
 from headrace.core.custody import Custody
 from headrace.core.ledger import Ledger
 from headrace.core.obligation import Batch
-from headrace.core.texts import describe_error
+from headrace.core.texts import describe_error, describe_text
 from headrace.errors import StreamError
 from headrace.streams.grace import CANCEL_SHARE, Grace, LeftBehind, is_cancelled
 from headrace.streams.patience import Patience
@@ -204,7 +204,7 @@ class Pump:
         self._calls += 1
         try:
             if not advance.recorded:
-                await self._record(advance.batch)
+                await self._record(producer, advance.batch)
                 advance.recorded = True
             await self._call(producer, advance)
         except asyncio.CancelledError:
@@ -224,12 +224,13 @@ class Pump:
                 self._give_place_up(advance)
         return None
 
-    async def _record(self, batch: Batch) -> None:
+    async def _record(self, producer: SharedStreamProducer, batch: Batch) -> None:
         if self._recorder is None or self.custody is None:
             return
         name = batch.lane.name
         if not self.custody.knows(name):
             await self._learn(self.custody, self._recorder, name)
+            self.custody.skipped(name, _committed(producer, batch.lane.key), batch.entries)
         for receipt in self.custody.receipts(name, batch.entries):
             async with self._patience.timeout(None):
                 new = await self._recorder.record(receipt)
@@ -263,6 +264,16 @@ class Pump:
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
+
+
+def _committed(producer: SharedStreamProducer, lane: Hashable) -> int | None:
+    """Return how far the upstream has the lane as done. What `get_committed` raises is the lane's trouble in the survey, not here."""
+    try:
+        position = producer.get_committed(lane)
+    except Exception as error:
+        log.debug("committed position unknown", lane=describe_text(lane), error=describe_error(error))
+        return None
+    return position if type(position) is int else None
 
 
 def _told(error: Exception, timeout: float) -> Exception:

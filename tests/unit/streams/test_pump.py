@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from typing import Any
 
 import pytest
 
@@ -196,3 +197,44 @@ async def test_a_lane_whose_mark_is_not_found_out_is_not_advanced() -> None:
     assert isinstance(await runner.error(), StreamEnded)
     assert not feed.advanced
     await runner.leave()
+
+
+async def read_to_the_end(books: Books, feed: Feed) -> None:
+    """Read what there is, and stop."""
+    keeper, count = Keeper(), feed.queue.qsize()
+    hub = keeper.hub = SharedStreamManager(sink=keeper, recorder=books)
+    hub.register(trigger_ids=[1], key=KEY)
+    engine = Engine(hub, keeper, 1, reads(feed)(lambda raw: True))
+    engine.start()
+    await until(lambda: len(feed.advanced) == count)
+    await hub.stop_all()
+
+
+@pytest.mark.parametrize(
+    ("recorded", "committed", "after"),
+    [(2, 5, 5), (2, None, 2), (2, 1, 2), (2, 6, 2), (2, 9, 2), (None, 5, None)],
+    ids=["ahead of the books", "unknown", "behind the books", "of a raw event that comes", "after it", "of a lane without books"],
+)
+async def test_a_lane_that_the_upstream_has_as_done_past_the_books_begins_with_a_gap(
+    recorded: int | None, committed: int | None, after: int | None
+) -> None:
+    class Ahead(Feed):
+        def get_position(self, broker_payload: Any) -> int:
+            return 5 + (super().get_position(broker_payload) or 0)
+
+        def get_committed(self, lane: Hashable) -> int | None:
+            return committed
+
+    books, feed = Books(**({} if recorded is None else {"x": recorded})), Ahead([("x", 6), ("x", 7)])
+    await read_to_the_end(books, feed)
+    assert (books.receipts[0].after, sum(receipt.read for receipt in books.receipts)) == (after, 2)
+
+
+async def test_a_committed_position_that_cannot_be_told_holds_nothing_up() -> None:
+    class Raises(Feed):
+        def get_committed(self, lane: Hashable) -> int | None:
+            raise ValueError("no")
+
+    books, feed = Books(x=0), Raises([("x", 6)])
+    await read_to_the_end(books, feed)
+    assert books.receipts[0].after == 0
