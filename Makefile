@@ -45,7 +45,7 @@ check-imports:
 	@$(BIN)/lint-imports --no-logo
 
 check-docs:
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 docs: setup-dev ## serve the documentation on loopback
 	@$(BIN)/mkdocs serve
