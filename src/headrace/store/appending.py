@@ -8,14 +8,15 @@ The law, under the writer's transaction:
 - `leader_seq` is the leader's place in the log if it was there first, and -1 if it was not;
 - the triggers' counters move in the same commit;
 - receipts are recorded last, since they account for what was stored;
-- what fires a trigger that a task run waits for goes to the run, and not into the log.
+- what fires a trigger that a task run waits for goes to the run, and not into the log;
+- a batch for more task runs than one transaction lets continue is `Unfinished` until the last of them has its event.
 Batches that wait together are appended together, in the order in which they came.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import compress
 
@@ -25,7 +26,7 @@ from headrace.core.identity import EventKey, event_key
 from headrace.errors import Fenced
 from headrace.store.conflicts import count_conflicts
 from headrace.store.custody import Claim, record
-from headrace.store.delivering import Deliveries
+from headrace.store.delivering import Deliveries, Delivery
 from headrace.store.dialects import BulkInsert, among, rows_among
 from headrace.store.forgetting import forgotten
 from headrace.store.letters import Letters
@@ -70,6 +71,15 @@ class Prepared:
     batch: EventBatch
     keys: list[EventKey | None]
     leaders: list[EventKey | None]
+    delivered: Set[int] = frozenset()
+    """Triggers of task runs that fired in earlier transactions of this batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """The answer to a batch of which nothing is stored but what some task runs wait for: append it again, with `delivered`."""
+
+    delivered: Set[int]
 
 
 @dataclass(slots=True)
@@ -84,6 +94,18 @@ class _Append:
     repeats: set[tuple[int, int]] = field(default_factory=set)
     repeated: list[tuple[int, EventItem]] = field(default_factory=list)
     fired: dict[tuple[int, int], None] = field(default_factory=dict)
+
+    def add_batch(self, prepared: Prepared, mine: set[int], delivery: Delivery) -> list[ItemStatus]:
+        """Add the events of a batch whose triggers are `mine`, but for those of task runs; return a status for each."""
+        statuses: list[ItemStatus] = []
+        for item, key, leader in zip(prepared.batch.events, prepared.keys, prepared.leaders, strict=True):
+            if key is None:
+                statuses.append("invalid")
+            elif mine.issuperset(item.firings):
+                statuses.append(delivery.status(item) or self.add(item, key, leader))
+            else:
+                statuses.append("fenced")
+        return statuses
 
     def add(self, item: EventItem, key: EventKey, leader: EventKey | None) -> ItemStatus:
         seq = self.known.get(key)
@@ -110,7 +132,9 @@ def prepare(job_id: int, batch: EventBatch) -> Prepared:
     return Prepared(job_id, batch, keys, leaders)
 
 
-def append(connection: Connection, batches: Sequence[Prepared], now: int, delivered: Callable[[], None]) -> list[BatchStored | Fenced]:
+def append(
+    connection: Connection, batches: Sequence[Prepared], now: int, delivered: Callable[[], None]
+) -> list[BatchStored | Fenced | Unfinished]:
     """Append the batches in one transaction; a batch whose job has ended answers `Fenced`. `delivered`: a task run got an event."""
     allowed, waits = _allowed(connection, batches)
     deliveries = Deliveries(connection, waits, now)
@@ -118,35 +142,31 @@ def append(connection: Connection, batches: Sequence[Prepared], now: int, delive
     log = _Append(head, now, *_lookup(connection, batches))
     letters = Letters(connection, [item for prepared in batches for item in prepared.batch.dead_letters], now)
     spills = Spills(connection, [item for prepared in batches for item in prepared.batch.spills], now)
-    answers: list[BatchStored | Fenced] = []
+    answers: list[BatchStored | Fenced | Unfinished] = []
     claims: list[Claim] = []
     recorded: list[tuple[list[bool], list[ReceiptStatus]]] = []
     for prepared, mine in zip(batches, allowed, strict=True):
         if mine is None:
             answers.append(Fenced(f"Job {prepared.job_id} has ended.", hint="Register a new job.", status=409, problem="fenced"))
             continue
-        statuses: list[ItemStatus] = []
-        for item, key, leader in zip(prepared.batch.events, prepared.keys, prepared.leaders, strict=True):
-            if key is None:
-                statuses.append("invalid")
-            elif mine.issuperset(item.firings):
-                statuses.append(deliveries.take(item) or log.add(item, key, leader))
-            else:
-                statuses.append("fenced")
+        delivery = deliveries.deliver(_deliverable(prepared, mine), prepared.delivered)
+        if not delivery.finished:
+            answers.append(Unfinished(delivery.fired))
+            continue
         receipts = prepared.batch.receipts
         valid = [is_valid_receipt(receipt) for receipt in receipts]
         claims.append(Claim(prepared.job_id, prepared.batch.epochs, list(compress(receipts, valid))))
         recorded.append((valid, []))
         answers.append(
             BatchStored.model_construct(
-                events=statuses,
+                events=log.add_batch(prepared, mine, delivery),
                 dead_letters=letters.add(prepared.batch.dead_letters, mine),
                 spills=spills.add(prepared.batch.spills, mine),
                 receipts=recorded[-1][1],
             )
         )
     _write(connection, log, head)
-    if deliveries.write():
+    if deliveries:
         delivered()
     letters.write(connection)
     spills.write(connection)
@@ -154,6 +174,13 @@ def append(connection: Connection, batches: Sequence[Prepared], now: int, delive
         answered = iter(known)
         told.extend(next(answered) if fits else "invalid" for fits in valid)
     return answers
+
+
+def _deliverable(prepared: Prepared, mine: set[int]) -> Iterator[EventItem]:
+    """Yield the valid events of a batch whose triggers are all `mine`."""
+    for item, key in zip(prepared.batch.events, prepared.keys, strict=True):
+        if key is not None and mine.issuperset(item.firings):
+            yield item
 
 
 def _leader(item: EventItem) -> EventKey | None:

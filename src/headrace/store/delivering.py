@@ -1,47 +1,89 @@
-"""Events that task runs wait for: spliced into the run in the transaction that takes them, and kept nowhere else."""
+"""Events that task runs wait for: spliced into the run in the transaction that takes them, and kept nowhere else.
+
+A transaction lets at most STEPS_AT_ONCE runs continue, and fewer where their texts are large. A batch that needs more is delivered in
+several transactions, of which the last one stores the rest of the batch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
+from dataclasses import dataclass
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from headrace.core import deferral
-from headrace.core.deferral import Deferral
-from headrace.store.deferred_rows import Held, read, save
+from headrace.store.deferred_rows import read, save
+from headrace.store.deferred_sweep import STEPS_AT_ONCE
+from headrace.store.deferred_tables import deferred_runs
+from headrace.store.dialects import among, rows_among
+from headrace.store.slices import Slice, size_of
 from headrace.wire.events import EventItem, ItemStatus
+
+_R = deferred_runs.c
+_deferred = select(_R.trigger_id, size_of(_R.next_kwargs)).where(_R.state == "deferred", among(_R.run_id, "run_ids"))
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What a transaction delivered of one batch. `first` maps each trigger of a task run to the item that fires it first.
+
+    `fired` are the triggers whose runs continue, in this transaction or an earlier one. `finished`: no run is left to a later one.
+    """
+
+    first: Mapping[int, EventItem]
+    fired: Set[int]
+    finished: bool
+
+    def status(self, item: EventItem) -> ItemStatus | None:
+        """Return the status of an item: the first for a run wins, and what comes later is a duplicate. None: no run is concerned."""
+        concerned = [trigger for trigger in item.firings if trigger in self.first]
+        if not concerned:
+            return None
+        return "stored" if any(trigger in self.fired and self.first[trigger] is item for trigger in concerned) else "duplicate"
+
+
+_NOTHING = Delivery({}, frozenset(), finished=True)
 
 
 class Deliveries:
-    """What one transaction delivers. `waits` says which run each of the triggers was made for; those of a project are not in it."""
+    """What one transaction delivers. `waits` maps the triggers of task runs to their runs; those of a project are not in it."""
 
     def __init__(self, connection: Connection, waits: Mapping[int, str], now: int) -> None:
         self._connection = connection
         self._waits = waits
         self._now = now
-        self._held: dict[str, Held] = read(connection, waits.values()) if waits else {}
-        self._after: dict[str, Deferral] = {}
+        self._taken = Slice(STEPS_AT_ONCE)
 
-    def take(self, item: EventItem) -> ItemStatus | None:
-        """Give the event to the run that waits for it: the first wins, and what comes later is a duplicate. None: no run is concerned."""
+    def __bool__(self) -> bool:
+        """Whether a run continues."""
+        return bool(self._taken.rows)
+
+    def deliver(self, items: Iterable[EventItem], before: Set[int]) -> Delivery:
+        """Give the items of one batch to the runs that wait for them; the triggers `before` fired in earlier transactions."""
         if not self._waits:
-            return None
-        concerned = [trigger for trigger in item.firings if trigger in self._waits]
-        if not concerned:
-            return None
-        fired = [self._fire(trigger, item) for trigger in concerned]
-        return "stored" if any(fired) else "duplicate"
+            return _NOTHING
+        first: dict[int, EventItem] = {}
+        for item in items:
+            for trigger in item.firings:
+                if trigger in self._waits:
+                    first.setdefault(trigger, item)
+        chosen, finished = self._choose(first)
+        runs = read(self._connection, [self._waits[trigger] for trigger in chosen])
+        for held in runs.values():
+            # Read again under the lock: another api may have been quicker.
+            if held.run.state == "deferred" and held.trigger_id is not None and held.trigger_id in chosen:
+                item = first[held.trigger_id]
+                save(self._connection, held, deferral.fire(held.run, item.type, item.payload), self._now)
+        return Delivery(first, before | set(chosen), finished)
 
-    def write(self) -> bool:
-        """Write the runs back that go on or have ended; whether there are any."""
-        for run_id, after in self._after.items():
-            save(self._connection, self._held[run_id], after, self._now)
-        return bool(self._after)
-
-    def _fire(self, trigger: int, item: EventItem) -> bool:
-        run_id = self._waits[trigger]
-        held = self._held.get(run_id)
-        if held is None or run_id in self._after or held.run.state != "deferred" or held.trigger_id != trigger:
-            return False
-        self._after[run_id] = deferral.fire(held.run, item.type, item.payload)
-        return True
+    def _choose(self, first: Mapping[int, EventItem]) -> tuple[Collection[int], bool]:
+        """Return the triggers whose runs this transaction lets continue, and whether these are all."""
+        rows = rows_among(self._connection, _deferred, "run_ids", {self._waits[trigger] for trigger in first})
+        sizes = {row.trigger_id: row.bytes for row in rows}
+        chosen: list[int] = []
+        for trigger, item in first.items():
+            if trigger in sizes:
+                if not self._taken.take(trigger, sizes[trigger] + len(item.payload.encode())):
+                    return chosen, False
+                chosen.append(trigger)
+        return chosen, True

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Connection, Select, select
 
-from headrace.errors import Fenced
-from headrace.store.appending import MOST_PARAMETERS, Prepared, append, prepare
+from headrace.errors import Fenced, StorageBusy
+from headrace.store.appending import MOST_PARAMETERS, Prepared, Unfinished, append, prepare
 from headrace.store.bell import Bell
 from headrace.store.database import Database
 from headrace.store.dialects import driver_rows
@@ -70,7 +70,34 @@ class Log:
 
     def append_later(self, job_id: int, batch: EventBatch) -> Future[BatchStored | Fenced]:
         """Queue a batch; the future has its statuses once it is durable, together with the batches that wait beside it."""
-        return self._database.collect(self._append, prepare(job_id, batch))
+        answer: Future[BatchStored | Fenced] = Future()
+        self._submit(prepare(job_id, batch), answer)
+        return answer
+
+    def _submit(self, prepared: Prepared, answer: Future[BatchStored | Fenced]) -> None:
+        """Queue a batch, and again until no task run is left to a later transaction; then answer."""
+
+        def settle(stored: Future[BatchStored | Fenced | Unfinished]) -> None:
+            if stored.cancelled():
+                return
+            error = stored.exception()
+            result = None if error is not None else stored.result()
+            if isinstance(result, Unfinished) and not answer.cancelled():
+                try:
+                    self._submit(replace(prepared, delivered=result.delivered), answer)
+                    return
+                except StorageBusy as closed:
+                    error = closed
+            if not answer.set_running_or_notify_cancel():
+                return
+            if error is not None:
+                answer.set_exception(error)
+            elif result is not None and not isinstance(result, Unfinished):
+                answer.set_result(result)
+
+        queued = self._database.collect(self._append, prepared)
+        answer.add_done_callback(lambda done: done.cancelled() and queued.cancel())
+        queued.add_done_callback(settle)
 
     def head(self) -> LogHead:
         """Return the last `seq`, and the first after what is forgotten (one past the head where all is)."""
@@ -125,7 +152,7 @@ class Log:
         """Call `observer` after each commit, also of other apis: it must return at once. Returns what takes it away again."""
         return self._database.observe(observer)
 
-    def _append(self, connection: Connection, batches: Sequence[Prepared]) -> list[BatchStored | Fenced]:
+    def _append(self, connection: Connection, batches: Sequence[Prepared]) -> list[BatchStored | Fenced | Unfinished]:
         return append(connection, batches, self._database.now(), lambda: self._bell.mark(connection))
 
 
