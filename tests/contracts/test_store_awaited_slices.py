@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from fnmatch import fnmatchcase
+from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from sqlalchemy import event as on
 from sqlalchemy import func, select
 
-from headrace.store import Store, awaited_events, slices
+from headrace.store import Store, awaited_events, awaited_terms, slices
 from headrace.store.awaited_events import AwaitedEvents
+from headrace.store.awaited_terms import Wait, Waits
 from headrace.store.deferred_sweep import STEPS_AT_ONCE
 from headrace.store.deferred_tables import deferred_runs, run_events
 from headrace.store.ordering_tables import ordering_events
@@ -216,3 +220,58 @@ def test_a_second_api_that_has_the_event_since_ends_the_first(store: Store, owne
 
     assert store.awaited_events.hand(taken(store.awaited_events), overtaken) == 7
     assert (set(had(store).values()), len(had(store))) == ({1}, 35)
+
+
+def wait_by(store: Store, run_id: str, *patterns: str) -> None:
+    waiting = Waiting(event=AwaitedEvent(on=list(patterns)))
+    store.task_runs.start("flights", StartRun(run_id=run_id, task="t", waiting=waiting))
+
+
+def test_runs_with_many_patterns_are_compared_a_few_in_a_transaction(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(awaited_events, "WAITS_AT_ONCE", 500)
+    monkeypatch.setattr(awaited_terms, "MAX_PATTERNS", 10)
+    for n in range(9):
+        wait_by(store, f"r{n}", "le*s", "x*", "*y", "*z")
+    wait_by(store, "many", *(f"*{n}" for n in range(20)), "*")
+    owner.append(event("a", *owner.epochs.keys()))
+    claims, seen = taken(store.awaited_events), steps(store)
+    assert store.awaited_events.hand(claims) == 10
+    assert [count for count in seen if count] == [2, 2, 2, 2, 1, 1]
+    assert (set(had(store).values()), len(had(store)), open_events(store)) == ({1}, 10, 0)
+
+
+def test_patterns_of_other_names_are_not_read(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(awaited_terms, "MAX_PATTERNS", 1)
+    for n in range(20):
+        wait_by(store, f"other{n}", f"x{n}*", f"legs{n}?")
+    wait_by(store, "mine", "leg?")
+    owner.append(event("a", *owner.epochs.keys()))
+    claims, seen = taken(store.awaited_events), steps(store)
+    assert store.awaited_events.hand(claims) == 1
+    assert len(seen) - 1 == 1, "one transaction reads the one run, and settles the event"
+
+
+@pytest.mark.parametrize("transactions", [1, 2, 4])
+def test_an_api_that_dies_between_two_slices_of_patterns_loses_and_repeats_nothing(
+    store: Store, owner: Holder, clock: TurnedClock, monkeypatch: pytest.MonkeyPatch, transactions: int
+) -> None:
+    monkeypatch.setattr(awaited_terms, "MAX_PATTERNS", 5)
+    for n in range(9):
+        wait_by(store, f"r{n}", "no*", "*s" if n % 2 else "*t")
+    owner.append(event("a", *owner.epochs.keys()))
+    store.awaited_events.hand(taken(store.awaited_events), stopping_after(transactions))
+    clock.turn(31)
+    other = AwaitedEvents(store._database, store.task_runs.bell, store.ages)
+    other.hand(taken(other))
+    assert (had(store), open_events(store)) == ({f"r{n}": 1 for n in range(1, 9, 2)}, 0)
+
+
+def test_patterns_match_as_fnmatch_does() -> None:
+    seed = 20261122
+    random = Random(seed)
+    for _ in range(20_000):
+        pattern, name = ("".join(random.choices("ab[]*?!-/", k=random.randint(1, 6))) for _ in "12")
+        asked = AwaitedEvent(on=[pattern])
+        waits = Waits([Wait("r", "p*[x]", asked, 0)], {(1, "p*[x]"): [name]})
+        found = waits.have(SimpleNamespace(seq=1, id="e", subject=None, type="t"))
+        assert found == fnmatchcase(name, pattern), (seed, name, pattern)

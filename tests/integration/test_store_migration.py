@@ -9,6 +9,7 @@ import time
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic import command
@@ -47,7 +48,7 @@ def opened(kind: str, folder: Path, clock: TurnedClock | None = None) -> Store:
     return open_store(database_url(kind, folder), migrate=True, clock=clock, liveness=Liveness(ticks=clock.ticks))
 
 
-def numbers(kind: str, folder: Path, query: str) -> list[int | None]:
+def numbers(kind: str, folder: Path, query: str) -> list[Any]:
     """Return what a query of one column finds in the database as it is."""
     readers, writer = engines(parsed(database_url(kind, folder)))
     with readers.connect() as connection:
@@ -317,3 +318,21 @@ def test_waits_for_leaders_go_on_from_the_wall_clock_and_back(kind: str, revisio
     owner.append(event("late"))
     assert handed(store) == [("late", "late")]
     store.close()
+
+
+@pytest.mark.parametrize("kind", DATABASES)
+def test_runs_that_wait_by_patterns_are_found_there_and_back(kind: str, tmp_path: Path) -> None:
+    query = "SELECT kind || ' ' || term AS found FROM awaited_terms ORDER BY kind, term"
+    with closing(opened(kind, tmp_path)) as store:
+        waiting = Waiting(event=AwaitedEvent(on=["le[gx]s", "le*", "*", "no?"]))
+        store.task_runs.start("flights", StartRun(run_id="one", task="t", waiting=waiting))
+    move(kind, tmp_path, "r0031")
+    assert set(numbers(kind, tmp_path, query)) == {f"glob flights/{pattern}" for pattern in ("le[gx]s", "le*", "*", "no?")}
+    move(kind, tmp_path, "r0032")
+    assert set(numbers(kind, tmp_path, query)) == {"prefix flights/", "prefix flights/le", "prefix flights/no"}
+    with closing(opened(kind, tmp_path)) as store:
+        owner = holder(store, "legs")
+        owner.append(event("a", *owner.epochs))
+        found = store.awaited_events.take()
+        assert found is not None
+        assert store.awaited_events.hand(found.claims) == 1

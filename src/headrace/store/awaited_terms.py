@@ -1,11 +1,12 @@
 """Find the runs that may wait for an event by an index on what they wait for: cost follows matches, not waiting runs.
 
-Each wait has one kind of term, the most selective that it names: `id`, `subject`, `name` (a trigger's, in full), `type` or `glob` (a
-pattern of triggers' names). A term is necessary and not sufficient: whoever finds a wait by it compares the rest.
+Each wait has one kind of term, the most selective that it names: `id`, `subject`, `name` (a trigger's, in full), `type` or `prefix` (what
+a pattern of triggers' names begins with). A term is necessary and not sufficient: whoever finds a wait by it compares the rest.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final, NamedTuple
@@ -13,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from headrace.store.deferred_tables import awaited_events, awaited_terms
-from headrace.store.dialects import among
+from headrace.store.dialects import LITTLE_BY_LITTLE, among
 from headrace.store.ordering_statements import slices
 from headrace.wire.deferred import AwaitedEvent
 
@@ -23,14 +24,18 @@ Fired = Mapping[tuple[int, str], Sequence[str]]
 _FIELDS: Final = ("id", "subject", "type")
 _T = awaited_terms.c
 _kinds = select(_T.kind).distinct()
-_globs = select(_T.term).where(_T.kind == "glob").distinct()
 _first = (
     select(_T.number)
     .where(_T.kind == bindparam("kind"), among(_T.term, "terms"), _T.number > bindparam("after"))
     .order_by(_T.number)
     .limit(bindparam("most"))
 )
-_waits = select(awaited_events).where(among(awaited_events.c.number, "numbers"))
+_waits = select(awaited_events).where(among(awaited_events.c.number, "numbers")).order_by(awaited_events.c.number)
+
+MAX_PATTERNS: Final = 2_000
+"""Patterns of triggers' names that one transaction compares with names; the first wait's are compared in any case."""
+_WILDCARD = re.compile(r"[*?\[]")
+_WILDCARD_OR_END = re.compile(r"[*?\[\]]")
 
 
 class Wait:
@@ -42,14 +47,23 @@ class Wait:
         self.project = project
         self.head = head
         self.terms = terms_of(project, asked)
-        self.on = asked.on
+        self.on = [(pattern, _start(pattern), _WILDCARD_OR_END.split(pattern)[-1]) for pattern in asked.on]
+        self._matches: dict[str, bool] = {}
         self.fields = asked.model_dump(exclude={"on"}, exclude_none=True)
 
     def wants(self, event: Any, names: Iterable[str]) -> bool:
         """Whether it is the event, on which the triggers of its project of these names fired."""
         if event.seq <= self.head or any(getattr(event, name) != value for name, value in self.fields.items()):
             return False
-        return any(fnmatchcase(name, glob) for name in names for glob in self.on)
+        return any(self._on(name) for name in names)
+
+    def _on(self, name: str) -> bool:
+        """Whether a pattern matches the name. The literal start and end are compared first: most patterns are not even compiled."""
+        known = self._matches.get(name)
+        if known is None:
+            known = any(name.startswith(start) and name.endswith(end) and fnmatchcase(name, pattern) for pattern, start, end in self.on)
+            self._matches[name] = known
+        return known
 
 
 class Waits:
@@ -57,15 +71,15 @@ class Waits:
 
     def __init__(self, waits: Iterable[Wait], fired: Fired) -> None:
         self._fired = fired
-        self._names: dict[int, set[str]] = {}
+        self._names: dict[int, set[tuple[str, str]]] = {}
         for (seq, project), names in fired.items():
-            self._names.setdefault(seq, set()).update(f"{project}/{name}" for name in names)
+            self._names.setdefault(seq, set()).update((project, name) for name in names)
         self._by_term: dict[tuple[str, str], dict[str, Wait]] = {}
         for wait in waits:
             kind, terms = wait.terms
             for term in terms:
                 self._by_term.setdefault((kind, term), {})[wait.run_id] = wait
-        self._globs = [term for kind, term in self._by_term if kind == "glob"]
+        self._prefixes: dict[tuple[str, str], list[str]] = {}
 
     def find(self, event: Any, had: Container[tuple[str, int]]) -> list[Wait]:
         """Return those that wait for the event and whose runs have not had it, in the order in which they began to wait."""
@@ -85,10 +99,18 @@ class Waits:
     def _wanting(self, event: Any) -> Iterable[Wait]:
         names = self._names.get(event.seq, ())
         keys = [(kind, getattr(event, kind)) for kind in _FIELDS]
-        keys += [("name", name) for name in names]
-        keys += [("glob", glob) for glob in self._globs if any(fnmatchcase(name, glob) for name in names)]
+        for project, name in names:
+            keys.append(("name", f"{project}/{name}"))
+            keys += [("prefix", prefix) for prefix in self._prefixes_of(project, name)]
         several = {run_id: wait for key in keys for run_id, wait in self._by_term.get(key, {}).items()}
         return (wait for wait in several.values() if wait.wants(event, self._fired.get((event.seq, wait.project), ())))
+
+    def _prefixes_of(self, project: str, name: str) -> list[str]:
+        found = self._prefixes.get((project, name))
+        if found is None:
+            found = [prefix for prefix in prefixes(project, name) if ("prefix", prefix) in self._by_term]
+            self._prefixes[project, name] = found
+        return found
 
 
 def terms_of(project: str, asked: AwaitedEvent) -> tuple[str, list[str]]:
@@ -100,7 +122,19 @@ def terms_of(project: str, asked: AwaitedEvent) -> tuple[str, list[str]]:
     named = [f"{project}/{pattern}" for pattern in dict.fromkeys(asked.on)]
     if not any(mark in pattern for pattern in asked.on for mark in "*?["):
         return "name", named
-    return ("type", [asked.type]) if asked.type is not None else ("glob", named)
+    if asked.type is not None:
+        return "type", [asked.type]
+    return "prefix", list(dict.fromkeys(f"{project}/{_start(pattern)}" for pattern in asked.on))
+
+
+def prefixes(project: str, name: str) -> list[str]:
+    """Return the terms of kind `prefix` by which a trigger's name is found."""
+    return [f"{project}/{name[:length]}" for length in range(len(name) + 1)]
+
+
+def _start(pattern: str) -> str:
+    """Return what all names that match the pattern begin with."""
+    return _WILDCARD.split(pattern, maxsplit=1)[0]
 
 
 def add_wait(connection: Connection, run_id: str, project: str, asked: AwaitedEvent, head: int) -> None:
@@ -141,7 +175,8 @@ def waits_for(connection: Connection, rows: Iterable[Any], fired: Fired, most: i
     if len(first) > most:
         del first[most:]
         last = first[-1]
-    return Candidates(_read(connection, first), last)
+    waits = _read(connection, first)
+    return Candidates(waits, waits[-1].number if len(waits) < len(first) and waits else last)
 
 
 def _terms(connection: Connection, rows: Iterable[Any], fired: Fired) -> dict[str, Iterable[str]]:
@@ -152,15 +187,21 @@ def _terms(connection: Connection, rows: Iterable[Any], fired: Fired) -> dict[st
     names = {f"{project}/{name}" for (_, project), several in fired.items() for name in several}
     if "name" in kinds:
         terms["name"] = names
-    if "glob" in kinds:
-        globs = connection.execute(_globs).scalars().all()
-        terms["glob"] = [glob for glob in globs if any(fnmatchcase(name, glob) for name in names)]
+    if "prefix" in kinds:
+        terms["prefix"] = {prefix for (_, project), several in fired.items() for name in several for prefix in prefixes(project, name)}
     return terms
 
 
 def _read(connection: Connection, numbers: Iterable[int]) -> list[Wait]:
-    waits = []
+    """Return the first of these waits, in order of their numbers: one, and others while they have MAX_PATTERNS patterns together."""
+    waits: list[Wait] = []
+    patterns = 0
     for some in slices(numbers):
-        rows = connection.execute(_waits, {"numbers": list(some)})
-        waits += [Wait(row.run_id, row.project, AwaitedEvent.model_validate_json(row.event), row.head, row.number) for row in rows]
-    return sorted(waits, key=lambda wait: wait.number)
+        with connection.execute(_waits, {"numbers": list(some)}, execution_options=LITTLE_BY_LITTLE) as rows:
+            for row in rows:
+                asked = AwaitedEvent.model_validate_json(row.event)
+                patterns += len(asked.on)
+                if waits and patterns > MAX_PATTERNS:
+                    return waits
+                waits.append(Wait(row.run_id, row.project, asked, row.head, row.number))
+    return waits

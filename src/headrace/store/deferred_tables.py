@@ -52,7 +52,7 @@ awaited_events = Table(
 awaited_terms = Table(
     "awaited_terms",
     metadata,
-    Column("kind", Text, primary_key=True),  # id | subject | name | type | glob
+    Column("kind", Text, primary_key=True),  # id | subject | name | type | prefix
     Column("term", Text, primary_key=True),
     Column("number", BigInteger, primary_key=True, autoincrement=False),  # of the wait
     Index(None, "number"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
+from collections.abc import Iterable
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, and_, case, exists, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, exists, or_, select, update
 
+from headrace.store.awaited_terms import prefixes
 from headrace.store.deferred_tables import awaited_terms
+from headrace.store.dialects import among
 from headrace.store.log_head import log_head
+from headrace.store.ordering_statements import slices
 from headrace.store.ordering_tables import ordering_events, ordering_given_up, ordering_scopes
 from headrace.store.tables import events, firings, triggers
 
@@ -19,6 +22,7 @@ _FIELDS: Final = ("id", "subject", "type")
 _T = awaited_terms.c
 _S = ordering_scopes.c
 _kinds = select(_T.kind).distinct()
+_asked = select(_T.term).where(_T.kind == bindparam("kind"), among(_T.term, "terms")).distinct()
 _orphan = and_(events.c.leader_key.is_not(None), events.c.leader_seq < 0)
 
 
@@ -55,7 +59,7 @@ def _awaited(connection: Connection, after: int, to: int) -> list[ColumnElement[
     conditions: list[ColumnElement[bool]] = [
         exists().where(_T.kind == kind, _T.term == events.c[kind]) for kind in _FIELDS if kind in kinds
     ]
-    if kinds & {"name", "glob"}:
+    if kinds & {"name", "prefix"}:
         concerned = _concerned(connection, after, to)
         if concerned:
             conditions.append(exists().where(firings.c.seq == events.c.seq, firings.c.trigger_id.in_(concerned)))
@@ -65,11 +69,15 @@ def _awaited(connection: Connection, after: int, to: int) -> list[ColumnElement[
 def _concerned(connection: Connection, after: int, to: int) -> list[int]:
     """Return the triggers that fired on a stretch of the log and whose names a run waits for."""
     fired = select(firings.c.trigger_id).where(firings.c.seq > after, firings.c.seq <= to).distinct()
-    called = (triggers.c.project + "/" + triggers.c.name).label("called")
-    rows = connection.execute(select(triggers.c.id, called).where(triggers.c.id.in_(fired))).all()
-    globs = connection.execute(select(_T.term).where(_T.kind == "glob").distinct()).scalars().all()
-    named = set(connection.execute(select(_T.term).where(_T.kind == "name", _T.term.in_([row.called for row in rows]))).scalars())
-    return [row.id for row in rows if row.called in named or any(fnmatchcase(row.called, glob) for glob in globs)]
+    rows = connection.execute(select(triggers.c.id, triggers.c.project, triggers.c.name).where(triggers.c.id.in_(fired))).all()
+    named = _among(connection, "name", [f"{row.project}/{row.name}" for row in rows])
+    begun = _among(connection, "prefix", {prefix for row in rows for prefix in prefixes(row.project, row.name)})
+    return [row.id for row in rows if f"{row.project}/{row.name}" in named or not begun.isdisjoint(prefixes(row.project, row.name))]
+
+
+def _among(connection: Connection, kind: str, terms: Iterable[str]) -> set[str]:
+    """Return those of the terms by which a run waits."""
+    return {term for some in slices(terms) for term in connection.execute(_asked, {"kind": kind, "terms": list(some)}).scalars()}
 
 
 def _given_up(connection: Connection, scope_id: int) -> list[ColumnElement[bool]]:
