@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from headrace.core.cycles import Cycle, detached, place, rebuilt
-from headrace.core.ordering_blob import OrderingBlob, Waiting
+from headrace.core.ordering_blob import OrderingBlob, Waiting, set_back
 
 Offered: TypeAlias = tuple[int, bytes, bytes | None, int, int, str]
 """One event: (seq, key, leader's key or None, leader's seq or -1, occurred in µs, id)."""
@@ -173,9 +173,9 @@ class CausalOrder:
 
     def turn_back(self, now: int) -> None:
         """Set the scope's clock back: what happened after `now`, by a clock that was wrong, happened now."""
-        self._waiting = {key: entry if entry.since <= now else entry._replace(since=now) for key, entry in self._waiting.items()}
+        set_back(self._waiting, now)
         self._roots = {key: min(since, now) for key, since in self._roots.items()}
-        self._by_age = [(since, self._waiting[key].seq, key) for key, since in self._roots.items()]
+        self._by_age = [(since, self._waiting[key][0], key) for key, since in self._roots.items()]
         heapify(self._by_age)
         self._given_up = {key: min(at, now) for key, at in self._given_up.items()}
 
