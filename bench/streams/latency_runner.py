@@ -51,6 +51,9 @@ OFFENDERS: Final = {"a stuck trigger": Stuck, "a blocking trigger": Blocking, "a
 WARM_UP: Final = 1.0
 """Seconds at the beginning that are not counted: connections, first batches."""
 
+SPILLED: Final = 2.5
+"""Seconds from the beginning after which the queue of a trigger that blocks has been spilled, which happens once."""
+
 LATE: Final = 5.0
 """Seconds after the last raw event was due in which everything must be stored."""
 
@@ -107,6 +110,7 @@ async def _judge(times: Times, form: Form, seconds: float, out: Path) -> None:
         "complete": bool(judged.all()),
         "stored_events": int(np.count_nonzero(times.stored)),
         "stored": _milliseconds(times.due, times.stored, skipped),
+        "stored_after_spill": _milliseconds(times.due, times.stored, int(RATE * SPILLED)),
         "advanced": _milliseconds(times.due, times.advanced, skipped),
         "cpu_seconds": process_time() - begun,
         "trigger_process_cpu_seconds": _children_seconds() - others,
