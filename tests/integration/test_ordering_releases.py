@@ -6,14 +6,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from headrace.store import ordering_statements
 from headrace.store.database import Database
 from headrace.store.ordering import SqlOrdering
 from headrace.store.ordering_scopes import scope_named
-from ordering_kit import START
+from ordering_kit import START, Event, caused
 from ordering_release_process import SLICE
 from postgres_kit import database_of
 from store_kit import database_url
@@ -51,3 +53,22 @@ def test_a_kill_between_two_slices_loses_nothing(
         assert home.next_due(START) is None
     finally:
         database.close()
+
+
+def test_postgresql_compares_no_event_of_the_scope_with_each_that_is_placed(tmp_path: Path) -> None:
+    database = Database(database_url("postgresql", tmp_path))
+    plans: list[str] = []
+
+    def explain(_connection: object, cursor: Any, statement: str, parameters: Any, *_: object) -> None:
+        if "UPDATE ordering_events" in statement and "mark" in statement:
+            plans.append("\n".join(row[0] for row in cursor.connection.execute(f"EXPLAIN {statement}", parameters).fetchall()))
+
+    try:
+        home = SqlOrdering(database, database.write(lambda connection: scope_named(connection, "chain", 3_600_000_000)), by_age=False)
+        home.offer([caused(Event(f"e{n}", f"e{n - 1}", n)) for n in range(1, 2_000)], START)
+        event.listen(database._writer._engine, "before_cursor_execute", explain)
+        home.offer([caused(Event("e0", None, 0))], START)
+    finally:
+        database.close()
+    assert plans
+    assert not [plan for plan in plans if "Join" in plan or "Nested Loop" in plan], plans
