@@ -209,9 +209,18 @@ class Rivals:
         assert victim.process is not None
         victim.process.popen.wait()
         if measured:
-            self._until(lambda: self._holder() not in (None, victim), "a rival takes the scope over", keep=False)
+            others = [rival for rival in self.rivals if rival is not victim]
+
+            def over() -> bool:
+                """Whether the others have ended: an earlier fault had cost them the scope."""
+                return all(rival.ended() for rival in others)
+
+            self._until(lambda: self._holder() not in (None, victim) or over(), "a rival takes the scope over", keep=False)
             held, before = time.monotonic(), self._progress()
-            self._until(lambda: self._progress() != before, "it goes on", keep=False)
+            self._until(lambda: self._progress() != before or over(), "it goes on", keep=False)
+            if over():
+                self._start(victim)
+                return
             self.takeovers.append((held - killed, time.monotonic() - killed))
             self._say(f"taken over {held - killed:.1f} s after the kill; work after {time.monotonic() - killed:.1f} s")
         self._start(victim)

@@ -92,7 +92,7 @@ def test_a_scope_is_reset_once_somebody_says_yes(api: Api) -> None:
         held = headrace("scopes", "reset", "flights", "--from", "now", "--yes")
         assert (held.exit_code, str(held.exception)) == (1, "Scope 'flights' is read by job 2.")
         driver.complete(CompleteJob(state="succeeded"))
-    question = "Let flights begin anew? Given up: 1 open run, 1,200 waiting events, 1 held event. [y/N]: "
+    question = "Reset flights? Given up: 1 open run, 1,200 waiting events, 1 held event. [y/N]: "
     refused = CliRunner().invoke(app, ["scopes", "reset", "flights", "--from", "3"], input="n\n")
     assert (refused.exit_code, refused.stdout.startswith(question)) == (1, True)
     assert stored_cursor(api.store, "flights").cursor == 9

@@ -267,3 +267,18 @@ class World:
                 if self.random.random() < 0.6:
                     self.bad.discard(f"{letters[id].seqs[0][0] - 1:03}")
                 self.driver.act("redrive", id)
+
+
+def test_a_run_has_no_more_events_than_a_batch_whatever_the_options_say(
+    api: Api, client: PipelineClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.pipeline.orderer.MAX_BATCH_EVENTS", 4)
+    (trigger,) = api.triggers("legs.a").values()
+    scope = Scope(client, "hold", legs=("*", "micro"))
+    scope.max_rows = 10**9
+    scope.start()
+    api.feed(leg(f"{n}", trigger) for n in range(10))
+    sizes = [len(run.slice) for _ in range(2) for run in scope.next().runs]  # no pipeline is idle
+    for _ in range(4):
+        sizes += [len(run.slice) for run in scope.next(idle={"legs"}).runs]
+    assert sizes == [4, 4, 2]

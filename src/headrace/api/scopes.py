@@ -1,4 +1,4 @@
-"""Scopes for people: how far each consumer of the log is, and what waits in it and for whom; removing one, and letting one begin anew."""
+"""Scopes for people: how far each consumer of the log is, and what waits in it and for whom; remove one, or reset it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def remove_scope(scope: str, store: StoreOf) -> None:
 
 @router.post("/{scope:path}/reset", dependencies=[Depends(admin)])
 def reset_scope(scope: str, reset: wire.ResetScope, store: StoreOf) -> wire.ScopeReset:
-    """Let a pipeline's scope begin anew: its open runs and all that waits are given up. Its pipeline must not run."""
+    """Reset a pipeline's scope: its open runs and all that waits are given up. Its pipeline must not run."""
     done = store.scopes.reset(scope, reset.begin)
     if done is None:
         raise _no_scope(scope, "Those of webhooks and task runs cannot be reset.")

@@ -24,7 +24,7 @@ From = Annotated[str, typer.Option("--from", help="The first event to read: its 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 group = typer.Typer(
-    help="List who reads the log, let one begin anew, or forget one who will not come back. Without a command: list.",
+    help="List who reads the log, reset one, or forget one who will not come back. Without a command: list.",
     epilog="Example: [bold]headrace scopes remove old-project[/bold]",
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
@@ -38,7 +38,7 @@ def add_to(app: typer.Typer) -> None:
 
 @group.callback(invoke_without_command=True)
 def scopes(context: typer.Context, api_url: ApiUrl = None, json: AsJson = False) -> None:
-    """List who reads the log, let one begin anew, or forget one who will not come back. Without a command: list."""
+    """List who reads the log, reset one, or forget one who will not come back. Without a command: list."""
     if is_alone(context):
         list_scopes(api_url, json)
 
@@ -70,13 +70,13 @@ def remove_scope(name: Name, api_url: ApiUrl = None, home: Home = None) -> None:
 
 @group.command("reset", epilog="Example: [bold]headrace scopes reset flights --from now[/bold]")
 def reset_scope(name: Name, begin: From, yes: Yes = False, api_url: ApiUrl = None, home: Home = None) -> None:
-    """Let the scope of a stopped pipeline begin anew. Its open runs and all that waits are given up; tables keep what they have."""
+    """Reset the scope of a stopped pipeline. Its open runs and all that waits are given up; tables keep what they have."""
     asked = ResetScope(begin=first_event(begin))
     settings = read_settings(api_url=api_url, home=home)
     with PeopleClient(settings.url, token=for_looking(settings)) as client:
         known = ScopeList.model_validate(client.scopes()).scopes
         found = next((scope for scope in known if scope.scope == name and scope.kind == "pipeline"), None)
-        if found is not None and not yes and not typer.confirm(f"Let {name} begin anew? Given up: {_given_up(found)}."):
+        if found is not None and not yes and not typer.confirm(f"Reset {name}? Given up: {_given_up(found)}."):
             raise typer.Abort
         done = ScopeReset.model_validate(client.reset_scope(name, asked, key=for_changing(settings)))
     out.print(f"Scope {name} begins anew with event {done.first}. Given up: {_given_up(done)}.", markup=False)

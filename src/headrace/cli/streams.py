@@ -42,7 +42,7 @@ def adopt(
     api_url: ApiUrl = None,
     home: Home = None,
 ) -> None:
-    """Let a stream go on although its upstream was advanced for another event log, or past what a restored database has.
+    """Accept a stream whose upstream was advanced for another event log, or past what a restored database has.
 
     Nothing of the upstream is read again. What a restored database does not have is named by `headrace audit` from then on.
     """

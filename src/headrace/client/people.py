@@ -121,7 +121,7 @@ class PeopleClient:
             return msgspec.json.decode(response.content)
 
     def reset_scope(self, scope: str, asked: ResetScope, *, key: str) -> Any:
-        """Let a pipeline's scope begin anew; return where, and what was given up."""
+        """Reset a pipeline's scope; return where it begins, and what was given up."""
         response = self._post(f"/api/v1/scopes/{quote(scope, safe='')}/reset", asked.model_dump_json(), key)
         with understood(self._url):
             return msgspec.json.decode(response.content)

@@ -27,7 +27,7 @@ class Waiting(NamedTuple):
 
 
 def set_back(waiting: dict[bytes, Waiting], now: int) -> None:
-    """Let the events that wait since a moment after `now` wait since `now`."""
+    """Set the start of each wait that is after `now` to `now`."""
     make = Waiting._make  # _replace takes five times as long, and other writers wait meanwhile
     for key, entry in waiting.items():
         seq, _, leader, occurred, id, since, late = entry

@@ -206,7 +206,7 @@ def _whole(found: pa.Table, wanted: int) -> pa.Table:
 def _gone(found: int, wanted: int) -> PipelineError:
     return PipelineError(
         f"The log has {found} of {wanted} events that the scope still needs: the database was replaced, or the scope removed.",
-        hint="Bring the database back, or begin anew with: headrace scopes reset SCOPE --from now",
+        hint="Bring the database back, or reset the scope with: headrace scopes reset SCOPE --from now",
     )
 
 

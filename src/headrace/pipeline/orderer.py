@@ -101,7 +101,7 @@ class Orderer:
         self._keys = {key for key in state if key.startswith("held/")}
         self._recent = RecentEvents()
         self._positions = EventPositions(reader, lease.scope, self._kernel)
-        self._holds = FollowerHolds(lease.scope, reader, max_rows, self._held_for)
+        self._holds = FollowerHolds(lease.scope, reader, self._max_rows, self._held_for)
 
     @property
     def at(self) -> Moment:
@@ -288,9 +288,8 @@ class Orderer:
                 sizes = [min(REMOVED_AT_ONCE, len(held) - start) for start in range(0, len(held), REMOVED_AT_ONCE)]
             else:
                 sizes = cut(pipeline.batch, len(held), held.first, held.last, now)
-                if pipeline.batch == "micro" or (
-                    sequence != name and pipeline.batch != "each"
-                ):  # held by an earlier policy, which may have held any number
+                # What an earlier policy held may be any number.
+                if pipeline.batch == "micro" or (sequence != name and pipeline.batch != "each"):
                     sizes = [min(self._max_rows, len(held) - start) for start in range(0, len(held), self._max_rows)]
             for size in sizes[:MAX_RUNS]:
                 due = Slice(*held.take(size))

@@ -131,7 +131,7 @@ class Origin:
             raise RunConflict(
                 f"The table {place.table!r} has rows of other events for batch {place.batch} of the pipeline {place.pipeline!r}: "
                 f"{where} was made from events with the digest {found.get('digest')}, the batch has {digest}.",
-                hint="The database is older than the table. Restore a newer one, or begin anew with: "
+                hint="The database is older than the table. Restore a newer one, or reset the scope with: "
                 f"headrace scopes reset {quote(self.scope)} --from SEQ (the first event that the table does not have).",
             )
         return int(found["attempt"])

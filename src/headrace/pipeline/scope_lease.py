@@ -21,7 +21,7 @@ def acquire_scope(
 ) -> ScopeLease | None:
     """Wait until the API grants the scope to this job, or return None where `stop` is set first.
 
-    A new scope begins with `begin`. Where another driver has the scope, `prepare` is called once.
+    A new scope begins with `begin`. Where that takes more than one request, `prepare` is called once.
 
     Raises:
         ApiError: The API refuses this process.

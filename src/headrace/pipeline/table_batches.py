@@ -75,7 +75,7 @@ class TableBatches:
             f"The table {table!r} has rows of batch {later} of the scope {scope!r}, whose last batch in the database is {batch}: "
             "the database was restored from a backup.",
             hint=f"Restore the newest database; or {trim if format == 'parquet' else ''}"
-            f"begin anew with: headrace scopes reset {quote(scope)} --from SEQ (the first event that the tables do not have).",
+            f"reset the scope with: headrace scopes reset {quote(scope)} --from SEQ (the first event that the tables do not have).",
         )
 
     def _path(self, table: str) -> Path:

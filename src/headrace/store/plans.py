@@ -149,6 +149,8 @@ def _keep_page(connection: Connection, job_id: int, scope: str, page: PlanPage) 
 
 def _take_back(connection: Connection, incarnation: str, runs: Sequence[tuple[int, int]]) -> None:
     """Close open runs whose events the state has from now on."""
+    if not runs:
+        return
     run = planned_runs.c
     mine = (run.incarnation == incarnation, tuple_(run.batch, run.number).in_(runs))
     slices = {tuple(row[:2]): row.slice for row in connection.execute(select(run.batch, run.number, run.slice).where(*mine))}

@@ -26,9 +26,9 @@ def crews(given: CrewDefinition, store: StoreOf, caller: Triggerer) -> CrewDefin
 
 
 @router.post("/books")
-def books(asked: LookUpBooks, store: StoreOf, caller: Triggerer) -> StreamBooks:
+def books(wanted: LookUpBooks, store: StoreOf, caller: Triggerer) -> StreamBooks:
     """Return which event log this is, and how many receipts of a stream it has."""
-    return store.stream_logs.books(caller.job_id, asked.stream)
+    return store.stream_logs.books(caller.job_id, wanted.stream)
 
 
 @router.post("/marks", response_model=LaneMarks)

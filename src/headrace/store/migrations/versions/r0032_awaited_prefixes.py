@@ -20,8 +20,9 @@ _waits = sa.table("awaited_events", sa.column("number"), sa.column("project"), s
 
 def upgrade() -> None:
     """Put what each pattern begins with in its place."""
-    rows = op.get_bind().execute(sa.select(_terms.c.term, _terms.c.number).where(_terms.c.kind == "glob")).all()
-    _replace("glob", "prefix", {(_start(row.term, row.number), row.number) for row in rows})
+    globs = sa.select(_terms.c.term, _terms.c.number, _waits.c.project).where(_terms.c.kind == "glob")
+    rows = op.get_bind().execute(globs.join_from(_terms, _waits, _waits.c.number == _terms.c.number)).all()
+    _replace("glob", "prefix", {(_start(row.term, row.project), row.number) for row in rows})
 
 
 def downgrade() -> None:
@@ -31,10 +32,8 @@ def downgrade() -> None:
     _replace("prefix", "glob", {(f"{row.project}/{pattern}", row.number) for row in rows for pattern in json.loads(row.event)["on"]})
 
 
-def _start(term: str, number: int) -> str:
+def _start(term: str, project: str) -> str:
     """Return what a pattern behind its project begins with; a project's name may have wildcards in it."""
-    query = sa.select(_waits.c.project).where(_waits.c.number == number)
-    project = op.get_bind().execute(query).scalar_one()
     return f"{project}/" + re.split(r"[*?\[]", term[len(project) + 1 :], maxsplit=1)[0]
 
 
