@@ -231,3 +231,15 @@ def test_a_clock_that_is_set_ends_no_job_and_keeps_none_alive(store: Store, cloc
     assert runs(load(store, other)) == {1}
     with pytest.raises(Fenced):
         store.jobs.heartbeat(dead, NOTHING)
+
+
+def test_a_whole_answer_keeps_the_leases_that_did_not_change(store: Store) -> None:
+    """To make thousands of leases anew for every heartbeat takes longer than the rest of it."""
+    declare(store, *(trigger(f"t{n}") for n in range(4)))
+    job = join(store)
+    before = load(store, job).leases
+    assert store.jobs.heartbeat(job, NOTHING).leases is before
+    clean(store, job, before[0].trigger_id)
+    after = load(store, job).leases
+    assert [(one.trigger_id, one.epoch) for one in after] == [(before[0].trigger_id, 2), *((one.trigger_id, 1) for one in before[1:])]
+    assert all(one is other for one, other in zip(after[1:], before[1:], strict=True))

@@ -93,7 +93,8 @@ class Balancer:
             listed = _read_jobs(connection, project, self._database.now())
             running = set(connection.execute(_running).scalars())
         step = balance.step(there, listed, job_id)
-        ended = {one for trigger in there for one in (trigger.holder, trigger.stopping) if one is not None and one not in running}
+        named = {trigger.holder for trigger in there} | {trigger.stopping for trigger in there}
+        ended = {one for one in named if one is not None and one not in running}
         if step.settled and not ended:
             self._settled[project] = seen
         return Decision(ended, step)

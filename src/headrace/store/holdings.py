@@ -44,6 +44,13 @@ class _Told(NamedTuple):
     states: States
 
 
+class _Whole(NamedTuple):
+    """An answer that has all that a job holds."""
+
+    states: States
+    answer: TriggersLoaded
+
+
 class Holdings:
     """The leases of jobs, read anew only after a change. Any thread may ask."""
 
@@ -52,13 +59,24 @@ class Holdings:
         self._lock = Lock()
         self._known: dict[int, _Known] = {}
         self._told: dict[int, _Told] = {}
+        self._whole: dict[int, _Whole] = {}
 
     def all(self, job_id: int) -> TriggersLoaded:
-        """Return all that the job holds, and all that it is to let go."""
+        """Return all that the job holds, and all that it is to let go.
+
+        The answer is kept until something changes, and its leases for the next answer: to make them takes longer than the rest of a call.
+        """
         states = self._read(job_id)
-        return TriggersLoaded.model_construct(
-            leases=[_lease(one, state) for one, state in sorted(states.items()) if state > 1], revoked=sorted(_revoked(states.items()))
-        )
+        last = self._whole.get(job_id)
+        if last is not None and last.states is states:
+            return last.answer
+        made = {} if last is None else {(lease.trigger_id, lease.epoch): lease for lease in last.answer.leases}
+        listed = sorted(states.items())
+        held = [made.get((one, state >> 1)) or _lease(one, state) for one, state in listed if state > 1]
+        answer = TriggersLoaded.model_construct(leases=held, revoked=_revoked(listed))
+        with self._lock:
+            _remember(self._whole, job_id, _Whole(states, answer))
+        return answer
 
     def changes(self, job_id: int, since: str) -> TriggersLoaded:
         """Return what has changed for the job since a revision, as much as one answer has."""
