@@ -16,7 +16,7 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from headrace.core.handling import HandlingPolicy
+from headrace.core.ordering.handling import HandlingPolicy
 from headrace.ordering.memory import MemoryHome
 from headrace.ports.ordering import OrderingHome
 from headrace.store import ordering_statements

@@ -11,7 +11,7 @@ from source_kit import PATIENCE
 
 READER = """
 import asyncio, os, random, sys
-from headrace.core.outcome import AdvanceItem, AdvanceOutcome
+from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.errors import HeadraceError
 from headrace.sources import directory_lane, directory_lanes
 from headrace.sources.directory import Directory

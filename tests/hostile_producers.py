@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from headrace.core.outcome import AdvanceItem
+from headrace.core.ledger.outcome import AdvanceItem
 from headrace.triggers.producer import SharedStreamProducer
 from headrace.triggers.raw import RawEvent
 from headrace.triggers.upstream import Upstream

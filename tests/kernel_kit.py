@@ -13,7 +13,7 @@ import pytest
 from hypothesis import strategies as st
 
 from headrace.core.identity import event_key
-from headrace.core.ordering import CYCLE, LOST, CausalOrder, Offered, Released
+from headrace.core.ordering.causal_order import CYCLE, LOST, CausalOrder, Offered, Released
 from headrace.pipeline import growing, key_runs, segments, waiting_events
 from headrace.pipeline import kernel as kernel_module
 from headrace.pipeline.kernel import Kernel, Step

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from headrace.core.obligation import Reader
-from headrace.core.outcome import AdvanceOutcome
+from headrace.core.ledger.obligations import Reader
+from headrace.core.ledger.outcome import AdvanceOutcome
 
 
 @dataclass

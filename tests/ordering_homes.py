@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, select
 
-from headrace.core.handling import HandlingPolicy
 from headrace.core.identity import event_key
-from headrace.core.ordering import Offered
+from headrace.core.ordering.causal_order import Offered
+from headrace.core.ordering.handling import HandlingPolicy
 from headrace.pipeline.kernel import Kernel
 from headrace.store.database import Database
 from headrace.store.ordering import SqlOrdering

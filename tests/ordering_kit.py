@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple, Protocol
 
-from headrace.core.handling import Caused, Claim, HandlingPolicy, trees, waits_for
-from headrace.core.ordering import CYCLE, LATE, LOST
+from headrace.core.ordering.causal_order import CYCLE, LATE, LOST
+from headrace.core.ordering.handling import Caused, Claim, HandlingPolicy, trees, waits_for
 from headrace.ports.ordering import OrderingHome
 
 LOOKBACK = 1_000

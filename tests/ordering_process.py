@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from time import monotonic_ns
 
-from headrace.core.handling import Caused
+from headrace.core.ordering.handling import Caused
 from headrace.store.ordering_scopes import OwnOrdering
 
 

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 
-from headrace.core.handling import Claim
+from headrace.core.ordering.handling import Claim
 from headrace.ports.ordering import OrderingHome
 from headrace.store import ordering_statements
 from headrace.store.database import Database

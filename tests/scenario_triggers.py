@@ -12,7 +12,7 @@ from pathlib import Path
 from time import sleep
 from typing import Any, Self
 
-from headrace.core.outcome import AdvanceItem
+from headrace.core.ledger.outcome import AdvanceItem
 from headrace.sources.message import LaneNames
 from headrace.sources.queue import Queue
 from headrace.sources.queue_producer import QueueProducer

@@ -10,7 +10,7 @@ from typing import Any
 
 from watchfiles import awatch
 
-from headrace.core.outcome import AdvanceItem, AdvanceOutcome
+from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.triggers.producer import SharedStreamProducer
 
 PATIENCE = 60.0

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequenc
 from itertools import count
 from typing import Any, ClassVar
 
-from headrace.core.outcome import AdvanceItem, AdvanceOutcome
+from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.errors import StreamEnded
 from headrace.streams.hub import Answer, BacklogEntry, Malformed, Matched, Poisoned, Refused, SharedStreamManager, Spilled
 from headrace.triggers.base import BaseEventTrigger

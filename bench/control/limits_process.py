@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from headrace.client.relayed import RelayedSession
 from headrace.client.triggerer import TriggererClient
-from headrace.core.outcome import AdvanceItem
+from headrace.core.ledger.outcome import AdvanceItem
 from headrace.engine.runner import Limits
 from headrace.logs.structured import configure, process_handler
 from headrace.project import Project

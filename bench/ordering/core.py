@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from bench.ordering.case import shuffled
 
-from headrace.core.handling import Caused
 from headrace.core.identity import event_key
-from headrace.core.ordering import CausalOrder, Offered
+from headrace.core.ordering.causal_order import CausalOrder, Offered
+from headrace.core.ordering.handling import Caused
 from headrace.ordering.memory import MemoryHome
 
 GOAL: Final = 250_000

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from bench.ordering.case import shuffled
 
-from headrace.core.handling import Caused
+from headrace.core.ordering.handling import Caused
 from headrace.store.ordering_scopes import OwnOrdering
 from headrace.store.ordering_turn import Feed
 

@@ -10,7 +10,7 @@ from bench.streams.case import Case
 from bench.streams.drive import KEY, parsed, texts
 from bench.streams.feed import Feed
 
-from headrace.core.outcome import AdvanceItem
+from headrace.core.ledger.outcome import AdvanceItem
 from headrace.streams.hub import Malformed, Matched, SharedStreamManager
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import TriggerEvent

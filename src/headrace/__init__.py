@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headrace.core.batching import Debounce, Window
     from headrace.core.connection import Connection
-    from headrace.core.handling import HandlingPolicy
-    from headrace.core.outcome import AdvanceItem, AdvanceOutcome
+    from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
+    from headrace.core.ordering.handling import HandlingPolicy
     from headrace.errors import EventAlreadySeen, EventArrivedEarly
     from headrace.ordering.causal import CausalOrdering, claimed_event
     from headrace.ordering.event import CausalEvent
@@ -87,8 +87,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AdvanceItem": "core.outcome",
-    "AdvanceOutcome": "core.outcome",
+    "AdvanceItem": "core.ledger.outcome",
+    "AdvanceOutcome": "core.ledger.outcome",
     "BaseEventTrigger": "triggers.base",
     "BaseTrigger": "triggers.base",
     "CausalEvent": "ordering.event",
@@ -100,7 +100,7 @@ _HOMES = {
     "EventAlreadySeen": "errors",
     "EventArrivedEarly": "errors",
     "FileTrigger": "triggers.file",
-    "HandlingPolicy": "core.handling",
+    "HandlingPolicy": "core.ordering.handling",
     "HttpStatusTrigger": "triggers.http",
     "LogEvent": "tasks.log_event",
     "Memory": "sources.memory",

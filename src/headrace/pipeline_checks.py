@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 from headrace.core.batching import BatchPolicy, Debounce, Window
-from headrace.core.ddl import check_ddl
+from headrace.core.values.ddl import check_ddl
 from headrace.errors import ProjectError
 
 TABLE = re.compile(r"[A-Za-z_]\w{0,199}", re.ASCII)

@@ -14,8 +14,8 @@ from types import MappingProxyType, ModuleType
 from typing import Any, Literal, TypeVar, get_args, overload
 
 from headrace.core.batching import BatchPolicy, named
-from headrace.core.plain import why_not_plain
-from headrace.core.texts import describe_error
+from headrace.core.values.json_values import why_not_plain
+from headrace.core.values.text import describe_error
 from headrace.errors import HeadraceError, ProjectError
 from headrace.pipeline_checks import (
     OnFailure,

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headrace.core import ordering as core_ordering
-from headrace.core.handling import HandlingPolicy, waits_for
+from headrace.core.ordering import causal_order as core_ordering
+from headrace.core.ordering.handling import HandlingPolicy, waits_for
 from headrace.ordering.memory import MemoryHome
 from headrace.ports.ordering import OrderingHome
 from headrace.store import ordering as store_ordering

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.outcome import AdvanceItem, AdvanceOutcome
+from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.triggers.upstream import load_upstream
 from source_brokers import BROKERS, Broker
 from source_kit import PATIENCE, opened, reading

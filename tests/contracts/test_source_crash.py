@@ -17,7 +17,7 @@ from source_kit import PATIENCE, reading
 
 READER = """
 import asyncio, json, sys
-from headrace.core.outcome import AdvanceItem, AdvanceOutcome
+from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.triggers.upstream import load_upstream
 
 async def main():

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from headrace.core.deferral import TIMED_OUT
+from headrace.core.task_run import TIMED_OUT
 from headrace.store import Store, deferred, earlier_events
 from headrace.store.awaited_events import AwaitedEvents
 from headrace.store.awaited_terms import waits_for

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Connection, func, insert, select
 from sqlalchemy import event as on
 
-from headrace.core.handling import Caused
+from headrace.core.ordering.handling import Caused
 from headrace.store import Store, log, ordering_statements, sqlite
 from headrace.store.letter_counts import dead_letter_counts
 from headrace.store.ordering_scopes import ROWS_AT_ONCE, abandoned_scopes, give_up_scope, scope_named

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, insert, select
 
-from headrace.core.handling import Caused
+from headrace.core.ordering.handling import Caused
 from headrace.store import Store, forgetting
 from headrace.store.ages import Old
 from headrace.store.deferred_browse import task_run_list

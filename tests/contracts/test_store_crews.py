@@ -12,7 +12,7 @@ from sqlalchemy import Connection, delete, func, select, update
 from sqlalchemy import event as on
 
 from custody_kit import STREAM, answered, balance, books, counts, keep, marks, receipt, record, settle, spill
-from headrace.core.crews import EMPTY, crew_digest, digest_text
+from headrace.core.ledger.subscriber_sets import EMPTY, crew_digest, digest_text
 from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store
 from headrace.store import crews as store_crews

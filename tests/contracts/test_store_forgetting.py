@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, insert, select, update
 
-from headrace.core.handling import Caused
+from headrace.core.ordering.handling import Caused
 from headrace.errors import ApiRefused
 from headrace.store import Store, slices
 from headrace.store.ages import Old

@@ -12,7 +12,7 @@ from cryptography.fernet import Fernet
 from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
 from custody_kit import bury, keep, positions, settle, some, spill
-from headrace.core.handling import Caused
+from headrace.core.ordering.handling import Caused
 from headrace.store import Store, backlog, letter_texts, pipeline_letters, redrive, retention, rotation, slices
 from headrace.store.declarations import forget
 from headrace.store.deferred_sweep import CLAIMS_AT_ONCE, STEPS_AT_ONCE

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, insert, select
 
-from headrace.core.deferral import MOST_ATTEMPTS, RUN_FAILED, RUN_SKIPPED, RUN_SUCCEEDED, TIMED_OUT
+from headrace.core.task_run import MOST_ATTEMPTS, RUN_FAILED, RUN_SKIPPED, RUN_SUCCEEDED, TIMED_OUT
 from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store
 from headrace.store.deferred_sweep import AT_ONCE

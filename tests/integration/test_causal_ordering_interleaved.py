@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from headrace.core.handling import Claim, HandlingPolicy
-from headrace.core.ordering import CYCLE, LOST
+from headrace.core.ordering.causal_order import CYCLE, LOST
+from headrace.core.ordering.handling import Claim, HandlingPolicy
 from headrace.store.ordering_scopes import OwnOrdering
 from ordering_kit import START, Event, History, caused, history, seeds
 from postgres_kit import database_of

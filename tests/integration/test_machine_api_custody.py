@@ -12,7 +12,7 @@ from sqlalchemy import Connection, delete
 from custody_kit import answered, receipt, spill
 from headrace.client.people import PeopleClient
 from headrace.client.triggerer import TriggererClient
-from headrace.core import custody
+from headrace.core.ledger import receipts
 from headrace.engine.leases import Leases
 from headrace.engine.outbox import Outbox
 from headrace.engine.recorder import FEW_OWED, ApiRecorder
@@ -186,9 +186,9 @@ async def test_receipts_of_many_triggers_are_recorded_by_their_crew(client: Trig
     owed = tuple(sorted(await epochs(client)))
     uploading = asyncio.create_task(Uploader(client, outbox, Nobody(), leases.epochs).run())
     recorder = ApiRecorder(client, outbox)
-    await recorder.record(custody.Receipt("folder", "a", None, 9, 10, owed, (custody.Answers(owed[0], fired=3),)))
+    await recorder.record(receipts.Receipt("folder", "a", None, 9, 10, owed, (receipts.Answers(owed[0], fired=3),)))
     api.store.tidy(forget_crews)
-    await recorder.record(custody.Receipt("folder", "a", 9, 12, 3, owed, ()))
+    await recorder.record(receipts.Receipt("folder", "a", 9, 12, 3, owed, ()))
     uploading.cancel()
     assert await recorder.marks("folder", ["a", "b"]) == {"a": 12}
     with PeopleClient(api.url) as people:

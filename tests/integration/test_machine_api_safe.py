@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import select
 
 from headrace.api.description import machine
-from headrace.core.crews import crew_digest, digest_text
+from headrace.core.ledger.subscriber_sets import crew_digest, digest_text
 from headrace.store.tables import metadata
 from headrace.wire.jobs import JobKind
 from headrace.wire.model import API_VERSION

@@ -14,7 +14,7 @@ from time import monotonic_ns
 from typing import Any, Final
 
 from headrace.api.webhook_sending import Answer, Sender
-from headrace.core.handling import Claim, trees, waits_for
+from headrace.core.ordering.handling import Claim, trees, waits_for
 from headrace.errors import ResourceError
 from headrace.store import Store
 from headrace.store.log_feed import expire

@@ -13,7 +13,7 @@ import typer
 from rich.markup import escape
 
 from headrace.cli.console import out
-from headrace.core.paths import JsonPath
+from headrace.core.matching.paths import JsonPath
 from headrace.errors import UsageError
 from headrace.sources.message import LONGEST_MESSAGE
 from headrace.sources.queue_writer import QueueWriter

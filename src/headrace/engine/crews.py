@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from headrace.core.crews import EMPTY, crew_digest, digest_text
+from headrace.core.ledger.subscriber_sets import EMPTY, crew_digest, digest_text
 from headrace.engine.insist import insist
 from headrace.errors import ApiRefused
 from headrace.ports.control_plane import TriggererControl

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
-from headrace.core.texts import describe_error, traceback_lines
+from headrace.core.values.text import describe_error, traceback_lines
 from headrace.engine.backoff import Backoff
 from headrace.errors import ApiError, ApiRefused, ApiUnavailable, Fenced, TaskCancelled
 from headrace.logs.targets import run_log

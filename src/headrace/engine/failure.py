@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from headrace.core.texts import clean_text, describe_text, describe_traceback, type_name
+from headrace.core.values.text import clean_text, describe_text, describe_traceback, type_name
 from headrace.triggers.masking import mask
 
 MAX_TRACEBACK_LINES: Final = 100

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import structlog
 
-from headrace.core.texts import describe_error, describe_text, hint_of, storable_id, traceback_lines, type_name
+from headrace.core.values.text import describe_error, describe_text, hint_of, storable_id, traceback_lines, type_name
 from headrace.engine.current import Running, speaking_for
 from headrace.engine.insist import insist
 from headrace.engine.leases import Leases

@@ -9,10 +9,10 @@ from uuid import uuid4
 import msgspec
 import structlog
 
-from headrace.core.deferral import RUN_FAILED
-from headrace.core.envelope import Sealed
-from headrace.core.moments import in_range
-from headrace.core.texts import describe_error, describe_text, id_part, is_storable, storable_id
+from headrace.core.matching.envelope import Sealed
+from headrace.core.task_run import RUN_FAILED
+from headrace.core.values.moments import in_range
+from headrace.core.values.text import describe_error, describe_text, id_part, is_storable, storable_id
 from headrace.engine.commands import Fired
 from headrace.engine.current import Place, Running, speaking_for, trace_of
 from headrace.engine.letters import safe_letter

@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 import structlog
 
-from headrace.core.outcome import AdvanceItem, AdvanceOutcome
-from headrace.core.texts import clean_text, describe_error, describe_value, lane_name
+from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
+from headrace.core.values.text import clean_text, describe_error, describe_value, lane_name
 from headrace.engine.commands import Step
 from headrace.engine.current import Running
 from headrace.engine.failure import Failure, failure

@@ -7,8 +7,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from headrace.core.letter_ids import letter_id
-from headrace.core.texts import (
+from headrace.core.dead_letter_ids import letter_id
+from headrace.core.values.text import (
     MAX_PLACE_NAME_BYTES,
     MAX_TEXT_CHARS,
     MAX_TRACEBACK_LINES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from headrace.core.texts import describe_error
+from headrace.core.values.text import describe_error
 from headrace.errors import HeadraceError, ProjectError
 from headrace.triggers.base import BaseTrigger
 from headrace.triggers.modules import MODULES

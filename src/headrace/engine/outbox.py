@@ -12,7 +12,7 @@ from operator import attrgetter
 from sys import getsizeof
 from typing import TypeAlias
 
-from headrace.core.memory import MemoryBudget
+from headrace.core.memory_budget import MemoryBudget
 from headrace.wire.backlog import SpillItem
 from headrace.wire.custody import Receipt
 from headrace.wire.events import DeadLetterItem, EventItem, ReceiptStatus

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from headrace.core.limits import MAX_RAW_BYTES
-from headrace.core.texts import describe_error, describe_value
+from headrace.core.values.limits import MAX_RAW_BYTES
+from headrace.core.values.text import describe_error, describe_value
 from headrace.errors import MalformedEvent
 from headrace.streams.rawtext import VALUE_MARK, to_text
 from headrace.streams.watches import encoded

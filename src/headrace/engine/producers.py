@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.core.memory import MemoryBudget
+from headrace.core.memory_budget import MemoryBudget
 from headrace.engine.own_upstream import is_own_stream
 from headrace.engine.producer_processes import ProducerProcesses
 from headrace.engine.remote_producer import RemoteProducer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from headrace.core.custody import Receipt
+from headrace.core.ledger.receipts import Receipt
 from headrace.engine.crews import Crews
 from headrace.engine.insist import insist
 from headrace.engine.outbox import Outbox, Pending

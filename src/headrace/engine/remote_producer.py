@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
-from headrace.core.memory import MemoryBudget
-from headrace.core.outcome import AdvanceItem
+from headrace.core.ledger.outcome import AdvanceItem
+from headrace.core.memory_budget import MemoryBudget
 from headrace.engine.commands import Command, Step
 from headrace.engine.failure import Failure
 from headrace.engine.hosted_producer import (

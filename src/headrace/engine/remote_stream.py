@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from headrace.core.texts import describe_text
+from headrace.core.values.text import describe_text
 from headrace.engine.commands import Next, Raw, Refused, Step
 from headrace.engine.current import Place, trace_of
 from headrace.errors import StreamError

@@ -8,9 +8,9 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
-from headrace.core.envelope import Envelope, Sealed
-from headrace.core.texts import cut_lines, describe_error, describe_text
+from headrace.core.matching.envelope import Envelope, Sealed
 from headrace.core.tracing import traceparent_in
+from headrace.core.values.text import cut_lines, describe_error, describe_text
 from headrace.engine.current import Place
 from headrace.engine.letters import MAX_RAW_BYTES, dead_letter
 from headrace.engine.outbox import Outbox, Pending

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import structlog
 
-from headrace.core.limits import MAX_JSON_DEPTH, has_non_finite, is_too_deep
-from headrace.core.texts import describe_text, describe_value
+from headrace.core.values.limits import MAX_JSON_DEPTH, has_non_finite, is_too_deep
+from headrace.core.values.text import describe_text, describe_value
 from headrace.engine.calls import Calls
 from headrace.engine.collecting import made_to_stay
 from headrace.engine.commands import (

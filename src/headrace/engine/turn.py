@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
-from headrace.core.obligation import Entry
+from headrace.core.ledger.obligations import Entry
 from headrace.engine.commands import Begin, Cancel, Close, Command, Ended, Fired, Next, Raw, Refused, Reset, Step
 from headrace.engine.failure import Failure
 from headrace.engine.remote_stream import pack

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from headrace.core.texts import type_name
+from headrace.core.values.text import type_name
 
 LONGEST: Final = 64 * 1024
 """Bytes of a line; what is logged in more is cut."""

@@ -20,7 +20,7 @@ from typing import Any, Final, Self, TypeVar
 
 import structlog
 
-from headrace.core.handling import Caused, Claim, Counts, HandlingPolicy, State, Wait, waits_for
+from headrace.core.ordering.handling import Caused, Claim, Counts, HandlingPolicy, State, Wait, waits_for
 from headrace.errors import EventAlreadySeen, EventArrivedEarly
 from headrace.ordering.event import CausalEvent, causal_event, caused, micros
 from headrace.ordering.homes import open_home

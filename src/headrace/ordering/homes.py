@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headrace.core.handling import HandlingPolicy
+from headrace.core.ordering.handling import HandlingPolicy
 from headrace.ordering.memory import MemoryHome
 from headrace.ports.ordering import OrderingHome
 

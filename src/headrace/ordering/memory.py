@@ -7,7 +7,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from typing_extensions import override
 
-from headrace.core.handling import Caused, Claim, Counts, HandlingPolicy, Offering, State, Wait, placed
+from headrace.core.ordering.handling import Caused, Claim, Counts, HandlingPolicy, Offering, State, Wait, placed
 from headrace.ordering.memory_state import NEVER, OPEN, MemoryState, claim_of
 from headrace.ports.ordering import RETENTION_MICROS, Followers, OrderingHome
 

@@ -9,8 +9,8 @@ from itertools import count, takewhile
 from threading import RLock
 from typing import Final
 
-from headrace.core.handling import Caused, Claim, HandlingPolicy, Offering, Placed, State
-from headrace.core.ordering import CausalOrder
+from headrace.core.ordering.causal_order import CausalOrder
+from headrace.core.ordering.handling import Caused, Claim, HandlingPolicy, Offering, Placed, State
 
 NEVER: Final = 1 << 62
 _AHEAD_MICROS: Final = 5_000_000

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from headrace.core import ordering
+from headrace.core.ordering import causal_order
 from headrace.pipeline.forest import NOBODY, Flags, Rows
 from headrace.pipeline.kernel_state import NO_KEYS
 from headrace.pipeline.key_index import KeyIndex, Keys
@@ -67,9 +67,9 @@ class GivenUpLeaders:
         self._segments.append(numbers)
         self.keys, self._numbers = np.concatenate([self.keys, fresh]), np.concatenate([self._numbers, numbers])
         self._index = None
-        if (over := len(self.keys) - ordering.GIVEN_UP_LIMIT) > 0:
-            most = len(self.keys) - ordering.GIVEN_UP_LIMIT // 2
-            self._delete(np.arange(min(most, max(over, ordering.FORGOTTEN_AT_ONCE))))
+        if (over := len(self.keys) - causal_order.GIVEN_UP_LIMIT) > 0:
+            most = len(self.keys) - causal_order.GIVEN_UP_LIMIT // 2
+            self._delete(np.arange(min(most, max(over, causal_order.FORGOTTEN_AT_ONCE))))
 
     def changes(self) -> Changes:
         """Return what is to be stored since the last call: values by key, None to delete one."""

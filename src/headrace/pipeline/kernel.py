@@ -1,4 +1,4 @@
-"""The ordering of a scope by whole batches: the law of `core.ordering`, in columns instead of one event at a time.
+"""The ordering of a scope by whole batches: the law of `core.ordering.causal_order`, in columns instead of one event at a time.
 
 One step offers a batch and lets time pass, and releases, marks and keeps exactly what the core would after `offer` and `expire`. Only
 the order within one step is another: the core's is that of arrival, tree by tree; here it is (eff, depth, occurred, id), where `eff` is
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.core.ordering import CYCLE, LATE, LOST
+from headrace.core.ordering.causal_order import CYCLE, LATE, LOST
 from headrace.pipeline.arrivals import Arrivals
 from headrace.pipeline.contraction import contract
 from headrace.pipeline.forest import NOBODY, Climbed, Flags, Rows, climb, in_order

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.core.identity import KEY_BYTES
-from headrace.core.ordering_blob import HEADER, MAGIC
+from headrace.core.ordering.snapshot import HEADER, MAGIC
 from headrace.pipeline.forest import Flags, Rows
 from headrace.pipeline.key_index import Keys
 from headrace.pipeline.segments import pack_rows, unpack_rows

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from headrace.core.handling import Caused, Claim, Counts, HandlingPolicy, State, Wait
+from headrace.core.ordering.handling import Caused, Claim, Counts, HandlingPolicy, State, Wait
 
 T = TypeVar("T")
 RETENTION_MICROS: Final = 7 * 86_400_000_000

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
-from headrace.core.outcome import AdvanceItem
+from headrace.core.ledger.outcome import AdvanceItem
 from headrace.errors import MalformedEvent, StreamEnded, UpstreamError
 from headrace.sources.directory_files import BATCH_FILES, PASSING, Files, Scan, Visit, refused
 from headrace.sources.directory_folder import Finished, Folder, Moved

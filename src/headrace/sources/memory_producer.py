@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Hashable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from headrace.core.outcome import AdvanceItem
+from headrace.core.ledger.outcome import AdvanceItem
 from headrace.sources.memory_store import MemoryStore
 from headrace.sources.message import Message
 from headrace.triggers.producer import SharedStreamProducer

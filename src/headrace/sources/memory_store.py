@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from threading import Lock
 
-from headrace.core.outcome import AdvanceItem
+from headrace.core.ledger.outcome import AdvanceItem
 from headrace.errors import StreamEnded, UpstreamError
 from headrace.sources.message import Draft, LaneNames, Layout, Message, Sent
 

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import structlog
 
-from headrace.core.outcome import AdvanceItem
+from headrace.core.ledger.outcome import AdvanceItem
 from headrace.errors import HeadraceError, ResourceError, StreamEnded
 from headrace.sources.group_commit import GroupCommit
 from headrace.sources.message import LaneNames

@@ -14,7 +14,7 @@ from pathlib import Path
 from time import time, time_ns
 from typing import Final, NamedTuple
 
-from headrace.core.outcome import AdvanceItem
+from headrace.core.ledger.outcome import AdvanceItem
 from headrace.errors import HeadraceError, StreamEnded, UpstreamError
 from headrace.sources.folder_lock import FolderLock
 from headrace.sources.message import LaneNames, Message

@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple, Self
 
 from sqlalchemy import Connection, exists, insert, select, update
 
-from headrace.core import deferral
-from headrace.core.deferral import Deferral
-from headrace.core.handling import Claim, HandlingPolicy
+from headrace.core import task_run
+from headrace.core.ordering.handling import Claim, HandlingPolicy
+from headrace.core.task_run import Deferral
 from headrace.store.ages import AgeClock
 from headrace.store.awaited_terms import Candidates, Fired, Wait, Waits, add_wait, waits_for
 from headrace.store.bell import Bell
@@ -224,7 +224,7 @@ def _begin(connection: Connection, head: int) -> None:
 
 def _fired(connection: Connection, run_id: str, run: Deferral, row: Any, event: bytes) -> Deferral:
     connection.execute(insert(run_events).values(run_id=run_id, seq=row.seq))
-    return deferral.fire(run, row.type, event.decode())
+    return task_run.fire(run, row.type, event.decode())
 
 
 def _had(connection: Connection, seqs: Iterable[int]) -> set[tuple[str, int]]:

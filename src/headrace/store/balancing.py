@@ -1,4 +1,4 @@
-"""Balancing: what `core.balance` decides, read from a snapshot and written in slices, each in a transaction of its own.
+"""Balancing: what `core.balancing` decides, read from a snapshot and written in slices, each in a transaction of its own.
 
 Looking at every trigger is for when something changed. Once no job has anything to do, that is remembered together with the mark of the
 last change, and looking whether the mark is still there is all that a load costs.
@@ -18,8 +18,8 @@ from typing import NamedTuple
 import msgspec
 from sqlalchemy import Connection, select
 
-from headrace.core import balance
-from headrace.core.units import Job, Trigger
+from headrace.core import balancing
+from headrace.core.lease_units import Job, Trigger
 from headrace.store import leases
 from headrace.store.collecting import collecting_paused
 from headrace.store.database import Database
@@ -49,7 +49,7 @@ class Decision(NamedTuple):
     """What a job is to claim and to give back, and which jobs have ended and still hold something that must be freed first."""
 
     ended: set[int]
-    step: balance.Step
+    step: balancing.Step
 
 
 class Balancer:
@@ -92,7 +92,7 @@ class Balancer:
             there = _read_triggers(connection, project)
             listed = _read_jobs(connection, project, self._database.now())
             running = set(connection.execute(_running).scalars())
-        step = balance.step(there, listed, job_id)
+        step = balancing.step(there, listed, job_id)
         named = {trigger.holder for trigger in there} | {trigger.stopping for trigger in there}
         ended = {one for one in named if one is not None and one not in running}
         if step.settled and not ended:
@@ -117,7 +117,7 @@ def unserved(connection: Connection) -> dict[int, str]:
     found: dict[int, str] = {}
     for project in connection.execute(waiting).scalars().all():
         there = [job._replace(listening=True) for job in _read_jobs(connection, project, 0)]
-        for unit in balance.homeless(_read_triggers(connection, project), there):
+        for unit in balancing.homeless(_read_triggers(connection, project), there):
             served = any(job.serves(unit) and not job.draining for job in there)
             queues = " and ".join(sorted(unit.queues))
             several = f"the queues {queues}, which its stream needs together" if len(unit.queues) > 1 else f"queue {queues}"

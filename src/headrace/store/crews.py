@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
-from headrace.core.crews import DIGEST_BYTES, EMPTY, crew_digest, digest_of
+from headrace.core.ledger.subscriber_sets import DIGEST_BYTES, EMPTY, crew_digest, digest_of
 from headrace.errors import ApiRefused
 from headrace.store.dialects import Given, Upsert, among, rows_among
 from headrace.store.slices import size_of, take_slice

@@ -1,4 +1,4 @@
-"""Task runs: started, claimed by workers, deferred, ended, cancelled; each step of `core.deferral` is one transaction.
+"""Task runs: started, claimed by workers, deferred, ended, cancelled; each step of `core.task_run` is one transaction.
 
 The law, under the writer's transaction:
 - a run is started once for each id, and ends once; what is said again changes nothing and is answered with what the run is now;
@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from sqlalchemy import Connection, select
 
-from headrace.core import deferral
-from headrace.core.deferral import Deferral
+from headrace.core import task_run
+from headrace.core.task_run import Deferral
 from headrace.errors import ApiRefused, Fenced
 from headrace.store.ages import AgeClock
 from headrace.store.awaited_events import await_event
@@ -60,7 +60,7 @@ class TaskRuns:
             held = self._mine(connection, job_id, run_id, asked.epoch)
             if held.run.state != "running":
                 return TaskRunIs(run_id=run_id, state=held.run.state)
-            after = deferral.defer(held.run, wait_of(asked.waiting, self._ages.now()))
+            after = task_run.defer(held.run, wait_of(asked.waiting, self._ages.now()))
             if asked.waiting.event is not None:
                 return self._save(connection, held, await_event(connection, held, after, asked.waiting.event, looked))
             if asked.waiting.trigger is None:  # the wire sees to it that there is one or the other
@@ -78,7 +78,7 @@ class TaskRuns:
             if held.run.state != "running":
                 return TaskRunIs(run_id=run_id, state=held.run.state)
             text = asked.error if asked.state == "failed" else asked.result
-            return self._save(connection, held, deferral.finish(held.run, asked.state, text))
+            return self._save(connection, held, task_run.finish(held.run, asked.state, text))
 
         return self._changing(work)
 
@@ -89,7 +89,7 @@ class TaskRuns:
             held = _known(read(connection, [run_id]).get(run_id), run_id)
             if held.run.ended:
                 return TaskRunIs(run_id=run_id, state=held.run.state)
-            return self._save(connection, held, deferral.cancel(held.run))
+            return self._save(connection, held, task_run.cancel(held.run))
 
         return self._changing(work)
 
@@ -153,7 +153,7 @@ class TaskRuns:
         wanted = first_claims(connection, [run_id for _, run_id in sorted(oldest)[: asked.capacity]])
         taken = []
         for held in in_order(read(connection, wanted), wanted):
-            run = deferral.claim(held.run, job_id)
+            run = task_run.claim(held.run, job_id)
             save(connection, held, run, self._database.now())
             taken.append(_claimed(held, run))
         return taken

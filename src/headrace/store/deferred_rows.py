@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, delete, insert, select, update
 
-from headrace.core.deferral import TIMED_OUT, Deferral, State, Wait, begin, splice
+from headrace.core.task_run import TIMED_OUT, Deferral, State, Wait, begin, splice
 from headrace.store import kwargs, leases
 from headrace.store.awaited_terms import remove_wait
 from headrace.store.database import Database

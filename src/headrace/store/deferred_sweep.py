@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import msgspec
 from sqlalchemy import Connection, delete, func, select
 
-from headrace.core import deferral
-from headrace.core.deferral import Deferral
+from headrace.core import task_run
+from headrace.core.task_run import Deferral
 from headrace.store.database import Database
 from headrace.store.deferred_rows import read, save
 from headrace.store.deferred_tables import deferred_runs
@@ -51,12 +51,12 @@ def sweep(database: Database, connection: Connection, age: int) -> bool:
     for run_id, one in held.items():
         # Looked at again under the lock: another api may have been quicker.
         if one.run.state == "running" and run_id in lost:
-            steps[run_id] = deferral.lose(one.run)
+            steps[run_id] = task_run.lose(one.run)
         elif one.run.state == "deferred" and run_id in stranded:
-            steps[run_id] = deferral.strand(one.run, _told("Its trigger failed for good:", stranded[run_id]))
+            steps[run_id] = task_run.strand(one.run, _told("Its trigger failed for good:", stranded[run_id]))
         elif one.run.state == "deferred" and run_id in expired:
             failure = expired[run_id]
-            steps[run_id] = deferral.expire(one.run, None if failure is None else _told("Its trigger last failed with", failure))
+            steps[run_id] = task_run.expire(one.run, None if failure is None else _told("Its trigger last failed with", failure))
     for run_id, after in steps.items():
         save(connection, held[run_id], after, database.now())
     return bool(steps)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, select
 
-from headrace.core import deferral
+from headrace.core import task_run
 from headrace.store.deferred_rows import read, save
 from headrace.store.deferred_sweep import STEPS_AT_ONCE
 from headrace.store.deferred_tables import deferred_runs
@@ -73,7 +73,7 @@ class Deliveries:
             # Read again under the lock: another api may have been quicker.
             if held.run.state == "deferred" and held.trigger_id is not None and held.trigger_id in chosen:
                 item = first[held.trigger_id]
-                save(self._connection, held, deferral.fire(held.run, item.type, item.payload), self._now)
+                save(self._connection, held, task_run.fire(held.run, item.type, item.payload), self._now)
         return Delivery(first, before | set(chosen), finished)
 
     def _choose(self, first: Mapping[int, EventItem]) -> tuple[Collection[int], bool]:

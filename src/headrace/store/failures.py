@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 from sqlalchemy import Connection, Row, select, update
 
-from headrace.core.restarts import MAX_RESTARTS, MOST, Verdict, after_failure
+from headrace.core.restart_policy import MAX_RESTARTS, MOST, Verdict, after_failure
 from headrace.errors import ApiRefused
 from headrace.store import leases
 from headrace.store.dialects import among, rows_among

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import ColumnElement, Connection, case, func, insert, literal_column, select, update
 
-from headrace.core.restarts import MOST
+from headrace.core.restart_policy import MOST
 from headrace.errors import Fenced
 from headrace.store.dialects import Plain, driver_rows
 from headrace.store.tables import jobs, meta, triggers

@@ -10,7 +10,7 @@ from typing import Final
 
 from sqlalchemy import Connection, delete, func, select
 
-from headrace.core.texts import CUT_MARK, cut_text
+from headrace.core.values.text import CUT_MARK, cut_text
 from headrace.store.dialects import BulkInsert
 from headrace.store.slices import take_slice
 from headrace.store.tables import dead_letter_texts, dead_letters

@@ -15,8 +15,8 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from sqlalchemy import Connection, Row, bindparam, select, update
 
-from headrace.core.letter_ids import prefix_from_backlog
-from headrace.core.texts import clean_text, is_id
+from headrace.core.dead_letter_ids import prefix_from_backlog
+from headrace.core.values.text import clean_text, is_id
 from headrace.store.dialects import BulkInsert, among
 from headrace.store.letter_texts import Texts, delete_letters
 from headrace.store.tables import dead_letters, triggers

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from sqlalchemy import Connection, Row, select
 
-from headrace.core.handling import Caused
+from headrace.core.ordering.handling import Caused
 from headrace.store.database import Database
 from headrace.store.ordering import SqlOrdering
 from headrace.store.ordering_tables import ordering_scopes

@@ -18,8 +18,8 @@ from typing import Any, Final, Self
 import msgspec
 from sqlalchemy import text
 
-from headrace.core.ordering import CausalOrder, Offered
-from headrace.core.ordering_blob import OrderingBlob, Waiting
+from headrace.core.ordering.causal_order import CausalOrder, Offered
+from headrace.core.ordering.snapshot import OrderingBlob, Waiting
 from headrace.store import ordering_statements as sql
 from headrace.store.dialects import Runs, driver_rows
 from headrace.store.ordering_turn_back import Moments

@@ -17,7 +17,7 @@ from uuid import uuid4
 from sqlalchemy import Connection, Table, delete, func, insert, literal_column, select, update
 from typing_extensions import override
 
-from headrace.core.handling import Caused, Claim, HandlingPolicy, State, waits_for
+from headrace.core.ordering.handling import Caused, Claim, HandlingPolicy, State, waits_for
 from headrace.ports.ordering import RETENTION_MICROS, Followers
 from headrace.store import ordering_statements as sql
 from headrace.store.dialects import Plain, Runs, among, row_by_row

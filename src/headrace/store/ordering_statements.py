@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from headrace.core.handling import State
+from headrace.core.ordering.handling import State
 from headrace.store.dialects import FEW, BulkInsert, Found, Plain, Runs
 from headrace.store.ordering_tables import ordering_events, ordering_given_up, ordering_handled, ordering_releases
 

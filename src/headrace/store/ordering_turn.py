@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
-from headrace.core.handling import Caused, Offering, Placed, State, placed
-from headrace.core.ordering import CausalOrder
+from headrace.core.ordering.causal_order import CausalOrder
+from headrace.core.ordering.handling import Caused, Offering, Placed, State, placed
 from headrace.store import ordering_statements as sql
 from headrace.store import ordering_turn_back
 from headrace.store.dialects import Found, Runs, row_by_row

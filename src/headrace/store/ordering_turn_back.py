@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 from uuid import uuid4
 
-from headrace.core.ordering_blob import Waiting
+from headrace.core.ordering.snapshot import Waiting
 from headrace.store import ordering_statements as sql
 from headrace.store.dialects import Plain, Runs
 

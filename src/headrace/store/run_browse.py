@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select
 
-from headrace.core.stretches import nodes_over
+from headrace.core.interval_index import nodes_over
 from headrace.store.tables import runs
 from headrace.store.times import moment
 from headrace.wire.runs import RunReport

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, delete, insert, select
 
-from headrace.core.stretches import node_of
+from headrace.core.interval_index import node_of
 from headrace.store.database import Database
 from headrace.store.jobs import require_running
 from headrace.store.pipeline_letters import settle_letters

@@ -289,7 +289,7 @@ crews = Table(
     metadata,
     Column("id", Number, primary_key=True),
     Column("stream_id", BigInteger, nullable=False),
-    Column("digest", LargeBinary, nullable=False),  # see headrace.core.crews
+    Column("digest", LargeBinary, nullable=False),  # see headrace.core.ledger.subscriber_sets
     Column("base_id", BigInteger),
     Column("joined", Text, nullable=False),
     Column("departed", Text, nullable=False),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.core.limits import is_too_deep
-from headrace.core.moments import in_range
-from headrace.core.texts import MAX_PLACE_NAME_BYTES, is_id, is_storable
+from headrace.core.values.limits import is_too_deep
+from headrace.core.values.moments import in_range
+from headrace.core.values.text import MAX_PLACE_NAME_BYTES, is_id, is_storable
 from headrace.wire.backlog import SpillItem
 from headrace.wire.custody import Receipt
 from headrace.wire.events import DeadLetterItem, EventItem

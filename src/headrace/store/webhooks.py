@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, Row, delete, exists, func, insert, select, update
 
-from headrace.core.handling import Claim, HandlingPolicy
+from headrace.core.ordering.handling import Claim, HandlingPolicy
 from headrace.errors import ApiRefused
 from headrace.store.ages import AgeClock
 from headrace.store.database import Database

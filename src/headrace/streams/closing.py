@@ -6,7 +6,7 @@ import asyncio
 
 import structlog
 
-from headrace.core.texts import describe_error
+from headrace.core.values.text import describe_error
 from headrace.streams.grace import Grace, LeftBehind, ends_in, is_cancelled
 from headrace.triggers.producer import SharedStreamProducer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from headrace.core.limits import MAX_JSON_DEPTH
+from headrace.core.values.limits import MAX_JSON_DEPTH
 from headrace.triggers.raw import RawEvent
 
 _CHANGEABLE: Final = frozenset({dict, list, tuple, set, bytearray})

@@ -8,8 +8,8 @@ from typing import Final
 
 import structlog
 
-from headrace.core.ledger import Ledger
-from headrace.core.obligation import Reader
+from headrace.core.ledger.ledger import Ledger
+from headrace.core.ledger.obligations import Reader
 from headrace.errors import AckTimeout, StreamError
 from headrace.streams.mailbox import Mailbox
 from headrace.streams.matched import StreamSink, WatchSink

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from headrace.core.letter_ids import backlog_delivery_id
-from headrace.core.obligation import Entry, Kept
+from headrace.core.dead_letter_ids import backlog_delivery_id
+from headrace.core.ledger.obligations import Entry, Kept
 
 
 class DeliveryIds:

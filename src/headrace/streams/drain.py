@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from headrace.core.ledger import Ledger
-from headrace.core.obligation import Entry, Kept, Reader
+from headrace.core.ledger.ledger import Ledger
+from headrace.core.ledger.obligations import Entry, Kept, Reader
 from headrace.streams.backlog import Backlog, BacklogEntry
 from headrace.streams.rawtext import from_text
 from headrace.streams.trouble import Retry, text_of

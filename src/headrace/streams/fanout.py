@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import structlog
 
-from headrace.core.ledger import Ledger
-from headrace.core.memory import ENTRY_BYTES, weigh
-from headrace.core.obligation import Reader, Spill
-from headrace.core.texts import describe_error, describe_value, lane_name
+from headrace.core.ledger.ledger import Ledger
+from headrace.core.ledger.obligations import Reader, Spill
+from headrace.core.memory_budget import ENTRY_BYTES, weigh
+from headrace.core.values.text import describe_error, describe_value, lane_name
 from headrace.errors import StreamError
 from headrace.streams.copies import copier
 from headrace.streams.delivery import DeliveryIds

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import structlog
 
-from headrace.core.texts import describe_error
+from headrace.core.values.text import describe_error
 
 log = structlog.get_logger(__name__)
 

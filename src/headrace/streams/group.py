@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from headrace.core.custody import Custody
-from headrace.core.ledger import Ledger
-from headrace.core.memory import MemoryBudget
-from headrace.core.obligation import Counts, Reader
-from headrace.core.texts import describe_error
+from headrace.core.ledger.ledger import Ledger
+from headrace.core.ledger.obligations import Counts, Reader
+from headrace.core.ledger.receipts import Custody
+from headrace.core.memory_budget import MemoryBudget
+from headrace.core.values.text import describe_error
 from headrace.errors import StreamEnded, StreamError
 from headrace.streams.backlog import Backlog
 from headrace.streams.closing import close

@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from itertools import count
 from typing import Final
 
-from headrace.core.memory import MemoryBudget
-from headrace.core.obligation import Counts
+from headrace.core.ledger.obligations import Counts
+from headrace.core.memory_budget import MemoryBudget
 from headrace.errors import StreamError, UsageError
 from headrace.streams.backlog import Answer, Backlog, BacklogEntry
 from headrace.streams.grace import LeftBehind

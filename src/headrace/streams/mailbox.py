@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from headrace.core.ledger import Ledger
-from headrace.core.obligation import Entry, Reader
+from headrace.core.ledger.ledger import Ledger
+from headrace.core.ledger.obligations import Entry, Reader
 from headrace.errors import StreamError
 from headrace.streams.delivery import DeliveryIds
 from headrace.streams.drain import Ahead, Drain

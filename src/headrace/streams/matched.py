@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from headrace.core.envelope import Envelope
+from headrace.core.matching.envelope import Envelope
 from headrace.triggers.raw import RawEvent
 
 

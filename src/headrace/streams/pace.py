@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from headrace.core.ledger import Ledger
+from headrace.core.ledger.ledger import Ledger
 from headrace.streams.policy import StreamPolicy
 from headrace.streams.room import Room
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import structlog
 
-from headrace.core.ledger import Ledger
-from headrace.core.obligation import Reader
-from headrace.core.texts import describe_error, describe_value
+from headrace.core.ledger.ledger import Ledger
+from headrace.core.ledger.obligations import Reader
+from headrace.core.values.text import describe_error, describe_value
 from headrace.errors import StreamEnded, StreamError, SubscriberOverflow
 from headrace.streams.fanout import FanOut, UnknownLane
 from headrace.streams.grace import POLL_SHARE, Grace, is_cancelled

@@ -10,10 +10,10 @@ from typing import Final
 
 import structlog
 
-from headrace.core.custody import Custody
-from headrace.core.ledger import Ledger
-from headrace.core.obligation import Batch
-from headrace.core.texts import describe_error, describe_text
+from headrace.core.ledger.ledger import Ledger
+from headrace.core.ledger.obligations import Batch
+from headrace.core.ledger.receipts import Custody
+from headrace.core.values.text import describe_error, describe_text
 from headrace.errors import StreamError
 from headrace.streams.grace import CANCEL_SHARE, Grace, LeftBehind, is_cancelled
 from headrace.streams.patience import Patience

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from headrace.core.limits import is_too_deep
-from headrace.core.texts import describe_error, describe_value
+from headrace.core.values.limits import is_too_deep
+from headrace.core.values.text import describe_error, describe_value
 from headrace.errors import MalformedEvent
 from headrace.triggers.packed import PackedEvent
 from headrace.triggers.raw import RawEvent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from headrace.core.custody import Receipt
+from headrace.core.ledger.receipts import Receipt
 from headrace.triggers.stream_log import Books
 
 

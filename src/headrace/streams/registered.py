@@ -9,9 +9,9 @@ from typing import Final
 
 import structlog
 
-from headrace.core.ledger import Ledger
-from headrace.core.obligation import Entry, Kept, Reader, Spill
-from headrace.core.texts import describe_error, describe_traceback
+from headrace.core.ledger.ledger import Ledger
+from headrace.core.ledger.obligations import Entry, Kept, Reader, Spill
+from headrace.core.values.text import describe_error, describe_traceback
 from headrace.errors import MalformedEvent, StreamError
 from headrace.streams.delivery import DeliveryIds
 from headrace.streams.matched import Malformed, Poisoned, Refused, Spilled, StreamSink

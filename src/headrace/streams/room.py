@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from headrace.core.ledger import Ledger
-from headrace.core.memory import MemoryBudget
+from headrace.core.ledger.ledger import Ledger
+from headrace.core.memory_budget import MemoryBudget
 from headrace.streams.policy import StreamPolicy
 
 STEPS: Final = 256

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import structlog
 
-from headrace.core.ledger import Ledger
-from headrace.core.obligation import Reader
+from headrace.core.ledger.ledger import Ledger
+from headrace.core.ledger.obligations import Reader
 from headrace.streams.backlog import Backlog
 from headrace.streams.grace import Grace, is_cancelled
 from headrace.streams.patience import Patience

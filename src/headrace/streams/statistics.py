@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from headrace.core.obligation import Counts
+from headrace.core.ledger.obligations import Counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from itertools import chain, islice
 from time import perf_counter
 from typing import Final
 
-from headrace.core.obligation import Entry, Lane
-from headrace.core.texts import MAX_TEXT_CHARS, cut_text, describe_error, describe_text, describe_value, lane_name
+from headrace.core.ledger.obligations import Entry, Lane
+from headrace.core.values.text import MAX_TEXT_CHARS, cut_text, describe_error, describe_text, describe_value, lane_name
 from headrace.streams.group import Group
 from headrace.streams.statistics import LaneStatistics, RetryStatistics, StreamStatistics
 from headrace.streams.trouble import Retry

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from random import Random
 from typing import Final, NamedTuple
 
-from headrace.core.obligation import Entry, Kept
+from headrace.core.ledger.obligations import Entry, Kept
 from headrace.streams.rawtext import shown
 
 MOST_TIMES: Final = 20

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from headrace.core.envelope import Envelope
-from headrace.core.limits import has_non_finite
-from headrace.core.patterns import MatchIndex
-from headrace.core.texts import describe_error, describe_value
+from headrace.core.matching.envelope import Envelope
+from headrace.core.matching.patterns import MatchIndex
+from headrace.core.values.limits import has_non_finite
+from headrace.core.values.text import describe_error, describe_value
 from headrace.errors import MalformedEvent
 from headrace.triggers.packed import PackedEvent
 from headrace.triggers.raw import RawEvent

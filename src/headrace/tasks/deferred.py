@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from headrace.core.limits import MAX_JSON_DEPTH, has_non_finite, is_too_deep
-from headrace.core.plain import why_not_plain
+from headrace.core.values.json_values import why_not_plain
+from headrace.core.values.limits import MAX_JSON_DEPTH, has_non_finite, is_too_deep
 from headrace.errors import ProjectError
 from headrace.tasks.log_event import LogEvent
 from headrace.triggers.base import BaseEventTrigger, BaseTrigger

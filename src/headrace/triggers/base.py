@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Hashable
 from typing import Any
 
-from headrace.core.texts import MAX_TEXT_CHARS, clean_name
+from headrace.core.values.text import MAX_TEXT_CHARS, clean_name
 from headrace.triggers.event import SKIP, Handled, Reject, TriggerEvent
 from headrace.triggers.producer import SharedStreamProducer
 from headrace.triggers.reject import reject_shared_stream_event

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
-from headrace.core.deferral import RUN_FAILED, RUN_SKIPPED, RUN_SUCCEEDED
+from headrace.core.task_run import RUN_FAILED, RUN_SKIPPED, RUN_SUCCEEDED
 
 
 class TriggerEvent(Struct, frozen=True):

@@ -11,7 +11,7 @@ import httpx
 import msgspec
 import structlog
 
-from headrace.core.patterns import MatchIndex
+from headrace.core.matching.patterns import MatchIndex
 from headrace.errors import ProjectError
 from headrace.triggers.base import BaseTrigger
 from headrace.triggers.event import RunFailed, TriggerEvent

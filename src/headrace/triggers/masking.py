@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from headrace.core.masking import MASK, mask
+from headrace.core.values.masking import MASK, mask
 
 DEEPEST: Final = 8
 

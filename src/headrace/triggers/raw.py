@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from headrace.core.limits import FLAT_JSON_BYTES, MAX_JSON_DEPTH, is_too_deep
+from headrace.core.values.limits import FLAT_JSON_BYTES, MAX_JSON_DEPTH, is_too_deep
 from headrace.errors import MalformedEvent
 
 _UNREAD: Final = object()

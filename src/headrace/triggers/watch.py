@@ -7,10 +7,10 @@ from copy import copy
 from dataclasses import replace
 from typing import Any, Final
 
-from headrace.core.envelope import Envelope
-from headrace.core.paths import JsonPath
-from headrace.core.patterns import leaves
-from headrace.core.texts import describe_value
+from headrace.core.matching.envelope import Envelope
+from headrace.core.matching.paths import JsonPath
+from headrace.core.matching.patterns import leaves
+from headrace.core.values.text import describe_value
 from headrace.errors import ProjectError
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.producer import SharedStreamProducer

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from flights_kit import FEW, january, january_plan
-from headrace.core.envelope import Envelope
+from headrace.core.matching.envelope import Envelope
 from headrace.demo.feed_main import parameters
 from headrace.demo.plan import plan_feed
 from headrace.demo.project_file import project_source

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flights_kit import january
-from headrace.core.patterns import MatchIndex
+from headrace.core.matching.patterns import MatchIndex
 from headrace.demo.project_file import install_project
 from headrace.project import load_project
 from headrace.triggers.watch import WatchTrigger

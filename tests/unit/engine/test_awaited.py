@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.core.deferral import RUN_FAILED, RUN_SKIPPED, RUN_SUCCEEDED
+from headrace.core.task_run import RUN_FAILED, RUN_SKIPPED, RUN_SUCCEEDED
 from headrace.engine import trigger_executor
 from headrace.triggers.base import BaseTrigger
 from headrace.triggers.event import RunFailed, RunSkipped, RunSucceeded, TriggerEvent

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from headrace.client.triggerer import TriggererClient
-from headrace.core.envelope import Envelope
-from headrace.core.paths import JsonPath
-from headrace.core.texts import MAX_ID_BYTES, is_id, is_storable, storable_id
+from headrace.core.matching.envelope import Envelope
+from headrace.core.matching.paths import JsonPath
+from headrace.core.values.text import MAX_ID_BYTES, is_id, is_storable, storable_id
 from headrace.engine.current import Place, Running
 from headrace.engine.failures import Failures
 from headrace.engine.leases import Leases

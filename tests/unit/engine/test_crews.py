@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from headrace.core.crews import crew_digest, digest_of, digest_text
-from headrace.core.custody import Answers, Receipt
+from headrace.core.ledger.receipts import Answers, Receipt
+from headrace.core.ledger.subscriber_sets import crew_digest, digest_of, digest_text
 from headrace.engine.crews import Crews
 from headrace.engine.outbox import Outbox, triggers_of
 from headrace.engine.recorder import FEW_OWED, ApiRecorder

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.memory import MemoryBudget
+from headrace.core.memory_budget import MemoryBudget
 from headrace.engine.outbox import Outbox
 from headrace.engine.sealer import Sealer
 from headrace.streams.hub import SharedStreamManager

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Self
 
 import pytest
 
-from headrace.core.memory import MemoryBudget
-from headrace.core.outcome import AdvanceItem
+from headrace.core.ledger.outcome import AdvanceItem
+from headrace.core.memory_budget import MemoryBudget
 from headrace.engine.hosted_producer import FIRST_AHEAD_BYTES, ITEM_BYTES
 from headrace.engine.outbox import Outbox
 from headrace.engine.packing import size_of

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from headrace.core.custody import Receipt
+from headrace.core.ledger.receipts import Receipt
 from headrace.engine import insist
 from headrace.engine.backlog import ApiBacklog
 from headrace.engine.backoff import Backoff

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, cast
 import msgspec
 import pytest
 
-from headrace.core.memory import MemoryBudget
-from headrace.core.outcome import AdvanceItem, AdvanceOutcome
+from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
+from headrace.core.memory_budget import MemoryBudget
 from headrace.engine.packing import pack, unpack
 from headrace.engine.producer_processes import ProducerProcesses
 from headrace.engine.remote_producer import RemoteProducer

@@ -12,7 +12,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from headrace.core.outcome import AdvanceItem
+from headrace.core.ledger.outcome import AdvanceItem
 from headrace.engine import backoff
 from headrace.engine.current import Running
 from headrace.engine.leases import Leases

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from headrace.core.patterns import MatchIndex
-from headrace.core.roster import Roster
+from headrace.core.ledger.subscribers import Roster
+from headrace.core.matching.patterns import MatchIndex
 from headrace.engine import runner as runner_module
 from headrace.engine import stretch
 from headrace.engine.current import Running

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from headrace.core.envelope import Envelope
+from headrace.core.matching.envelope import Envelope
 from headrace.engine.outbox import Outbox, Pending
 from headrace.engine.sealer import Sealer
 from headrace.streams.matched import Matched

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.masking import Masker
+from headrace.core.values.masking import Masker
 from headrace.engine import failure, remote_stream, trigger_executor
 from headrace.engine.commands import Refused, Step
 from headrace.engine.outbox import Outbox

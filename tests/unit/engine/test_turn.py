@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.core.ledger import Ledger
-from headrace.core.obligation import Reader
+from headrace.core.ledger.ledger import Ledger
+from headrace.core.ledger.obligations import Reader
 from headrace.engine.commands import Close, Command, Ended, Fired, Next, Refused, Reset, Step
 from headrace.engine.failure import Failure
 from headrace.engine.remote_stream import RemoteStream, unpack

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.core import ordering
-from headrace.core.ordering import CYCLE, LATE, LOST, CausalOrder
+from headrace.core.ordering import causal_order
+from headrace.core.ordering.causal_order import CYCLE, LATE, LOST, CausalOrder
 from headrace.pipeline.forest import NOBODY, climb, in_order
 from headrace.pipeline.kernel import Kernel
 from headrace.pipeline.kernel_state import KernelState
@@ -83,7 +83,7 @@ def test_a_copy_that_comes_with_its_own_leader_is_still_a_copy() -> None:
 
 
 def test_only_so_many_lost_leaders_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordering, "GIVEN_UP_LIMIT", 4)
+    monkeypatch.setattr(causal_order, "GIVEN_UP_LIMIT", 4)
     kernel = Kernel(LOOKBACK)
     kernel.step(batch([(i + 1, key(f"f{i}"), key(f"l{i}"), -1, i, f"f{i}") for i in range(5)]), 0)
     assert {told.mark for told in of_step(kernel.step(batch([]), LOOKBACK))} == {LOST}
@@ -100,8 +100,8 @@ def test_the_lost_leaders_that_are_forgotten_are_those_of_the_core(
     history: History, restores: list[Restore], limit: int, once: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch, subset_steps(2, 1):
-        patch.setattr(ordering, "GIVEN_UP_LIMIT", limit)
-        patch.setattr(ordering, "FORGOTTEN_AT_ONCE", once)
+        patch.setattr(causal_order, "GIVEN_UP_LIMIT", limit)
+        patch.setattr(causal_order, "FORGOTTEN_AT_ONCE", once)
         hold_equal(history, restores)
 
 

@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from headrace.core.ordering import Offered
+from headrace.core.ordering.causal_order import Offered
 from headrace.pipeline import kernel as kernel_module
 from headrace.pipeline import waiting_events
 from headrace.pipeline.kernel import Kernel, Step

@@ -262,7 +262,7 @@ async def test_a_journal_of_an_earlier_version_is_read_on(feed: Path) -> None:
 
 READER = """
 import asyncio, sys
-from headrace.core.outcome import AdvanceItem, AdvanceOutcome
+from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.sources.directory import Directory
 
 async def main():

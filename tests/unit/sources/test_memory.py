@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.outcome import AdvanceItem, AdvanceOutcome
+from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.errors import StreamEnded, UpstreamError, UsageError
 from headrace.sources.memory import Memory
 from source_kit import opened, reading

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.outcome import AdvanceItem, AdvanceOutcome
+from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.errors import StorageFull, StreamEnded, UpstreamError
 from headrace.sources import queue_producer, queue_reader
 from headrace.sources.queue import Queue

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.core.outcome import AdvanceItem, AdvanceOutcome
+from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.sources import queue_reader
 from headrace.sources.message import draft
 from headrace.sources.queue import Queue

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from headrace.core.outcome import AdvanceOutcome
+from headrace.core.ledger.outcome import AdvanceOutcome
 from headrace.errors import AckTimeout, SubscriberOverflow
 from headrace.streams.hub import SharedStreamManager
 from stream_kit import KEY, Feed, Runner, other_tasks, reads, settle, until

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.outcome import AdvanceOutcome
+from headrace.core.ledger.outcome import AdvanceOutcome
 from headrace.errors import StreamEnded, StreamError
 from headrace.streams.hub import SharedStreamManager
 from headrace.triggers.producer import SharedStreamProducer
@@ -212,7 +212,7 @@ async def test_a_fault_in_an_own_task_ends_the_stream_loudly(hub: SharedStreamMa
         raise ZeroDivisionError("a bug")
 
     broken = {"headrace pump": "take_ready", "headrace timer": "deadline"}[name]
-    monkeypatch.setattr(f"headrace.core.ledger.Ledger.{broken}", fault)
+    monkeypatch.setattr(f"headrace.core.ledger.ledger.Ledger.{broken}", fault)
     feed = Feed(["a"])
     runner = Runner(hub, 1, reads(feed)())
     error = await runner.error()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.outcome import AdvanceOutcome
+from headrace.core.ledger.outcome import AdvanceOutcome
 from headrace.errors import StreamEnded, StreamError
 from headrace.streams.hub import SharedStreamManager
 from headrace.triggers.base import BaseEventTrigger

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.outcome import AdvanceItem, AdvanceOutcome
+from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.errors import StreamEnded, StreamError
 from headrace.streams.hub import SharedStreamManager
 from headrace.triggers.producer import SharedStreamProducer

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.custody import Answers, Receipt
+from headrace.core.ledger.receipts import Answers, Receipt
 from headrace.errors import StreamEnded
 from headrace.streams import pump
 from headrace.streams.hub import SharedStreamManager

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.outcome import AdvanceOutcome
+from headrace.core.ledger.outcome import AdvanceOutcome
 from headrace.errors import AckTimeout, StreamError, SubscriberOverflow
 from headrace.streams.hub import Poisoned, Refused, SharedStreamManager
 from headrace.triggers.event import TriggerEvent

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.obligation import Entry, Lane
+from headrace.core.ledger.obligations import Entry, Lane
 from headrace.streams.hub import Poisoned, SharedStreamManager
 from headrace.streams.trouble import MAX_COUNTED, Trouble, retry_wait
 from headrace.triggers.event import TriggerEvent

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from headrace.core.obligation import Counts
+from headrace.core.ledger.obligations import Counts
 from headrace.streams.statistics import StreamStatistics
 
 

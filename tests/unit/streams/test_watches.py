@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.outcome import AdvanceOutcome
+from headrace.core.ledger.outcome import AdvanceOutcome
 from headrace.errors import StreamError
 from headrace.streams import hub as hub_module
 from headrace.streams.hub import Matched, SharedStreamManager

@@ -83,7 +83,9 @@ def test_an_upstream_within_a_watch_is_looked_at_too() -> None:
         load_trigger(workload("headrace.triggers.watch.WatchTrigger", upstream=forged))
 
 
-@pytest.mark.parametrize("classpath", ["headrace.core.ledger.Ledger", "headrace.errors.HeadraceError", "headrace.triggers.base.has_acks"])
+@pytest.mark.parametrize(
+    "classpath", ["headrace.core.ledger.ledger.Ledger", "headrace.errors.HeadraceError", "headrace.triggers.base.has_acks"]
+)
 def test_what_is_no_trigger_is_not_made(classpath: str) -> None:
     with pytest.raises(ProjectError, match="not a subclass of BaseTrigger"):
         load_trigger(workload(classpath))

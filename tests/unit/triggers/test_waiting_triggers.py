@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.deferral import RUN_FAILED
+from headrace.core.task_run import RUN_FAILED
 from headrace.errors import ProjectError
 from headrace.triggers.base import BaseTrigger
 from headrace.triggers.event import TriggerEvent

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.paths import JsonPath
+from headrace.core.matching.paths import JsonPath
 from headrace.errors import ProjectError
 from headrace.triggers.base import has_acks
 from headrace.triggers.watch import WatchTrigger

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.paths import JsonPath
+from headrace.core.matching.paths import JsonPath
 
 
 def steps_of(place: str) -> tuple[str | int, ...]:

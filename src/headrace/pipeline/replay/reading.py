@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from headrace.core.paths import JsonPath
+from headrace.core.matching.paths import JsonPath
 from headrace.errors import UsageError
 from headrace.pipeline.failures import summary
 from headrace.pipeline.replay.asked import Fields, Format, Names

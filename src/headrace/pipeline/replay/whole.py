@@ -13,7 +13,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from headrace.core.ordering import CYCLE, LOST
+from headrace.core.ordering.causal_order import CYCLE, LOST
 from headrace.pipeline.replay import boundary
 from headrace.pipeline.replay.contracting import Contracted, contract
 from headrace.pipeline.replay.finishing import finish

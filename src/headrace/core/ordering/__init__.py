@@ -1,0 +1,1 @@
+"""Causal order: the pure core, its durable form, and the delivery of released events."""
