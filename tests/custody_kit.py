@@ -6,9 +6,9 @@ from typing import Any
 
 from headrace.store import Store
 from headrace.store.audit import audit
-from headrace.wire.backlog import Answer, BacklogItem, SettleBacklog, Settled, SpillItem
-from headrace.wire.custody import Answers, Audit, Receipt, Receipts, TriggerAudit
-from headrace.wire.dead_letters import ActOnDeadLetters
+from headrace.wire.custody.backlog import Answer, BacklogItem, SettleBacklog, Settled, SpillItem
+from headrace.wire.custody.dead_letters import ActOnDeadLetters
+from headrace.wire.custody.receipts import Answers, Audit, Receipt, Receipts, TriggerAudit
 from headrace.wire.events import DeadLetterItem, EventBatch
 from store_kit import Holder
 

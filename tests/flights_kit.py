@@ -12,7 +12,7 @@ from headrace.demo.manifest import Manifest
 from headrace.demo.plan import FeedPlan, plan_feed
 from headrace.demo.tables import BoardHour, Departure
 from headrace.sources.file_names import new_lane
-from headrace.wire.status import DeadLetterSummary
+from headrace.wire.status.status import DeadLetterSummary
 
 FEW = 3_000
 

@@ -19,7 +19,7 @@ from headrace.api.rates import Bucket, RatePolicy
 from headrace.api.server import BoundedHttp
 from headrace.store import Liveness, Store, open_store
 from headrace.store.keyring import Keyring
-from headrace.wire.model import API_VERSION, VERSION_HEADER
+from headrace.wire.base import API_VERSION, VERSION_HEADER
 from store_kit import TurnedClock, database_url
 
 KEY = "a deployment key for tests"

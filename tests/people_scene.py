@@ -20,13 +20,13 @@ from headrace.client.pipeline import PipelineClient
 from headrace.client.triggerer import TriggererClient
 from headrace.store import Liveness, Store, open_store
 from headrace.store.jobs import SECOND
-from headrace.wire.backlog import SettleBacklog, Settled, SpillItem
-from headrace.wire.dead_letters import ActOnDeadLetters
+from headrace.wire.control.jobs import Blocked, Heartbeat, RegisterJob
+from headrace.wire.control.streams import LaneReport, RetryReport, StreamReport
+from headrace.wire.control.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, TriggerFailure
+from headrace.wire.custody.backlog import SettleBacklog, Settled, SpillItem
+from headrace.wire.custody.dead_letters import ActOnDeadLetters
 from headrace.wire.events import Cursor, DeadLetterItem, EventBatch, EventItem
-from headrace.wire.jobs import Blocked, Heartbeat, RegisterJob
-from headrace.wire.runs import RunReport
-from headrace.wire.streams import LaneReport, RetryReport, StreamReport
-from headrace.wire.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, TriggerFailure
+from headrace.wire.pipelines.runs import RunReport
 from plan_kit import plan_next
 from store_kit import sqlite_of
 

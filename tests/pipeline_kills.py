@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 from causal_feed import CausalFeed, Numbers, causal_feed
 from causal_oracle import judge, rows_of
 from headrace.client.triggerer import TriggererClient
+from headrace.wire.control.jobs import CompleteJob, Heartbeat, Lease
 from headrace.wire.events import EventBatch
-from headrace.wire.jobs import CompleteJob, Heartbeat, Lease
 from power_cut_volume import Volume
 from scenario_kit import KEY, Deployment, Process, until
 from store_kit import declaration, registration

@@ -20,7 +20,7 @@ from headrace.store import Store, open_store
 from headrace.store.jobs import Liveness
 from headrace.store.run_browse import last_runs
 from headrace.wire.events import EventItem
-from headrace.wire.runs import RunReport
+from headrace.wire.pipelines.runs import RunReport
 from store_kit import Holder, holder, sqlite_of
 
 KEY = "a-deployment-key-for-tests-0123456789"

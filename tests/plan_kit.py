@@ -12,8 +12,8 @@ from headrace.store import Store
 from headrace.store.pipeline_tables import plan_slices
 from headrace.store.scope_rows import cursor_of, scope_row
 from headrace.wire.events import Cursor
-from headrace.wire.plans import OpenRun, Plan, PlannedRun
-from headrace.wire.runs import RunReport
+from headrace.wire.pipelines.plans import OpenRun, Plan, PlannedRun
+from headrace.wire.pipelines.runs import RunReport
 from store_kit import registration
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

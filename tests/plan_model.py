@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headrace.wire.events import Cursor
-from headrace.wire.plans import Plan
-from headrace.wire.runs import RunReport
+from headrace.wire.pipelines.plans import Plan
+from headrace.wire.pipelines.runs import RunReport
 
 Place = tuple[int, int]
 

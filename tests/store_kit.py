@@ -17,9 +17,9 @@ from headrace.store import Liveness, Store, open_store
 from headrace.store.keyring import Keyring
 from headrace.store.migrating import upgrade
 from headrace.store.workloads import Workload
+from headrace.wire.control.jobs import JobKind, RegisterJob
+from headrace.wire.control.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, LoadTriggers
 from headrace.wire.events import DeadLetterItem, EventBatch, EventItem
-from headrace.wire.jobs import JobKind, RegisterJob
-from headrace.wire.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, LoadTriggers
 from postgres_kit import database_of
 
 DATABASES = ["sqlite", "postgresql"]

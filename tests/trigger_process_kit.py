@@ -26,7 +26,7 @@ from headrace.engine.turn import TurnEnd
 from headrace.streams.backlog import Backlog
 from headrace.streams.hub import SharedStreamManager
 from headrace.triggers.base import BaseTrigger
-from headrace.wire.triggers import RunTrigger
+from headrace.wire.control.triggers import RunTrigger
 
 
 class LocalProcess:

@@ -14,7 +14,7 @@ from headrace.engine.execution import Surroundings
 from headrace.engine.worker import Worker
 from headrace.project import Project
 from headrace.store.deferred_browse import task_run_list
-from headrace.wire.deferred import TaskRun, TaskRunResult
+from headrace.wire.task_runs import TaskRun, TaskRunResult
 from machine_kit import KEY, Api
 from store_kit import registration
 

@@ -26,7 +26,7 @@ from headrace.store.deferred_tables import deferred_runs, run_events
 from headrace.store.overview import overview
 from headrace.store.tables import age_marks, backlog, crews, custody, events, firings, forgotten_keys, jobs, lanes, triggers
 from headrace.store.tidier import Tidier
-from headrace.wire.jobs import Heartbeat
+from headrace.wire.control.jobs import Heartbeat
 from store_kit import Holder, TurnedClock, declaration, registration
 from year_runs import DayOfRuns
 from year_triggerer import Triggerer, folder_figures, remove

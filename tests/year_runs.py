@@ -12,9 +12,9 @@ from sqlalchemy import Connection, select
 from headrace.store import Store
 from headrace.store.deferred_tables import deferred_runs
 from headrace.store.dialects import BulkInsert
-from headrace.wire.deferred import AwaitedTrigger, ClaimRuns, FinishRun, StartRun, Waiting
-from headrace.wire.jobs import Heartbeat
-from headrace.wire.triggers import CleanupTriggers
+from headrace.wire.control.jobs import Heartbeat
+from headrace.wire.control.triggers import CleanupTriggers
+from headrace.wire.task_runs import AwaitedTrigger, ClaimRuns, FinishRun, StartRun, Waiting
 from store_kit import registration
 from year_triggerer import Triggerer
 

@@ -22,7 +22,7 @@ from headrace.sources.directory import Directory
 from headrace.store.log import stored
 from headrace.streams.hub import SharedStreamManager
 from headrace.triggers.watch import WatchTrigger
-from headrace.wire.custody import CrewDefined, CrewDefinition, LaneMarks, StreamBooks
+from headrace.wire.custody.receipts import CrewDefined, CrewDefinition, LaneMarks, StreamBooks
 from headrace.wire.events import BatchStored, EventBatch, EventItem
 from store_kit import Holder
 from stream_kit import KEY, Feed, Kept, reads

@@ -15,8 +15,8 @@ from uuid import uuid4
 from bench.api_process import KEY, api_process, processor_seconds
 
 from headrace.client.triggerer import TriggererClient
-from headrace.wire.jobs import Heartbeat, RegisterJob
-from headrace.wire.triggers import DeclaredTrigger, DeclareProject
+from headrace.wire.control.jobs import Heartbeat, RegisterJob
+from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject
 
 TRIGGERS: Final = 10_000
 STREAMS: Final = 500

@@ -22,8 +22,8 @@ from headrace.store.ordering_scopes import scope_named
 from headrace.store.ordering_tables import ordering_events
 from headrace.store.tables import runs, stream_reports, triggers
 from headrace.store.webhook_tables import webhooks
-from headrace.wire.deferred import ClaimRuns
-from headrace.wire.jobs import RegisterJob
+from headrace.wire.control.jobs import RegisterJob
+from headrace.wire.task_runs import ClaimRuns
 
 TRIGGERS: Final = 10_000
 RUNS: Final = 500_000

@@ -25,7 +25,7 @@ from headrace.engine.runner import Limits, Runner
 from headrace.ports.control_plane import TriggererControl
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import Handled, TriggerEvent
-from headrace.wire.triggers import FailureRecorded, RunTrigger
+from headrace.wire.control.triggers import FailureRecorded, RunTrigger
 
 sys.path.insert(0, str(ROOT / "tests"))
 from trigger_process_kit import local_processes, local_producers

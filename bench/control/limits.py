@@ -17,8 +17,8 @@ from sqlalchemy import Connection, event
 from headrace.client.declaring import declaration_requests
 from headrace.engine.holding import Holding
 from headrace.store import Liveness, Store, open_store
-from headrace.wire.jobs import Heartbeat, RegisterJob
-from headrace.wire.triggers import DeclaredTrigger, DeclareProject, LoadTriggers, StageTriggers
+from headrace.wire.control.jobs import Heartbeat, RegisterJob
+from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject, LoadTriggers, StageTriggers
 
 WATCHES: Final = 100_000
 LARGE: Final = 20_000

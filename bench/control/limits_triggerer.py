@@ -30,7 +30,7 @@ from headrace.engine.runner_process import RunnerCommand, RunnerProcess
 from headrace.engine.supervisor import Policy, Supervisor
 from headrace.engine.tenure import Orders, Share
 from headrace.store import open_store
-from headrace.wire.jobs import RegisterJob
+from headrace.wire.control.jobs import RegisterJob
 
 LONGEST: Final = 300.0  # seconds that one phase may take
 SETTLED: Final = 3.0  # seconds

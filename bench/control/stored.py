@@ -19,9 +19,9 @@ from bench.control.posting import post, rendered
 
 from headrace.client.answers import bearer
 from headrace.client.triggerer import TriggererClient
-from headrace.wire.jobs import CompleteJob, RegisterJob
-from headrace.wire.model import API_VERSION, VERSION_HEADER
-from headrace.wire.triggers import DeclaredTrigger, DeclareProject
+from headrace.wire.base import API_VERSION, VERSION_HEADER
+from headrace.wire.control.jobs import CompleteJob, RegisterJob
+from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject
 
 Form: TypeAlias = Literal["batch", "single"]
 Body: TypeAlias = Callable[[int, int], bytes]

@@ -13,9 +13,9 @@ from headrace.store import Store, open_store
 from headrace.store.ages import Old
 from headrace.store.forgetting import logged_events
 from headrace.store.tidier import AT_ONCE, REST
+from headrace.wire.control.jobs import RegisterJob
+from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject, LoadTriggers
 from headrace.wire.events import EventBatch, EventItem
-from headrace.wire.jobs import RegisterJob
-from headrace.wire.triggers import DeclaredTrigger, DeclareProject, LoadTriggers
 
 BATCH: Final = 1_000
 PAYLOAD: Final = '"' + "x" * 300 + '"'

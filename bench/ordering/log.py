@@ -9,9 +9,9 @@ from typing import Any, Final
 from uuid import uuid4
 
 from headrace.store import Liveness, open_store
+from headrace.wire.control.jobs import RegisterJob
+from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject, LoadTriggers
 from headrace.wire.events import EventBatch, EventItem
-from headrace.wire.jobs import RegisterJob
-from headrace.wire.triggers import DeclaredTrigger, DeclareProject, LoadTriggers
 
 PROJECT: Final = "bench"
 CHAIN: Final = 10

@@ -35,8 +35,8 @@ from headrace.pipeline.driver import run_pipeline
 from headrace.pipeline.options import PipelineOptions
 from headrace.pipeline.session import open_session
 from headrace.project import Project
+from headrace.wire.control.jobs import Heartbeat
 from headrace.wire.events import EventBatch
-from headrace.wire.jobs import Heartbeat
 
 PARTS: Final = ("latency", "slim", "payload", "reading")
 SMALL: Final = 100

@@ -23,7 +23,7 @@ from headrace.client.triggerer import TriggererClient
 from headrace.engine.runner_process import RunnerCommand, RunnerProcess
 from headrace.engine.supervisor import Policy, Supervisor
 from headrace.engine.tenure import Orders
-from headrace.wire.jobs import RegisterJob
+from headrace.wire.control.jobs import RegisterJob
 
 GOAL_MS: Final = 50.0
 LONGEST: Final = 60.0

@@ -31,7 +31,7 @@ from headrace.triggers.base import BaseEventTrigger, stream_name
 from headrace.triggers.paths import PROJECT_FOLDER, resolve_each_path_once
 from headrace.triggers.upstream import FOLDER_STREAM, Upstream
 from headrace.triggers.watch import WatchTrigger
-from headrace.wire.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject
+from headrace.wire.control.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject
 
 _NAME = re.compile(r"[\w.\-]{1,200}")
 TableFormat = Literal["parquet", "delta"]

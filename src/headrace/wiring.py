@@ -18,7 +18,7 @@ from uuid import uuid4
 from headrace.errors import ResourceError
 from headrace.project import load_project
 from headrace.triggers.modules import MODULES
-from headrace.wire.jobs import JobKind, RegisterJob
+from headrace.wire.control.jobs import JobKind, RegisterJob
 
 if TYPE_CHECKING:
     from headrace.logs.serving import Serving

@@ -21,7 +21,7 @@ import pytest
 
 from headrace.client.task_runs import TaskRunsClient
 from headrace.standalone.child import REGISTRATION, REPLACES
-from headrace.wire.deferred import StartTask, TaskRunDetail
+from headrace.wire.task_runs import StartTask, TaskRunDetail
 from scenario_kit import KEY, Deployment, Process, until
 
 pytestmark = pytest.mark.acceptance

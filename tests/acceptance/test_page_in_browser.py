@@ -12,8 +12,8 @@ import pytest
 from playwright.async_api import expect
 
 from browser_kit import looking, need_chromium
+from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.events import Cursor
-from headrace.wire.jobs import CompleteJob
 from people_scene import Scene, at_work, opened, run, serving
 
 pytestmark = [pytest.mark.browser, pytest.mark.acceptance]

@@ -10,9 +10,9 @@ import pytest
 from playwright.async_api import expect
 
 from browser_kit import looking, need_chromium
+from headrace.wire.control.jobs import CompleteJob, Heartbeat, RunningBatch
 from headrace.wire.events import Cursor, ScopeReport, WaitingEvent
-from headrace.wire.jobs import CompleteJob, Heartbeat, RunningBatch
-from headrace.wire.runs import RunReport
+from headrace.wire.pipelines.runs import RunReport
 from people_scene import PROJECT, Scene, at_work, opened, run, serving
 from plan_kit import NOON
 

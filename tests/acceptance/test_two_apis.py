@@ -12,7 +12,7 @@ import pytest
 from headrace.client.deferred import WorkerClient
 from headrace.client.people import PeopleClient
 from headrace.client.task_runs import TaskRunsClient
-from headrace.wire.deferred import ClaimRuns, StartTask
+from headrace.wire.task_runs import ClaimRuns, StartTask
 from ports import free_port
 from postgres_kit import database_of
 from scenario_kit import KEY, Deployment, until

@@ -21,8 +21,8 @@ from headrace.store.earlier_events import STRETCH
 from headrace.store.log_feed import LOOKBACK
 from headrace.store.ordering_browse import sql_scopes
 from headrace.store.tables import triggers
-from headrace.wire.deferred import AwaitedEvent, ClaimedRun, ClaimRuns, DeferRun, FinishRun, StartRun, TaskRunDetail, Waiting
 from headrace.wire.events import EventItem
+from headrace.wire.task_runs import AwaitedEvent, ClaimedRun, ClaimRuns, DeferRun, FinishRun, StartRun, TaskRunDetail, Waiting
 from store_kit import TurnedClock, event, holder, registration
 
 

@@ -19,7 +19,7 @@ from headrace.store.awaited_terms import Wait, Waits
 from headrace.store.deferred_sweep import STEPS_AT_ONCE
 from headrace.store.deferred_tables import deferred_runs, run_events
 from headrace.store.ordering_tables import ordering_events
-from headrace.wire.deferred import AwaitedEvent, ClaimedRun, ClaimRuns, DeferRun, StartRun, Waiting
+from headrace.wire.task_runs import AwaitedEvent, ClaimedRun, ClaimRuns, DeferRun, StartRun, Waiting
 from store_kit import Holder, TurnedClock, event, holder, registration
 
 MANY = 2 * STEPS_AT_ONCE + 5

@@ -12,9 +12,9 @@ from custody_kit import answered, balance, books, counts, keep, positions, recei
 from headrace.errors import Fenced
 from headrace.store import Store
 from headrace.store.tables import backlog, spills, triggers
-from headrace.wire.backlog import SettleBacklog, Settled
+from headrace.wire.control.jobs import CompleteJob, Heartbeat
+from headrace.wire.custody.backlog import SettleBacklog, Settled
 from headrace.wire.events import EventBatch
-from headrace.wire.jobs import CompleteJob, Heartbeat
 from store_kit import DATABASES, Holder, event, holder, opened
 
 

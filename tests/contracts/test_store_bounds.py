@@ -18,7 +18,7 @@ from headrace.store.ordering_tables import ordering_events, ordering_scopes
 from headrace.store.tables import dead_letters
 from headrace.store.tidier import Tidier
 from headrace.store.webhook_tables import webhooks
-from headrace.wire.dead_letters import ActOnDeadLetters
+from headrace.wire.custody.dead_letters import ActOnDeadLetters
 from store_kit import TurnedClock, event, holder, letter, opened
 
 DAY = 86_400

@@ -18,8 +18,8 @@ from headrace.store.ordering_tables import ordering_events
 from headrace.store.tables import age_marks, events, jobs
 from headrace.store.tidier import Tidier
 from headrace.store.webhook_tables import webhooks
-from headrace.wire.deferred import AwaitedTrigger, StartRun, Waiting
-from headrace.wire.jobs import CompleteJob
+from headrace.wire.control.jobs import CompleteJob
+from headrace.wire.task_runs import AwaitedTrigger, StartRun, Waiting
 from store_kit import DATABASES, Holder, TurnedClock, event, holder, opened, registration
 
 HOUR = 3_600

@@ -21,12 +21,12 @@ from headrace.store.crews import KEPT, old_crews
 from headrace.store.deferred_tables import deferred_runs
 from headrace.store.lanes import LOOK_AGAIN, idle_lanes
 from headrace.store.tables import backlog, crews, custody, custody_streams, lanes, triggers
-from headrace.wire.custody import CrewDefinition, Receipt
-from headrace.wire.deferred import AwaitedTrigger, StartRun, Waiting
+from headrace.wire.control.jobs import Heartbeat
+from headrace.wire.control.streams import LaneReport, StreamReport
+from headrace.wire.control.triggers import CleanupTriggers
+from headrace.wire.custody.receipts import CrewDefinition, Receipt
 from headrace.wire.events import EventBatch
-from headrace.wire.jobs import Heartbeat
-from headrace.wire.streams import LaneReport, StreamReport
-from headrace.wire.triggers import CleanupTriggers
+from headrace.wire.task_runs import AwaitedTrigger, StartRun, Waiting
 from store_kit import Holder, TurnedClock, declaration, holder
 
 DAY = 86_400

@@ -14,10 +14,10 @@ from custody_kit import answered, books, counts, keep, marks, receipt, record, s
 from headrace.errors import Fenced
 from headrace.store import Store
 from headrace.store.tables import crews, custody, custody_streams, lanes
-from headrace.wire.custody import Receipts
-from headrace.wire.jobs import CompleteJob, Heartbeat
-from headrace.wire.streams import LaneReport, StreamReport
-from headrace.wire.triggers import CleanupTriggers
+from headrace.wire.control.jobs import CompleteJob, Heartbeat
+from headrace.wire.control.streams import LaneReport, StreamReport
+from headrace.wire.control.triggers import CleanupTriggers
+from headrace.wire.custody.receipts import Receipts
 from store_kit import DATABASES, Holder, declaration, holder, opened
 
 

@@ -13,8 +13,8 @@ from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store, kwargs, projects
 from headrace.store.declarations import staged_declarations
 from headrace.store.tables import pipelines, staged_triggers, triggers
-from headrace.wire.jobs import CompleteJob
-from headrace.wire.triggers import DeclaredTrigger, DeclareProject, ProjectDeclared, StageTriggers
+from headrace.wire.control.jobs import CompleteJob
+from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject, ProjectDeclared, StageTriggers
 from store_kit import Holder, TurnedClock, arguments, declaration, holder, registration
 
 ID = "declaration-1"

@@ -15,8 +15,8 @@ from headrace.store.appending import Unfinished, prepare
 from headrace.store.deferred_sweep import STEPS_AT_ONCE
 from headrace.store.deferred_tables import deferred_runs
 from headrace.store.tables import events
-from headrace.wire.deferred import AwaitedTrigger, ClaimRuns, StartRun, Waiting
 from headrace.wire.events import EventBatch
+from headrace.wire.task_runs import AwaitedTrigger, ClaimRuns, StartRun, Waiting
 from store_kit import Holder, event, holder, registration
 
 MANY = 2 * STEPS_AT_ONCE + 5

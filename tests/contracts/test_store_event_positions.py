@@ -14,9 +14,9 @@ from headrace.store.ages import Old
 from headrace.store.forgetting import logged_events
 from headrace.store.pipeline_tables import event_positions as stored
 from headrace.store.tidier import Tidier
+from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.events import Cursor
-from headrace.wire.jobs import CompleteJob
-from headrace.wire.plans import MAX_POSITION_SEQS, Plan, PositionBlock
+from headrace.wire.pipelines.plans import MAX_POSITION_SEQS, Plan, PositionBlock
 from plan_kit import driver, plan, planned, report
 from store_kit import event, holder
 

@@ -14,9 +14,9 @@ from headrace.store.fleet import trigger_detail
 from headrace.store.overview import job_list
 from headrace.store.tables import triggers
 from headrace.store.workloads import Workload
-from headrace.wire.fleet import TriggerDetail
-from headrace.wire.jobs import Blocked, CompleteJob, Heartbeat
-from headrace.wire.triggers import (
+from headrace.wire.control.jobs import Blocked, CompleteJob, Heartbeat
+from headrace.wire.control.triggerers import TriggerDetail
+from headrace.wire.control.triggers import (
     MAX_FAILED,
     CleanupTriggers,
     DeclaredTrigger,

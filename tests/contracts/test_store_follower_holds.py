@@ -7,10 +7,10 @@ import pytest
 from headrace.core.identity import event_key
 from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store, pipeline_letters
+from headrace.wire.control.jobs import CompleteJob
+from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
 from headrace.wire.events import Cursor
-from headrace.wire.jobs import CompleteJob
-from headrace.wire.pipeline_letters import ActOnPipelineLetters
-from headrace.wire.plans import Plan, ScopeLetter
+from headrace.wire.pipelines.plans import Plan, ScopeLetter
 from plan_kit import driver, places, plan, planned, report, state, stored_slices
 from store_kit import event, holder
 

@@ -21,10 +21,10 @@ from headrace.store.pipeline_tables import redeliveries
 from headrace.store.tables import events, firings, forgotten_keys
 from headrace.store.tidier import Tidier
 from headrace.store.webhook_tables import webhooks
+from headrace.wire.control.jobs import CompleteJob
+from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
 from headrace.wire.events import Cursor
-from headrace.wire.jobs import CompleteJob
-from headrace.wire.pipeline_letters import ActOnPipelineLetters
-from headrace.wire.runs import RunReport
+from headrace.wire.pipelines.runs import RunReport
 from plan_kit import store_next
 from store_kit import Holder, TurnedClock, declaration, event, holder, registration
 

@@ -15,9 +15,9 @@ from headrace.store.tables import metadata
 from headrace.store.tidier import Tidier
 from headrace.store.webhook_tables import webhook_deliveries
 from headrace.store.webhooks import Attempt
-from headrace.wire.deferred import AwaitedTrigger, StartRun, Waiting
-from headrace.wire.jobs import CompleteJob, Heartbeat
-from headrace.wire.triggers import CleanupTriggers
+from headrace.wire.control.jobs import CompleteJob, Heartbeat
+from headrace.wire.control.triggers import CleanupTriggers
+from headrace.wire.task_runs import AwaitedTrigger, StartRun, Waiting
 from headrace.wire.webhooks import SetWebhook
 from store_kit import DATABASES, TurnedClock, event, holder, opened, registration
 

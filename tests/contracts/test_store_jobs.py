@@ -11,9 +11,9 @@ from sqlalchemy import select
 from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store
 from headrace.store.tables import jobs, stream_reports, triggers
-from headrace.wire.jobs import CompleteJob, Heartbeat
-from headrace.wire.streams import StreamReport
-from headrace.wire.triggers import CleanupTriggers, LoadTriggers, TriggerFailure
+from headrace.wire.control.jobs import CompleteJob, Heartbeat
+from headrace.wire.control.streams import StreamReport
+from headrace.wire.control.triggers import CleanupTriggers, LoadTriggers, TriggerFailure
 from store_kit import TurnedClock, arguments, declaration, event, holder, opened, registration
 
 NOTHING = Heartbeat()

@@ -9,8 +9,8 @@ from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store
 from headrace.store.overview import overview
 from headrace.store.tables import triggers
-from headrace.wire.jobs import CompleteJob, Heartbeat
-from headrace.wire.triggers import CleanupTriggers, DeclaredTrigger, DeclareProject, LoadTriggers, TriggersLoaded
+from headrace.wire.control.jobs import CompleteJob, Heartbeat
+from headrace.wire.control.triggers import CleanupTriggers, DeclaredTrigger, DeclareProject, LoadTriggers, TriggersLoaded
 from store_kit import Holder, TurnedClock, event, holder, registration
 
 NOTHING = Heartbeat()

@@ -14,8 +14,8 @@ from headrace.store import Store, letter_texts
 from headrace.store.browse import dead_letter_detail, dead_letter_page
 from headrace.store.retention import discarded_dead_letters
 from headrace.store.tables import dead_letter_texts, dead_letters
-from headrace.wire.dead_letters import ActOnDeadLetters
-from headrace.wire.status import DeadLetterDetail
+from headrace.wire.custody.dead_letters import ActOnDeadLetters
+from headrace.wire.status.status import DeadLetterDetail
 from store_kit import DATABASES, START, Holder, declaration, holder, letter, opened
 
 

@@ -14,8 +14,8 @@ from headrace.core.identity import event_key
 from headrace.errors import Fenced
 from headrace.store import Store
 from headrace.store.tables import dead_letters, events, firings, triggers
+from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.events import EventItem
-from headrace.wire.jobs import CompleteJob
 from headrace.wire.log import LOG_SCHEMA, NO_LEADER_SEQ
 from store_kit import DATABASES, START, Holder, event, holder, letter, opened, registration
 

@@ -15,7 +15,7 @@ from headrace.store.keyring import Keyring
 from headrace.store.log_feed import LOOKBACK
 from headrace.store.ordering_browse import waits_in_sql
 from headrace.store.ordering_tables import ordering_scopes
-from headrace.wire.deferred import AwaitedEvent, StartRun, Waiting
+from headrace.wire.task_runs import AwaitedEvent, StartRun, Waiting
 from headrace.wire.webhooks import SetWebhook
 from store_kit import DATABASES, SECOND, Holder, TurnedClock, event, holder, opened
 

@@ -13,10 +13,10 @@ from headrace.errors import ApiRefused
 from headrace.store import Store
 from headrace.store.pipeline_tables import pipeline_letters, plan_slices, planned_runs, scope_state
 from headrace.store.tables import scopes
+from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.events import Cursor
-from headrace.wire.jobs import CompleteJob
-from headrace.wire.plans import Plan
-from headrace.wire.runs import RunReport
+from headrace.wire.pipelines.plans import Plan
+from headrace.wire.pipelines.runs import RunReport
 from plan_kit import driver, plan, planned, report, stored_cursor
 from plan_model import Ledger, Refused
 from store_kit import TurnedClock

@@ -12,11 +12,11 @@ from headrace.store import Store, plans, slices
 from headrace.store.pipeline_tables import pipeline_letters
 from headrace.store.redeliveries import redelivered
 from headrace.store.tables import runs
+from headrace.wire.control.jobs import CompleteJob
+from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
 from headrace.wire.events import Cursor, ScopeReport
-from headrace.wire.jobs import CompleteJob
-from headrace.wire.pipeline_letters import ActOnPipelineLetters
-from headrace.wire.plans import OpenRun, Plan, PlannedRun, PlanPage, SplitRun
-from headrace.wire.runs import BatchEnded
+from headrace.wire.pipelines.plans import OpenRun, Plan, PlannedRun, PlanPage, SplitRun
+from headrace.wire.pipelines.runs import BatchEnded
 from plan_kit import driver, open_runs, places, plan, planned, report, state, stored_cursor, stored_slices
 from store_kit import event, holder
 

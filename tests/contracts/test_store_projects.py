@@ -6,8 +6,8 @@ import pytest
 
 from custody_kit import receipt
 from headrace.store import Store
+from headrace.wire.control.triggers import CleanupTriggers
 from headrace.wire.events import EventBatch
-from headrace.wire.triggers import CleanupTriggers
 from store_kit import Holder, declaration, event, registration
 
 

@@ -16,11 +16,11 @@ from headrace.store.overview import Overview, overview
 from headrace.store.retention import ended_jobs, pipeline_runs
 from headrace.store.tables import dead_letter_actions, jobs, runs, stream_reports
 from headrace.store.tidier import AT_ONCE, Tidier
-from headrace.wire.dead_letters import ActOnDeadLetters
-from headrace.wire.deferred import ClaimRuns, FinishRun, StartRun
-from headrace.wire.jobs import CompleteJob, Heartbeat
-from headrace.wire.runs import RunReport
-from headrace.wire.streams import StreamReport
+from headrace.wire.control.jobs import CompleteJob, Heartbeat
+from headrace.wire.control.streams import StreamReport
+from headrace.wire.custody.dead_letters import ActOnDeadLetters
+from headrace.wire.pipelines.runs import RunReport
+from headrace.wire.task_runs import ClaimRuns, FinishRun, StartRun
 from store_kit import TurnedClock, declaration, event, holder, letter, registration
 
 DAY = 86_400

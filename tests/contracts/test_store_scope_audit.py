@@ -9,9 +9,9 @@ import pytest
 from headrace.store import Store, scope_audit
 from headrace.store.scope_audit import ledger_firings, ledger_letters, ledger_runs, scope_ledger
 from headrace.store.tables import firings
+from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.events import Cursor, ScopeReport
-from headrace.wire.jobs import CompleteJob
-from headrace.wire.scope_audit import LedgerLetter, LedgerRun
+from headrace.wire.pipelines.scope_audit import LedgerLetter, LedgerRun
 from plan_kit import driver, plan, planned, report
 from store_kit import event, holder
 

@@ -7,7 +7,7 @@ import pytest
 from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store
 from headrace.store.scope_leases import LEASE_SECONDS
-from headrace.wire.jobs import CompleteJob, Heartbeat
+from headrace.wire.control.jobs import CompleteJob, Heartbeat
 from plan_kit import driver, plan, stored_cursor
 from store_kit import TurnedClock
 

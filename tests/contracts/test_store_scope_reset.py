@@ -16,9 +16,9 @@ from headrace.store.pipeline_tables import plan_slices, planned_runs, scope_leas
 from headrace.store.scope_browse import pipeline_scopes
 from headrace.store.tables import events
 from headrace.store.tidier import Tidier
+from headrace.wire.control.jobs import CompleteJob, Heartbeat, RunningBatch
 from headrace.wire.events import Cursor
-from headrace.wire.jobs import CompleteJob, Heartbeat, RunningBatch
-from headrace.wire.scopes import ScopeReset
+from headrace.wire.pipelines.scopes import ScopeReset
 from plan_kit import driver, open_runs, places, plan, planned, report, state
 from store_kit import TurnedClock, event, holder
 

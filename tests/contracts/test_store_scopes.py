@@ -13,9 +13,9 @@ from sqlalchemy import select
 from headrace.errors import Fenced
 from headrace.store import Store
 from headrace.store.tables import pipelines, runs
+from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.events import Cursor
-from headrace.wire.jobs import CompleteJob
-from headrace.wire.runs import RunReport
+from headrace.wire.pipelines.runs import RunReport
 from plan_kit import plan, store_next, stored_cursor
 from store_kit import DATABASES, declaration, opened, registration
 

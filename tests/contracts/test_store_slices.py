@@ -12,8 +12,8 @@ from sqlalchemy import Connection, select
 from headrace.engine.holding import Holding
 from headrace.store import Store, balancing, declarations, holdings, leases, projects
 from headrace.store.tables import triggers
-from headrace.wire.jobs import CompleteJob, Heartbeat
-from headrace.wire.triggers import CleanupTriggers, LoadTriggers
+from headrace.wire.control.jobs import CompleteJob, Heartbeat
+from headrace.wire.control.triggers import CleanupTriggers, LoadTriggers
 from store_kit import TurnedClock, declaration, holder, registration
 
 SLICE = 3

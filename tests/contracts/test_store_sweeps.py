@@ -36,10 +36,10 @@ from headrace.store.tables import (
 )
 from headrace.store.tidier import Tidier
 from headrace.store.webhook_tables import webhooks
-from headrace.wire.deferred import AwaitedEvent, AwaitedTrigger, ClaimRuns, StartRun, Waiting
-from headrace.wire.jobs import CompleteJob
-from headrace.wire.pipeline_letters import ActOnPipelineLetters
+from headrace.wire.control.jobs import CompleteJob
+from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
 from headrace.wire.secrets import RotateSecrets
+from headrace.wire.task_runs import AwaitedEvent, AwaitedTrigger, ClaimRuns, StartRun, Waiting
 from store_kit import Holder, TurnedClock, event, holder, letter, opened, registration
 
 DAY = 86_400

@@ -14,9 +14,9 @@ from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store
 from headrace.store.deferred_sweep import AT_ONCE
 from headrace.store.tables import events, triggers
-from headrace.wire.deferred import AwaitedTrigger, Callbacks, ClaimedRun, ClaimRuns, DeferRun, FinishRun, RunsClaimed, StartRun, Waiting
-from headrace.wire.jobs import CompleteJob
-from headrace.wire.triggers import CleanupTriggers, LoadTriggers, TriggerFailure
+from headrace.wire.control.jobs import CompleteJob
+from headrace.wire.control.triggers import CleanupTriggers, LoadTriggers, TriggerFailure
+from headrace.wire.task_runs import AwaitedTrigger, Callbacks, ClaimedRun, ClaimRuns, DeferRun, FinishRun, RunsClaimed, StartRun, Waiting
 from store_kit import Holder, TurnedClock, arguments, declaration, event, holder, registration
 
 PROJECT = "flights"

@@ -12,8 +12,8 @@ from starlette.routing import Match
 
 from headrace.api.frequent import calls
 from headrace.api.versions import ASKED
-from headrace.wire.jobs import RegisterJob
-from headrace.wire.model import API_VERSION, FIRST_API_VERSION
+from headrace.wire.base import API_VERSION, FIRST_API_VERSION
+from headrace.wire.control.jobs import RegisterJob
 from machine_kit import Api, serving
 from store_kit import declaration, event, registration
 

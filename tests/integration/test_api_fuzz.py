@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import content_type_conformance, response
 
 from headrace.api.description import PEOPLE_PATH
 from headrace.api.versions import DESCRIPTION_PATH, SPOKEN
-from headrace.wire.model import VERSION_HEADER
+from headrace.wire.base import VERSION_HEADER
 from machine_kit import KEY, UNLIMITED, Api, serving
 from store_kit import declaration, event, registration
 

@@ -13,10 +13,10 @@ from custody_kit import answered, keep, positions, receipt, record, spill
 from headrace.cli.main import app
 from headrace.errors import ApiRefused, UsageError
 from headrace.store.short_ids import short_id
-from headrace.wire.custody import Audit
-from headrace.wire.dead_letters import DeadLetterActions, DeadLettersActed
-from headrace.wire.runs import RunReport
-from headrace.wire.status import DeadLetterDetail, DeadLetterPage
+from headrace.wire.custody.dead_letters import DeadLetterActions, DeadLettersActed
+from headrace.wire.custody.receipts import Audit
+from headrace.wire.pipelines.runs import RunReport
+from headrace.wire.status.status import DeadLetterDetail, DeadLetterPage
 from machine_kit import KEY, Api, serving
 from store_kit import Holder, holder, letter
 

@@ -13,10 +13,10 @@ from typer.testing import CliRunner, Result
 from headrace.cli.events import words
 from headrace.cli.main import app
 from headrace.client.pipeline import PipelineClient
+from headrace.wire.control.jobs import CompleteJob, Heartbeat, RunningBatch
 from headrace.wire.events import Cursor, ScopeReport, WaitingEvent
-from headrace.wire.jobs import CompleteJob, Heartbeat, RunningBatch
-from headrace.wire.plans import Plan, PlannedRun
-from headrace.wire.scopes import LeaderIs, Wait, WaitPage
+from headrace.wire.pipelines.plans import Plan, PlannedRun
+from headrace.wire.pipelines.scopes import LeaderIs, Wait, WaitPage
 from machine_kit import KEY, Api, serving
 from plan_kit import plan_next, stored_cursor
 from store_kit import event, holder, registration

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from headrace.cli.main import app
 from headrace.errors import ApiRefused, HeadraceError, UsageError
+from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.events import Cursor
-from headrace.wire.jobs import CompleteJob
-from headrace.wire.scopes import ScopeList
+from headrace.wire.pipelines.scopes import ScopeList
 from headrace.wire.webhooks import Deliveries, ShownWebhooks
 from machine_kit import KEY, Api, serving
 from plan_kit import store_next

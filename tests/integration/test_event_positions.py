@@ -16,11 +16,11 @@ from headrace.pipeline.event_positions import EventPositions
 from headrace.pipeline.kernel import Kernel, Step
 from headrace.pipeline.orderer import Ordered
 from headrace.pipeline.slices import Slice
+from headrace.wire.control.jobs import CompleteJob, RegisterJob
+from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
 from headrace.wire.events import EventItem
-from headrace.wire.jobs import CompleteJob, RegisterJob
-from headrace.wire.pipeline_letters import ActOnPipelineLetters
-from headrace.wire.plans import MAX_POSITION_SEQS
-from headrace.wire.runs import RunReport
+from headrace.wire.pipelines.plans import MAX_POSITION_SEQS
+from headrace.wire.pipelines.runs import RunReport
 from pipeline_kit import KEY, Api, leg, running_api
 from scope_kit import Scope, column
 

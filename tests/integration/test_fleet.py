@@ -14,9 +14,9 @@ from headrace.cli.main import app
 from headrace.client.triggerer import TriggererClient
 from headrace.errors import ApiRefused, UsageError
 from headrace.store import Store
-from headrace.wire.fleet import TriggerDetail, TriggererList
-from headrace.wire.jobs import Blocked, CompleteJob, Heartbeat
-from headrace.wire.triggers import CleanupTriggers, DeclaredTrigger, DeclareProject, LoadTriggers, TriggerFailure
+from headrace.wire.control.jobs import Blocked, CompleteJob, Heartbeat
+from headrace.wire.control.triggerers import TriggerDetail, TriggererList
+from headrace.wire.control.triggers import CleanupTriggers, DeclaredTrigger, DeclareProject, LoadTriggers, TriggerFailure
 from machine_kit import KEY, Api, serving
 from store_kit import Holder, declaration, holder, opened, registration
 

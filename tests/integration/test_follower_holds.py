@@ -15,10 +15,10 @@ from headrace.core.batching import Window
 from headrace.pipeline.orderer import Ordered, pending_events
 from headrace.pipeline.returned_runs import ReturnedRuns
 from headrace.pipeline.run import Run
+from headrace.wire.control.jobs import RegisterJob
+from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters, PipelineLetterAction
 from headrace.wire.events import EventItem
-from headrace.wire.jobs import RegisterJob
-from headrace.wire.pipeline_letters import ActOnPipelineLetters, PipelineLetterAction
-from headrace.wire.runs import RunReport
+from headrace.wire.pipelines.runs import RunReport
 from pipeline_kit import KEY, Api, leg, running_api
 from scope_kit import Scope, column
 

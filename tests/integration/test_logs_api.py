@@ -17,7 +17,7 @@ from headrace.logs.names import run_log_name, trigger_log
 from headrace.logs.serving import Serving
 from headrace.logs.serving import serving as serving_logs
 from headrace.store import Store
-from headrace.wire.jobs import CompleteJob
+from headrace.wire.control.jobs import CompleteJob
 from people_scene import KEY, Scene, at_work, opened, run, serving
 
 UNITED = "legs.united"

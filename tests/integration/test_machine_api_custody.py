@@ -19,12 +19,12 @@ from headrace.engine.recorder import FEW_OWED, ApiRecorder
 from headrace.engine.uploader import Uploader
 from headrace.errors import ApiRefused, Fenced
 from headrace.store.tables import crews
-from headrace.wire.backlog import SettleBacklog, Settled
-from headrace.wire.custody import Audit, Receipts
-from headrace.wire.dead_letters import ActOnDeadLetters, DeadLetterActions, DeadLettersActed
+from headrace.wire.control.jobs import Heartbeat
+from headrace.wire.custody.backlog import SettleBacklog, Settled
+from headrace.wire.custody.dead_letters import ActOnDeadLetters, DeadLetterActions, DeadLettersActed
+from headrace.wire.custody.receipts import Audit, Receipts
 from headrace.wire.events import EventBatch
-from headrace.wire.jobs import Heartbeat
-from headrace.wire.status import DeadLetterDetail, Status
+from headrace.wire.status.status import DeadLetterDetail, Status
 from machine_kit import KEY, Api, serving
 from store_kit import DATABASES, declaration, event, letter, registration
 

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.api.description import PEOPLE_PATH
 from headrace.api.versions import DESCRIPTION_PATH, SPOKEN
-from headrace.wire.model import API_VERSION, FIRST_API_VERSION, VERSION_HEADER
+from headrace.wire.base import API_VERSION, FIRST_API_VERSION, VERSION_HEADER
 from headrace.wire.problem import PROBLEM_JSON
 from machine_kit import Api, serving
 

@@ -14,11 +14,11 @@ from sqlalchemy import select
 from headrace.client.pipeline import PipelineClient
 from headrace.errors import ApiRefused, Fenced
 from headrace.store.tables import runs
+from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.events import Cursor, ScopeReport
-from headrace.wire.jobs import CompleteJob
 from headrace.wire.log import HEAD_HEADER, LOG_SCHEMA
-from headrace.wire.plans import Plan
-from headrace.wire.runs import BatchEnded, RunReport
+from headrace.wire.pipelines.plans import Plan
+from headrace.wire.pipelines.runs import BatchEnded, RunReport
 from machine_kit import KEY, Api, serving
 from plan_kit import planned
 from store_kit import DATABASES, declaration, event, holder, registration

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from headrace.api.auth import Tokens
+from headrace.wire.base import API_VERSION, VERSION_HEADER
 from headrace.wire.events import EventBatch
-from headrace.wire.model import API_VERSION, VERSION_HEADER
 from headrace.wire.problem import PROBLEM_JSON, PROBLEM_PREFIX
 from machine_kit import KEY, Api, serving
 from store_kit import declaration, event, registration

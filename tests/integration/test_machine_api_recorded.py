@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from headrace.api.versions import SPOKEN
-from headrace.wire.model import API_VERSION, FIRST_API_VERSION, VERSION_HEADER
+from headrace.wire.base import API_VERSION, FIRST_API_VERSION, VERSION_HEADER
+from headrace.wire.control.triggers import LoadTriggers
 from headrace.wire.problem import PROBLEM_PREFIX
-from headrace.wire.triggers import LoadTriggers
 from machine_kit import KEY, serving
 from store_kit import declaration, registration
 

@@ -17,8 +17,8 @@ from sqlalchemy import select
 from headrace.api.description import machine
 from headrace.core.ledger.subscriber_sets import crew_digest, digest_text
 from headrace.store.tables import metadata
-from headrace.wire.jobs import JobKind
-from headrace.wire.model import API_VERSION
+from headrace.wire.base import API_VERSION
+from headrace.wire.control.jobs import JobKind
 from machine_kit import KEY, Api, serving
 from store_kit import declaration, event, registration
 

@@ -13,8 +13,8 @@ import pytest
 from headrace.client.deferred import WorkerClient
 from headrace.client.task_runs import TaskRunsClient
 from headrace.errors import ApiRefused, Fenced
-from headrace.wire.deferred import AwaitedTrigger, ClaimRuns, DeferRun, FinishRun, StartRun, StartTask, Waiting
-from headrace.wire.jobs import JobKind
+from headrace.wire.control.jobs import JobKind
+from headrace.wire.task_runs import AwaitedTrigger, ClaimRuns, DeferRun, FinishRun, StartRun, StartTask, Waiting
 from machine_kit import KEY, Api, serving
 from store_kit import event, holder, registration
 

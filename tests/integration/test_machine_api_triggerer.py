@@ -12,10 +12,10 @@ from headrace.client.declaring import PAGE_BYTES
 from headrace.client.triggerer import TriggererClient
 from headrace.errors import ApiRefused, ApiUnavailable, Fenced, StorageBusy
 from headrace.ports.control_plane import TriggererControl
+from headrace.wire.base import MAX_BODY_BYTES
+from headrace.wire.control.jobs import CompleteJob, Heartbeat, RegisterJob
+from headrace.wire.control.triggers import MAX_STAGED, TriggerFailure, Workloads
 from headrace.wire.events import EventBatch
-from headrace.wire.jobs import CompleteJob, Heartbeat, RegisterJob
-from headrace.wire.model import MAX_BODY_BYTES
-from headrace.wire.triggers import MAX_STAGED, TriggerFailure, Workloads
 from machine_kit import KEY, Api, serving
 from store_kit import DATABASES, declaration, event, letter, registration
 

@@ -16,8 +16,8 @@ from headrace.errors import PipelineError
 from headrace.store import open_store
 from headrace.store.engines import engines, parsed
 from headrace.store.schema import alembic_config
+from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.events import Cursor
-from headrace.wire.jobs import CompleteJob
 from pipeline_kit import KEY, leg, running_api
 from plan_kit import plan
 from scope_kit import Scope

@@ -17,11 +17,11 @@ from headrace.core.batching import BatchPolicy, Debounce, Window
 from headrace.errors import PipelineError
 from headrace.pipeline.log_reader import MAX_BATCH_EVENTS, LogReader
 from headrace.pipeline.orderer import Ordered
+from headrace.wire.base import MAX_BODY_BYTES
+from headrace.wire.control.jobs import RegisterJob
+from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
 from headrace.wire.events import Cursor
-from headrace.wire.jobs import RegisterJob
-from headrace.wire.model import MAX_BODY_BYTES
-from headrace.wire.pipeline_letters import ActOnPipelineLetters
-from headrace.wire.runs import RunReport
+from headrace.wire.pipelines.runs import RunReport
 from pipeline_kit import KEY, Api, leg, running_api
 from scope_kit import Scope, column
 from store_kit import TurnedClock

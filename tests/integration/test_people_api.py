@@ -18,12 +18,12 @@ from headrace.client.triggerer import TriggererClient
 from headrace.errors import StorageBusy
 from headrace.store import Liveness, Store, browse, open_store
 from headrace.store.overview import Overview, overview
-from headrace.wire.custody import Audit, Receipt
+from headrace.wire.control.jobs import CompleteJob, Heartbeat, RegisterJob
+from headrace.wire.control.streams import RetryReport, StreamReport
+from headrace.wire.custody.receipts import Audit, Receipt
 from headrace.wire.events import HOLD_BUCKETS, Cursor, EventBatch
-from headrace.wire.jobs import CompleteJob, Heartbeat, RegisterJob
 from headrace.wire.problem import PROBLEM_JSON
-from headrace.wire.status import DeadLetterDetail, DeadLetterPage, EventDetail, EventPage, RunList, Status, StreamList, TriggerList
-from headrace.wire.streams import RetryReport, StreamReport
+from headrace.wire.status.status import DeadLetterDetail, DeadLetterPage, EventDetail, EventPage, RunList, Status, StreamList, TriggerList
 from people_scene import KEY, PROJECT, STREAM, Scene, at_work, opened, run, serving
 from plan_kit import driver, plan, planned
 

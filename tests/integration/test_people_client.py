@@ -10,8 +10,8 @@ import pytest
 from headrace.client import people
 from headrace.client.people import PeopleClient
 from headrace.errors import ApiUnavailable
-from headrace.wire.jobs import Heartbeat
-from headrace.wire.streams import StreamReport
+from headrace.wire.control.jobs import Heartbeat
+from headrace.wire.control.streams import StreamReport
 from machine_kit import Api, serving
 from store_kit import declaration, event, holder, letter, registration
 

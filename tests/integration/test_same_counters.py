@@ -10,8 +10,8 @@ import pytest
 from custody_kit import answered, receipt, record
 from headrace.store.audit import audit
 from headrace.store.lanes import idle_lanes
-from headrace.wire.jobs import CompleteJob, Heartbeat
-from headrace.wire.streams import StreamReport
+from headrace.wire.control.jobs import CompleteJob, Heartbeat
+from headrace.wire.control.streams import StreamReport
 from machine_kit import Api, serving
 from store_kit import Holder, holder
 

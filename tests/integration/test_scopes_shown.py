@@ -12,11 +12,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.client.pipeline import PipelineClient
 from headrace.store.times import moment
+from headrace.wire.control.jobs import CompleteJob, Heartbeat, RunningBatch
 from headrace.wire.events import HOLD_BUCKETS, Cursor, ScopeReport, WaitingEvent
-from headrace.wire.jobs import CompleteJob, Heartbeat, RunningBatch
-from headrace.wire.runs import BatchEnded, RunReport
-from headrace.wire.scopes import ScopeList, ScopeStatus, WaitPage
-from headrace.wire.status import EventDetail, EventPage, Status
+from headrace.wire.pipelines.runs import BatchEnded, RunReport
+from headrace.wire.pipelines.scopes import ScopeList, ScopeStatus, WaitPage
+from headrace.wire.status.status import EventDetail, EventPage, Status
 from machine_kit import KEY, Api, serving
 from plan_kit import plan_next
 from store_kit import DATABASES, Holder, event, holder, registration

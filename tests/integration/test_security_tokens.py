@@ -20,7 +20,7 @@ from headrace.api.auth import TOKEN_SECONDS, Tokens
 from headrace.client.pipeline import PipelineClient
 from headrace.client.triggerer import TriggererClient
 from headrace.errors import ApiRefused
-from headrace.wire.jobs import CompleteJob, Heartbeat, JobRegistered
+from headrace.wire.control.jobs import CompleteJob, Heartbeat, JobRegistered
 from headrace.wire.problem import PROBLEM_PREFIX
 from machine_kit import KEY, Api, serving
 from scenario_kit import until

@@ -14,9 +14,9 @@ from typer.testing import CliRunner, Result
 from headrace.cli.main import app
 from headrace.errors import ApiUnavailable
 from headrace.store import Store
+from headrace.wire.control.jobs import CompleteJob
+from headrace.wire.control.triggers import TriggerFailure
 from headrace.wire.events import Cursor
-from headrace.wire.jobs import CompleteJob
-from headrace.wire.triggers import TriggerFailure
 from people_scene import KEY, STREAM, Scene, at_work, opened, serving
 from store_kit import registration
 

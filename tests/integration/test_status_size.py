@@ -21,9 +21,9 @@ from headrace.store.deferred_tables import deferred_runs
 from headrace.store.overview import MAX_TRIGGERS, overview
 from headrace.store.series import MAX_SERIES, OTHERS
 from headrace.store.tables import runs, stream_reports, triggers
-from headrace.wire.deferred import ClaimRuns
-from headrace.wire.fitting import MAX_FRAME_BYTES
-from headrace.wire.status import Status
+from headrace.wire.status.fitting import MAX_FRAME_BYTES
+from headrace.wire.status.status import Status
+from headrace.wire.task_runs import ClaimRuns
 from store_kit import DATABASES, SECOND, START, holder, opened, registration
 
 TRIGGERS = 2_000

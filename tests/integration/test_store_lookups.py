@@ -16,7 +16,7 @@ from headrace.store.ordering_scopes import scope_named
 from headrace.store.overview import overview
 from headrace.store.series import series
 from headrace.store.tables import dead_letters, events, firings, lanes, triggers
-from headrace.wire.deferred import AwaitedEvent, ClaimRuns, StartRun, Waiting
+from headrace.wire.task_runs import AwaitedEvent, ClaimRuns, StartRun, Waiting
 from store_kit import event as made
 from store_kit import holder, opened, registration
 

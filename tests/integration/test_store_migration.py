@@ -32,12 +32,12 @@ from headrace.store.run_totals import run_totals
 from headrace.store.schema import alembic_config
 from headrace.store.tables import jobs, lanes, metadata, runs, triggers
 from headrace.store.trigger_browse import trigger_page
-from headrace.wire.deferred import AwaitedEvent, AwaitedTrigger, StartRun, Waiting
+from headrace.wire.control.jobs import Heartbeat
+from headrace.wire.control.streams import StreamReport
+from headrace.wire.control.triggers import TriggerFailure
 from headrace.wire.events import Cursor
-from headrace.wire.jobs import Heartbeat
-from headrace.wire.runs import RunReport
-from headrace.wire.streams import StreamReport
-from headrace.wire.triggers import TriggerFailure
+from headrace.wire.pipelines.runs import RunReport
+from headrace.wire.task_runs import AwaitedEvent, AwaitedTrigger, StartRun, Waiting
 from plan_kit import plan
 from postgres_kit import database_of, programs
 from store_kit import DATABASES, SECOND, Holder, TurnedClock, database_url, event, holder, letter, registration

@@ -15,7 +15,7 @@ from headrace.store import Store, open_store
 from headrace.store.engines import engines, parsed
 from headrace.store.keyring import Keyring
 from headrace.store.schema import alembic_config
-from headrace.wire.jobs import CompleteJob
+from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.secrets import RotateSecrets, SetConnection, SetVariable
 from store_kit import DATABASES, TurnedClock, arguments, database_url, declaration, holder
 

@@ -18,9 +18,9 @@ from custody_kit import answered, books, keep, receipt, record, spill
 from headrace.errors import StorageBusy
 from headrace.store import Store, open_store, postgresql
 from headrace.store.tables import backlog, crews, events, lanes, triggers
-from headrace.wire.custody import Receipts
-from headrace.wire.deferred import StartRun
-from headrace.wire.triggers import LoadTriggers
+from headrace.wire.control.triggers import LoadTriggers
+from headrace.wire.custody.receipts import Receipts
+from headrace.wire.task_runs import StartRun
 from postgres_kit import database_of
 from store_kit import Holder, declaration, event, holder, opened, registration
 

@@ -17,10 +17,10 @@ from headrace.engine.runner_process import RunnerCommand, RunnerProcess
 from headrace.engine.supervisor import Policy, Supervisor
 from headrace.engine.tenure import Orders
 from headrace.errors import ApiUnavailable, Fenced, ProjectError
-from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
-from headrace.wire.model import MAX_BODY_BYTES
-from headrace.wire.streams import StreamReport
-from headrace.wire.triggers import DeclareProject, ProjectDeclared, StageTriggers
+from headrace.wire.base import MAX_BODY_BYTES
+from headrace.wire.control.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
+from headrace.wire.control.streams import StreamReport
+from headrace.wire.control.triggers import DeclareProject, ProjectDeclared, StageTriggers
 from machine_kit import KEY, serving
 
 pytestmark = pytest.mark.timeout(60)
@@ -200,7 +200,7 @@ DIES_AFTER_A_PAGE = """
 import os, socket, sys
 from headrace.engine.frames import Page, encode
 from headrace.engine.runner_process import FILES
-from headrace.wire.triggers import StageTriggers
+from headrace.wire.control.triggers import StageTriggers
 end = socket.socket(fileno=int(os.environ[FILES].split(",")[0]))
 end.sendall(encode(Page("small", StageTriggers(declaration="declaration-1", triggers=[]).model_dump_json().encode())))
 sys.exit(3)

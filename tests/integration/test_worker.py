@@ -18,7 +18,7 @@ from headrace.tasks.log_event import LogEvent
 from headrace.tasks.run import Run
 from headrace.triggers.file import FileTrigger
 from headrace.triggers.watch import WatchTrigger
-from headrace.wire.jobs import CompleteJob
+from headrace.wire.control.jobs import CompleteJob
 from machine_kit import serving
 from store_kit import event, holder
 from worker_kit import Working, worker_on

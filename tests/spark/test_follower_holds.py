@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.pipeline.options import PipelineOptions
 from headrace.project import Project
-from headrace.wire.pipeline_letters import ActOnPipelineLetters
+from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
 from pipeline_kit import KEY, Api, leg, until
 from pipeline_run import open_runs, running, table
 from plan_kit import stored_cursor

@@ -16,8 +16,8 @@ from headrace.pipeline.schemas import PIPELINE_COLUMNS
 from headrace.project import Project
 from headrace.store.scope_browse import waits_of_pipeline
 from headrace.store.tables import jobs
+from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
 from headrace.wire.events import EventItem
-from headrace.wire.pipeline_letters import ActOnPipelineLetters
 from pipeline_kit import Api, leg, running_api, until
 from pipeline_run import files, no_reports, open_runs, running, table
 from plan_kit import stored_cursor

@@ -14,8 +14,8 @@ from headrace.errors import Fenced, PipelineError
 from headrace.pipeline.heart import FRESH_SECONDS, Heart
 from headrace.pipeline.reporter import Reporter
 from headrace.store.tables import jobs
-from headrace.wire.jobs import CompleteJob, RegisterJob
-from headrace.wire.runs import BatchEnded, RunReport, RunState
+from headrace.wire.control.jobs import CompleteJob, RegisterJob
+from headrace.wire.pipelines.runs import BatchEnded, RunReport, RunState
 from network_kit import CALM, Network
 from pipeline_kit import KEY, Api, running_api, until
 from plan_kit import stored_cursor

@@ -26,13 +26,13 @@ from headrace.pipeline.slices import Slice
 from headrace.pipeline.table_audit import MAX_RANGES
 from headrace.project import Project, TableFormat, load_project
 from headrace.store.tables import run_totals, runs
+from headrace.wire.control.jobs import CompleteJob
+from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
 from headrace.wire.events import Cursor, ScopeReport
-from headrace.wire.jobs import CompleteJob
-from headrace.wire.pipeline_letters import ActOnPipelineLetters
-from headrace.wire.plans import Plan, PlannedRun
-from headrace.wire.runs import RunReport
-from headrace.wire.scope_audit import TablesAudit
-from headrace.wire.scope_leases import ScopeLease
+from headrace.wire.pipelines.plans import Plan, PlannedRun
+from headrace.wire.pipelines.runs import RunReport
+from headrace.wire.pipelines.scope_audit import TablesAudit
+from headrace.wire.pipelines.scope_leases import ScopeLease
 from pipeline_kit import KEY, Api, leg, until
 from pipeline_run import running, table
 from store_kit import registration

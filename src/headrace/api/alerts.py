@@ -12,9 +12,9 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from headrace.store.outages import Outage
-from headrace.wire.alerts import Alert
-from headrace.wire.scopes import ScopeStatus
-from headrace.wire.status import JobStatus, Status, StreamStatus, TriggerStatus
+from headrace.wire.pipelines.scopes import ScopeStatus
+from headrace.wire.status.alerts import Alert
+from headrace.wire.status.status import JobStatus, Status, StreamStatus, TriggerStatus
 
 MAX_ALERTS = 50
 MAX_OF_A_KIND = 5

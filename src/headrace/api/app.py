@@ -34,8 +34,8 @@ from headrace.api.run_dispatcher import RunDispatcher
 from headrace.api.versions import SPOKEN, OlderVersion, VersionCheck
 from headrace.logs.passes import Passes
 from headrace.store import Store
-from headrace.wire.alerts import Alert
-from headrace.wire.model import API_VERSION, MAX_BODY_BYTES
+from headrace.wire.base import API_VERSION, MAX_BODY_BYTES
+from headrace.wire.status.alerts import Alert
 
 
 def create_app(

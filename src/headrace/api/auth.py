@@ -18,7 +18,7 @@ from starlette.datastructures import Headers
 
 from headrace.api.problems import Refusal
 from headrace.store.times import wall_clock
-from headrace.wire.jobs import JobKind
+from headrace.wire.control.jobs import JobKind
 from headrace.wire.secrets import PersonScope
 
 ALGORITHM = "HS256"

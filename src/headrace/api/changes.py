@@ -20,14 +20,10 @@ from cadwyn import (
     schema,
 )
 
-from headrace.wire.backlog import SpillItem
-from headrace.wire.custody import Receipt
-from headrace.wire.events import BatchStored, Cursor, DeadLetterItem, EventBatch
-from headrace.wire.jobs import Heartbeat, HeartbeatAnswer, RegisterJob
-from headrace.wire.model import API_VERSION, FIRST_API_VERSION
-from headrace.wire.runs import RunReport, RunReports
-from headrace.wire.streams import StreamReport
-from headrace.wire.triggers import (
+from headrace.wire.base import API_VERSION, FIRST_API_VERSION
+from headrace.wire.control.jobs import Heartbeat, HeartbeatAnswer, RegisterJob
+from headrace.wire.control.streams import StreamReport
+from headrace.wire.control.triggers import (
     CleanupTriggers,
     DeclaredPipeline,
     DeclaredTrigger,
@@ -39,6 +35,10 @@ from headrace.wire.triggers import (
     TriggersLoaded,
     Workloads,
 )
+from headrace.wire.custody.backlog import SpillItem
+from headrace.wire.custody.receipts import Receipt
+from headrace.wire.events import BatchStored, Cursor, DeadLetterItem, EventBatch
+from headrace.wire.pipelines.runs import RunReport, RunReports
 
 FAILURE = "/execution/triggers/{trigger_id}/failure"
 

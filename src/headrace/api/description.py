@@ -15,7 +15,7 @@ from starlette.requests import Request
 from headrace.api.live import VERSION
 from headrace.api.problems import Refusal
 from headrace.api.versions import DESCRIPTION_PATH, SPOKEN, routes_of
-from headrace.wire.model import API_VERSION, VERSION_HEADER
+from headrace.wire.base import API_VERSION, VERSION_HEADER
 from headrace.wire.problem import PROBLEM_JSON, Problem
 
 PEOPLE_PATH = "/api/openapi.json"

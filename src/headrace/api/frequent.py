@@ -18,8 +18,8 @@ from headrace.api import access, auth
 from headrace.api.bodies import modelled
 from headrace.api.machine import log, singles
 from headrace.api.versions import ASKED
+from headrace.wire.base import API_VERSION
 from headrace.wire.events import EventBatch
-from headrace.wire.model import API_VERSION
 from headrace.wire.singles import OneEvent
 
 Endpoint = Callable[..., Awaitable[Response]]

@@ -11,10 +11,16 @@ from headrace.api.problems import Refusal
 from headrace.store import Store
 from headrace.store.audit import audit
 from headrace.store.browse import dead_letter_detail, dead_letter_page
-from headrace.wire import status as wire
-from headrace.wire.custody import Audit
-from headrace.wire.dead_letters import ActOnDeadLetters, DeadLetterActions, DeadLettersActed, DeadLetterState
-from headrace.wire.pipeline_letters import ActOnPipelineLetters, PipelineLetter, PipelineLetterAction, PipelineLetters, PipelineLettersActed
+from headrace.wire.custody.dead_letters import ActOnDeadLetters, DeadLetterActions, DeadLettersActed, DeadLetterState
+from headrace.wire.custody.pipeline_dead_letters import (
+    ActOnPipelineLetters,
+    PipelineLetter,
+    PipelineLetterAction,
+    PipelineLetters,
+    PipelineLettersActed,
+)
+from headrace.wire.custody.receipts import Audit
+from headrace.wire.status import status as wire
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most this many.")]
 

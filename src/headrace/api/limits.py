@@ -6,7 +6,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headrace.api.problems import Refusal, problem
-from headrace.wire.model import MAX_BODY_BYTES
+from headrace.wire.base import MAX_BODY_BYTES
 
 MOST_HEADERS = 32 * 1024
 

@@ -26,10 +26,10 @@ from headrace.store.outages import Outage
 from headrace.store.overview import Overview, overview
 from headrace.store.series import series
 from headrace.store.times import moment
-from headrace.wire.alerts import Alert
-from headrace.wire.fitting import fitted
-from headrace.wire.model import rfc3339
-from headrace.wire.status import EventCount, Status
+from headrace.wire.base import rfc3339
+from headrace.wire.status.alerts import Alert
+from headrace.wire.status.fitting import fitted
+from headrace.wire.status.status import EventCount, Status
 
 TICK = 0.5
 IDLE = 1.0

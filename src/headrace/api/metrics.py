@@ -15,8 +15,8 @@ from prometheus_client.registry import Collector
 
 from headrace.store.series import Series
 from headrace.wire.events import HOLD_BUCKETS
-from headrace.wire.scopes import ScopeStatus
-from headrace.wire.status import Status
+from headrace.wire.pipelines.scopes import ScopeStatus
+from headrace.wire.status.status import Status
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

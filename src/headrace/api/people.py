@@ -19,9 +19,9 @@ from headrace.store.overview import schema_revision
 from headrace.store.run_browse import last_runs, run_called
 from headrace.store.stream_browse import stream_page
 from headrace.store.trigger_browse import trigger_page
-from headrace.wire import status as wire
-from headrace.wire.custody import LogMark, StreamAdopted
-from headrace.wire.runs import RunReport
+from headrace.wire.custody.receipts import LogMark, StreamAdopted
+from headrace.wire.pipelines.runs import RunReport
+from headrace.wire.status import status as wire
 
 NOT_KEPT = {"Cache-Control": "no-store"}
 EVENT_STREAM = {**NOT_KEPT, "X-Accel-Buffering": "no"}

@@ -12,8 +12,8 @@ from headrace.api.problems import Refusal
 from headrace.store.log_head import log_id
 from headrace.store.plans import open_runs_page, state_page
 from headrace.store.scope_audit import ledger_firings, ledger_letters, ledger_runs, scope_ledger
-from headrace.wire import scope_audit as wire
-from headrace.wire.plans import OpenRuns, ScopeState
+from headrace.wire.pipelines import scope_audit as wire
+from headrace.wire.pipelines.plans import OpenRuns, ScopeState
 
 MAX_NUMBER = 2**63 - 1
 

@@ -14,7 +14,7 @@ from headrace.store.ordering_browse import waits_in_sql
 from headrace.store.overview import scope_list
 from headrace.store.scope_browse import waits_of_pipeline
 from headrace.store.times import moment
-from headrace.wire import scopes as wire
+from headrace.wire.pipelines import scopes as wire
 
 SEQ_RANGE = 2**63 - 1
 

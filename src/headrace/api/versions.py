@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from headrace.api.changes import VERSIONS
 from headrace.api.machine.routers import with_retired
 from headrace.api.problems import problem
-from headrace.wire.model import API_VERSION, VERSION_HEADER
+from headrace.wire.base import API_VERSION, VERSION_HEADER
 
 MACHINE_PREFIX = "/execution/"
 DESCRIPTION_PATH = "/execution/openapi.json"

@@ -16,7 +16,7 @@ from headrace.cli.tables import show, show_json
 from headrace.client.people import PeopleClient
 from headrace.errors import UsageError
 from headrace.settings import Settings, read_settings
-from headrace.wire.custody import Audit, StreamAudit, TriggerAudit
+from headrace.wire.custody.receipts import Audit, StreamAudit, TriggerAudit
 
 Tables = Annotated[
     Path | None,

@@ -15,7 +15,7 @@ from headrace.cli.tables import ago, show, show_json
 from headrace.client.people import PeopleClient
 from headrace.errors import UsageError
 from headrace.settings import Settings, read_settings
-from headrace.wire.dead_letters import (
+from headrace.wire.custody.dead_letters import (
     MOST_AT_ONCE,
     ActOnDeadLetters,
     DeadLetterActionKind,
@@ -24,7 +24,7 @@ from headrace.wire.dead_letters import (
     DeadLetterState,
 )
 from headrace.wire.events import DeadLetterKind
-from headrace.wire.status import DeadLetterDetail, DeadLetterPage
+from headrace.wire.status.status import DeadLetterDetail, DeadLetterPage
 
 LISTED = 100
 

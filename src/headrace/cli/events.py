@@ -13,8 +13,8 @@ from headrace.cli.options import ApiUrl, AsJson, Limit, is_alone
 from headrace.cli.tables import lasts, show_json
 from headrace.client.people import PeopleClient
 from headrace.settings import read_settings
-from headrace.wire.model import Wire
-from headrace.wire.scopes import ScopeList, Wait, WaitPage
+from headrace.wire.base import Wire
+from headrace.wire.pipelines.scopes import ScopeList, Wait, WaitPage
 
 EXAMPLES = """Examples:
 

@@ -22,9 +22,9 @@ from headrace.client.people import PeopleClient
 from headrace.errors import ApiError, ApiUnavailable
 from headrace.settings import Settings, read_settings
 from headrace.standalone.alerts import standalone_alerts
-from headrace.wire.alerts import Alert
-from headrace.wire.model import API_VERSION
-from headrace.wire.status import EventPage, RunList, Status, TriggerList, TriggerStatus
+from headrace.wire.base import API_VERSION
+from headrace.wire.status.alerts import Alert
+from headrace.wire.status.status import EventPage, RunList, Status, TriggerList, TriggerStatus
 
 M = TypeVar("M", bound=BaseModel)
 RUNNING = ("running", "silent")

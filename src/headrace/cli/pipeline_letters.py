@@ -14,7 +14,13 @@ from headrace.cli.tables import ago, show, show_json
 from headrace.client.people import PeopleClient
 from headrace.errors import UsageError
 from headrace.settings import read_settings
-from headrace.wire.pipeline_letters import ActOnPipelineLetters, PipelineLetter, PipelineLetterAction, PipelineLetters, PipelineLettersActed
+from headrace.wire.custody.pipeline_dead_letters import (
+    ActOnPipelineLetters,
+    PipelineLetter,
+    PipelineLetterAction,
+    PipelineLetters,
+    PipelineLettersActed,
+)
 
 LISTED = 100
 

@@ -17,7 +17,7 @@ from headrace.cli.tables import ago, show, show_json
 from headrace.client.task_runs import TaskRunsClient
 from headrace.errors import PipelineError, UsageError
 from headrace.settings import read_settings
-from headrace.wire.deferred import StartTask, TaskRun, TaskRunIs, TaskRunState
+from headrace.wire.task_runs import StartTask, TaskRun, TaskRunIs, TaskRunState
 
 LISTED = 20
 

@@ -15,7 +15,7 @@ from headrace.cli.options import ApiUrl, AsJson, Home, first_event, is_alone
 from headrace.cli.tables import ago, lasts, show, show_json
 from headrace.client.people import PeopleClient
 from headrace.settings import read_settings
-from headrace.wire.scopes import ResetScope, ScopeList, ScopeReset, ScopeStatus
+from headrace.wire.pipelines.scopes import ResetScope, ScopeList, ScopeReset, ScopeStatus
 
 NOBODY = "No scope has read the log yet: start one with `headrace pipeline`."
 

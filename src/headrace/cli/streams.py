@@ -11,7 +11,7 @@ from headrace.cli.credentials import for_changing
 from headrace.cli.options import ApiUrl, Home
 from headrace.client.people import PeopleClient
 from headrace.settings import read_settings
-from headrace.wire.custody import LogMark, StreamAdopted
+from headrace.wire.custody.receipts import LogMark, StreamAdopted
 
 EXAMPLE = "Example: [bold]headrace streams adopt 'directory:/data/inbox/*.jsonl' --log 5f0c… --receipts 1204[/bold]"
 

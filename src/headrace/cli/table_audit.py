@@ -14,8 +14,8 @@ from headrace.cli.tables import show
 from headrace.client.people import PeopleClient
 from headrace.client.scope_audit import read_firings, read_ledger, read_letters, read_open_runs, read_runs, read_state
 from headrace.settings import Settings
-from headrace.wire.plans import OpenRun
-from headrace.wire.scope_audit import ScopeLedger, TablesAudit
+from headrace.wire.pipelines.plans import OpenRun
+from headrace.wire.pipelines.scope_audit import ScopeLedger, TablesAudit
 
 if TYPE_CHECKING:
     from headrace.project import Project

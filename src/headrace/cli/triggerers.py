@@ -12,8 +12,8 @@ from headrace.cli.options import ApiUrl, AsJson, Home, is_alone
 from headrace.cli.tables import ago, show, show_json
 from headrace.client.people import PeopleClient
 from headrace.settings import read_settings
-from headrace.wire.fleet import TriggererList, WantJob
-from headrace.wire.jobs import Wanted
+from headrace.wire.control.jobs import Wanted
+from headrace.wire.control.triggerers import TriggererList, WantJob
 
 group = typer.Typer(
     help="List the triggerers, or say which of them is to drain or to stop. Without a command: list.",

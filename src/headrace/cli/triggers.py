@@ -15,8 +15,8 @@ from headrace.cli.tables import show, show_json, when
 from headrace.client.people import PeopleClient
 from headrace.errors import UsageError
 from headrace.settings import read_settings
-from headrace.wire.fleet import BacklogDropped, TriggerDetail
-from headrace.wire.status import Status, TriggerList
+from headrace.wire.control.triggerers import BacklogDropped, TriggerDetail
+from headrace.wire.status.status import Status, TriggerList
 
 group = typer.Typer(
     help="List the triggers. With a command: look at one that failed, or let it start again.",

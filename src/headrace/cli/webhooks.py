@@ -20,7 +20,7 @@ from headrace.client.people import PeopleClient
 from headrace.client.people_webhooks import WebhooksClient
 from headrace.errors import UsageError
 from headrace.settings import Settings, read_settings
-from headrace.wire.status import EventPage
+from headrace.wire.status.status import EventPage
 from headrace.wire.webhooks import SetWebhook, WebhookState
 
 ADD = """Examples:

@@ -11,7 +11,7 @@ import httpx
 from pydantic import ValidationError
 
 from headrace.errors import ApiError, ApiRefused, ApiUnavailable, Fenced
-from headrace.wire.model import API_VERSION, VERSION_HEADER
+from headrace.wire.base import API_VERSION, VERSION_HEADER
 from headrace.wire.problem import PROBLEM_JSON, PROBLEM_PREFIX, Problem
 
 TIMEOUT_SECONDS = 30.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic_core import PydanticSerializationError
 
 from headrace.errors import ApiRefused
-from headrace.wire.model import MAX_BODY_BYTES, Wire
+from headrace.wire.base import MAX_BODY_BYTES, Wire
 
 
 def as_body(body: Wire) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 from uuid import uuid4
 
-from headrace.wire.triggers import DeclaredTrigger, DeclareProject, StageTriggers
+from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject, StageTriggers
 
 PAGE_BYTES = 900_000
 PAGE_TRIGGERS = 1_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from headrace.client.pipeline import PipelineClient
-from headrace.wire.deferred import ClaimRuns, DeferRun, FinishRun, RunsClaimed, TaskRunIs, TaskRunResult
+from headrace.wire.task_runs import ClaimRuns, DeferRun, FinishRun, RunsClaimed, TaskRunIs, TaskRunResult
 
 
 class WorkerClient(PipelineClient):

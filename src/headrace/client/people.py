@@ -10,11 +10,11 @@ import httpx
 import msgspec
 
 from headrace.client.answers import TIMEOUT_SECONDS, bearer, checked, options, reached, understood
-from headrace.wire.custody import LogMark
-from headrace.wire.dead_letters import ActOnDeadLetters, DeadLetterActionKind
-from headrace.wire.fleet import WantJob
-from headrace.wire.pipeline_letters import ActOnPipelineLetters, PipelineLetterAction
-from headrace.wire.scopes import ResetScope
+from headrace.wire.control.triggerers import WantJob
+from headrace.wire.custody.dead_letters import ActOnDeadLetters, DeadLetterActionKind
+from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters, PipelineLetterAction
+from headrace.wire.custody.receipts import LogMark
+from headrace.wire.pipelines.scopes import ResetScope
 
 PAGE: Final = 1_000
 """Entries of a list that one call asks for."""

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from headrace.client.answers import bearer, checked, reached, understood
 from headrace.client.people import PeopleClient
-from headrace.wire.model import Wire
+from headrace.wire.base import Wire
 from headrace.wire.secrets import (
     MakeToken,
     RotateSecrets,

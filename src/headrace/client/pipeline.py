@@ -18,12 +18,12 @@ from headrace.client.declaring import declaration_requests
 from headrace.client.plan_pages import paged
 from headrace.errors import ApiRefused
 from headrace.triggers.masking import mask
-from headrace.wire.deferred import StartRun, TaskRunIs
+from headrace.wire.base import Wire
+from headrace.wire.control.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
+from headrace.wire.control.triggers import DeclareProject, ProjectDeclared, StageTriggers
 from headrace.wire.events import LogHead, LogNews
-from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
 from headrace.wire.log import HEAD_HEADER, LOG_SCHEMA, PICKED_HEADER
-from headrace.wire.model import Wire
-from headrace.wire.plans import (
+from headrace.wire.pipelines.plans import (
     MAX_LEADERS,
     MAX_POSITIONS,
     FindLeaders,
@@ -39,9 +39,9 @@ from headrace.wire.plans import (
     ScopeState,
     SplitRun,
 )
-from headrace.wire.runs import BatchEnded, PickEvents, Redeliveries, Redelivery, RunReport, RunReports
-from headrace.wire.scope_leases import AcquireScope, ScopeLease
-from headrace.wire.triggers import DeclareProject, ProjectDeclared, StageTriggers
+from headrace.wire.pipelines.runs import BatchEnded, PickEvents, Redeliveries, Redelivery, RunReport, RunReports
+from headrace.wire.pipelines.scope_leases import AcquireScope, ScopeLease
+from headrace.wire.task_runs import StartRun, TaskRunIs
 
 M = TypeVar("M", bound=Wire)
 JSON = {"Content-Type": "application/json"}

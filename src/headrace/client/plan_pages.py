@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
-from headrace.wire.plans import Plan, PlanPage
+from headrace.wire.pipelines.plans import Plan, PlanPage
 
 MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
 """Bytes of what a page has before it is written as JSON, which takes a third more; one item may have more."""

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.client.people import PeopleClient
-from headrace.wire.plans import OpenRun, OpenRuns, ScopeState
-from headrace.wire.scope_audit import LedgerFirings, LedgerLetter, LedgerLetters, LedgerRun, LedgerRuns, ScopeLedger
+from headrace.wire.pipelines.plans import OpenRun, OpenRuns, ScopeState
+from headrace.wire.pipelines.scope_audit import LedgerFirings, LedgerLetter, LedgerLetters, LedgerRun, LedgerRuns, ScopeLedger
 
 
 class Firings(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Protocol
 import aiohttp
 
 from headrace.client.answers import CONNECT_SECONDS, Answer, accepted, too_late, trusts_environment, unreachable
-from headrace.wire.model import API_VERSION, VERSION_HEADER
+from headrace.wire.base import API_VERSION, VERSION_HEADER
 
 KEPT_SECONDS = 4.0
 """How long an unused connection is kept: less than the 5 s after which uvicorn closes it, so that no request meets the closing."""

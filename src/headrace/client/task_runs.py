@@ -9,8 +9,8 @@ from urllib.parse import quote
 import httpx
 
 from headrace.client.answers import TIMEOUT_SECONDS, bearer, checked, options, reached, understood
-from headrace.wire.deferred import StartTask, TaskRunDetail, TaskRunIs, TaskRunList
-from headrace.wire.model import Wire
+from headrace.wire.base import Wire
+from headrace.wire.task_runs import StartTask, TaskRunDetail, TaskRunIs, TaskRunList
 
 M = TypeVar("M", bound=Wire)
 PATH = "/api/v1/task-runs"

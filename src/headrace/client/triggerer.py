@@ -13,12 +13,9 @@ from headrace.client.declaring import declaration_requests
 from headrace.client.session import Requests, Session
 from headrace.errors import ApiRefused
 from headrace.ports.control_plane import WorkloadPage
-from headrace.wire.backlog import BacklogPage, SettleBacklog
-from headrace.wire.custody import CrewDefined, CrewDefinition, LaneMarks, LookUpBooks, LookUpMarks, StreamBooks
-from headrace.wire.events import BatchStored, EventBatch
-from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
-from headrace.wire.model import Wire
-from headrace.wire.triggers import (
+from headrace.wire.base import Wire
+from headrace.wire.control.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
+from headrace.wire.control.triggers import (
     CleanupTriggers,
     DeclareProject,
     FailureRecorded,
@@ -32,6 +29,9 @@ from headrace.wire.triggers import (
     TriggersLoaded,
     WorkloadNames,
 )
+from headrace.wire.custody.backlog import BacklogPage, SettleBacklog
+from headrace.wire.custody.receipts import CrewDefined, CrewDefinition, LaneMarks, LookUpBooks, LookUpMarks, StreamBooks
+from headrace.wire.events import BatchStored, EventBatch
 
 M = TypeVar("M", bound=Wire)
 JSON = {"Content-Type": "application/json"}

@@ -17,7 +17,7 @@ from headrace.demo.manifest import Manifest
 from headrace.demo.tables import BoardHour, Departure, read_board, read_departures
 from headrace.errors import ResourceError
 from headrace.sources.file_names import file_of
-from headrace.wire.status import DeadLetterSummary
+from headrace.wire.status.status import DeadLetterSummary
 
 EXAMPLES: Final = 3
 DELAYED: Final = 15

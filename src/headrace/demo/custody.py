@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.client.people import PeopleClient
 from headrace.demo.check import EXAMPLES, Point
-from headrace.wire.custody import Audit
+from headrace.wire.custody.receipts import Audit
 
 
 def custody(url: str) -> Point:

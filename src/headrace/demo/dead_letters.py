@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.client.people import PeopleClient
-from headrace.wire.status import DeadLetterPage, DeadLetterSummary
+from headrace.wire.status.status import DeadLetterPage, DeadLetterSummary
 
 PAGE = 500
 

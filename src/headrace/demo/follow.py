@@ -11,7 +11,7 @@ from headrace.demo.feed import FEED_FOLDER, done_files
 from headrace.demo.live import statuses
 from headrace.demo.manifest import Manifest
 from headrace.errors import ProcessFailed
-from headrace.wire.status import Status
+from headrace.wire.status.status import Status
 
 _STALLED: Final = 180.0  # seconds without any change after which something is wrong
 

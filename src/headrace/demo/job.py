@@ -25,7 +25,7 @@ from headrace.settings import Settings
 from headrace.standalone.child import ChildSpec
 from headrace.standalone.signals import first_of, stop_signals
 from headrace.standalone.stack import Stack
-from headrace.wire.status import Status
+from headrace.wire.status.status import Status
 
 LOOKBACK: Final = 20.0
 """Seconds; the feed never brings a follower that much before its leader, so only leaders that never come are waited for so long."""

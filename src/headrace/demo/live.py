@@ -9,7 +9,7 @@ import httpx
 import structlog
 from pydantic import ValidationError
 
-from headrace.wire.status import Status
+from headrace.wire.status.status import Status
 
 _AGAIN = 0.25  # seconds between attempts to reach an api that is down
 _SILENCE = 15.0  # seconds without a word after which the connection is made anew

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.demo.manifest import Manifest
-from headrace.wire.status import Status
+from headrace.wire.status.status import Status
 
 LINE_EVERY: Final = 5.0
 BAR: Final = 40

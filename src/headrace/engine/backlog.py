@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from headrace.engine.insist import insist
 from headrace.ports.control_plane import TriggererControl
 from headrace.streams.backlog import Answer, BacklogEntry
-from headrace.wire.backlog import SettleBacklog, Settled
+from headrace.wire.custody.backlog import SettleBacklog, Settled
 
 
 class ApiBacklog:

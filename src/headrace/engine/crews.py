@@ -13,7 +13,7 @@ from headrace.core.ledger.subscriber_sets import EMPTY, crew_digest, digest_text
 from headrace.engine.insist import insist
 from headrace.errors import ApiRefused
 from headrace.ports.control_plane import TriggererControl
-from headrace.wire.custody import MAX_MEMBERS, CrewDefinition
+from headrace.wire.custody.receipts import MAX_MEMBERS, CrewDefinition
 
 _MOST_KNOWN = 16  # crews of one stream: those that receipts under way may still name
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 
-from headrace.wire.jobs import Blocked
+from headrace.wire.control.jobs import Blocked
 
 
 @dataclass(frozen=True, slots=True)

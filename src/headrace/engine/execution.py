@@ -20,7 +20,7 @@ from headrace.tasks.deferred import TaskDeferred, TaskSkipped, as_json
 from headrace.tasks.run import Run
 from headrace.tasks.starting import starting
 from headrace.tasks.task import Task
-from headrace.wire.deferred import MAX_ERROR_CHARS, ClaimedRun, DeferRun, FinishRun, StartRun, TaskRunIs
+from headrace.wire.task_runs import MAX_ERROR_CHARS, ClaimedRun, DeferRun, FinishRun, StartRun, TaskRunIs
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from headrace.engine.turn import TriggerError
 from headrace.errors import ApiError
 from headrace.ports.control_plane import TriggererControl
 from headrace.triggers.masking import mask
-from headrace.wire.triggers import MAX_FAILED, FailureRecorded, StreamFailure, TriggerFailure
+from headrace.wire.control.triggers import MAX_FAILED, FailureRecorded, StreamFailure, TriggerFailure
 
 _REFUSED = 5.0  # seconds to wait before a start that the api would not speak about: its lease is about to go
 _TYPE_CHARS = 200

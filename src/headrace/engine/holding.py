@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from headrace.wire.triggers import TriggersLoaded
+from headrace.wire.control.triggers import TriggersLoaded
 
 
 class Due(NamedTuple):

@@ -18,7 +18,7 @@ from headrace.engine.pulse import Pulse
 from headrace.engine.trigger_processes import TriggerProcesses
 from headrace.engine.turn import ProcessEnded, Turn, TurnEnd, error_of
 from headrace.errors import StreamMoved
-from headrace.wire.triggers import FailureRecorded
+from headrace.wire.control.triggers import FailureRecorded
 
 STUBBORN: Final = 10.0
 """Seconds that a filter has to end once it is cancelled."""

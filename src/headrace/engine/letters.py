@@ -18,9 +18,9 @@ from headrace.core.values.text import (
     storable_id,
 )
 from headrace.engine.outbox import Item
-from headrace.wire.backlog import SpillItem
+from headrace.wire.base import MAX_BODY_BYTES
+from headrace.wire.custody.backlog import SpillItem
 from headrace.wire.events import DeadLetterItem, DeadLetterKind, EventItem
-from headrace.wire.model import MAX_BODY_BYTES
 
 MAX_RAW_BYTES: Final = MAX_BODY_BYTES - 1024 * 1024
 """A letter keeps a raw event whole that as JSON has at most so many bytes: with all else it says it fits into one request."""

@@ -8,7 +8,7 @@ from headrace.core.values.text import describe_error
 from headrace.errors import HeadraceError, ProjectError
 from headrace.triggers.base import BaseTrigger
 from headrace.triggers.modules import MODULES
-from headrace.wire.triggers import RunTrigger
+from headrace.wire.control.triggers import RunTrigger
 
 
 def trigger_class(workload: RunTrigger) -> type[BaseTrigger]:

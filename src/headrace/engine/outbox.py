@@ -13,8 +13,8 @@ from sys import getsizeof
 from typing import TypeAlias
 
 from headrace.core.memory_budget import MemoryBudget
-from headrace.wire.backlog import SpillItem
-from headrace.wire.custody import Receipt
+from headrace.wire.custody.backlog import SpillItem
+from headrace.wire.custody.receipts import Receipt
 from headrace.wire.events import DeadLetterItem, EventItem, ReceiptStatus
 
 Item: TypeAlias = EventItem | DeadLetterItem | SpillItem | Receipt

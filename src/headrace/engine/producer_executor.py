@@ -26,7 +26,7 @@ from headrace.engine.producer_commands import (
 )
 from headrace.engine.pulse import Pulse
 from headrace.errors import StreamError
-from headrace.wire.triggers import RunTrigger
+from headrace.wire.control.triggers import RunTrigger
 
 
 class ProducerExecutor:

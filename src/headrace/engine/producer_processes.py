@@ -21,7 +21,7 @@ from headrace.engine.silence import Patience
 from headrace.engine.trigger_process import TriggerProcess
 from headrace.engine.turn import ProcessEnded, TurnEnd, error_of
 from headrace.errors import ProcessFailed
-from headrace.wire.jobs import Blocked
+from headrace.wire.control.jobs import Blocked
 
 BLOCKED_SECONDS: Final = 0.5
 """After so many seconds in which a shared process is blocked, it is ended."""

@@ -17,7 +17,7 @@ from headrace.streams.making import Making, StreamOpener, make_producer
 from headrace.triggers.base import has_acks, stream_name
 from headrace.triggers.producer import SharedStreamProducer
 from headrace.triggers.upstream import load_upstream
-from headrace.wire.triggers import RunTrigger
+from headrace.wire.control.triggers import RunTrigger
 
 
 class Producers:

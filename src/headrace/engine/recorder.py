@@ -12,7 +12,7 @@ from headrace.engine.outbox import Outbox, Pending
 from headrace.errors import ApiRefused, Fenced
 from headrace.ports.control_plane import TriggererControl
 from headrace.triggers.stream_log import Books, LogMark
-from headrace.wire import custody as wire
+from headrace.wire.custody import receipts as wire
 from headrace.wire.events import ReceiptStatus
 
 FEW_OWED = 32

@@ -9,8 +9,8 @@ from typing import Final
 
 from headrace.streams.hub import SharedStreamManager
 from headrace.streams.statistics import StreamStatistics
-from headrace.wire.jobs import Blocked, Heartbeat
-from headrace.wire.streams import StreamReport
+from headrace.wire.control.jobs import Blocked, Heartbeat
+from headrace.wire.control.streams import StreamReport
 
 MAX_LANES: Final = 2_000
 """Lanes in one heartbeat, shared by its streams; each stream reports at most 100, and one at least."""

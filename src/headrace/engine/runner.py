@@ -35,8 +35,8 @@ from headrace.streams.watches import WatchSet
 from headrace.triggers.base import BaseEventTrigger, stream_name
 from headrace.triggers.paths import resolve_each_path_once
 from headrace.triggers.watch import WatchTrigger
-from headrace.wire.jobs import Blocked
-from headrace.wire.triggers import RunTrigger
+from headrace.wire.control.jobs import Blocked
+from headrace.wire.control.triggers import RunTrigger
 
 STOP_SECONDS: Final = 15.0
 """In so many seconds triggers stop, however many; what takes longer is left behind."""

@@ -17,9 +17,9 @@ from headrace.engine.outbox import Outbox, Pending
 from headrace.errors import MissingField, WrongField
 from headrace.streams.matched import Malformed, Matched, Poisoned, Refused, Spilled
 from headrace.triggers.raw import RawEvent
-from headrace.wire.backlog import SpillItem
+from headrace.wire.base import rfc3339
+from headrace.wire.custody.backlog import SpillItem
 from headrace.wire.events import DeadLetterKind, EventItem
-from headrace.wire.model import rfc3339
 
 Rejecting = Callable[[int], None]
 Ended = Callable[[str, Sequence[int], Exception], None]

@@ -21,8 +21,8 @@ from headrace.engine.tenure import Orders, Share, Tenure
 from headrace.errors import ApiError, Fenced, ProjectError
 from headrace.logs.structured import bind_process
 from headrace.ports.control_plane import TriggererControl
-from headrace.wire.jobs import CompleteJob, RegisterJob
-from headrace.wire.triggers import DeclareProject, TriggerFailure
+from headrace.wire.control.jobs import CompleteJob, RegisterJob
+from headrace.wire.control.triggers import DeclareProject, TriggerFailure
 
 T = TypeVar("T")
 

@@ -28,7 +28,7 @@ from headrace.engine.silence import Patience
 from headrace.engine.watchman import Watchman
 from headrace.errors import ApiRefused, ApiUnavailable, Fenced
 from headrace.ports.control_plane import TriggererControl
-from headrace.wire.jobs import Heartbeat, HeartbeatAnswer, JobRegistered, Wanted
+from headrace.wire.control.jobs import Heartbeat, HeartbeatAnswer, JobRegistered, Wanted
 
 _PAGE = 500  # workloads in one call: they are read in one piece, also in the runner, where nothing else runs meanwhile
 

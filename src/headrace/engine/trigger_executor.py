@@ -47,7 +47,7 @@ from headrace.errors import AckTimeout, StreamEnded, StreamError, SubscriberOver
 from headrace.triggers.base import BaseEventTrigger, BaseTrigger
 from headrace.triggers.event import RunFailed, TriggerEvent
 from headrace.triggers.masking import mask
-from headrace.wire.triggers import RunTrigger
+from headrace.wire.control.triggers import RunTrigger
 
 MAX_STEPS: Final = 256
 """So many steps are said at once, also while a filter does not let the loop turn."""

@@ -17,7 +17,7 @@ from headrace.engine.runner_process import RunnerProcess
 from headrace.engine.silence import Patience
 from headrace.engine.turn import Batch, ProcessTurn
 from headrace.engine.watchman import Watchman
-from headrace.wire.jobs import Blocked
+from headrace.wire.control.jobs import Blocked
 
 MAX_QUEUED_BYTES: Final = 4 * 1024 * 1024
 """While so many bytes wait for a process, raw events stay on the books of this one."""

@@ -25,7 +25,7 @@ from headrace.engine.trigger_process import TriggerProcess
 from headrace.engine.turn import ProcessEnded, Turn, TurnEnd, error_of
 from headrace.errors import ProcessFailed
 from headrace.streams.hub import Mailbox
-from headrace.wire.jobs import Blocked
+from headrace.wire.control.jobs import Blocked
 
 BLOCKED_SECONDS: Final = 0.5
 """After so many seconds in which a process is blocked, the others leave it."""

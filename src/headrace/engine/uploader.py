@@ -15,8 +15,8 @@ from headrace.engine.letters import instead_of, smallest
 from headrace.engine.outbox import Item, Outbox, Pending, triggers_of
 from headrace.engine.side_by_side import until_one_ends
 from headrace.errors import ApiRefused, ApiUnavailable, Fenced
-from headrace.wire.backlog import SpillItem
-from headrace.wire.custody import Receipt
+from headrace.wire.custody.backlog import SpillItem
+from headrace.wire.custody.receipts import Receipt
 from headrace.wire.events import BatchStored, DeadLetterItem, EventBatch, EventItem, ReceiptStatus
 
 _MOST_FAILURES = 2  # answers 500 in a row, after which a batch is sent in parts

@@ -9,7 +9,7 @@ import structlog
 
 from headrace.engine.runner_process import RunnerProcess
 from headrace.engine.silence import Patience, Silence
-from headrace.wire.jobs import Blocked
+from headrace.wire.control.jobs import Blocked
 
 _LOOK = 0.1  # seconds between two looks
 

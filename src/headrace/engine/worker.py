@@ -19,8 +19,8 @@ from headrace.engine.execution import Execution, Surroundings
 from headrace.errors import ApiError, ApiUnavailable, Fenced
 from headrace.ports.worker import WorkerControl
 from headrace.tasks.task import Task
-from headrace.wire.deferred import ClaimedRun, ClaimRuns, RunsClaimed
-from headrace.wire.jobs import CompleteJob, RegisterJob
+from headrace.wire.control.jobs import CompleteJob, RegisterJob
+from headrace.wire.task_runs import ClaimedRun, ClaimRuns, RunsClaimed
 
 WAIT = 2.0  # seconds in which the api answers that there is nothing to do
 GRACE = 15.0  # seconds that runs have to end after the worker was asked to stop

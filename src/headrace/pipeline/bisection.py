@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from headrace.pipeline.run import Run
-from headrace.wire.plans import PlannedRun, SplitRun
+from headrace.wire.pipelines.plans import PlannedRun, SplitRun
 
 MAX_FAILED_IN_A_ROW: Final = 20
 """More than a search for one event among 500,000 fails before its first success."""

@@ -48,9 +48,9 @@ from headrace.pipeline.table_batches import TableBatches
 from headrace.pipeline.underway import RunsUnderway
 from headrace.project import Project
 from headrace.triggers.secrets import SECRETS
-from headrace.wire.jobs import CompleteJob, JobRegistered, RegisterJob
-from headrace.wire.runs import BatchEnded
-from headrace.wire.scope_leases import ScopeLease
+from headrace.wire.control.jobs import CompleteJob, JobRegistered, RegisterJob
+from headrace.wire.pipelines.runs import BatchEnded
+from headrace.wire.pipelines.scope_leases import ScopeLease
 
 __all__ = ["PipelineOptions", "run_pipeline"]
 

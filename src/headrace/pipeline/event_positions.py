@@ -13,7 +13,7 @@ from headrace.pipeline.forest import Rows
 from headrace.pipeline.kernel import Kernel, Step
 from headrace.pipeline.log_reader import LogReader
 from headrace.pipeline.slices import Slice
-from headrace.wire.plans import MAX_POSITION_SEQS, PositionBlock
+from headrace.wire.pipelines.plans import MAX_POSITION_SEQS, PositionBlock
 
 
 class EventPositions:

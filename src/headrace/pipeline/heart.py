@@ -13,7 +13,7 @@ import structlog
 
 from headrace.client.pipeline import PipelineClient
 from headrace.errors import ApiError, ApiUnavailable
-from headrace.wire.jobs import Heartbeat, RunningBatch
+from headrace.wire.control.jobs import Heartbeat, RunningBatch
 
 FRESH_SECONDS: Final = 3.0
 """How long after a heartbeat was sent the job certainly lives: less than the silence after which another driver may have its scope."""

@@ -12,7 +12,7 @@ from headrace.pipeline.forest import Rows
 from headrace.pipeline.kernel import Kernel
 from headrace.pipeline.segments import Changes, Entries
 from headrace.project import Pipeline
-from headrace.wire.runs import Redelivery
+from headrace.wire.pipelines.runs import Redelivery
 
 _KEY: Final = "late"
 

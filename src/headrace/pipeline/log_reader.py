@@ -21,8 +21,8 @@ from headrace.pipeline.insist import insist
 from headrace.pipeline.ranges import Ranges, ranges_of
 from headrace.pipeline.slices import Slice
 from headrace.wire.log import LOG_SCHEMA
-from headrace.wire.plans import FoundLeader, ScopeLetter
-from headrace.wire.runs import Redelivery
+from headrace.wire.pipelines.plans import FoundLeader, ScopeLetter
+from headrace.wire.pipelines.runs import Redelivery
 
 PAGE_ROWS: Final = 50_000
 MOST_PICKED: Final = 10_000

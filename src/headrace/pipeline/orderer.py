@@ -34,9 +34,9 @@ from headrace.pipeline.slices import Slice
 from headrace.project import Pipeline
 from headrace.wire.events import Cursor, ScopeReport
 from headrace.wire.log import LOG_SCHEMA
-from headrace.wire.plans import Plan
-from headrace.wire.runs import Redelivery
-from headrace.wire.scope_leases import ScopeLease
+from headrace.wire.pipelines.plans import Plan
+from headrace.wire.pipelines.runs import Redelivery
+from headrace.wire.pipelines.scope_leases import ScopeLease
 
 MAX_RUNS: Final = 10_000
 """Runs after which a plan has no further ones of new events, or of one pipeline's held ones: the API stores it in one transaction."""

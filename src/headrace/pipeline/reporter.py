@@ -14,7 +14,7 @@ import structlog
 from headrace.client.pipeline import PipelineClient
 from headrace.engine.backoff import Backoff
 from headrace.errors import ApiError, ApiRefused, ApiUnavailable, PipelineError
-from headrace.wire.runs import BatchEnded, RunReport
+from headrace.wire.pipelines.runs import BatchEnded, RunReport
 
 CLOSE_SECONDS: Final = 5.0
 """How long a process that ends still tries to report."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from headrace.pipeline.slices import Slice
 from headrace.project import Pipeline, TableFormat
-from headrace.wire.plans import OpenRun, PlannedRun
+from headrace.wire.pipelines.plans import OpenRun, PlannedRun
 
 _USUAL_BYTES: Final = 1024
 """Bytes of a usual event, at most."""

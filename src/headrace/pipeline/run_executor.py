@@ -30,9 +30,9 @@ from headrace.pipeline.sink import TableSink
 from headrace.pipeline.underway import RunsUnderway
 from headrace.project import Pipeline, TableFormat
 from headrace.tasks.starting import Starter, starting
-from headrace.wire.plans import SplitRun
-from headrace.wire.runs import RunReport
-from headrace.wire.scope_leases import ScopeLease
+from headrace.wire.pipelines.plans import SplitRun
+from headrace.wire.pipelines.runs import RunReport
+from headrace.wire.pipelines.scope_leases import ScopeLease
 
 FIRST_PAUSE: Final = 0.5
 """Seconds before the second attempt of a pipeline that raised; four times as long before each further one, up to LONGEST_PAUSE."""

@@ -11,7 +11,7 @@ import structlog
 
 from headrace.client.pipeline import PipelineClient
 from headrace.errors import ApiRefused, ApiUnavailable
-from headrace.wire.scope_leases import ScopeLease
+from headrace.wire.pipelines.scope_leases import ScopeLease
 
 _REPEAT_SECONDS: Final = 30.0
 

@@ -6,7 +6,7 @@ import threading
 
 from headrace.client.pipeline import PipelineClient
 from headrace.pipeline.insist import insist
-from headrace.wire.deferred import StartRun, TaskRunIs
+from headrace.wire.task_runs import StartRun, TaskRunIs
 
 
 class Starter:

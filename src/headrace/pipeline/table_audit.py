@@ -15,8 +15,8 @@ from headrace.pipeline.ranges import Ranges, numbers_of, ranges_of
 from headrace.pipeline.run_identity import RunIdentity
 from headrace.pipeline.slices import Slice
 from headrace.pipeline.table_contents import Entry, TableContents
-from headrace.wire.plans import OpenRun
-from headrace.wire.scope_audit import AuditProblem, LedgerLetter, LedgerRun, PipelineAudit, ProblemKind, ScopeLedger, TableAudit
+from headrace.wire.pipelines.plans import OpenRun
+from headrace.wire.pipelines.scope_audit import AuditProblem, LedgerLetter, LedgerRun, PipelineAudit, ProblemKind, ScopeLedger, TableAudit
 
 MAX_RANGES: Final = 8
 """Ranges of events that a problem names."""

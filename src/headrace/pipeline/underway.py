@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headrace.wire.jobs import RunningBatch
+from headrace.wire.control.jobs import RunningBatch
 
 
 class RunsUnderway:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from headrace.wire.backlog import BacklogPage, SettleBacklog
-from headrace.wire.custody import CrewDefined, CrewDefinition, LaneMarks, StreamBooks
-from headrace.wire.events import BatchStored, EventBatch
-from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
-from headrace.wire.triggers import (
+from headrace.wire.control.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
+from headrace.wire.control.triggers import (
     DeclareProject,
     FailureRecorded,
     ProjectDeclared,
@@ -18,6 +15,9 @@ from headrace.wire.triggers import (
     TriggerName,
     TriggersLoaded,
 )
+from headrace.wire.custody.backlog import BacklogPage, SettleBacklog
+from headrace.wire.custody.receipts import CrewDefined, CrewDefinition, LaneMarks, StreamBooks
+from headrace.wire.events import BatchStored, EventBatch
 
 
 class WorkloadPage(NamedTuple):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from headrace.wire.deferred import ClaimRuns, DeferRun, FinishRun, RunsClaimed, StartRun, TaskRunIs
-from headrace.wire.jobs import CompleteJob, HeartbeatAnswer, JobRegistered, RegisterJob
+from headrace.wire.control.jobs import CompleteJob, HeartbeatAnswer, JobRegistered, RegisterJob
+from headrace.wire.task_runs import ClaimRuns, DeferRun, FinishRun, RunsClaimed, StartRun, TaskRunIs
 
 
 class WorkerControl(Protocol):

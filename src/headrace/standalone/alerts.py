@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from headrace.run_files import API, STANDALONE, RunFile, read_run_file
 from headrace.standalone.child import Child
-from headrace.wire.alerts import Alert
+from headrace.wire.status.alerts import Alert
 
 WINDOW_SECONDS: Final = 600.0
 STABLE_SECONDS: Final = 120.0

@@ -34,8 +34,8 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.project import Project
 from headrace.triggers.masking import mask
 from headrace.triggers.secrets import SECRETS
-from headrace.wire.jobs import JobRegistered
-from headrace.wire.triggers import DeclareProject, StageTriggers
+from headrace.wire.control.jobs import JobRegistered
+from headrace.wire.control.triggers import DeclareProject, StageTriggers
 
 _PR_SET_PDEATHSIG: Final = 1
 _REPORT_EVERY: Final = 1.0  # seconds

@@ -18,9 +18,9 @@ from headrace.store.stream_browse import stream_list
 from headrace.store.stream_logs import adopted_without
 from headrace.store.tables import backlog, custody, custody_problems, custody_streams, lanes, stream_reports, triggers
 from headrace.store.times import moment
-from headrace.wire.custody import Audit, LaneAudit, StreamAudit, TriggerAudit
-from headrace.wire.model import rfc3339
-from headrace.wire.streams import LaneReport, StreamReport
+from headrace.wire.base import rfc3339
+from headrace.wire.control.streams import LaneReport, StreamReport
+from headrace.wire.custody.receipts import Audit, LaneAudit, StreamAudit, TriggerAudit
 
 MOST_PROBLEMS = 1_000
 OWED_SECONDS = 60.0

@@ -36,7 +36,7 @@ from headrace.store.ordering_turn import Feed
 from headrace.store.passing_over import is_behind, pass_over
 from headrace.store.slices import Slice
 from headrace.store.tables import events
-from headrace.wire.deferred import AwaitedEvent
+from headrace.wire.task_runs import AwaitedEvent
 
 CLAIM: Final = 500
 WAITS_AT_ONCE: Final = 500

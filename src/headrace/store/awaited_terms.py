@@ -16,7 +16,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select
 from headrace.store.deferred_tables import awaited_events, awaited_terms
 from headrace.store.dialects import LITTLE_BY_LITTLE, among
 from headrace.store.ordering_statements import slices
-from headrace.wire.deferred import AwaitedEvent
+from headrace.wire.task_runs import AwaitedEvent
 
 Fired = Mapping[tuple[int, str], Sequence[str]]
 """The names of the triggers that fired on each event, by its seq and their project."""

@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from headrace.errors import ResourceError
-from headrace.wire.alerts import Alert
+from headrace.wire.status.alerts import Alert
 
 MIN_PAUSE_SECONDS: Final = 1.0
 MAX_PAUSE_SECONDS: Final = 60.0

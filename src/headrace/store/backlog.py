@@ -23,7 +23,7 @@ from headrace.store.letter_texts import LETTER_BYTES
 from headrace.store.letters import Redriven, Settlement, settle_redriven
 from headrace.store.slices import Slice, size_of, take_slice
 from headrace.store.tables import backlog, custody, lanes, spills, triggers
-from headrace.wire.backlog import Answer, BacklogItem, BacklogPage, SettleBacklog
+from headrace.wire.custody.backlog import Answer, BacklogItem, BacklogPage, SettleBacklog
 
 MOST_ITEMS = 2_000
 MOST_BYTES = 8 * 1024 * 1024

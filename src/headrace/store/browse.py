@@ -16,7 +16,7 @@ from headrace.store.run_browse import run_called, runs_of_event
 from headrace.store.short_ids import full_ids, short_id
 from headrace.store.tables import dead_letters, events, firings, triggers
 from headrace.store.times import moment
-from headrace.wire.status import DeadLetterDetail, DeadLetterPage, DeadLetterSummary, EventDetail, EventPage, EventSummary
+from headrace.wire.status.status import DeadLetterDetail, DeadLetterPage, DeadLetterSummary, EventDetail, EventPage, EventSummary
 
 STRETCH = 100_000
 """How many events a filtered page looks through at most."""

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from headrace.store.times import moment
-from headrace.wire.model import rfc3339
+from headrace.wire.base import rfc3339
 
 
 def cloud_event(event: Any, mark: str | None) -> bytes:

@@ -22,7 +22,7 @@ from headrace.errors import ApiRefused
 from headrace.store.dialects import Given, Upsert, among, rows_among
 from headrace.store.slices import size_of, take_slice
 from headrace.store.tables import crews, custody, custody_streams, triggers
-from headrace.wire.custody import CrewDefinition
+from headrace.wire.custody.receipts import CrewDefinition
 
 KEPT = 64
 """Crews of one stream that are not merged: receipts that are under way name the newest."""

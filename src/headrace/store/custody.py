@@ -29,7 +29,7 @@ from headrace.store.jobs import require_running
 from headrace.store.lanes import HOUR, Lane, lanes_of
 from headrace.store.spilling import place_key
 from headrace.store.tables import backlog, custody, custody_problems, custody_streams, jobs, lanes, triggers
-from headrace.wire.custody import CrewDefined, CrewDefinition, LaneMark, LaneMarks, Receipt, Receipts
+from headrace.wire.custody.receipts import CrewDefined, CrewDefinition, LaneMark, LaneMarks, Receipt, Receipts
 from headrace.wire.events import ReceiptStatus
 
 BEFORE_ALL = b"p"  # sorts before the key of every position

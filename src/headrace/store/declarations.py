@@ -20,7 +20,7 @@ from headrace.store.failures import FRESH
 from headrace.store.jobs import require_running, touch
 from headrace.store.slices import size_of, take_slice
 from headrace.store.tables import projects, staged_triggers, triggers
-from headrace.wire.triggers import DeclaredTrigger, StageTriggers
+from headrace.wire.control.triggers import DeclaredTrigger, StageTriggers
 
 AT_ONCE = 1_000
 SPECIFIED = ("classpath", "stream", "queue")

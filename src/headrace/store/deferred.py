@@ -26,7 +26,7 @@ from headrace.store.deferred_sweep import delete_ended_waits, first_claims, next
 from headrace.store.deferred_tables import deferred_runs
 from headrace.store.earlier_events import look_back
 from headrace.store.jobs import Jobs, require_running, touch
-from headrace.wire.deferred import ClaimedRun, ClaimRuns, DeferRun, FinishRun, RunsClaimed, StartRun, TaskRunIs, TaskRunResult
+from headrace.wire.task_runs import ClaimedRun, ClaimRuns, DeferRun, FinishRun, RunsClaimed, StartRun, TaskRunIs, TaskRunResult
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from headrace.store.deferred_rows import callbacks_of
 from headrace.store.deferred_tables import awaited_events, deferred_runs
 from headrace.store.tables import triggers
 from headrace.store.times import moment
-from headrace.wire.deferred import AwaitedEvent, TaskRun, TaskRunDetail, TaskRunState, WaitedFor
+from headrace.wire.task_runs import AwaitedEvent, TaskRun, TaskRunDetail, TaskRunState, WaitedFor
 
 _awaited = [triggers.c[name].label(f"trigger_{name}") for name in ("classpath", "state", "job_id", "failure")]
 

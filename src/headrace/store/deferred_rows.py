@@ -20,7 +20,7 @@ from headrace.store.database import Database
 from headrace.store.deferred_tables import deferred_runs, run_events
 from headrace.store.log_head import log_head
 from headrace.store.tables import triggers
-from headrace.wire.deferred import AwaitedTrigger, Callbacks, StartRun, Waiting
+from headrace.wire.task_runs import AwaitedTrigger, Callbacks, StartRun, Waiting
 
 SECOND = 1_000_000
 FREE = {"state": "waiting", "failures": 0, "fired": 0, "rejected": 0, "epoch": 0, "stream": None}

@@ -17,7 +17,7 @@ from headrace.store.dialects import among
 from headrace.store.ordering_statements import slices
 from headrace.store.ordering_tables import ordering_events, ordering_scopes
 from headrace.store.tables import events, firings, triggers
-from headrace.wire.deferred import AwaitedEvent
+from headrace.wire.task_runs import AwaitedEvent
 
 SCOPE: Final = "task-runs"
 STRETCH: Final = 5_000

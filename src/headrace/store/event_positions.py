@@ -16,7 +16,7 @@ from headrace.store.forgetting import forgotten
 from headrace.store.pipeline_tables import event_positions
 from headrace.store.slices import MAX_SLICE_BYTES, Slice, size_of
 from headrace.store.tables import events, scopes
-from headrace.wire.plans import MAX_POSITION_SEQS, PositionBlock, Positions
+from headrace.wire.pipelines.plans import MAX_POSITION_SEQS, PositionBlock, Positions
 
 _block = event_positions.c
 _place = (_block.incarnation, _block.first_seq, _block.batch)

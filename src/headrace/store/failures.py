@@ -14,8 +14,8 @@ from headrace.store import leases
 from headrace.store.dialects import among, rows_among
 from headrace.store.tables import triggers
 from headrace.store.times import moment
-from headrace.wire.model import rfc3339
-from headrace.wire.triggers import FailureRecorded, StreamFailure, StreamFailureRecorded, TriggerFailure
+from headrace.wire.base import rfc3339
+from headrace.wire.control.triggers import FailureRecorded, StreamFailure, StreamFailureRecorded, TriggerFailure
 
 SECOND = 1_000_000
 SPREAD = 1_000

@@ -9,8 +9,8 @@ from headrace.store.overview import job_list
 from headrace.store.tables import triggers
 from headrace.store.times import moment
 from headrace.store.trigger_browse import blocks, last_failure, triggers_shown
-from headrace.wire.fleet import TriggerDetail
-from headrace.wire.status import JobStatus
+from headrace.wire.control.triggerers import TriggerDetail
+from headrace.wire.status.status import JobStatus
 
 _DETAILS = ("project", "classpath", "epoch", "failures", "max_restarts")
 

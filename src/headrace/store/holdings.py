@@ -15,8 +15,8 @@ from typing import Final, NamedTuple, TypeVar
 
 from headrace.store import leases
 from headrace.store.database import Database
-from headrace.wire.jobs import Lease
-from headrace.wire.triggers import TriggersLoaded
+from headrace.wire.control.jobs import Lease
+from headrace.wire.control.triggers import TriggersLoaded
 
 T = TypeVar("T")
 

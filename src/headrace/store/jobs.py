@@ -22,8 +22,8 @@ from headrace.store.database import Database
 from headrace.store.holdings import Holdings
 from headrace.store.silence import Silence, steady_clock
 from headrace.store.tables import jobs
-from headrace.wire.jobs import EVERY_PROJECT, Blocked, CompleteJob, Heartbeat, HeartbeatAnswer, JobKind, RegisterJob, Wanted
-from headrace.wire.triggers import LoadTriggers, TriggersLoaded
+from headrace.wire.control.jobs import EVERY_PROJECT, Blocked, CompleteJob, Heartbeat, HeartbeatAnswer, JobKind, RegisterJob, Wanted
+from headrace.wire.control.triggers import LoadTriggers, TriggersLoaded
 
 SECOND = 1_000_000
 STACK_LINES = 100

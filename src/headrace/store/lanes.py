@@ -10,7 +10,7 @@ from sqlalchemy import Connection, ScalarSelect, bindparam, delete, exists, inse
 
 from headrace.store.dialects import among, rows_among
 from headrace.store.tables import backlog, custody_problems, custody_streams, dead_letters, jobs, lanes, stream_reports
-from headrace.wire.streams import StreamReport
+from headrace.wire.control.streams import StreamReport
 
 MOST_NAMES = 5_000
 HOUR = 3_600_000_000  # microseconds

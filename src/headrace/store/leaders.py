@@ -9,7 +9,7 @@ from sqlalchemy import Connection, select
 from headrace.store.dialects import among, rows_among
 from headrace.store.redeliveries import told_firings, trigger_names
 from headrace.store.tables import events
-from headrace.wire.plans import FoundLeader
+from headrace.wire.pipelines.plans import FoundLeader
 
 _events = select(events.c.seq, events.c.key, events.c.leader_key).where(among(events.c.key, "keys"))
 

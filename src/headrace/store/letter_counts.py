@@ -7,7 +7,7 @@ from typing import Final
 from sqlalchemy import Connection, func, insert, select, update
 
 from headrace.store.tables import dead_letters, meta
-from headrace.wire.dead_letters import DeadLetterState
+from headrace.wire.custody.dead_letters import DeadLetterState
 
 DELETED: Final = "deleted_dead_letters"
 """The name in `meta` of how many discarded dead letters are deleted."""

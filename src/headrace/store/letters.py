@@ -21,7 +21,7 @@ from headrace.store.dialects import BulkInsert, among
 from headrace.store.letter_texts import Texts, delete_letters
 from headrace.store.tables import dead_letters, triggers
 from headrace.store.validity import is_valid_letter
-from headrace.wire.backlog import Answer
+from headrace.wire.custody.backlog import Answer
 from headrace.wire.events import DeadLetterItem, ItemStatus
 
 MOST_IDS = 10_000

@@ -24,8 +24,8 @@ from headrace.store.tables import events, firings
 from headrace.store.times import moment
 from headrace.wire.events import BatchStored, EventBatch, LogHead, LogNews
 from headrace.wire.log import LOG_SCHEMA
-from headrace.wire.plans import FoundLeaders
-from headrace.wire.runs import Redelivery
+from headrace.wire.pipelines.plans import FoundLeaders
+from headrace.wire.pipelines.runs import Redelivery
 
 STEP = 500
 FIRST_STEP = 16

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, select
 from headrace.store.forgetting import forgotten
 from headrace.store.tables import events
 from headrace.store.times import moment
-from headrace.wire.status import LogExtent
+from headrace.wire.status.status import LogExtent
 
 
 def log_extent(connection: Connection, top: int) -> LogExtent:

@@ -16,7 +16,7 @@ from headrace.store.scope_browse import SHOWN
 from headrace.store.tables import events
 from headrace.store.times import moment
 from headrace.store.webhook_tables import webhooks
-from headrace.wire.scopes import LeaderIs, ScopeKind, ScopeStatus, Wait, WaitPage, telling
+from headrace.wire.pipelines.scopes import LeaderIs, ScopeKind, ScopeStatus, Wait, WaitPage, telling
 
 PREFIX: Final = "webhook:"
 LOOKED_AT: Final = 100

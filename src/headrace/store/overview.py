@@ -29,11 +29,10 @@ from headrace.store.stream_counts import stream_totals
 from headrace.store.tables import backlog, jobs, pipelines, scopes, spills, triggers
 from headrace.store.times import moment
 from headrace.store.trigger_browse import blocks, top_triggers
-from headrace.wire.dead_letters import DeadLetterState
-from headrace.wire.deferred import TaskRun
-from headrace.wire.runs import RunReport
-from headrace.wire.scopes import ScopeStatus
-from headrace.wire.status import (
+from headrace.wire.custody.dead_letters import DeadLetterState
+from headrace.wire.pipelines.runs import RunReport
+from headrace.wire.pipelines.scopes import ScopeStatus
+from headrace.wire.status.status import (
     BacklogStatus,
     Counts,
     EventSummary,
@@ -44,6 +43,7 @@ from headrace.wire.status import (
     Totals,
     TriggerStatus,
 )
+from headrace.wire.task_runs import TaskRun
 
 LATEST = 20
 MAX_ENDED_JOBS = 20

@@ -20,9 +20,15 @@ from headrace.store.redeliveries import Again, tried_again
 from headrace.store.short_ids import full_ids, short_id
 from headrace.store.slices import size_of, take_slice
 from headrace.store.times import moment
-from headrace.wire.pipeline_letters import ActOnPipelineLetters, PipelineLetter, PipelineLetterAction, PipelineLetters, PipelineLettersActed
-from headrace.wire.plans import ScopeLetter, ScopeLetters
-from headrace.wire.runs import RunReport
+from headrace.wire.custody.pipeline_dead_letters import (
+    ActOnPipelineLetters,
+    PipelineLetter,
+    PipelineLetterAction,
+    PipelineLetters,
+    PipelineLettersActed,
+)
+from headrace.wire.pipelines.plans import ScopeLetter, ScopeLetters
+from headrace.wire.pipelines.runs import RunReport
 
 PAGE_LETTERS: Final = 5_000
 """Letters of a page, at most; MAX_SLICE_BYTES bounds it in bytes."""

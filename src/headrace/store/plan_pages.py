@@ -9,7 +9,7 @@ from sqlalchemy import Connection, bindparam, delete, select
 from headrace.errors import ApiRefused
 from headrace.store.dialects import Upsert
 from headrace.store.pipeline_tables import scope_state
-from headrace.wire.plans import Plan, PlanPage
+from headrace.wire.pipelines.plans import Plan, PlanPage
 
 _PAGES: Final = "page/"
 _AFTER_PAGES: Final = "page0"  # sorts after all keys that begin so

@@ -12,7 +12,7 @@ from headrace.errors import ApiRefused
 from headrace.store.dialects import MOST_VALUES, Given, Plain
 from headrace.store.scope_leases import require_holder
 from headrace.store.scope_rows import scope_row
-from headrace.wire.runs import RunReport
+from headrace.wire.pipelines.runs import RunReport
 
 _open = Given(
     {"incarnation": "text", "batch": "bigint", "number": "bigint"},

@@ -18,7 +18,7 @@ from headrace.store.planned_runs import close_runs
 from headrace.store.scope_leases import require_holder
 from headrace.store.scope_rows import cursor_of, move_scope, scope_row
 from headrace.store.slices import size_of, take_slice
-from headrace.wire.plans import OpenRun, OpenRuns, Plan, PlannedRun, PlanPage, Positions, ScopeLetters, ScopeState, SplitRun
+from headrace.wire.pipelines.plans import OpenRun, OpenRuns, Plan, PlannedRun, PlanPage, Positions, ScopeLetters, ScopeState, SplitRun
 
 PAGE_ROWS: Final = 5_000
 """Keys of a state, or open runs, that one page has at most; MAX_SLICE_BYTES bounds it in bytes."""

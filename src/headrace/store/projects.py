@@ -18,7 +18,7 @@ from headrace.store.failures import FRESH
 from headrace.store.jobs import require_running, touch
 from headrace.store.keyring import Keyring
 from headrace.store.tables import pipelines, projects, triggers
-from headrace.wire.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, ProjectDeclared, StageTriggers
+from headrace.wire.control.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, ProjectDeclared, StageTriggers
 
 BUDGET = 1.0
 """Seconds in which one call applies what it can of a staged declaration."""

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Row, func, select
 from headrace.store.dialects import BulkInsert, among, rows_among
 from headrace.store.pipeline_tables import pipeline_letters, redeliveries
 from headrace.store.tables import firings, triggers
-from headrace.wire.runs import Redelivery
+from headrace.wire.pipelines.runs import Redelivery
 
 _insert = BulkInsert(redeliveries)
 _last = select(func.max(redeliveries.c.id))

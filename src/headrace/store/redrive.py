@@ -23,7 +23,7 @@ from headrace.store.slices import Slice, size_of
 from headrace.store.spilling import Keeping, letter_key
 from headrace.store.tables import backlog, custody, dead_letter_actions, dead_letter_texts, dead_letters, triggers
 from headrace.store.times import moment
-from headrace.wire.dead_letters import (
+from headrace.wire.custody.dead_letters import (
     ActOnDeadLetters,
     DeadLetterAction,
     DeadLetterActionKind,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, delete, insert, tuple_
 
 from headrace.store.tables import stream_reports
-from headrace.wire.streams import StreamReport
+from headrace.wire.control.streams import StreamReport
 
 COUNTS = ("read", "advanced", "outstanding", "rejected", "filtered", "failed", "spilled", "resolved", "advances", "advance_errors")
 SECONDS = ("ack_seconds", "advance_seconds")

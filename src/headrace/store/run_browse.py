@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, select
 from headrace.core.interval_index import nodes_over
 from headrace.store.tables import runs
 from headrace.store.times import moment
-from headrace.wire.runs import RunReport
+from headrace.wire.pipelines.runs import RunReport
 
 _COLUMNS = [runs.c[name] for name in RunReport.model_fields if name not in ("seqs", "letter", "number")]
 

@@ -18,7 +18,7 @@ from headrace.store.scope_leases import require_holder
 from headrace.store.scope_rows import set_pace
 from headrace.store.tables import runs, scopes
 from headrace.store.times import micros
-from headrace.wire.runs import BatchEnded, RunReport
+from headrace.wire.pipelines.runs import BatchEnded, RunReport
 
 
 class Runs:

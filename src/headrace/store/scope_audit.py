@@ -14,7 +14,7 @@ from headrace.store.scope_rows import cursor_of, scope_row
 from headrace.store.slices import size_of, take_slice
 from headrace.store.tables import events, firings, run_totals, runs, triggers
 from headrace.store.times import moment
-from headrace.wire.scope_audit import FiringPlace, LedgerFirings, LedgerLetter, LedgerLetters, LedgerRun, LedgerRuns, ScopeLedger
+from headrace.wire.pipelines.scope_audit import FiringPlace, LedgerFirings, LedgerLetter, LedgerLetters, LedgerRun, LedgerRuns, ScopeLedger
 
 PAGE_ROWS: Final = 5_000
 """Runs or letters of a page, at most; MAX_SLICE_BYTES bounds it in bytes."""

@@ -13,9 +13,9 @@ from headrace.store.pipeline_tables import scope_leases
 from headrace.store.scope_needs import OUTSTANDING
 from headrace.store.tables import events, jobs, scopes
 from headrace.store.times import moment
+from headrace.wire.control.jobs import RunningBatch
 from headrace.wire.events import CLOCK_STEP, ScopeReport, WaitingEvent
-from headrace.wire.jobs import RunningBatch
-from headrace.wire.scopes import ScopeStatus, Underway, Wait, WaitPage, telling
+from headrace.wire.pipelines.scopes import ScopeStatus, Underway, Wait, WaitPage, telling
 
 SHOWN = 10
 """How many of those that wait a scope's status names."""

@@ -15,7 +15,7 @@ from headrace.store.scope_leases import holder_of
 from headrace.store.scope_rows import cursor_columns, scope_row
 from headrace.store.tables import scopes
 from headrace.wire.events import ScopeReport
-from headrace.wire.scopes import ScopeReset
+from headrace.wire.pipelines.scopes import ScopeReset
 
 
 class Scopes:

@@ -17,8 +17,8 @@ from headrace.store.run_totals import run_totals
 from headrace.store.stream_browse import streams_named
 from headrace.store.stream_counts import stream_totals
 from headrace.store.tables import stream_reports, triggers
-from headrace.wire.scopes import ScopeStatus
-from headrace.wire.status import PipelineStatus, StreamStatus
+from headrace.wire.pipelines.scopes import ScopeStatus
+from headrace.wire.status.status import PipelineStatus, StreamStatus
 
 MAX_SERIES: Final = 100
 """Of each kind."""

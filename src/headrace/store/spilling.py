@@ -18,7 +18,7 @@ from headrace.store.dialects import BulkInsert, Given
 from headrace.store.lanes import Lane, lanes_of
 from headrace.store.tables import backlog, meta, spills, triggers
 from headrace.store.validity import is_valid_spill
-from headrace.wire.backlog import SpillItem
+from headrace.wire.custody.backlog import SpillItem
 from headrace.wire.events import ItemStatus
 
 NUMBER = "backlog"

@@ -12,8 +12,8 @@ from sqlalchemy import Connection, Row, case, func, or_, select
 from headrace.store.reports import COUNTS, SECONDS
 from headrace.store.stream_counts import recorded_by_stream
 from headrace.store.tables import jobs, stream_reports, triggers
-from headrace.wire.status import StreamList, StreamStatus
-from headrace.wire.streams import StreamReport
+from headrace.wire.control.streams import StreamReport
+from headrace.wire.status.status import StreamList, StreamStatus
 
 HOLDER = re.compile(r"trigger (\d{1,18})(\b.*)", re.DOTALL)
 MAX_LANES_SHOWN = 20

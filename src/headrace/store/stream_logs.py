@@ -17,8 +17,8 @@ from headrace.store.log_head import own_log
 from headrace.store.stream_tables import adopted_streams
 from headrace.store.tables import custody_streams
 from headrace.store.times import moment
-from headrace.wire.custody import LaneAudit, LogMark, StreamAdopted, StreamBooks
-from headrace.wire.model import rfc3339
+from headrace.wire.base import rfc3339
+from headrace.wire.custody.receipts import LaneAudit, LogMark, StreamAdopted, StreamBooks
 
 _marks = select(adopted_streams.c.log, adopted_streams.c.receipts).where(adopted_streams.c.missing.is_(None))
 

@@ -12,8 +12,8 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, case, or_, select
 from headrace.store.balancing import unserved
 from headrace.store.tables import jobs, triggers
 from headrace.store.times import moment
-from headrace.wire.jobs import Blocked
-from headrace.wire.status import TriggerList, TriggerStatus
+from headrace.wire.control.jobs import Blocked
+from headrace.wire.status.status import TriggerList, TriggerStatus
 
 _AS_THEY_ARE = [name for name in TriggerStatus.model_fields if name in triggers.c]
 

@@ -12,7 +12,7 @@ from headrace.store.bell import Bell
 from headrace.store.database import Database
 from headrace.store.jobs import Jobs, require_running
 from headrace.store.workloads import Workload, workloads
-from headrace.wire.triggers import (
+from headrace.wire.control.triggers import (
     CleanupTriggers,
     FailureRecorded,
     LoadTriggers,

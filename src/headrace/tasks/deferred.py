@@ -14,7 +14,7 @@ from headrace.core.values.limits import MAX_JSON_DEPTH, has_non_finite, is_too_d
 from headrace.errors import ProjectError
 from headrace.tasks.log_event import LogEvent
 from headrace.triggers.base import BaseEventTrigger, BaseTrigger
-from headrace.wire.deferred import AwaitedTrigger, Waiting
+from headrace.wire.task_runs import AwaitedTrigger, Waiting
 
 
 @dataclass(eq=False)

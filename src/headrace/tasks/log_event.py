@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from headrace.errors import ProjectError
-from headrace.wire.deferred import AwaitedEvent
+from headrace.wire.task_runs import AwaitedEvent
 
 
 @dataclass(frozen=True, slots=True)

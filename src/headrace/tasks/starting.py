@@ -10,7 +10,7 @@ from typing import Final
 from uuid import NAMESPACE_URL, uuid5
 
 from headrace.errors import UsageError
-from headrace.wire.deferred import StartRun
+from headrace.wire.task_runs import StartRun
 
 Starter = Callable[[StartRun], object]
 """Starts a run durably before it returns; the same id is the same run."""

@@ -11,7 +11,7 @@ from headrace.tasks.deferred import TaskDeferred, arguments_as_json
 from headrace.tasks.log_event import LogEvent
 from headrace.tasks.starting import current_starter, run_id_of
 from headrace.triggers.base import BaseTrigger
-from headrace.wire.deferred import Callbacks, StartRun
+from headrace.wire.task_runs import Callbacks, StartRun
 
 Body = TypeVar("Body", bound=Callable[..., Any])
 StartTrigger = BaseTrigger | LogEvent | Callable[..., BaseTrigger | LogEvent]

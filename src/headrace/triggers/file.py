@@ -13,7 +13,7 @@ from headrace.triggers.base import BaseTrigger
 from headrace.triggers.event import TriggerEvent
 from headrace.triggers.folders import folders
 from headrace.triggers.paths import PROJECT_FOLDER
-from headrace.wire.model import rfc3339
+from headrace.wire.base import rfc3339
 
 
 class FileTrigger(BaseTrigger):

@@ -10,7 +10,7 @@ from typing import Any, Final
 from headrace.errors import ProjectError
 from headrace.triggers.base import BaseTrigger
 from headrace.triggers.event import TriggerEvent
-from headrace.wire.model import rfc3339
+from headrace.wire.base import rfc3339
 
 LONGEST: Final = 60.0  # seconds slept at a time: a clock that is set is noticed after this
 

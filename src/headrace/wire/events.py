@@ -6,9 +6,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from headrace.wire.backlog import SpillItem
-from headrace.wire.custody import Receipt
-from headrace.wire.model import Timestamp, Wire
+from headrace.wire.base import Timestamp, Wire
+from headrace.wire.custody.backlog import SpillItem
+from headrace.wire.custody.receipts import Receipt
 
 ItemStatus = Literal["stored", "duplicate", "fenced", "invalid"]
 ReceiptStatus = Literal[ItemStatus, "unknown_crew"]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from headrace.wire.model import Timestamp, Wire
+from headrace.wire.base import Timestamp, Wire
 
 NAME = r"^[A-Za-z0-9_.\-]{1,200}$"
 Name = Annotated[str, Field(pattern=NAME, description="Letters, digits, '.', '-' and '_'.")]

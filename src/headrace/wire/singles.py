@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from headrace.wire.base import Wire
 from headrace.wire.events import EventItem, ItemStatus
-from headrace.wire.model import Wire
 
 
 class OneEvent(Wire):

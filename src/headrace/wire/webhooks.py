@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from headrace.wire.model import Timestamp, Wire
+from headrace.wire.base import Timestamp, Wire
 from headrace.wire.secrets import Name
 
 LONGEST_URL = 2_000

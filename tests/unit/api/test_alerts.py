@@ -9,11 +9,11 @@ import pytest
 
 from headrace.api.alerts import MAX_ALERTS, alerts_of
 from headrace.store.outages import Outage
-from headrace.wire.alerts import Alert
-from headrace.wire.jobs import Blocked
-from headrace.wire.scopes import ScopeStatus, Underway
-from headrace.wire.status import Counts, EventCount, JobStatus, PipelineStatus, Status, StreamStatus, Totals, TriggerStatus
-from headrace.wire.streams import LaneReport, RetryReport
+from headrace.wire.control.jobs import Blocked
+from headrace.wire.control.streams import LaneReport, RetryReport
+from headrace.wire.pipelines.scopes import ScopeStatus, Underway
+from headrace.wire.status.alerts import Alert
+from headrace.wire.status.status import Counts, EventCount, JobStatus, PipelineStatus, Status, StreamStatus, Totals, TriggerStatus
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

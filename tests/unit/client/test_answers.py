@@ -5,7 +5,7 @@ import pytest
 
 from headrace.client.answers import checked, options, understood
 from headrace.errors import ApiError, ApiRefused, ApiUnavailable, Fenced
-from headrace.wire.jobs import Lease
+from headrace.wire.control.jobs import Lease
 from headrace.wire.problem import PROBLEM_JSON, PROBLEM_PREFIX, Problem
 
 REQUEST = httpx.Request("GET", "http://api/execution/events")

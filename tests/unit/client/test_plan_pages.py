@@ -6,9 +6,9 @@ import random
 
 from headrace.client.bodies import as_body
 from headrace.client.plan_pages import paged
+from headrace.wire.base import MAX_BODY_BYTES
 from headrace.wire.events import Cursor
-from headrace.wire.model import MAX_BODY_BYTES
-from headrace.wire.plans import Plan, PlannedRun, PositionBlock
+from headrace.wire.pipelines.plans import Plan, PlannedRun, PositionBlock
 
 
 def run(number: int) -> PlannedRun:

@@ -19,8 +19,8 @@ from headrace.demo.manifest import Parameters
 from headrace.demo.plan import FeedPlan
 from headrace.sources import directory_folder, directory_lane, directory_lanes
 from headrace.sources.directory import Directory
-from headrace.wire.scopes import ScopeStatus
-from headrace.wire.status import EventCount, Status, Totals
+from headrace.wire.pipelines.scopes import ScopeStatus
+from headrace.wire.status.status import EventCount, Status, Totals
 from source_kit import reading
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)

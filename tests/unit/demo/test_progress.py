@@ -8,7 +8,7 @@ from rich.console import Console
 
 from flights_kit import few_plan
 from headrace.demo.progress import Progress
-from headrace.wire.status import EventCount, Status, Totals
+from headrace.wire.status.status import EventCount, Status, Totals
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -13,8 +13,8 @@ from headrace.core.task_run import RUN_FAILED, RUN_SKIPPED, RUN_SUCCEEDED
 from headrace.engine import trigger_executor
 from headrace.triggers.base import BaseTrigger
 from headrace.triggers.event import RunFailed, RunSkipped, RunSucceeded, TriggerEvent
+from headrace.wire.control.triggers import RunTrigger
 from headrace.wire.events import EventItem
-from headrace.wire.triggers import RunTrigger
 from unit.engine.test_runner import Api, running, until
 
 

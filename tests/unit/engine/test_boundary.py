@@ -29,8 +29,8 @@ from headrace.streams.matched import Malformed, Matched, Refused, Spilled
 from headrace.triggers.base import BaseTrigger
 from headrace.triggers.event import TriggerEvent
 from headrace.triggers.raw import RawEvent
+from headrace.wire.control.triggers import FailureRecorded, TriggerFailure
 from headrace.wire.events import DeadLetterItem, EventBatch, EventItem
-from headrace.wire.triggers import FailureRecorded, TriggerFailure
 from trigger_process_kit import run_alone
 
 

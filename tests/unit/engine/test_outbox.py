@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.engine.outbox import Item, Outbox, Pending
-from headrace.wire.backlog import SpillItem
-from headrace.wire.custody import Receipt
+from headrace.wire.custody.backlog import SpillItem
+from headrace.wire.custody.receipts import Receipt
 from headrace.wire.events import EventItem
 
 

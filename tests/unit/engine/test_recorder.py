@@ -19,7 +19,7 @@ from headrace.engine.recorder import ApiRecorder
 from headrace.engine.uploader import Uploader
 from headrace.errors import ApiRefused, ApiUnavailable, Fenced
 from headrace.ports.control_plane import TriggererControl
-from headrace.wire.backlog import BacklogItem, BacklogPage, SettleBacklog
+from headrace.wire.custody.backlog import BacklogItem, BacklogPage, SettleBacklog
 from headrace.wire.events import BatchStored, EventBatch, EventItem
 
 

@@ -23,10 +23,10 @@ from headrace.ports.control_plane import TriggererControl
 from headrace.sources.memory import Memory
 from headrace.sources.memory_producer import MemoryProducer
 from headrace.triggers.watch import WatchTrigger
-from headrace.wire.backlog import BacklogItem, BacklogPage, SettleBacklog
-from headrace.wire.custody import LaneMarks, StreamBooks
+from headrace.wire.control.triggers import FailureRecorded, RunTrigger
+from headrace.wire.custody.backlog import BacklogItem, BacklogPage, SettleBacklog
+from headrace.wire.custody.receipts import LaneMarks, StreamBooks
 from headrace.wire.events import BatchStored, DeadLetterItem, EventBatch, EventItem
-from headrace.wire.triggers import FailureRecorded, RunTrigger
 from scenario_triggers import Behaving
 from trigger_process_kit import local_processes, local_producers
 

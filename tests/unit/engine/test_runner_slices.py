@@ -22,7 +22,7 @@ from headrace.ports.control_plane import TriggererControl
 from headrace.sources.memory import Memory
 from headrace.streams.hub import SharedStreamManager
 from headrace.triggers.watch import WatchTrigger
-from headrace.wire.triggers import FailureRecorded, RunTrigger
+from headrace.wire.control.triggers import FailureRecorded, RunTrigger
 from trigger_process_kit import local_processes, local_producers
 
 WATCHES = 300

@@ -23,8 +23,8 @@ from headrace.engine.station import Station
 from headrace.errors import ApiUnavailable
 from headrace.sources.memory import Memory
 from headrace.triggers.watch import WatchTrigger
-from headrace.wire.jobs import JobRegistered
-from headrace.wire.triggers import DeclaredTrigger, DeclareProject
+from headrace.wire.control.jobs import JobRegistered
+from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject
 from machine_kit import KEY, Api, serving
 from store_kit import registration
 from trigger_process_kit import start_local

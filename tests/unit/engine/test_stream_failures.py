@@ -9,7 +9,7 @@ from headrace.engine.failures import Failures
 from headrace.engine.leases import Leases
 from headrace.errors import ApiRefused
 from headrace.ports.control_plane import TriggererControl
-from headrace.wire.triggers import MAX_FAILED, StreamFailure, StreamFailureRecorded
+from headrace.wire.control.triggers import MAX_FAILED, StreamFailure, StreamFailureRecorded
 
 
 class Api:

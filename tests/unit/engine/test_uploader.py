@@ -14,7 +14,7 @@ from headrace.engine.leases import Leases
 from headrace.engine.outbox import Item, Outbox, Pending
 from headrace.engine.uploader import Storing, Uploader
 from headrace.errors import ApiError, ApiRefused, ApiUnavailable, Fenced
-from headrace.wire.backlog import SpillItem
+from headrace.wire.custody.backlog import SpillItem
 from headrace.wire.events import BatchStored, DeadLetterItem, EventBatch, EventItem
 
 

@@ -15,7 +15,7 @@ from headrace.settings import read_settings
 from headrace.sources.memory import Memory
 from headrace.triggers.modules import MODULES
 from headrace.triggers.upstream import load_upstream
-from headrace.wire.triggers import RunTrigger
+from headrace.wire.control.triggers import RunTrigger
 from headrace.wiring import read_project
 
 PROJECT = """

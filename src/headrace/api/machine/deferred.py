@@ -14,7 +14,7 @@ from headrace.api.access import StoreOf
 from headrace.api.auth import AnyJob, Caller
 from headrace.api.bodies import WireRoute
 from headrace.store import Store
-from headrace.wire.deferred import ClaimRuns, DeferRun, FinishRun, RunsClaimed, StartRun, TaskRunIs, TaskRunResult
+from headrace.wire.task_runs import ClaimRuns, DeferRun, FinishRun, RunsClaimed, StartRun, TaskRunIs, TaskRunResult
 
 router = APIRouter(prefix="/execution", tags=["task runs"], route_class=WireRoute)
 

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Depends, Request
 from headrace.api.access import StoreOf
 from headrace.api.auth import LIFELONG, TOKEN_SECONDS, AnyJob, TokensOf, deployment
 from headrace.api.bodies import WireRoute
-from headrace.wire.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
-from headrace.wire.model import FIRST_API_VERSION, VERSION_HEADER
+from headrace.wire.base import FIRST_API_VERSION, VERSION_HEADER
+from headrace.wire.control.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
 
 HEARTBEAT_SECONDS = 1.0
 

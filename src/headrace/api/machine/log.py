@@ -18,11 +18,11 @@ from headrace.api.bodies import BinaryAnswer, JsonAnswer, WireAnswer, WireRoute
 from headrace.api.problems import Refusal
 from headrace.store import Store
 from headrace.store.log import LogPage, stored
+from headrace.wire.base import rfc3339
 from headrace.wire.events import BatchStored, EventBatch, LogHead, LogNews
 from headrace.wire.log import HEAD_HEADER, PICKED_HEADER
-from headrace.wire.model import rfc3339
-from headrace.wire.plans import FindLeaders, FoundLeaders
-from headrace.wire.runs import PickEvents, Redeliveries
+from headrace.wire.pipelines.plans import FindLeaders, FoundLeaders
+from headrace.wire.pipelines.runs import PickEvents, Redeliveries
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 MOST_EVENTS = 200_000

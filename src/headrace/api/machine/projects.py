@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from headrace.api.access import StoreOf
 from headrace.api.auth import AnyJob
 from headrace.api.bodies import WireRoute
-from headrace.wire.triggers import DeclareProject, ProjectDeclared, StageTriggers
+from headrace.wire.control.triggers import DeclareProject, ProjectDeclared, StageTriggers
 
 router = APIRouter(prefix="/execution", tags=["projects"], route_class=WireRoute)
 

@@ -9,9 +9,9 @@ from headrace.api.access import StoreOf
 from headrace.api.auth import AnyJob, Pipeline, Triggerer
 from headrace.api.bodies import WireAnswer, WireRoute
 from headrace.api.problems import Refusal
-from headrace.wire.custody import LaneMarks
+from headrace.wire.control.triggers import TriggerFailure
+from headrace.wire.custody.receipts import LaneMarks
 from headrace.wire.events import Cursor
-from headrace.wire.triggers import TriggerFailure
 
 router = VersionedAPIRouter(prefix="/execution", tags=["triggers"], route_class=WireRoute)
 

@@ -10,9 +10,9 @@ from headrace.api.access import StoreOf
 from headrace.api.auth import Pipeline
 from headrace.api.bodies import WireAnswer, WireRoute
 from headrace.store.log_head import log_id
-from headrace.wire.plans import FindPositions, OpenRuns, Plan, PlanPage, Positions, ScopeLetters, ScopeState, SplitRun
-from headrace.wire.runs import RunReports
-from headrace.wire.scope_leases import AcquireScope, ScopeLease
+from headrace.wire.pipelines.plans import FindPositions, OpenRuns, Plan, PlanPage, Positions, ScopeLetters, ScopeState, SplitRun
+from headrace.wire.pipelines.runs import RunReports
+from headrace.wire.pipelines.scope_leases import AcquireScope, ScopeLease
 
 MAX_NUMBER = 2**63 - 1
 

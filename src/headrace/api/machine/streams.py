@@ -7,7 +7,7 @@ from fastapi import APIRouter, Response
 from headrace.api.access import DurableOf, StoreOf
 from headrace.api.auth import Triggerer
 from headrace.api.bodies import WireAnswer, WireRoute
-from headrace.wire.custody import CrewDefined, CrewDefinition, LaneMarks, LookUpBooks, LookUpMarks, Receipts, StreamBooks
+from headrace.wire.custody.receipts import CrewDefined, CrewDefinition, LaneMarks, LookUpBooks, LookUpMarks, Receipts, StreamBooks
 
 router = APIRouter(prefix="/execution/streams", tags=["streams"], route_class=WireRoute)
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 from headrace.api.access import StoreOf
 from headrace.api.auth import Triggerer
 from headrace.api.bodies import JsonAnswer, WireRoute
-from headrace.wire.triggers import (
+from headrace.wire.control.triggers import (
     CleanupTriggers,
     FailureRecorded,
     FetchWorkloads,

@@ -35,7 +35,7 @@ from headrace.pipeline.session import cores_of, open_session
 from headrace.pipeline.shipping import ship
 from headrace.project import Project
 from headrace.triggers.watch import WatchTrigger
-from headrace.wire.jobs import EVERY_PROJECT, CompleteJob, RegisterJob
+from headrace.wire.control.jobs import EVERY_PROJECT, CompleteJob, RegisterJob
 
 ARROW_ROWS: Final = "65536"
 ORDERED: Final = "ordered"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from headrace.wire.model import Timestamp, Wire
+from headrace.wire.base import Timestamp, Wire
 
 MAX_MEMBERS = 10_000
 """Triggers that one call may add to a crew, or take from it; a larger difference takes several crews, each the base of the next."""

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from headrace.wire.jobs import Lease
-from headrace.wire.model import Wire
+from headrace.wire.base import Wire
+from headrace.wire.control.jobs import Lease
 
 CLASSPATH = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$"
 """A module and the name of a class in it; the api never imports one."""

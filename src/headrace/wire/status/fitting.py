@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from headrace.wire.status import Status
+from headrace.wire.status.status import Status
 
 MAX_FRAME_BYTES: Final = 64 * 1024
 MAX_TEXT_CHARS: Final = 400

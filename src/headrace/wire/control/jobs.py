@@ -6,8 +6,8 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from headrace.wire.model import Wire
-from headrace.wire.streams import StreamReport
+from headrace.wire.base import Wire
+from headrace.wire.control.streams import StreamReport
 
 JobKind = Literal["triggerer", "pipeline", "worker"]
 Wanted = Literal["run", "drain", "stop"]

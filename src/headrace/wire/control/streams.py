@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.wire.model import Wire
+from headrace.wire.base import Wire
 
 
 class LaneReport(Wire):

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
+from headrace.wire.base import Timestamp, Wire
 from headrace.wire.events import DeadLetterKind
-from headrace.wire.model import Timestamp, Wire
 
 DeadLetterState = Literal["open", "redriven", "discarded"]
 DeadLetterActionKind = Literal["redrive", "discard"]

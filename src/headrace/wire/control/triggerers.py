@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.wire.jobs import Wanted
-from headrace.wire.model import Timestamp, Wire
-from headrace.wire.status import JobStatus, TriggerStatus
+from headrace.wire.base import Timestamp, Wire
+from headrace.wire.control.jobs import Wanted
+from headrace.wire.status.status import JobStatus, TriggerStatus
 
 
 class TriggererList(Wire):

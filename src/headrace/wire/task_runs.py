@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, Self
 import msgspec
 from pydantic import AfterValidator, Field, model_validator
 
-from headrace.wire.jobs import Wanted
-from headrace.wire.model import Timestamp, Wire
-from headrace.wire.triggers import CLASSPATH
+from headrace.wire.base import Timestamp, Wire
+from headrace.wire.control.jobs import Wanted
+from headrace.wire.control.triggers import CLASSPATH
 
 TaskRunState = Literal["scheduled", "running", "deferred", "succeeded", "failed", "skipped", "cancelled"]
 MOST_WAIT = 20.0

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from headrace.wire.model import Wire
+from headrace.wire.base import Wire
 
 Answer = Literal["fired", "filtered", "rejected", "dead_lettered"]
 """How a trigger answered a raw event in the end."""

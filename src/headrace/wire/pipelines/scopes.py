@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from headrace.wire.model import Timestamp, Wire
+from headrace.wire.base import Timestamp, Wire
 
 ScopeKind = Literal["pipeline", "webhook", "task-runs"]
 LeaderIs = Literal["missing", "waiting", "underway", "dead"]

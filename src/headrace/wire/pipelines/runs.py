@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import ConfigDict
 
-from headrace.wire.model import Timestamp, Wire
+from headrace.wire.base import Timestamp, Wire
 
 RunState = Literal["running", "succeeded", "failed"]
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from headrace.wire.alerts import Alert
-from headrace.wire.dead_letters import DeadLetterState
-from headrace.wire.deferred import TaskRun
+from headrace.wire.base import Timestamp, Wire
+from headrace.wire.control.jobs import Blocked
+from headrace.wire.control.streams import StreamReport
+from headrace.wire.custody.dead_letters import DeadLetterState
 from headrace.wire.events import DeadLetterKind
-from headrace.wire.jobs import Blocked
-from headrace.wire.model import Timestamp, Wire
-from headrace.wire.runs import RunReport
-from headrace.wire.scopes import ScopeStatus
-from headrace.wire.streams import StreamReport
+from headrace.wire.pipelines.runs import RunReport
+from headrace.wire.pipelines.scopes import ScopeStatus
+from headrace.wire.status.alerts import Alert
+from headrace.wire.task_runs import TaskRun
 
 
 class EventCount(Wire):

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from headrace.wire.model import Timestamp, Wire
+from headrace.wire.base import Timestamp, Wire
 
 PipelineLetterState = Literal["open", "redriven", "discarded"]
 PipelineLetterAction = Literal["redrive", "discard"]

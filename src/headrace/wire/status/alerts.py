@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from headrace.wire.model import Timestamp, Wire
+from headrace.wire.base import Timestamp, Wire
 
 Severity = Literal["error", "warning"]
 

@@ -1,0 +1,1 @@
+"""Jobs, triggerers, triggers and shared streams on the wire."""

@@ -1,0 +1,1 @@
+"""Receipts, backlogs and dead letters on the wire."""

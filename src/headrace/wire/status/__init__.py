@@ -1,0 +1,1 @@
+"""The status of an installation on the wire."""
