@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from headrace.core.ordering.handling import HandlingPolicy
 from headrace.ordering.memory import MemoryHome
-from headrace.ports.ordering import OrderingHome
+from headrace.ports.ordering_store import OrderingHome
 from headrace.store import ordering_statements
 from ordering_cases import CASES
 from ordering_homes import KernelHome, SqlScopes

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from headrace.core.ordering.causal_order import CYCLE, LATE, LOST
 from headrace.core.ordering.handling import Caused, Claim, HandlingPolicy, trees, waits_for
-from headrace.ports.ordering import OrderingHome
+from headrace.ports.ordering_store import OrderingHome
 
 LOOKBACK = 1_000
 WIDE = 1_000 * LOOKBACK  # of a case in which nothing is ever lost

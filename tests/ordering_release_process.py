@@ -11,7 +11,7 @@ import signal
 import sys
 
 from headrace.core.ordering.handling import Claim
-from headrace.ports.ordering import OrderingHome
+from headrace.ports.ordering_store import OrderingHome
 from headrace.store import ordering_statements
 from headrace.store.database import Database
 from headrace.store.ordering import SqlOrdering

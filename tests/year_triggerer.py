@@ -17,7 +17,7 @@ from headrace.engine.recorder import ApiRecorder
 from headrace.engine.reports import heartbeat
 from headrace.engine.sealer import Sealer
 from headrace.engine.uploader import Uploader
-from headrace.ports.control_plane import TriggererControl
+from headrace.ports.triggerer_api import TriggererControl
 from headrace.sources.directory import Directory
 from headrace.store.log import stored
 from headrace.streams.hub import SharedStreamManager

@@ -22,7 +22,7 @@ from headrace.engine.leases import Leases
 from headrace.engine.outbox import Outbox
 from headrace.engine.pulse import Pulse
 from headrace.engine.runner import Limits, Runner
-from headrace.ports.control_plane import TriggererControl
+from headrace.ports.triggerer_api import TriggererControl
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import Handled, TriggerEvent
 from headrace.wire.control.triggers import FailureRecorded, RunTrigger

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from headrace.core.ordering import causal_order as core_ordering
 from headrace.core.ordering.handling import HandlingPolicy, waits_for
 from headrace.ordering.memory import MemoryHome
-from headrace.ports.ordering import OrderingHome
+from headrace.ports.ordering_store import OrderingHome
 from headrace.store import ordering as store_ordering
 from headrace.store import ordering_statements
 from headrace.store.ordering import SqlOrdering

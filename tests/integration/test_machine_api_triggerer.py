@@ -11,7 +11,7 @@ import pytest
 from headrace.client.declaring import PAGE_BYTES
 from headrace.client.triggerer import TriggererClient
 from headrace.errors import ApiRefused, ApiUnavailable, Fenced, StorageBusy
-from headrace.ports.control_plane import TriggererControl
+from headrace.ports.triggerer_api import TriggererControl
 from headrace.wire.base import MAX_BODY_BYTES
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, RegisterJob
 from headrace.wire.control.triggers import MAX_STAGED, TriggerFailure, Workloads

@@ -12,7 +12,7 @@ from headrace.client.bodies import as_body, bounded
 from headrace.client.declaring import declaration_requests
 from headrace.client.session import Requests, Session
 from headrace.errors import ApiRefused
-from headrace.ports.control_plane import WorkloadPage
+from headrace.ports.triggerer_api import WorkloadPage
 from headrace.wire.base import Wire
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
 from headrace.wire.control.triggers import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from headrace.engine.insist import insist
-from headrace.ports.control_plane import TriggererControl
+from headrace.ports.triggerer_api import TriggererControl
 from headrace.streams.backlog import Answer, BacklogEntry
 from headrace.wire.custody.backlog import SettleBacklog, Settled
 

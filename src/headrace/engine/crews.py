@@ -12,7 +12,7 @@ from typing import NamedTuple
 from headrace.core.ledger.subscriber_sets import EMPTY, crew_digest, digest_text
 from headrace.engine.insist import insist
 from headrace.errors import ApiRefused
-from headrace.ports.control_plane import TriggererControl
+from headrace.ports.triggerer_api import TriggererControl
 from headrace.wire.custody.receipts import MAX_MEMBERS, CrewDefinition
 
 _MOST_KNOWN = 16  # crews of one stream: those that receipts under way may still name

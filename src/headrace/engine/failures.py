@@ -15,7 +15,7 @@ from headrace.engine.leases import Leases
 from headrace.engine.stretch import Stretch
 from headrace.engine.turn import TriggerError
 from headrace.errors import ApiError
-from headrace.ports.control_plane import TriggererControl
+from headrace.ports.triggerer_api import TriggererControl
 from headrace.triggers.masking import mask
 from headrace.wire.control.triggers import MAX_FAILED, FailureRecorded, StreamFailure, TriggerFailure
 

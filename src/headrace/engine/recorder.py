@@ -10,7 +10,7 @@ from headrace.engine.crews import Crews
 from headrace.engine.insist import insist
 from headrace.engine.outbox import Outbox, Pending
 from headrace.errors import ApiRefused, Fenced
-from headrace.ports.control_plane import TriggererControl
+from headrace.ports.triggerer_api import TriggererControl
 from headrace.triggers.stream_log import Books, LogMark
 from headrace.wire.custody import receipts as wire
 from headrace.wire.events import ReceiptStatus

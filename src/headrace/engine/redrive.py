@@ -12,7 +12,7 @@ from headrace.engine.backlog import ApiBacklog
 from headrace.engine.current import Place
 from headrace.engine.outbox import Outbox, Pending
 from headrace.engine.sealer import seal
-from headrace.ports.control_plane import TriggererControl
+from headrace.ports.triggerer_api import TriggererControl
 from headrace.streams.backlog import Answer, BacklogEntry
 from headrace.streams.watches import WatchSet
 from headrace.triggers.raw import RawEvent

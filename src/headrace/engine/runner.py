@@ -29,7 +29,7 @@ from headrace.engine.silence import Patience
 from headrace.engine.stretch import Stretch
 from headrace.engine.trigger_processes import TriggerProcesses
 from headrace.errors import StreamError, StreamMoved
-from headrace.ports.control_plane import TriggererControl
+from headrace.ports.triggerer_api import TriggererControl
 from headrace.streams.hub import SharedStreamManager, StreamOpener
 from headrace.streams.watches import WatchSet
 from headrace.triggers.base import BaseEventTrigger, stream_name

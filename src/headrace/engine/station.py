@@ -24,7 +24,7 @@ from headrace.engine.side_by_side import until_one_ends
 from headrace.engine.trigger_processes import TriggerProcesses
 from headrace.engine.uploader import Uploader
 from headrace.errors import Fenced
-from headrace.ports.control_plane import TriggererControl
+from headrace.ports.triggerer_api import TriggererControl
 from headrace.wire.control.triggers import RunTrigger, Workloads
 
 _HANDOVER = 10.0  # seconds in which what is under way on a stream is resolved before the stream is given away

@@ -27,7 +27,7 @@ from headrace.engine.runner_process import RunnerProcess
 from headrace.engine.silence import Patience
 from headrace.engine.watchman import Watchman
 from headrace.errors import ApiRefused, ApiUnavailable, Fenced
-from headrace.ports.control_plane import TriggererControl
+from headrace.ports.triggerer_api import TriggererControl
 from headrace.wire.control.jobs import Heartbeat, HeartbeatAnswer, JobRegistered, Wanted
 
 _PAGE = 500  # workloads in one call: they are read in one piece, also in the runner, where nothing else runs meanwhile

@@ -17,7 +17,7 @@ import structlog
 from headrace.engine.backoff import Backoff
 from headrace.engine.execution import Execution, Surroundings
 from headrace.errors import ApiError, ApiUnavailable, Fenced
-from headrace.ports.worker import WorkerControl
+from headrace.ports.worker_api import WorkerControl
 from headrace.tasks.task import Task
 from headrace.wire.control.jobs import CompleteJob, RegisterJob
 from headrace.wire.task_runs import ClaimedRun, ClaimRuns, RunsClaimed

@@ -25,7 +25,7 @@ from headrace.errors import EventAlreadySeen, EventArrivedEarly
 from headrace.ordering.event import CausalEvent, causal_event, caused, micros
 from headrace.ordering.homes import open_home
 from headrace.ordering.memory import MemoryHome
-from headrace.ports.ordering import EXPIRED_EVENTS, Followers, OrderingHome, QueuedHome
+from headrace.ports.ordering_store import EXPIRED_EVENTS, Followers, OrderingHome, QueuedHome
 
 log = structlog.get_logger(__name__)
 

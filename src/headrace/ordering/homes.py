@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from headrace.core.ordering.handling import HandlingPolicy
 from headrace.ordering.memory import MemoryHome
-from headrace.ports.ordering import OrderingHome
+from headrace.ports.ordering_store import OrderingHome
 
 
 def open_home(

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from headrace.core.ordering.handling import Caused, Claim, Counts, HandlingPolicy, Offering, State, Wait, placed
 from headrace.ordering.memory_state import NEVER, OPEN, MemoryState, claim_of
-from headrace.ports.ordering import RETENTION_MICROS, Followers, OrderingHome
+from headrace.ports.ordering_store import RETENTION_MICROS, Followers, OrderingHome
 
 P = ParamSpec("P")
 T = TypeVar("T")

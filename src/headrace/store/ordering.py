@@ -16,7 +16,7 @@ from uuid import uuid4
 from typing_extensions import override
 
 from headrace.core.ordering.handling import Caused, Claim, Counts, HandlingPolicy, State, Wait
-from headrace.ports.ordering import EXPIRED_EVENTS, OrderingHome
+from headrace.ports.ordering_store import EXPIRED_EVENTS, OrderingHome
 from headrace.store import ordering_statements as sql
 from headrace.store import ordering_turn_back
 from headrace.store.dialects import Plain, Runs, row_by_row

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Table, delete, func, insert, literal_column, 
 from typing_extensions import override
 
 from headrace.core.ordering.handling import Caused, Claim, HandlingPolicy, State, waits_for
-from headrace.ports.ordering import RETENTION_MICROS, Followers
+from headrace.ports.ordering_store import RETENTION_MICROS, Followers
 from headrace.store import ordering_statements as sql
 from headrace.store.dialects import Plain, Runs, among, row_by_row
 from headrace.store.direct import Direct

@@ -13,7 +13,7 @@ from headrace.engine.crews import Crews
 from headrace.engine.outbox import Outbox, triggers_of
 from headrace.engine.recorder import FEW_OWED, ApiRecorder
 from headrace.errors import ApiRefused
-from headrace.ports.control_plane import TriggererControl
+from headrace.ports.triggerer_api import TriggererControl
 from headrace.wire.custody.receipts import MAX_MEMBERS, CrewDefined, CrewDefinition
 from headrace.wire.custody.receipts import Receipt as WireReceipt
 from headrace.wire.events import ReceiptStatus

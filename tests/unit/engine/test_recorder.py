@@ -18,7 +18,7 @@ from headrace.engine.outbox import Outbox, Pending
 from headrace.engine.recorder import ApiRecorder
 from headrace.engine.uploader import Uploader
 from headrace.errors import ApiRefused, ApiUnavailable, Fenced
-from headrace.ports.control_plane import TriggererControl
+from headrace.ports.triggerer_api import TriggererControl
 from headrace.wire.custody.backlog import BacklogItem, BacklogPage, SettleBacklog
 from headrace.wire.events import BatchStored, EventBatch, EventItem
 

@@ -19,7 +19,7 @@ from headrace.engine.leases import Leases
 from headrace.engine.outbox import Outbox
 from headrace.engine.runner import Limits, Runner
 from headrace.engine.uploader import Uploader
-from headrace.ports.control_plane import TriggererControl
+from headrace.ports.triggerer_api import TriggererControl
 from headrace.sources.memory import Memory
 from headrace.sources.memory_producer import MemoryProducer
 from headrace.triggers.watch import WatchTrigger

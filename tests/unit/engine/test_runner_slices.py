@@ -18,7 +18,7 @@ from headrace.engine.current import Running
 from headrace.engine.leases import Leases
 from headrace.engine.outbox import Outbox
 from headrace.engine.runner import Limits, Runner
-from headrace.ports.control_plane import TriggererControl
+from headrace.ports.triggerer_api import TriggererControl
 from headrace.sources.memory import Memory
 from headrace.streams.hub import SharedStreamManager
 from headrace.triggers.watch import WatchTrigger

@@ -8,7 +8,7 @@ from headrace.engine.current import Running
 from headrace.engine.failures import Failures
 from headrace.engine.leases import Leases
 from headrace.errors import ApiRefused
-from headrace.ports.control_plane import TriggererControl
+from headrace.ports.triggerer_api import TriggererControl
 from headrace.wire.control.triggers import MAX_FAILED, StreamFailure, StreamFailureRecorded
 
 
