@@ -21,7 +21,7 @@ from headrace.triggers.modules import MODULES
 from headrace.wire.control.jobs import JobKind, RegisterJob
 
 if TYPE_CHECKING:
-    from headrace.logs.serving import Serving
+    from headrace.logs.server import Serving
     from headrace.pipeline.replay.asked import ReplayOptions
     from headrace.pipeline.replay.run import ReplayReport
     from headrace.pipeline.replay.tasks import Progress
@@ -83,7 +83,7 @@ async def run_triggerer(settings: Settings) -> None:
     from headrace.engine.silence import Patience
     from headrace.engine.supervisor import Policy, Supervisor
     from headrace.engine.tenure import Orders, Share
-    from headrace.logs.serving import serving
+    from headrace.logs.server import serving
     from headrace.standalone.signals import calling
     from headrace.standalone.stack import runner_environment
 
@@ -144,7 +144,7 @@ class _Incarnations:
 
 def run_pipelines(settings: Settings, *, begin: int | None = 1) -> None:
     """Run the project's pipelines until SIGINT or SIGTERM."""
-    from headrace.logs.serving import serving_in_thread
+    from headrace.logs.server import serving_in_thread
     from headrace.pipeline.driver import PipelineOptions, run_pipeline
     from headrace.pipeline.java import find_java
 
@@ -178,7 +178,7 @@ def run_worker(settings: Settings) -> None:
     from headrace.client.secrets import blocking_source
     from headrace.engine.execution import Surroundings
     from headrace.engine.worker import Worker
-    from headrace.logs.serving import serving_in_thread
+    from headrace.logs.server import serving_in_thread
     from headrace.pipeline.task_session import TaskSession
     from headrace.triggers.secrets import SECRETS
 
@@ -223,7 +223,7 @@ def replay(settings: Settings, options: ReplayOptions, progress: Progress, *, pr
 
 def _logs(settings: Settings) -> Serving:
     """Return what this process serves of its logs, and to whom."""
-    from headrace.logs.serving import Serving
+    from headrace.logs.server import Serving
 
     return Serving(settings.logs.absolute(), settings.key, settings.url, socket.gethostname())
 

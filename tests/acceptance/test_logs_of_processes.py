@@ -19,7 +19,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from headrace.logs.passes import Passes
+from headrace.logs.read_tokens import Passes
 from headrace.standalone.child import REGISTRATION
 from scenario_kit import KEY, Deployment, Feed, until
 

@@ -9,9 +9,9 @@ import pytest
 from playwright.async_api import expect
 
 from browser_kit import looking, need_chromium
-from headrace.logs.files import LogFiles
 from headrace.logs.line import encode
 from headrace.logs.names import run_log_name, trigger_log
+from headrace.logs.writer import LogFiles
 from people_scene import at_work, opened, run, serving
 
 pytestmark = [pytest.mark.browser, pytest.mark.acceptance]

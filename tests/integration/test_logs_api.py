@@ -11,11 +11,11 @@ import httpx
 import pytest
 
 from headrace.client.logs import LogClient
-from headrace.logs.asked import END, JOB, START, Asked
-from headrace.logs.files import LogFiles
 from headrace.logs.names import run_log_name, trigger_log
-from headrace.logs.serving import Serving
-from headrace.logs.serving import serving as serving_logs
+from headrace.logs.query import END, JOB, START, Asked
+from headrace.logs.server import Serving
+from headrace.logs.server import serving as serving_logs
+from headrace.logs.writer import LogFiles
 from headrace.store import Store
 from headrace.wire.control.jobs import CompleteJob
 from people_scene import KEY, Scene, at_work, opened, run, serving

@@ -15,7 +15,7 @@ import pytest
 import structlog
 
 from headrace.cli.console import safe
-from headrace.logs.structured import configure, masks, process_handler
+from headrace.logs.setup import configure, masks, process_handler
 from headrace.triggers.masking import mask, mask_event
 from machine_kit import KEY, Api, serving
 from store_kit import declaration, holder, registration

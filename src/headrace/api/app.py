@@ -32,7 +32,7 @@ from headrace.api.rates import RateLimit, RatePolicy, accepted_by
 from headrace.api.revocations import following
 from headrace.api.run_dispatcher import RunDispatcher
 from headrace.api.versions import SPOKEN, OlderVersion, VersionCheck
-from headrace.logs.passes import Passes
+from headrace.logs.read_tokens import Passes
 from headrace.store import Store
 from headrace.wire.base import API_VERSION, MAX_BODY_BYTES
 from headrace.wire.status.alerts import Alert

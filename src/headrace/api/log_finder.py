@@ -9,9 +9,9 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from headrace.api.problems import Refusal
-from headrace.logs.following import Successor, later_job
+from headrace.logs.follower import Successor, later_job
 from headrace.logs.names import LogName, run_log_name, trigger_log
-from headrace.logs.reading import jobs_with_logs
+from headrace.logs.reader import jobs_with_logs
 from headrace.logs.segments import segments
 from headrace.store import Store
 from headrace.store.logged import (

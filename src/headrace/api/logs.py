@@ -15,8 +15,8 @@ from fastapi.responses import StreamingResponse
 from headrace.api.live import Live
 from headrace.api.log_finder import Here, LogFinder, There, gone, never
 from headrace.api.problems import Refusal
-from headrace.logs.asked import END, JOB, MEDIA_TYPE, START, Asked, answer
-from headrace.logs.passes import Passes
+from headrace.logs.query import END, JOB, MEDIA_TYPE, START, Asked, answer
+from headrace.logs.read_tokens import Passes
 
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "X-Content-Type-Options": "nosniff"}
 MOST_FOLLOWERS = 100

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headrace.logs.files import LogFiles
+from headrace.logs.context import Finder
 from headrace.logs.protection import protect
-from headrace.logs.structured import TargetHandler, configure, masks, process_handler
-from headrace.logs.targets import Finder
+from headrace.logs.setup import TargetHandler, configure, masks, process_handler
+from headrace.logs.writer import LogFiles
 from headrace.triggers.masking import mask_event
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from headrace.cli.options import (
     spark_conf,
 )
 from headrace.engine.trigger_log import trigger_target
-from headrace.logs.targets import run_target
+from headrace.logs.context import run_target
 from headrace.settings import Settings, read_settings
 from headrace.standalone.signals import until_told_to_stop
 from headrace.standalone.stack import Stack

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import httpx
 
 from headrace.client.answers import CONNECT_SECONDS, bearer, checked, options, reached
-from headrace.logs.asked import END, JOB, Asked
+from headrace.logs.query import END, JOB, Asked
 
 
 class LogClient:

@@ -14,7 +14,7 @@ import structlog
 from headrace.core.values.text import describe_error, traceback_lines
 from headrace.engine.backoff import Backoff
 from headrace.errors import ApiError, ApiRefused, ApiUnavailable, Fenced, TaskCancelled
-from headrace.logs.targets import run_log
+from headrace.logs.context import run_log
 from headrace.ports.worker_api import WorkerControl
 from headrace.tasks.deferred import TaskDeferred, TaskSkipped, as_json
 from headrace.tasks.run import Run

@@ -19,7 +19,7 @@ from headrace.engine.runner_process import RunnerProcess
 from headrace.engine.silence import Patience
 from headrace.engine.tenure import Orders, Share, Tenure
 from headrace.errors import ApiError, Fenced, ProjectError
-from headrace.logs.structured import bind_process
+from headrace.logs.setup import bind_process
 from headrace.ports.triggerer_api import TriggererControl
 from headrace.wire.control.jobs import CompleteJob, RegisterJob
 from headrace.wire.control.triggers import DeclareProject, TriggerFailure

@@ -6,8 +6,8 @@ from typing import Any
 
 from headrace.core.tracing import trace_id_in
 from headrace.engine.current import Running, current_trigger
+from headrace.logs.context import Target
 from headrace.logs.names import parse_trigger_log
-from headrace.logs.targets import Target
 
 
 def trigger_target() -> Target | None:

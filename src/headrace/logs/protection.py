@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from headrace.logs.structured import masked_text, quiet_libraries, structlog_options
+from headrace.logs.setup import masked_text, quiet_libraries, structlog_options
 
 
 def protect(level: int, handlers: Iterable[logging.Handler]) -> None:

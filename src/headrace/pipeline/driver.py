@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from headrace.client.pipeline import PipelineClient
 from headrace.client.secrets import blocking_source
 from headrace.errors import ApiError, ApiUnavailable, HeadraceError, PipelineError
-from headrace.logs.structured import bind_process
+from headrace.logs.setup import bind_process
 from headrace.pipeline.bounds import MAX_STEP, Bounds, next_bounds
 from headrace.pipeline.cluster import await_executors
 from headrace.pipeline.frames import Frames

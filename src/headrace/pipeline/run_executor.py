@@ -15,7 +15,7 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import ApiError, Fenced, PipelineError, RunConflict, RunTooLarge, TypeConflict
-from headrace.logs.targets import run_log
+from headrace.logs.context import run_log
 from headrace.pipeline.bisection import Searches, is_part, parts_of, split_of
 from headrace.pipeline.failures import JvmDied, jvm_died, pipeline_error
 from headrace.pipeline.frames import Frames

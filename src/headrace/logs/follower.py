@@ -12,7 +12,7 @@ from typing import Final
 from watchfiles import watch
 
 from headrace.logs.names import LogName, trigger_log
-from headrace.logs.reading import jobs_with_logs, read_page
+from headrace.logs.reader import jobs_with_logs, read_page
 
 Successor = Callable[[LogName], LogName | None]
 """Returns the log that comes after one, if there is such."""

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from headrace.errors import ResourceError
-from headrace.logs.asked import MEDIA_TYPE, Asked, answer
 from headrace.logs.names import LogName, run_log_name, trigger_log
-from headrace.logs.passes import Passes
+from headrace.logs.query import MEDIA_TYPE, Asked, answer
+from headrace.logs.read_tokens import Passes
 
 TRIGGER: Final = "/logs/triggers/{trigger}/{job}"
 RUN: Final = "/logs/runs/{run}"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from headrace.logs.following import Successor, follow
+from headrace.logs.follower import Successor, follow
 from headrace.logs.names import LogName
-from headrace.logs.reading import offset_of_last, read_page
+from headrace.logs.reader import offset_of_last, read_page
 
 MEDIA_TYPE: Final = "application/x-ndjson; charset=utf-8"
 START: Final = "Headrace-Log-Start"

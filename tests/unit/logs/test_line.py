@@ -20,14 +20,14 @@ import structlog
 from headrace.core.tracing import event_trace, run_trace_id, traceparent_in
 from headrace.engine.current import Place, Running, current_trigger, speaking_for
 from headrace.engine.trigger_log import trigger_target
-from headrace.logs.files import Bounds, LogFiles
-from headrace.logs.following import follow, later_job
+from headrace.logs.context import run_log, run_target
+from headrace.logs.follower import follow, later_job
 from headrace.logs.names import LogName, run_log_name, trigger_log
-from headrace.logs.passes import Passes
-from headrace.logs.reading import read_page
-from headrace.logs.serving import Serving, serving, serving_in_thread
-from headrace.logs.structured import TargetHandler, configure, masks, process_handler
-from headrace.logs.targets import run_log, run_target
+from headrace.logs.read_tokens import Passes
+from headrace.logs.reader import read_page
+from headrace.logs.server import Serving, serving, serving_in_thread
+from headrace.logs.setup import TargetHandler, configure, masks, process_handler
+from headrace.logs.writer import Bounds, LogFiles
 
 NAME = trigger_log(7, 3)
 

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.logs.files import Bounds, LogFiles
 from headrace.logs.line import LONGEST, decode, encode, printable
 from headrace.logs.names import parse_trigger_log, run_log_name, trigger_log
-from headrace.logs.reading import jobs_with_logs, offset_of_last, read_page
+from headrace.logs.reader import jobs_with_logs, offset_of_last, read_page
 from headrace.logs.render import render
 from headrace.logs.segments import segments
+from headrace.logs.writer import Bounds, LogFiles
 
 NAME = trigger_log(7, 3)
 
@@ -139,7 +139,7 @@ def test_a_full_disk_is_told_once_and_never_raises(tmp_path: Path) -> None:
 def test_a_thousand_triggers_need_few_open_files(tmp_path: Path) -> None:
     program = f"""
 from pathlib import Path
-from headrace.logs.files import LogFiles
+from headrace.logs.writer import LogFiles
 from headrace.logs.names import trigger_log
 def refuse(error): raise error
 files = LogFiles(Path({str(tmp_path)!r}), refuse)

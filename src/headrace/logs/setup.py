@@ -12,10 +12,10 @@ from typing import Any, Final, TextIO
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from headrace.logs.files import LogFiles
+from headrace.logs.context import Finder, Target
 from headrace.logs.line import encode
 from headrace.logs.render import render_fields
-from headrace.logs.targets import Finder, Target
+from headrace.logs.writer import LogFiles
 
 masks: Final[list[Processor]] = []
 """What takes secrets out of every line, last of all before it is written; whoever knows secrets adds to it."""
