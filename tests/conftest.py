@@ -12,8 +12,8 @@ import pytest
 import structlog
 from structlog.dev import ConsoleRenderer, plain_traceback
 
-from headrace.triggers.modules import MODULES
-from headrace.triggers.paths import PROJECT_FOLDER
+from headrace.triggers.import_allowlist import MODULES
+from headrace.triggers.project_paths import PROJECT_FOLDER
 
 SEED = "HEADRACE_TEST_SEED"
 """The variable that holds the seed of all randomness in the tests: a number (default 1), or `random`."""

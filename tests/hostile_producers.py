@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from headrace.core.ledger.outcome import AdvanceItem
 from headrace.triggers.producer import SharedStreamProducer
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.upstream import Upstream
 from hostile_triggers import ERRORS, NamelessError, SilentError
 

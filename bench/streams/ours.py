@@ -15,7 +15,7 @@ from headrace.streams.hub import Malformed, Matched, SharedStreamManager
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import TriggerEvent
 from headrace.triggers.producer import SharedStreamProducer
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.upstream import Upstream
 from headrace.triggers.watch import WatchTrigger
 

@@ -17,7 +17,7 @@ from headrace.core.ledger.outcome import AdvanceItem
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import TriggerEvent
 from headrace.triggers.producer import SharedStreamProducer
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.upstream import Upstream
 
 LANES = 8

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from headrace.tasks.run import Run
     from headrace.tasks.task import Task
     from headrace.triggers.base import BaseEventTrigger, BaseTrigger
+    from headrace.triggers.builtin.file import FileTrigger
+    from headrace.triggers.builtin.http_status import HttpStatusTrigger
+    from headrace.triggers.builtin.time import DateTimeTrigger, TimeDeltaTrigger
     from headrace.triggers.event import SKIP, Reject, RunFailed, RunSkipped, RunSucceeded, TriggerEvent
-    from headrace.triggers.file import FileTrigger
-    from headrace.triggers.http import HttpStatusTrigger
-    from headrace.triggers.moment import DateTimeTrigger, TimeDeltaTrigger
     from headrace.triggers.producer import SharedStreamProducer
-    from headrace.triggers.raw import RawEvent
+    from headrace.triggers.raw_event import RawEvent
     from headrace.triggers.reject import reject_shared_stream_event
     from headrace.triggers.secrets import aget_connection, aget_variable, get_connection, get_variable
     from headrace.triggers.upstream import Upstream
@@ -94,20 +94,20 @@ _HOMES = {
     "CausalEvent": "ordering.event",
     "CausalOrdering": "ordering.causal",
     "Connection": "core.connection",
-    "DateTimeTrigger": "triggers.moment",
+    "DateTimeTrigger": "triggers.builtin.time",
     "Debounce": "core.batching",
     "Directory": "sources.directory",
     "EventAlreadySeen": "errors",
     "EventArrivedEarly": "errors",
-    "FileTrigger": "triggers.file",
+    "FileTrigger": "triggers.builtin.file",
     "HandlingPolicy": "core.ordering.handling",
-    "HttpStatusTrigger": "triggers.http",
+    "HttpStatusTrigger": "triggers.builtin.http_status",
     "LogEvent": "tasks.log_event",
     "Memory": "sources.memory",
     "Project": "project",
     "Queue": "sources.queue",
     "QueueWriter": "sources.queue_writer",
-    "RawEvent": "triggers.raw",
+    "RawEvent": "triggers.raw_event",
     "Reject": "triggers.event",
     "Run": "tasks.run",
     "RunFailed": "triggers.event",
@@ -119,7 +119,7 @@ _HOMES = {
     "Task": "tasks.task",
     "TaskDeferred": "tasks.deferred",
     "TaskSkipped": "tasks.deferred",
-    "TimeDeltaTrigger": "triggers.moment",
+    "TimeDeltaTrigger": "triggers.builtin.time",
     "TriggerEvent": "triggers.event",
     "Upstream": "triggers.upstream",
     "WatchTrigger": "triggers.watch",

@@ -28,7 +28,7 @@ from headrace.pipeline_checks import (
 )
 from headrace.tasks.task import StartTrigger, Task
 from headrace.triggers.base import BaseEventTrigger, stream_name
-from headrace.triggers.paths import PROJECT_FOLDER, resolve_each_path_once
+from headrace.triggers.project_paths import PROJECT_FOLDER, resolve_each_path_once
 from headrace.triggers.upstream import FOLDER_STREAM, Upstream
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.control.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject

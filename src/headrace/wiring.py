@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from headrace.errors import ResourceError
 from headrace.project import load_project
-from headrace.triggers.modules import MODULES
+from headrace.triggers.import_allowlist import MODULES
 from headrace.wire.control.jobs import JobKind, RegisterJob
 
 if TYPE_CHECKING:

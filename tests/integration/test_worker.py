@@ -16,7 +16,7 @@ from headrace.sources.memory import Memory
 from headrace.tasks.deferred import TaskDeferred
 from headrace.tasks.log_event import LogEvent
 from headrace.tasks.run import Run
-from headrace.triggers.file import FileTrigger
+from headrace.triggers.builtin.file import FileTrigger
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.control.jobs import CompleteJob
 from machine_kit import serving

@@ -10,7 +10,7 @@ import pytest
 from headrace.project import Project
 from headrace.tasks.deferred import TaskDeferred, TaskSkipped
 from headrace.tasks.run import Run
-from headrace.triggers.file import FileTrigger
+from headrace.triggers.builtin.file import FileTrigger
 from machine_kit import serving
 from worker_kit import Working, worker_on
 

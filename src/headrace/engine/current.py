@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from headrace.core.tracing import traceparent_in
 from headrace.errors import MalformedEvent
 from headrace.triggers.packed import PackedEvent
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 
 
 class Place(NamedTuple):

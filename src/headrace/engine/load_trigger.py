@@ -7,7 +7,7 @@ from importlib import import_module
 from headrace.core.values.text import describe_error
 from headrace.errors import HeadraceError, ProjectError
 from headrace.triggers.base import BaseTrigger
-from headrace.triggers.modules import MODULES
+from headrace.triggers.import_allowlist import MODULES
 from headrace.wire.control.triggers import RunTrigger
 
 

@@ -15,7 +15,7 @@ from headrace.streams.rawtext import VALUE_MARK, to_text
 from headrace.streams.watches import encoded
 from headrace.triggers.masking import mask
 from headrace.triggers.packed import PackedEvent, PackedSubclass
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 
 _decode: Final = msgspec.json.Decoder().decode
 

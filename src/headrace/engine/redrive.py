@@ -15,7 +15,7 @@ from headrace.engine.sealer import seal
 from headrace.ports.triggerer_api import TriggererControl
 from headrace.streams.backlog import Answer, BacklogEntry
 from headrace.streams.watches import WatchSet
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.events import EventItem, ReceiptStatus
 

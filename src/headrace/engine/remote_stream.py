@@ -16,7 +16,7 @@ from headrace.engine.current import Place, trace_of
 from headrace.errors import StreamError
 from headrace.triggers.masking import mask
 from headrace.triggers.packed import PackedEvent, PackedSubclass
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.reject import current_stream
 
 log = structlog.get_logger(__name__)

@@ -33,7 +33,7 @@ from headrace.ports.triggerer_api import TriggererControl
 from headrace.streams.hub import SharedStreamManager, StreamOpener
 from headrace.streams.watches import WatchSet
 from headrace.triggers.base import BaseEventTrigger, stream_name
-from headrace.triggers.paths import resolve_each_path_once
+from headrace.triggers.project_paths import resolve_each_path_once
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.control.jobs import Blocked
 from headrace.wire.control.triggers import RunTrigger

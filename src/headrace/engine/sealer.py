@@ -16,7 +16,7 @@ from headrace.engine.letters import MAX_RAW_BYTES, dead_letter
 from headrace.engine.outbox import Outbox, Pending
 from headrace.errors import MissingField, WrongField
 from headrace.streams.matched import Malformed, Matched, Poisoned, Refused, Spilled
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 from headrace.wire.base import rfc3339
 from headrace.wire.custody.backlog import SpillItem
 from headrace.wire.events import DeadLetterKind, EventItem

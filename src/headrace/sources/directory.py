@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from headrace.errors import UpstreamError
 from headrace.sources.directory_producer import DirectoryProducer
-from headrace.triggers.paths import PROJECT_FOLDER, parse_path, resolve_path
+from headrace.triggers.project_paths import PROJECT_FOLDER, parse_path, resolve_path
 from headrace.triggers.upstream import FOLDER_STREAM, Upstream
 
 

@@ -31,7 +31,7 @@ from headrace.sources.directory_watch import Watch, matcher
 from headrace.sources.file_names import text_of
 from headrace.sources.group_commit import GroupCommit
 from headrace.triggers.producer import SharedStreamProducer
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 
 SAFETY: Final = 30.0
 SCAN_SHARE: Final = 20

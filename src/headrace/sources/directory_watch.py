@@ -13,7 +13,7 @@ import structlog
 from watchfiles import Change, awatch
 
 from headrace.errors import UpstreamError
-from headrace.triggers.folders import cannot_name
+from headrace.triggers.builtin.folder_watcher import cannot_name
 
 GATHER_MS: Final = 100
 STEP_MS: Final = 20

@@ -10,7 +10,7 @@ from zlib import crc32
 import msgspec
 
 from headrace.errors import UpstreamError, UsageError
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 
 LONGEST_MESSAGE: Final = 1024 * 1024
 Key = str | Callable[[Any], str | None] | None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from headrace.core.values.limits import MAX_JSON_DEPTH
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 
 _CHANGEABLE: Final = frozenset({dict, list, tuple, set, bytearray})
 

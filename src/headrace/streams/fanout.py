@@ -25,7 +25,7 @@ from headrace.streams.matched import Malformed, Matched, WatchSink
 from headrace.streams.registered import Registered
 from headrace.streams.watches import Wanted, WatchSet, printed
 from headrace.triggers.producer import SharedStreamProducer
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 
 log = structlog.get_logger(__name__)
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from headrace.core.matching.envelope import Envelope
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 
 
 class Origin(NamedTuple):

@@ -14,7 +14,7 @@ from headrace.core.values.limits import is_too_deep
 from headrace.core.values.text import describe_error, describe_value
 from headrace.errors import MalformedEvent
 from headrace.triggers.packed import PackedEvent
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 
 VALUE_MARK: Final = "\x1e"
 """Begins a record of a JSON text sequence (RFC 7464), and no JSON text."""

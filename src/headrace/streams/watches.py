@@ -15,7 +15,7 @@ from headrace.core.values.limits import has_non_finite
 from headrace.core.values.text import describe_error, describe_value
 from headrace.errors import MalformedEvent
 from headrace.triggers.packed import PackedEvent
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.watch import WatchTrigger
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from headrace.errors import MalformedEvent
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 
 
 class PackedSubclass(RawEvent):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from headrace.errors import ProjectError
-from headrace.triggers.modules import MODULES, OURS
+from headrace.triggers.import_allowlist import MODULES, OURS
 from headrace.triggers.producer import SharedStreamProducer
 
 FOLDER_STREAM: Final = "directory:"

@@ -12,7 +12,7 @@ from headrace.demo.plan import plan_feed
 from headrace.demo.project_file import project_source
 from headrace.errors import MalformedEvent, MissingField
 from headrace.project import load_project
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.watch import WatchTrigger
 
 

@@ -28,7 +28,7 @@ from headrace.errors import ApiRefused
 from headrace.streams.matched import Malformed, Matched, Refused, Spilled
 from headrace.triggers.base import BaseTrigger
 from headrace.triggers.event import TriggerEvent
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 from headrace.wire.control.triggers import FailureRecorded, TriggerFailure
 from headrace.wire.events import DeadLetterItem, EventBatch, EventItem
 from trigger_process_kit import run_alone

@@ -21,7 +21,7 @@ from headrace.streams.hub import SharedStreamManager
 from headrace.streams.making import StreamOpener
 from headrace.triggers.base import BaseEventTrigger, stream_name
 from headrace.triggers.producer import SharedStreamProducer
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.watch import WatchTrigger
 from stream_kit import MemoryUpstream, settle
 from trigger_process_kit import local_producers

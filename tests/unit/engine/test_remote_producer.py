@@ -20,7 +20,7 @@ from headrace.streams.rawtext import to_text
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.packed import PackedEvent, PackedSubclass
 from headrace.triggers.producer import SharedStreamProducer
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 from trigger_process_kit import LocalProcess, local_producers
 
 

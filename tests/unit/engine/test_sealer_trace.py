@@ -9,7 +9,7 @@ from headrace.core.matching.envelope import Envelope
 from headrace.engine.outbox import Outbox, Pending
 from headrace.engine.sealer import Sealer
 from headrace.streams.matched import Matched
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 from headrace.wire.events import EventItem
 
 GIVEN = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

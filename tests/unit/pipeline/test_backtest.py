@@ -9,7 +9,7 @@ import msgspec
 from headrace import SKIP, BaseEventTrigger, Memory, TriggerEvent
 from headrace.pipeline.replay.backtest import TriggerReport, backtest
 from headrace.pipeline.replay.raw_events import LANE, RawEvents, Replayed
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.watch import WatchTrigger
 
 COMMITS, NUMBERS = Memory("commits"), Memory("numbers")

@@ -15,7 +15,7 @@ from headrace.sources.message import Message
 from headrace.streams.copies import copied, copier
 from headrace.streams.hub import SharedStreamManager
 from headrace.triggers.event import TriggerEvent
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.watch import WatchTrigger
 from stream_kit import KEY, Engine, Feed, Keeper, MemoryUpstream, Reads, Runner, until
 

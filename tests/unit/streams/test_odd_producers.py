@@ -12,7 +12,7 @@ from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.errors import StreamEnded, StreamError
 from headrace.streams.hub import SharedStreamManager
 from headrace.triggers.producer import SharedStreamProducer
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.watch import WatchTrigger
 from stream_kit import KEY, Engine, Feed, Keeper, MemoryUpstream, Runner, other_tasks, reads, until
 

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.errors import MalformedEvent
 from headrace.streams.rawtext import from_text, shown, to_text
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 
 
 @pytest.mark.parametrize("raw", [{"a": [1, 2.5, None, True, "ü\u0000"]}, "text", 7, None, []])

@@ -12,7 +12,7 @@ from headrace.core.ledger.outcome import AdvanceOutcome
 from headrace.errors import AckTimeout, StreamError, SubscriberOverflow
 from headrace.streams.hub import Poisoned, Refused, SharedStreamManager
 from headrace.triggers.event import TriggerEvent
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.reject import reject_shared_stream_event
 from headrace.triggers.watch import WatchTrigger
 from stream_kit import KEY, Engine, Feed, Keeper, MemoryUpstream, Reads, Runner, other_tasks, reads, settle, until

@@ -13,7 +13,7 @@ from headrace.streams import hub as hub_module
 from headrace.streams.hub import Matched, SharedStreamManager
 from headrace.streams.watches import WatchSet
 from headrace.triggers.base import BaseEventTrigger
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.watch import WatchTrigger
 from stream_kit import KEY, Feed, MemoryUpstream, Runner, Sink, other_tasks, reads, settle, until
 

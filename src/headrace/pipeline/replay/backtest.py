@@ -16,7 +16,7 @@ from headrace.errors import MissingField
 from headrace.pipeline.replay.raw_events import LANE, RawEvents, Replayed
 from headrace.streams.watches import WatchSet
 from headrace.triggers.base import BaseEventTrigger, stream_name
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.reject import current_stream
 from headrace.triggers.watch import WatchTrigger
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from headrace.pipeline.replay.asked import Names
 from headrace.pipeline.replay.schemas import MARK, POSITION
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 
 LANE = "replay"
 _BATCH = 20_000

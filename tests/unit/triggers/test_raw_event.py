@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import MalformedEvent
-from headrace.triggers.raw import RawEvent
+from headrace.triggers.raw_event import RawEvent
 
 
 def test_the_value_is_parsed_once() -> None:

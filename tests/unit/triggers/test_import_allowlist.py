@@ -13,7 +13,7 @@ from headrace.errors import ProjectError
 from headrace.project import Project, load_project
 from headrace.settings import read_settings
 from headrace.sources.memory import Memory
-from headrace.triggers.modules import MODULES
+from headrace.triggers.import_allowlist import MODULES
 from headrace.triggers.upstream import load_upstream
 from headrace.wire.control.triggers import RunTrigger
 from headrace.wiring import read_project

@@ -10,9 +10,9 @@ from typing import Any
 
 from headrace.errors import ProjectError
 from headrace.triggers.base import BaseTrigger
+from headrace.triggers.builtin.folder_watcher import folders
 from headrace.triggers.event import TriggerEvent
-from headrace.triggers.folders import folders
-from headrace.triggers.paths import PROJECT_FOLDER
+from headrace.triggers.project_paths import PROJECT_FOLDER
 from headrace.wire.base import rfc3339
 
 

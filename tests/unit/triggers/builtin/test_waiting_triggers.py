@@ -19,11 +19,11 @@ import pytest
 from headrace.core.task_run import RUN_FAILED
 from headrace.errors import ProjectError
 from headrace.triggers.base import BaseTrigger
+from headrace.triggers.builtin.file import FileTrigger
+from headrace.triggers.builtin.folder_watcher import folders
+from headrace.triggers.builtin.http_status import HttpStatusTrigger
+from headrace.triggers.builtin.time import DateTimeTrigger, TimeDeltaTrigger
 from headrace.triggers.event import TriggerEvent
-from headrace.triggers.file import FileTrigger
-from headrace.triggers.folders import folders
-from headrace.triggers.http import HttpStatusTrigger
-from headrace.triggers.moment import DateTimeTrigger, TimeDeltaTrigger
 
 PATIENCE = 20
 
