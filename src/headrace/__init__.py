@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.sources.queue import Queue
     from headrace.sources.queue_writer import QueueWriter
     from headrace.streams.hub import SharedStreamManager
-    from headrace.tasks.deferred import TaskDeferred, TaskSkipped
+    from headrace.tasks.deferral import TaskDeferred, TaskSkipped
     from headrace.tasks.log_event import LogEvent
     from headrace.tasks.run import Run
     from headrace.tasks.task import Task
@@ -117,8 +117,8 @@ _HOMES = {
     "SharedStreamManager": "streams.hub",
     "SharedStreamProducer": "triggers.producer",
     "Task": "tasks.task",
-    "TaskDeferred": "tasks.deferred",
-    "TaskSkipped": "tasks.deferred",
+    "TaskDeferred": "tasks.deferral",
+    "TaskSkipped": "tasks.deferral",
     "TimeDeltaTrigger": "triggers.builtin.time",
     "TriggerEvent": "triggers.event",
     "Upstream": "triggers.upstream",

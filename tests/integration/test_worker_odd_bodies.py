@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import pytest
 
 from headrace.project import Project
-from headrace.tasks.deferred import TaskDeferred, TaskSkipped
+from headrace.tasks.deferral import TaskDeferred, TaskSkipped
 from headrace.tasks.run import Run
 from headrace.triggers.builtin.file import FileTrigger
 from machine_kit import serving

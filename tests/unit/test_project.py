@@ -11,7 +11,7 @@ import pytest
 
 from headrace.errors import ProjectError
 from headrace.project import Project, load_project
-from headrace.tasks.deferred import TaskDeferred
+from headrace.tasks.deferral import TaskDeferred
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.builtin.file import FileTrigger
 from stream_kit import Feed, MemoryUpstream, reads

@@ -16,9 +16,9 @@ from headrace.engine.backoff import Backoff
 from headrace.errors import ApiError, ApiRefused, ApiUnavailable, Fenced, TaskCancelled
 from headrace.logs.context import run_log
 from headrace.ports.worker_api import WorkerControl
-from headrace.tasks.deferred import TaskDeferred, TaskSkipped, as_json
+from headrace.tasks.deferral import TaskDeferred, TaskSkipped, as_json
 from headrace.tasks.run import Run
-from headrace.tasks.starting import starting
+from headrace.tasks.starter import starting
 from headrace.tasks.task import Task
 from headrace.wire.task_runs import MAX_ERROR_CHARS, ClaimedRun, DeferRun, FinishRun, StartRun, TaskRunIs
 

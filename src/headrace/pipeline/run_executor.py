@@ -29,7 +29,7 @@ from headrace.pipeline.run_identity import Attempt, Place, digest_of, run_id
 from headrace.pipeline.sink import TableSink
 from headrace.pipeline.underway import RunsUnderway
 from headrace.project import Pipeline, TableFormat
-from headrace.tasks.starting import Starter, starting
+from headrace.tasks.starter import Starter, starting
 from headrace.wire.pipelines.plans import SplitRun
 from headrace.wire.pipelines.runs import RunReport
 from headrace.wire.pipelines.scope_leases import ScopeLease

@@ -10,7 +10,7 @@ from threading import Event
 from typing import Any, NoReturn
 
 from headrace.errors import ProjectError, TaskCancelled
-from headrace.tasks.deferred import TaskDeferred, TaskSkipped
+from headrace.tasks.deferral import TaskDeferred, TaskSkipped
 from headrace.tasks.log_event import LogEvent
 from headrace.triggers.base import BaseTrigger
 

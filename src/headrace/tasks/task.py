@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from headrace.errors import ProjectError
-from headrace.tasks.deferred import TaskDeferred, arguments_as_json
+from headrace.tasks.deferral import TaskDeferred, arguments_as_json
 from headrace.tasks.log_event import LogEvent
-from headrace.tasks.starting import current_starter, run_id_of
+from headrace.tasks.starter import current_starter, run_id_of
 from headrace.triggers.base import BaseTrigger
 from headrace.wire.task_runs import Callbacks, StartRun
 
