@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.errors import StreamEnded
-from headrace.streams.hub import Answer, BacklogEntry, Malformed, Matched, Poisoned, Refused, SharedStreamManager, Spilled
+from headrace.streams.manager import Answer, BacklogEntry, Malformed, Matched, Poisoned, Refused, SharedStreamManager, Spilled
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import TriggerEvent
 from headrace.triggers.producer import SharedStreamProducer

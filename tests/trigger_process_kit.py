@@ -24,7 +24,7 @@ from headrace.engine.trigger_executor import TriggerExecutor
 from headrace.engine.trigger_processes import TriggerProcesses
 from headrace.engine.turn import TurnEnd
 from headrace.streams.backlog import Backlog
-from headrace.streams.hub import SharedStreamManager
+from headrace.streams.manager import SharedStreamManager
 from headrace.triggers.base import BaseTrigger
 from headrace.wire.control.triggers import RunTrigger
 

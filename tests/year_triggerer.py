@@ -20,7 +20,7 @@ from headrace.engine.uploader import Uploader
 from headrace.ports.triggerer_api import TriggererControl
 from headrace.sources.directory import Directory
 from headrace.store.log import stored
-from headrace.streams.hub import SharedStreamManager
+from headrace.streams.manager import SharedStreamManager
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.custody.receipts import CrewDefined, CrewDefinition, LaneMarks, StreamBooks
 from headrace.wire.events import BatchStored, EventBatch, EventItem

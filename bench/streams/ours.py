@@ -11,7 +11,7 @@ from bench.streams.drive import KEY, parsed, texts
 from bench.streams.feed import Feed
 
 from headrace.core.ledger.outcome import AdvanceItem
-from headrace.streams.hub import Malformed, Matched, SharedStreamManager
+from headrace.streams.manager import Malformed, Matched, SharedStreamManager
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import TriggerEvent
 from headrace.triggers.producer import SharedStreamProducer

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.sources.memory import Memory
     from headrace.sources.queue import Queue
     from headrace.sources.queue_writer import QueueWriter
-    from headrace.streams.hub import SharedStreamManager
+    from headrace.streams.manager import SharedStreamManager
     from headrace.tasks.deferral import TaskDeferred, TaskSkipped
     from headrace.tasks.log_event import LogEvent
     from headrace.tasks.run import Run
@@ -114,7 +114,7 @@ _HOMES = {
     "RunSkipped": "triggers.event",
     "RunSucceeded": "triggers.event",
     "SKIP": "triggers.event",
-    "SharedStreamManager": "streams.hub",
+    "SharedStreamManager": "streams.manager",
     "SharedStreamProducer": "triggers.producer",
     "Task": "tasks.task",
     "TaskDeferred": "tasks.deferral",

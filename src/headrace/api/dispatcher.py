@@ -19,7 +19,7 @@ from headrace.errors import ResourceError
 from headrace.store import Store
 from headrace.store.log_feed import expire
 from headrace.store.webhooks import Attempt, Hook
-from headrace.streams.grace import is_cancelled
+from headrace.streams.limits.close_grace import is_cancelled
 
 CLAIM: Final = 32
 AT_ONCE: Final = 8

@@ -20,7 +20,7 @@ from headrace.engine.outbox import Outbox, Pending
 from headrace.engine.sealer import event_item
 from headrace.errors import StreamEnded
 from headrace.streams.backlog import Backlog
-from headrace.streams.hub import Mailbox, Origin, SharedStreamManager, StreamOpener
+from headrace.streams.manager import Mailbox, Origin, SharedStreamManager, StreamOpener
 from headrace.triggers.base import has_acks, stream_name
 from headrace.wire.events import EventItem
 

@@ -36,10 +36,10 @@ from headrace.engine.producer_commands import (
 )
 from headrace.engine.pulse import Marked, Pulse
 from headrace.errors import StreamError
-from headrace.streams.fanout import position_of
-from headrace.streams.making import StreamOpener, make_producer
-from headrace.streams.poll import POLL_STRETCH, presentable
-from headrace.streams.survey import MAX_SECONDS, asked_position, unreadable
+from headrace.streams.fan_out import position_of
+from headrace.streams.statistics_snapshot import MAX_SECONDS, asked_position, unreadable
+from headrace.streams.upstream.poll import POLL_STRETCH, presentable
+from headrace.streams.upstream.producer_factory import StreamOpener, make_producer
 from headrace.triggers.base import BaseEventTrigger, has_acks
 from headrace.triggers.masking import mask
 from headrace.triggers.producer import SharedStreamProducer

@@ -13,7 +13,7 @@ from headrace.engine.producer_processes import ProducerProcesses
 from headrace.engine.remote_producer import RemoteProducer
 from headrace.engine.trigger_processes import TriggerProcesses
 from headrace.engine.turn import TurnEnd
-from headrace.streams.making import Making, StreamOpener, make_producer
+from headrace.streams.upstream.producer_factory import Making, StreamOpener, make_producer
 from headrace.triggers.base import has_acks, stream_name
 from headrace.triggers.producer import SharedStreamProducer
 from headrace.triggers.upstream import load_upstream

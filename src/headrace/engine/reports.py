@@ -7,7 +7,7 @@ from collections.abc import Collection, Hashable
 from dataclasses import asdict
 from typing import Final
 
-from headrace.streams.hub import SharedStreamManager
+from headrace.streams.manager import SharedStreamManager
 from headrace.streams.statistics import StreamStatistics
 from headrace.wire.control.jobs import Blocked, Heartbeat
 from headrace.wire.control.streams import StreamReport

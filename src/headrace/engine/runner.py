@@ -30,7 +30,7 @@ from headrace.engine.stretch import Stretch
 from headrace.engine.trigger_processes import TriggerProcesses
 from headrace.errors import StreamError, StreamMoved
 from headrace.ports.triggerer_api import TriggererControl
-from headrace.streams.hub import SharedStreamManager, StreamOpener
+from headrace.streams.manager import SharedStreamManager, StreamOpener
 from headrace.streams.watches import WatchSet
 from headrace.triggers.base import BaseEventTrigger, stream_name
 from headrace.triggers.project_paths import resolve_each_path_once

@@ -15,7 +15,7 @@ from headrace.engine.current import Place
 from headrace.engine.letters import MAX_RAW_BYTES, dead_letter
 from headrace.engine.outbox import Outbox, Pending
 from headrace.errors import MissingField, WrongField
-from headrace.streams.matched import Malformed, Matched, Poisoned, Refused, Spilled
+from headrace.streams.sink import Malformed, Matched, Poisoned, Refused, Spilled
 from headrace.triggers.raw_event import RawEvent
 from headrace.wire.base import rfc3339
 from headrace.wire.custody.backlog import SpillItem

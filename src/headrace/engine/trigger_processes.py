@@ -24,7 +24,7 @@ from headrace.engine.silence import Patience
 from headrace.engine.trigger_process import TriggerProcess
 from headrace.engine.turn import ProcessEnded, Turn, TurnEnd, error_of
 from headrace.errors import ProcessFailed
-from headrace.streams.hub import Mailbox
+from headrace.streams.manager import Mailbox
 from headrace.wire.control.jobs import Blocked
 
 BLOCKED_SECONDS: Final = 0.5

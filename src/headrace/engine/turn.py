@@ -13,8 +13,8 @@ from headrace.core.ledger.obligations import Entry
 from headrace.engine.commands import Begin, Cancel, Close, Command, Ended, Fired, Next, Raw, Refused, Reset, Step
 from headrace.engine.failure import Failure
 from headrace.engine.remote_stream import pack
-from headrace.streams.drain import Ahead
-from headrace.streams.hub import Mailbox
+from headrace.streams.manager import Mailbox
+from headrace.streams.subscribers.backlog_reader import Ahead
 from headrace.triggers.masking import mask
 
 WINDOW: Final = 64

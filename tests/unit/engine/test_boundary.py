@@ -25,7 +25,7 @@ from headrace.engine.relay import _may
 from headrace.engine.sealer import Sealer, seal
 from headrace.engine.turn import TurnEnd
 from headrace.errors import ApiRefused
-from headrace.streams.matched import Malformed, Matched, Refused, Spilled
+from headrace.streams.sink import Malformed, Matched, Refused, Spilled
 from headrace.triggers.base import BaseTrigger
 from headrace.triggers.event import TriggerEvent
 from headrace.triggers.raw_event import RawEvent

@@ -11,7 +11,7 @@ import pytest
 from headrace.core.memory_budget import MemoryBudget
 from headrace.engine.outbox import Outbox
 from headrace.engine.sealer import Sealer
-from headrace.streams.hub import SharedStreamManager
+from headrace.streams.manager import SharedStreamManager
 from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.watch import WatchTrigger
 from stream_kit import KEY, Feed, Kept, MemoryUpstream, reads, settle, until

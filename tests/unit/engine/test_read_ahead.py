@@ -17,8 +17,8 @@ from headrace.engine.packing import size_of
 from headrace.engine.producer_processes import ProducerProcesses
 from headrace.engine.remote_producer import RemoteProducer
 from headrace.engine.sealer import Sealer
-from headrace.streams.hub import SharedStreamManager
-from headrace.streams.making import StreamOpener
+from headrace.streams.manager import SharedStreamManager
+from headrace.streams.upstream.producer_factory import StreamOpener
 from headrace.triggers.base import BaseEventTrigger, stream_name
 from headrace.triggers.producer import SharedStreamProducer
 from headrace.triggers.raw_event import RawEvent

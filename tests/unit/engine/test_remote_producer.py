@@ -16,7 +16,7 @@ from headrace.engine.packing import pack, unpack
 from headrace.engine.producer_processes import ProducerProcesses
 from headrace.engine.remote_producer import RemoteProducer
 from headrace.errors import MalformedEvent, StreamMoved
-from headrace.streams.rawtext import to_text
+from headrace.streams.subscribers.raw_text import to_text
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.packed import PackedEvent, PackedSubclass
 from headrace.triggers.producer import SharedStreamProducer

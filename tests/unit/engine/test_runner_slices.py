@@ -20,7 +20,7 @@ from headrace.engine.outbox import Outbox
 from headrace.engine.runner import Limits, Runner
 from headrace.ports.triggerer_api import TriggererControl
 from headrace.sources.memory import Memory
-from headrace.streams.hub import SharedStreamManager
+from headrace.streams.manager import SharedStreamManager
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.control.triggers import FailureRecorded, RunTrigger
 from trigger_process_kit import local_processes, local_producers

@@ -8,7 +8,7 @@ import pytest
 from headrace.core.matching.envelope import Envelope
 from headrace.engine.outbox import Outbox, Pending
 from headrace.engine.sealer import Sealer
-from headrace.streams.matched import Matched
+from headrace.streams.sink import Matched
 from headrace.triggers.raw_event import RawEvent
 from headrace.wire.events import EventItem
 

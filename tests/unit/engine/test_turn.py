@@ -11,8 +11,8 @@ from headrace.engine.failure import Failure
 from headrace.engine.remote_stream import RemoteStream, unpack
 from headrace.engine.turn import Batch, ProcessTurn, Turn, TurnEnd
 from headrace.errors import StreamEnded
-from headrace.streams.delivery import DeliveryIds
-from headrace.streams.mailbox import Mailbox, Ties
+from headrace.streams.subscribers.subscription import Mailbox, Ties
+from headrace.streams.upstream.delivery_names import DeliveryIds
 
 TURN = 1
 LANE = "lane"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.streams.hub import Refused, SharedStreamManager
+from headrace.streams.manager import Refused, SharedStreamManager
 from headrace.triggers.event import TriggerEvent
 from headrace.triggers.reject import reject_shared_stream_event
 from headrace.triggers.watch import WatchTrigger

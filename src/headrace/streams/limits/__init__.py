@@ -1,0 +1,1 @@
+"""Limits of a shared stream: flow control and deadlines."""

@@ -1,0 +1,1 @@
+"""The subscribers of a shared stream, their queues and backlogs."""

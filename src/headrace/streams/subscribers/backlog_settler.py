@@ -1,0 +1,70 @@
+"""Settles what readers answered to their backlogs: each reader's answers in order, several readers at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from headrace.core.ledger.ledger import Ledger
+from headrace.core.ledger.obligations import Reader
+from headrace.streams.backlog import Backlog
+from headrace.streams.limits.close_grace import Grace, is_cancelled
+from headrace.streams.limits.policy import StreamPolicy
+from headrace.streams.limits.shutdown_deadline import Patience
+
+log = structlog.get_logger(__name__)
+
+
+class Settler:
+    """Tells each backlog what is answered. One that keeps refusing is left alone; what it was not told comes again after a restart."""
+
+    def __init__(self, ledger: Ledger, policy: StreamPolicy, grace: Grace, backlog_of: Callable[[Reader], Backlog | None]) -> None:
+        self._ledger = ledger
+        self._policy = policy
+        self._backlog_of = backlog_of
+        self._patience = Patience(grace)
+        self._wake = asyncio.Event()
+        self._busy: set[Reader] = set()
+
+    def wake(self) -> None:
+        """Let the settler look for answers."""
+        self._wake.set()
+
+    def finish(self) -> None:
+        """Let `run` return when nothing is to settle."""
+        self._patience.end()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Settle until `finish`."""
+        settling = self._ledger.settling
+        async with asyncio.TaskGroup() as calls:
+            while not (self._patience.ended and not self._busy and not settling):
+                await self._wake.wait()
+                self._wake.clear()
+                for reader in [reader for reader in settling if reader not in self._busy]:
+                    del settling[reader]
+                    self._busy.add(reader)
+                    calls.create_task(self._settle(reader), name="headrace settle")
+
+    async def _settle(self, reader: Reader) -> None:
+        answers, reader.answers = reader.answers, []
+        backlog = self._backlog_of(reader)
+        first, most = self._policy.advance_backoff
+        for attempt in range(self._policy.advance_attempts):
+            if backlog is None or (attempt and not await self._patience.pause(first, most, attempt)):
+                break
+            try:
+                async with self._patience.timeout(None):
+                    await backlog.settle(answers)
+            except (Exception, asyncio.CancelledError):
+                if is_cancelled():
+                    raise
+                log.exception("Backlog is not settled", trigger_id=reader.trigger_id, answers=len(answers))
+            else:
+                self._ledger.settled(reader, [number for number, _ in answers])
+                break
+        self._busy.discard(reader)
+        self._wake.set()

@@ -1,0 +1,1 @@
+"""One upstream of a shared stream: opened, polled, advanced, closed."""

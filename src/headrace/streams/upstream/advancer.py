@@ -1,0 +1,280 @@
+"""Advances the broker: lane by lane, each lane's batches one after the other, several lanes at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable
+from functools import partial
+from itertools import islice
+from typing import Final
+
+import structlog
+
+from headrace.core.ledger.ledger import Ledger
+from headrace.core.ledger.obligations import Batch
+from headrace.core.ledger.receipts import Custody
+from headrace.core.values.text import describe_error, describe_text
+from headrace.errors import StreamError
+from headrace.streams.limits.close_grace import CANCEL_SHARE, Grace, LeftBehind, is_cancelled
+from headrace.streams.limits.policy import StreamPolicy
+from headrace.streams.limits.shutdown_deadline import Patience
+from headrace.streams.receipt_recorder import Recorder
+from headrace.triggers.producer import SharedStreamProducer
+from headrace.triggers.stream_log import StreamLog
+
+log = structlog.get_logger(__name__)
+
+MAX_LANES: Final = 500
+"""Lanes whose marks are looked up in one call."""
+SLOW_SECONDS: Final = 1.0
+"""An advance that takes longer gives its place to another lane."""
+SLOW_TIMES: Final = 4
+"""With the slow ones, so many times `max_advances` run at once, half of them for lanes that failed before."""
+
+
+class _Advance:
+    """One lane's batch, until the broker has it. `deadline`: when the present call is to have ended; None: there is none."""
+
+    __slots__ = ("batch", "begun", "deadline", "has_place", "is_left", "recorded", "task")
+
+    def __init__(self, batch: Batch, begun: float) -> None:
+        self.batch = batch
+        self.begun = begun
+        self.deadline: float | None = None
+        self.has_place = True
+        self.is_left = False
+        self.recorded = False
+        self.task: asyncio.Task[None]
+
+
+class Pump:
+    """Records the custody of what the ledger has ready, then gives it to the producer; a batch stays on the books until that succeeded.
+
+    A batch whose advance keeps failing is handed to `give_up`; its lane stands still then. So is one whose advance does not end although it
+    is cancelled: that is left behind. `made_room` is called after each advance.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        ledger: Ledger,
+        policy: StreamPolicy,
+        *,
+        grace: Grace,
+        left_behind: LeftBehind,
+        recorder: Recorder | None,
+        give_up: Callable[[Exception], None],
+        made_room: Callable[[], None],
+    ) -> None:
+        self._stream = stream
+        self._ledger = ledger
+        self._policy = policy
+        self._grace = grace
+        self._left_behind = left_behind
+        self._recorder = recorder
+        self._give_up = give_up
+        self._made_room = made_room
+        self._patience = Patience(grace)
+        self._wake = asyncio.Event()
+        self._advances: dict[_Advance, None] = {}
+        self._places = policy.max_advances
+        self._calls = 0
+        self._most_calls = policy.max_advances * (SLOW_TIMES if policy.max_advances > 1 else 1)
+        self._retries = asyncio.Semaphore(max(1, self._most_calls // 2))
+        self._watch: asyncio.TimerHandle | None = None
+        self._fault: BaseException | None = None
+        self._unknown: dict[str, None] = {}
+        self._learning = asyncio.Lock()
+        self.custody: Custody | None = None
+        self.log: StreamLog | None = None
+
+    @property
+    def in_flight(self) -> int:
+        """How many lanes are being advanced."""
+        return len(self._advances)
+
+    def wake(self) -> None:
+        """Let the pump look for what is ready."""
+        self._wake.set()
+
+    def finish(self) -> None:
+        """Let `run` return when nothing is ready and nothing in flight; what fails is not tried again."""
+        self._patience.end()
+        self._wake.set()
+
+    async def run(self, producer: SharedStreamProducer) -> None:
+        """Advance until `finish`."""
+        try:
+            while not (self._patience.ended and not self._advances and not self._ledger.ready):
+                await self._wake.wait()
+                self._wake.clear()
+                if self._fault is not None:
+                    raise self._fault
+                while self._places > 0 and self._calls < self._most_calls and (batch := self._ledger.take_ready()) is not None:
+                    self._begin(producer, batch)
+        finally:
+            if self._watch is not None:
+                self._watch.cancel()
+            for advance in self._advances:
+                advance.task.cancel()
+            if self._advances:
+                await asyncio.wait({advance.task for advance in self._advances}, timeout=self._grace.left(CANCEL_SHARE))
+            for advance in tuple(self._advances):
+                self._leave(advance)
+
+    def _begin(self, producer: SharedStreamProducer, batch: Batch) -> None:
+        advance = _Advance(batch, self._now())
+        self._places -= 1
+        self._advances[advance] = None
+        advance.task = asyncio.create_task(self._advance(producer, advance), name="headrace advance")
+        advance.task.add_done_callback(partial(self._ended, advance))
+        self._watch_later()
+
+    def _ended(self, advance: _Advance, task: asyncio.Task[None]) -> None:
+        if not advance.is_left:
+            self._take_off(advance)
+            if not task.cancelled():
+                self._fault = task.exception()
+
+    def _take_off(self, advance: _Advance) -> None:
+        self._give_place_up(advance)
+        self._advances.pop(advance, None)
+        self._wake.set()
+
+    def _give_place_up(self, advance: _Advance) -> None:
+        if advance.has_place:
+            advance.has_place = False
+            self._places += 1
+            self._wake.set()
+
+    def _watch_later(self) -> None:
+        if self._watch is None:
+            pause = min(SLOW_SECONDS, self._policy.advance_timeout, self._grace.seconds) / 4
+            self._watch = asyncio.get_running_loop().call_later(pause, self._look)
+
+    def _look(self) -> None:
+        """Let slow advances give their places up, and leave behind those that do not end although they were cancelled."""
+        self._watch = None
+        now = self._now()
+        cancelling = self._grace.seconds * (1 - CANCEL_SHARE)
+        over = self._patience.ended and not self._grace.left(CANCEL_SHARE)
+        for advance in tuple(self._advances):
+            if over or (advance.deadline is not None and advance.deadline + cancelling <= now):
+                self._leave(advance)
+            elif advance.has_place and self._policy.max_advances > 1 and advance.begun + SLOW_SECONDS <= now:
+                self._give_place_up(advance)
+        if self._advances:
+            self._watch_later()
+
+    def _leave(self, advance: _Advance) -> None:
+        advance.is_left = True
+        self._take_off(advance)
+        lane = advance.batch.lane
+        lane.error = "The advance does not end although it was cancelled; it is left behind."
+        advance.task.cancel()
+        self._left_behind.add(advance.task, self._stream, f"advance of lane {lane.name}")
+        self._give_up(StreamError(f"Lane {lane.name!r} could not be advanced: {lane.error}"))
+
+    async def _advance(self, producer: SharedStreamProducer, advance: _Advance) -> None:
+        policy, lane = self._policy, advance.batch.lane
+        error: Exception | None = None
+        for attempt in range(policy.advance_attempts):
+            if attempt and not await self._patience.pause(*policy.advance_backoff, attempt):
+                break
+            error = await self._tried(producer, advance, first=not attempt)
+            if advance.is_left:
+                return
+            if error is None:
+                lane.error = None
+                self._ledger.advanced(advance.batch)
+                self._take_off(advance)
+                self._made_room()
+                return
+            self._ledger.counts.advance_errors += 1
+            lane.error = describe_error(error)
+            log.warning("Advance failed", lane=lane.name, batch=len(advance.batch.items), attempt=attempt + 1, error=lane.error)
+        failed = StreamError(f"Lane {lane.name!r} could not be advanced, {attempt + 1} times in a row: {lane.error}")
+        failed.__cause__ = error
+        self._give_up(failed)
+
+    async def _tried(self, producer: SharedStreamProducer, advance: _Advance, *, first: bool) -> Exception | None:
+        """Try once; return what failed."""
+        if not first:
+            await self._retries.acquire()
+        self._calls += 1
+        try:
+            if not advance.recorded:
+                await self._record(producer, advance.batch)
+                advance.recorded = True
+            await self._call(producer, advance)
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            return StreamError("the producer raised CancelledError")
+        except Exception as failure:
+            return _told(failure, self._policy.advance_timeout)
+        except BaseException as failure:  # a producer may raise anything, also SystemExit
+            return StreamError(f"the producer raised {describe_error(failure)}")
+        finally:
+            self._calls -= 1
+            advance.deadline = None
+            if not first:
+                self._retries.release()
+            if self._policy.max_advances > 1 and not advance.is_left:
+                self._give_place_up(advance)
+        return None
+
+    async def _record(self, producer: SharedStreamProducer, batch: Batch) -> None:
+        if self._recorder is None or self.custody is None:
+            return
+        name = batch.lane.name
+        if not self.custody.knows(name):
+            await self._learn(self.custody, self._recorder, name)
+            self.custody.skipped(name, _committed(producer, batch.lane.key), batch.entries)
+        for receipt in self.custody.receipts(name, batch.entries):
+            async with self._patience.timeout(None):
+                new = await self._recorder.record(receipt)
+            if new and self.log is not None:
+                self.log.stored()
+            self.custody.recorded(receipt)
+
+    async def _learn(self, custody: Custody, recorder: Recorder, lane: str) -> None:
+        """Learn the mark of a lane, in one call with those of others that are about to be advanced."""
+        self._unknown[lane] = None
+        async with self._learning, self._patience.timeout(None):
+            if custody.knows(lane):
+                return
+            ready = (one.name for one in islice(self._ledger.ready, MAX_LANES))
+            wanted = [*self._unknown, *(name for name in ready if name not in self._unknown and not custody.knows(name))][:MAX_LANES]
+            if lane not in wanted:
+                wanted[-1] = lane
+            custody.learn(wanted, await recorder.marks(custody.stream, wanted))
+            for name in wanted:
+                self._unknown.pop(name, None)
+
+    async def _call(self, producer: SharedStreamProducer, advance: _Advance) -> None:
+        counts, clock, timeout = self._ledger.counts, self._policy.clock, self._policy.advance_timeout
+        begun = clock()
+        advance.deadline = self._now() + timeout
+        async with self._patience.timeout(timeout):
+            await producer.advance(advance.batch.items)
+        counts.advances += 1
+        counts.advance_seconds += clock() - begun
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+
+def _committed(producer: SharedStreamProducer, lane: Hashable) -> int | None:
+    """Return how far the upstream has the lane as done. What `get_committed` raises is the lane's trouble in the survey, not here."""
+    try:
+        position = producer.get_committed(lane)
+    except Exception as error:
+        log.debug("committed position unknown", lane=describe_text(lane), error=describe_error(error))
+        return None
+    return position if type(position) is int else None
+
+
+def _told(error: Exception, timeout: float) -> Exception:
+    return TimeoutError(f"it did not return within {timeout:g} seconds") if isinstance(error, TimeoutError) and not str(error) else error

@@ -1,0 +1,165 @@
+"""Reads one upstream: opens it, publishes what it yields, pauses where there is no room, closes it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Final
+
+import structlog
+
+from headrace.core.ledger.ledger import Ledger
+from headrace.core.ledger.obligations import Reader
+from headrace.core.values.text import describe_error, describe_value
+from headrace.errors import StreamEnded, StreamError, SubscriberOverflow
+from headrace.streams.fan_out import FanOut, UnknownLane
+from headrace.streams.limits.close_grace import POLL_SHARE, Grace, is_cancelled
+from headrace.streams.limits.flow_control import Room
+from headrace.streams.limits.pace import Pace
+from headrace.streams.limits.policy import StreamPolicy
+from headrace.streams.subscribers.registered import Registered
+from headrace.triggers.producer import SharedStreamProducer
+
+log = structlog.get_logger(__name__)
+
+POLL_STRETCH: Final = 128
+"""After so many raw events without a pause the poll lets others run."""
+STALLED_SECONDS: Final = 10.0
+"""A subscriber of a stream without acks that is full and has pulled nothing for so long fails, so that the others go on."""
+
+
+class Poll:
+    """One reading of one upstream. `fail` fails a subscriber."""
+
+    def __init__(
+        self,
+        fan_out: FanOut,
+        ledger: Ledger,
+        room: Room,
+        policy: StreamPolicy,
+        *,
+        grace: Grace,
+        registered: Registered | None,
+        fail: Callable[[Reader, StreamError], None],
+        acks: bool,
+    ) -> None:
+        self._fan_out = fan_out
+        self._ledger = ledger
+        self._room = room
+        self._policy = policy
+        self._grace = grace
+        self._registered = registered
+        self._fail = fail
+        self._acks = acks
+        self._pace = Pace(ledger, room, policy)
+        self.is_over = False
+        """Whether the stream is over: nothing more of it is published."""
+        self.is_reading = True
+        """Whether it reads; else it is closing the upstream."""
+
+    async def run(self, name: str, producer: SharedStreamProducer) -> None:
+        """Read until the stream has ended. Raises what ends the upstream, always an `Exception`, with a text that can be shown."""
+        stream = None
+        try:
+            await self._room.wait()
+            stream = producer.open_stream()
+            await self._read(name, producer, stream)
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            raise StreamError("The upstream raised CancelledError.") from None
+        except BaseException as error:  # what a producer raises ends its stream, also SystemExit, and nothing else
+            raise presentable(error) from None
+        finally:
+            self.is_reading = False
+            await self._close(name, stream)
+
+    async def _read(self, name: str, producer: SharedStreamProducer, stream: AsyncIterator[tuple[Any, Any]]) -> None:
+        stretch = 0
+        ledger, publish, room = self._ledger, self._fan_out.publish, self._room
+        async for item in stream:
+            if self.is_over:
+                return
+            try:
+                raw, payload = item
+            except Exception as error:
+                raise StreamError(f"The producer yielded {describe_value(item)[:200]}, not (raw_event, broker_payload).") from error
+            overflowing = await self._overflow() if ledger.full else None
+            try:
+                publish(producer, raw, payload)
+            except UnknownLane as unknown:
+                await self._reject_alone(raw, payload, str(unknown))
+            if overflowing:
+                self._fail_all(overflowing, name)
+            stretch += 1
+            if ledger.full or ledger.outstanding >= room.most or ledger.size >= room.allowance:
+                if not room.is_there():
+                    del item, raw, payload  # the wait may be long, and the message large
+                    await self._wait_for_room(name)
+            elif not stretch % POLL_STRETCH:
+                await asyncio.sleep(0)
+        raise StreamEnded
+
+    def _fail_all(self, readers: Sequence[Reader], name: str) -> None:
+        for reader in readers:
+            limit = self._policy.max_subscriber_queue
+            self._fail(reader, SubscriberOverflow(f"Trigger {reader.trigger_id} fell {limit} raw events behind {name}."))
+
+    async def _reject_alone(self, raw: Any, payload: Any, reason: str) -> None:
+        """Publish a raw event whose lane is unknown when no other is outstanding: to advance it must not advance past another."""
+        await self._room.emptied(lambda: self.is_over)
+        if not self.is_over:
+            self._fan_out.reject(raw, payload, reason)
+            await self._room.emptied(lambda: self.is_over)
+
+    async def _overflow(self) -> Sequence[Reader]:
+        """Give those whose queue is full a chance to read; spill what the others have, or return them to be failed."""
+        await asyncio.sleep(0)
+        if await self._pace.caught_up():
+            return ()
+        full = tuple(self._ledger.full)
+        if self._policy.overflow == "fail":
+            return full
+        if self._policy.overflow == "spill" and self._registered is not None:
+            self._registered.spill([reader for reader in full if reader.registered], stop=False)
+        return ()
+
+    async def _wait_for_room(self, name: str) -> None:
+        if self._acks:  # there the ack timeout fails who does not answer
+            await self._room.wait()
+            return
+        patience = min(self._policy.ack_timeout, STALLED_SECONDS)
+        while not self._room.is_there():
+            since = self._policy.clock()
+            try:
+                async with asyncio.timeout(patience):
+                    await self._room.wait()
+            except TimeoutError:
+                for reader in [reader for reader in self._ledger.full if reader.begun <= since]:
+                    why = f"Trigger {reader.trigger_id} is full and has read nothing of {name} for {patience:g} seconds"
+                    self._fail(reader, SubscriberOverflow(f"{why}: it misses what comes."))
+
+    async def _close(self, name: str, stream: object) -> None:
+        close = getattr(stream, "aclose", None)
+        if close is None:
+            return
+        try:
+            async with asyncio.timeout(self._grace.left(POLL_SHARE)):
+                await close()
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            log.warning("Upstream raised CancelledError as it was closed", stream=name)
+        except BaseException as error:  # as above
+            log.warning("Upstream does not close", stream=name, error=describe_error(error))
+
+
+def presentable(error: BaseException) -> Exception:
+    """Return the error itself where it is an `Exception` whose text can be shown and sent, else a `StreamError` that describes it."""
+    described = describe_error(error)
+    try:
+        if isinstance(error, Exception) and str(error) in described:
+            return error
+    except BaseException:  # its `str` raises
+        log.debug("An error has no text", error=described)
+    return StreamError(f"The upstream raised {described}")
