@@ -14,8 +14,8 @@ from typing import Any, Final, Self
 
 from chaos_plan import Shape
 from headrace.errors import UpstreamError
-from headrace.sources.directory import Directory
-from headrace.sources.queue_writer import QueueWriter
+from headrace.sources.directory.upstream import Directory
+from headrace.sources.queue.writer import QueueWriter
 from headrace.triggers.upstream import Upstream
 from scenario_kit import Feed, Trigger
 

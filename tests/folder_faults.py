@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.errors import HeadraceError
-from headrace.sources.directory import Directory
+from headrace.sources.directory.upstream import Directory
 from source_kit import PATIENCE, Reading
 
 NAMES = ["a.jsonl", "b.jsonl", "c.jsonl", os.fsdecode(b"d\xff.jsonl"), "e.jsonl", "long-" + "x" * 240 + ".jsonl"]

@@ -14,7 +14,7 @@ import asyncio, os, random, sys
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.errors import HeadraceError
 from headrace.sources import directory_lane, directory_lanes
-from headrace.sources.directory import Directory
+from headrace.sources.directory.upstream import Directory
 
 directory_lane.QUIET = directory_lanes.QUIET = 0.05
 chance = random.Random(int(sys.argv[2]))

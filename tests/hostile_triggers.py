@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Final
 
-from headrace.sources.queue import Queue
+from headrace.sources.queue.upstream import Queue
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import SKIP, Reject, TriggerEvent
 from headrace.triggers.producer import SharedStreamProducer

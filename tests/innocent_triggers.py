@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.sources.directory import Directory
-from headrace.sources.queue import Queue
+from headrace.sources.directory.upstream import Directory
+from headrace.sources.queue.upstream import Queue
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import TriggerEvent
 from headrace.triggers.producer import SharedStreamProducer

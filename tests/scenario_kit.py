@@ -27,8 +27,8 @@ import msgspec
 import uvicorn
 
 from headrace.client.people import PeopleClient
-from headrace.sources.queue import Queue
-from headrace.sources.queue_writer import QueueWriter
+from headrace.sources.queue.upstream import Queue
+from headrace.sources.queue.writer import QueueWriter
 from headrace.standalone.child import LIFELINE, REGISTRATION, REPLACES
 from headrace.triggers.upstream import Upstream
 from ports import free_port

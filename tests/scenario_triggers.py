@@ -14,8 +14,8 @@ from typing import Any, Self
 
 from headrace.core.ledger.outcome import AdvanceItem
 from headrace.sources.message import LaneNames
-from headrace.sources.queue import Queue
-from headrace.sources.queue_producer import QueueProducer
+from headrace.sources.queue.producer import QueueProducer
+from headrace.sources.queue.upstream import Queue
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import SKIP, Handled, Reject, TriggerEvent
 from headrace.triggers.producer import SharedStreamProducer

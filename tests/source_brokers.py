@@ -8,10 +8,10 @@ from typing import ClassVar, Protocol
 
 import msgspec
 
-from headrace.sources.directory import Directory
-from headrace.sources.memory import Memory
-from headrace.sources.queue import Queue
-from headrace.sources.queue_writer import QueueWriter
+from headrace.sources.directory.upstream import Directory
+from headrace.sources.memory.upstream import Memory
+from headrace.sources.queue.upstream import Queue
+from headrace.sources.queue.writer import QueueWriter
 from headrace.triggers.upstream import Upstream
 
 

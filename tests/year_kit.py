@@ -19,7 +19,7 @@ import psycopg
 from sqlalchemy import Connection, func, select
 
 from custody_kit import books
-from headrace.sources.directory import Directory
+from headrace.sources.directory.upstream import Directory
 from headrace.store import Liveness, Store, open_store
 from headrace.store.ages import KEY_RETENTIONS, AgeClock
 from headrace.store.deferred_tables import deferred_runs, run_events
@@ -225,7 +225,7 @@ class Year:
         def day() -> date:
             return datetime.fromtimestamp(self._clock.now / 1e6, UTC).date()
 
-        with patch("headrace.sources.directory_folder.day", day):
+        with patch("headrace.sources.directory.folder.day", day):
             yield
 
 

@@ -18,7 +18,7 @@ from headrace.engine.reports import heartbeat
 from headrace.engine.sealer import Sealer
 from headrace.engine.uploader import Uploader
 from headrace.ports.triggerer_api import TriggererControl
-from headrace.sources.directory import Directory
+from headrace.sources.directory.upstream import Directory
 from headrace.store.log import stored
 from headrace.streams.manager import SharedStreamManager
 from headrace.triggers.watch import WatchTrigger

@@ -35,7 +35,7 @@ def declaration(watches: int = WATCHES, large: int = LARGE) -> DeclareProject:
             DeclaredTrigger(
                 name=f"watch-{number:06}",
                 classpath="headrace.triggers.watch.WatchTrigger",
-                kwargs={"upstream": ["headrace.sources.memory.Memory", {"name": "m"}], "match": {"number": [number]}},
+                kwargs={"upstream": ["headrace.sources.memory.upstream.Memory", {"name": "m"}], "match": {"number": [number]}},
                 stream="memory:large" if number < large else f"memory:{number // 1_000}",
             )
             for number in range(watches)

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from headrace.ordering.causal import CausalOrdering, claimed_event
     from headrace.ordering.event import CausalEvent
     from headrace.project import Project, load_project
-    from headrace.sources.directory import Directory
-    from headrace.sources.memory import Memory
-    from headrace.sources.queue import Queue
-    from headrace.sources.queue_writer import QueueWriter
+    from headrace.sources.directory.upstream import Directory
+    from headrace.sources.memory.upstream import Memory
+    from headrace.sources.queue.upstream import Queue
+    from headrace.sources.queue.writer import QueueWriter
     from headrace.streams.manager import SharedStreamManager
     from headrace.tasks.deferral import TaskDeferred, TaskSkipped
     from headrace.tasks.log_event import LogEvent
@@ -96,17 +96,17 @@ _HOMES = {
     "Connection": "core.connection",
     "DateTimeTrigger": "triggers.builtin.time",
     "Debounce": "core.batching",
-    "Directory": "sources.directory",
+    "Directory": "sources.directory.upstream",
     "EventAlreadySeen": "errors",
     "EventArrivedEarly": "errors",
     "FileTrigger": "triggers.builtin.file",
     "HandlingPolicy": "core.ordering.handling",
     "HttpStatusTrigger": "triggers.builtin.http_status",
     "LogEvent": "tasks.log_event",
-    "Memory": "sources.memory",
+    "Memory": "sources.memory.upstream",
     "Project": "project",
-    "Queue": "sources.queue",
-    "QueueWriter": "sources.queue_writer",
+    "Queue": "sources.queue.upstream",
+    "QueueWriter": "sources.queue.writer",
     "RawEvent": "triggers.raw_event",
     "Reject": "triggers.event",
     "Run": "tasks.run",

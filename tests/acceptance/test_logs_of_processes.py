@@ -29,7 +29,7 @@ PROJECT = """
 import logging
 import structlog
 from headrace.project import Project
-from headrace.sources.queue import Queue
+from headrace.sources.queue.upstream import Queue
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import TriggerEvent
 

@@ -22,7 +22,7 @@ import msgspec
 import hostile_producers
 import hostile_triggers
 import innocent_triggers
-from headrace.sources.queue_writer import QueueWriter
+from headrace.sources.queue.writer import QueueWriter
 from hostile import events, files
 from scenario_kit import Deployment, until
 

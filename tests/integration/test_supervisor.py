@@ -184,7 +184,7 @@ class Reading(TriggererClient):
 async def test_a_large_project_is_declared_in_pages_that_no_loop_parses_in_one_piece(tmp_path: Path) -> None:
     (tmp_path / "project.py").write_text(
         "from headrace import Project\n"
-        "from headrace.sources.memory import Memory\n"
+        "from headrace.sources.memory.upstream import Memory\n"
         'project = Project("large")\n'
         "for number in range(2_500):\n"
         '    project.watch(f"watch-{number}", Memory("m"), match={"number": [number]})\n'

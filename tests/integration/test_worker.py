@@ -12,7 +12,7 @@ import pytest
 
 from headrace.errors import ProjectError, TaskCancelled, UsageError
 from headrace.project import Project
-from headrace.sources.memory import Memory
+from headrace.sources.memory.upstream import Memory
 from headrace.tasks.deferral import TaskDeferred
 from headrace.tasks.log_event import LogEvent
 from headrace.tasks.run import Run

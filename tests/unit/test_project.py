@@ -372,8 +372,8 @@ def test_many_watches_of_one_folder_resolve_its_path_a_few_times(tmp_path: Path)
     (tmp_path / "link").symlink_to("feed")
     (tmp_path / "project.py").write_text(
         "from headrace import Project\n"
-        "from headrace.sources.directory import Directory\n"
-        "from headrace.sources.queue import Queue\n"
+        "from headrace.sources.directory.upstream import Directory\n"
+        "from headrace.sources.queue.upstream import Queue\n"
         'project = Project("many")\n'
         "for number in range(300):\n"
         '    project.watch(f"files-{number}", Directory("link"), match={"number": [number]})\n'

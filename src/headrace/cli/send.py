@@ -16,7 +16,7 @@ from headrace.cli.console import out
 from headrace.core.matching.paths import JsonPath
 from headrace.errors import UsageError
 from headrace.sources.message import LONGEST_MESSAGE
-from headrace.sources.queue_writer import QueueWriter
+from headrace.sources.queue.writer import QueueWriter
 
 BLOCK: Final = 1024 * 1024
 EPILOG: Final = """Examples:

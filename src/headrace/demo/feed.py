@@ -15,7 +15,7 @@ from headrace.demo.files import write_atomically
 from headrace.demo.manifest import Manifest, Parameters
 from headrace.demo.plan import FeedPlan, plan_feed
 from headrace.errors import ResourceError, UsageError
-from headrace.sources.directory_folder import DONE_FOLDER
+from headrace.sources.directory.folder import DONE_FOLDER
 from headrace.sources.folder_lock import FolderLock
 
 FEED_FOLDER: Final = "feed"

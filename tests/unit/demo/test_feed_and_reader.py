@@ -17,8 +17,9 @@ from headrace.demo.feed import run_feed
 from headrace.demo.follow import complete
 from headrace.demo.manifest import Parameters
 from headrace.demo.plan import FeedPlan
-from headrace.sources import directory_folder, directory_lane, directory_lanes
-from headrace.sources.directory import Directory
+from headrace.sources.directory import folder, lane
+from headrace.sources.directory import lanes as directory_lanes
+from headrace.sources.directory.upstream import Directory
 from headrace.wire.pipelines.scopes import ScopeStatus
 from headrace.wire.status.status import EventCount, Status, Totals
 from source_kit import reading
@@ -33,7 +34,7 @@ def few_flights_and_short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
         return few_plan()
 
     monkeypatch.setattr(feed, "plan_feed", plan)
-    monkeypatch.setattr(directory_lane, "QUIET", 0.1)
+    monkeypatch.setattr(lane, "QUIET", 0.1)
     monkeypatch.setattr(directory_lanes, "QUIET", 0.1)
 
 
@@ -88,7 +89,7 @@ async def test_a_feed_that_its_reader_takes_over_midnight_is_complete_and_its_le
     assert 0 < len(moved) < manifest.files
     assert not complete(status(), tmp_path)
 
-    monkeypatch.setattr(directory_folder, "day", lambda: NEXT_DAY)
+    monkeypatch.setattr(folder, "day", lambda: NEXT_DAY)
     run_feed(tmp_path, few_plan().manifest.parameters)
     assert {path.name for path in (tmp_path / "feed").glob("*.jsonl")} == {file.name for file in few_plan().files} - moved
     assert feed_is_complete(tmp_path, manifest).ok

@@ -20,8 +20,8 @@ from headrace.engine.outbox import Outbox
 from headrace.engine.runner import Limits, Runner
 from headrace.engine.uploader import Uploader
 from headrace.ports.triggerer_api import TriggererControl
-from headrace.sources.memory import Memory
-from headrace.sources.memory_producer import MemoryProducer
+from headrace.sources.memory.producer import MemoryProducer
+from headrace.sources.memory.upstream import Memory
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.control.triggers import FailureRecorded, RunTrigger
 from headrace.wire.custody.backlog import BacklogItem, BacklogPage, SettleBacklog

@@ -12,8 +12,8 @@ import pytest
 
 from headrace.engine import keeper, remote_stream
 from headrace.engine.pulse import Pulse
-from headrace.sources.memory import Memory
-from headrace.sources.memory_producer import MemoryProducer
+from headrace.sources.memory.producer import MemoryProducer
+from headrace.sources.memory.upstream import Memory
 from headrace.wire.control.triggers import RunTrigger
 from odd_triggers import Alone
 from unit.engine.test_runner import Api, _workload, running, until, upstream, waits, watch, workload

@@ -19,7 +19,7 @@ from headrace.engine.leases import Leases
 from headrace.engine.outbox import Outbox
 from headrace.engine.runner import Limits, Runner
 from headrace.ports.triggerer_api import TriggererControl
-from headrace.sources.memory import Memory
+from headrace.sources.memory.upstream import Memory
 from headrace.streams.manager import SharedStreamManager
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.control.triggers import FailureRecorded, RunTrigger

@@ -21,7 +21,7 @@ from headrace.engine.relay import Relay
 from headrace.engine.runner import Limits
 from headrace.engine.station import Station
 from headrace.errors import ApiUnavailable
-from headrace.sources.memory import Memory
+from headrace.sources.memory.upstream import Memory
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.control.jobs import JobRegistered
 from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject

@@ -14,7 +14,7 @@ from headrace.engine.runner import Runner
 from headrace.engine.silence import Patience
 from headrace.engine.trigger_process import TriggerProcess
 from headrace.engine.turn import Batch
-from headrace.sources.memory import Memory
+from headrace.sources.memory.upstream import Memory
 from headrace.triggers.raw_event import RawEvent
 from headrace.wire.control.jobs import Blocked
 from trigger_process_kit import LocalProcess, start_local

@@ -12,7 +12,7 @@ from headrace.engine.load_trigger import load_trigger
 from headrace.errors import ProjectError
 from headrace.project import Project, load_project
 from headrace.settings import read_settings
-from headrace.sources.memory import Memory
+from headrace.sources.memory.upstream import Memory
 from headrace.triggers.import_allowlist import MODULES
 from headrace.triggers.upstream import load_upstream
 from headrace.wire.control.triggers import RunTrigger
@@ -115,7 +115,7 @@ def test_what_settings_allow_comes_in_and_nothing_that_only_begins_like_it() -> 
 def test_a_project_names_the_modules_of_its_triggers_and_upstreams(tmp_path: Path) -> None:
     project = Project("p")
     project.watch("w", Memory("m"))
-    assert project.modules() == {"headrace.triggers.watch", "headrace.sources.memory"}
+    assert project.modules() == {"headrace.triggers.watch", "headrace.sources.memory.upstream"}
     assert load_project(tmp_path / "project.py").modules() == {"headrace_project_project"}
 
 

@@ -17,12 +17,13 @@ import pytest
 
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.errors import StorageFull, StreamEnded, UpstreamError
-from headrace.sources import queue_producer, queue_reader
-from headrace.sources.queue import Queue
-from headrace.sources.queue_file import QueueFile
-from headrace.sources.queue_producer import QueueProducer
-from headrace.sources.queue_wake import pipe_of
-from headrace.sources.queue_writer import QueueWriter
+from headrace.sources.queue import producer as queue_producer
+from headrace.sources.queue import reader as queue_reader
+from headrace.sources.queue.file import QueueFile
+from headrace.sources.queue.producer import QueueProducer
+from headrace.sources.queue.upstream import Queue
+from headrace.sources.queue.wakeup import pipe_of
+from headrace.sources.queue.writer import QueueWriter
 from source_kit import PATIENCE, opened, reading
 
 ACKED = AdvanceOutcome(1, 0)
@@ -52,7 +53,10 @@ async def refused(path: Path) -> UpstreamError:
 
 def test_it_is_written_down_as_plain_json(tmp_path: Path) -> None:
     upstream = Queue("orders.queue", lanes=("eu", "us")).relative_to(tmp_path)
-    assert upstream.serialize() == ("headrace.sources.queue.Queue", {"path": str(tmp_path / "orders.queue"), "lanes": ["eu", "us"]})
+    assert upstream.serialize() == (
+        "headrace.sources.queue.upstream.Queue",
+        {"path": str(tmp_path / "orders.queue"), "lanes": ["eu", "us"]},
+    )
     assert upstream.stream_key() == f"queue:{tmp_path}/orders.queue"
     assert Queue("a", lanes=3).serialize()[1] == {"path": "a", "lanes": 3}
 
@@ -100,7 +104,7 @@ async def test_a_queue_of_another_version_is_refused(path: Path) -> None:
 
 READER = """
 import asyncio, sys
-from headrace.sources.queue import Queue
+from headrace.sources.queue.upstream import Queue
 
 async def main():
     async for raw, _ in Queue(sys.argv[1]).producer().open_stream():

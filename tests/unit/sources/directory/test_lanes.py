@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import stat
 
-from headrace.sources.directory_journal import Entry, Sum
-from headrace.sources.directory_lane import QUIET, Lane
-from headrace.sources.directory_lanes import Lanes, Sight
-from headrace.sources.directory_lines import Chunk
-from headrace.sources.directory_waiting import Candidate
+from headrace.sources.directory.journal import Entry, Sum
+from headrace.sources.directory.lane import QUIET, Lane
+from headrace.sources.directory.lanes import Lanes, Sight
+from headrace.sources.directory.lines import Chunk
+from headrace.sources.directory.waiting import Candidate
 from headrace.sources.file_names import new_lane
 from headrace.sources.file_status import Status
 

@@ -19,15 +19,15 @@ import structlog
 
 from headrace.core.ledger.outcome import AdvanceItem
 from headrace.errors import MalformedEvent, StreamEnded, UpstreamError
-from headrace.sources.directory_files import BATCH_FILES, PASSING, Files, Scan, Visit, refused
-from headrace.sources.directory_folder import Finished, Folder, Moved
-from headrace.sources.directory_journal import Entry
-from headrace.sources.directory_lane import Lane
-from headrace.sources.directory_lanes import Lanes, Sight
-from headrace.sources.directory_lines import LONGEST_LINE, Chunk
-from headrace.sources.directory_threads import Threads
-from headrace.sources.directory_waiting import Candidate
-from headrace.sources.directory_watch import Watch, matcher
+from headrace.sources.directory.files import BATCH_FILES, PASSING, Files, Scan, Visit, refused
+from headrace.sources.directory.folder import Finished, Folder, Moved
+from headrace.sources.directory.journal import Entry
+from headrace.sources.directory.lane import Lane
+from headrace.sources.directory.lanes import Lanes, Sight
+from headrace.sources.directory.lines import LONGEST_LINE, Chunk
+from headrace.sources.directory.threads import Threads
+from headrace.sources.directory.waiting import Candidate
+from headrace.sources.directory.watch import Watch, matcher
 from headrace.sources.file_names import text_of
 from headrace.sources.group_commit import GroupCommit
 from headrace.triggers.producer import SharedStreamProducer

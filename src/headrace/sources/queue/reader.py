@@ -18,7 +18,7 @@ from headrace.core.ledger.outcome import AdvanceItem
 from headrace.errors import HeadraceError, StreamEnded, UpstreamError
 from headrace.sources.folder_lock import FolderLock
 from headrace.sources.message import LaneNames, Message
-from headrace.sources.queue_file import LANE_BITS, LAST_IN_LANE, QueueFile, connect, lane_name, place_of, plain
+from headrace.sources.queue.file import LANE_BITS, LAST_IN_LANE, QueueFile, connect, lane_name, place_of, plain
 from headrace.triggers.stream_log import LogMark
 
 LEASE_SECONDS: Final = 30.0

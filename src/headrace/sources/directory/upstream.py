@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from headrace.errors import UpstreamError
-from headrace.sources.directory_producer import DirectoryProducer
+from headrace.sources.directory.producer import DirectoryProducer
 from headrace.triggers.project_paths import PROJECT_FOLDER, parse_path, resolve_path
 from headrace.triggers.upstream import FOLDER_STREAM, Upstream
 

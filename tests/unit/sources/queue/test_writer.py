@@ -16,8 +16,8 @@ import msgspec
 import pytest
 
 from headrace.errors import StorageFull, UpstreamError, UsageError
-from headrace.sources.queue import Queue
-from headrace.sources.queue_writer import QueueWriter
+from headrace.sources.queue.upstream import Queue
+from headrace.sources.queue.writer import QueueWriter
 from source_kit import PATIENCE, reading
 
 
@@ -163,7 +163,7 @@ def test_a_lane_that_is_used_up_is_refused(path: Path) -> None:
 
 SENDER = """
 import sys
-from headrace.sources.queue_writer import QueueWriter
+from headrace.sources.queue.writer import QueueWriter
 
 with QueueWriter(sys.argv[1]) as queue:
     for number in range(int(sys.argv[3])):

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
-from headrace.sources import queue_reader
 from headrace.sources.message import draft
-from headrace.sources.queue import Queue
-from headrace.sources.queue_file import VERSION
-from headrace.sources.queue_reader import QueueMessage, QueueReader
-from headrace.sources.queue_writer import QueueWriter
+from headrace.sources.queue import reader as queue_reader
+from headrace.sources.queue.file import VERSION
+from headrace.sources.queue.reader import QueueMessage, QueueReader
+from headrace.sources.queue.upstream import Queue
+from headrace.sources.queue.writer import QueueWriter
 from source_kit import reading
 
 ACKED = AdvanceOutcome(1, 0)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from headrace.sources.message import LaneNames, Layout
-from headrace.sources.queue_file import LANE_BITS, LAST_IN_LANE, QueueFile, lane_name, plain
-from headrace.sources.queue_producer import QueueProducer
+from headrace.sources.queue.file import LANE_BITS, LAST_IN_LANE, QueueFile, lane_name, plain
+from headrace.sources.queue.producer import QueueProducer
 from headrace.triggers.project_paths import PROJECT_FOLDER, parse_path, resolve_path
 from headrace.triggers.upstream import Upstream
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from headrace.sources.directory_journal import Sum
+from headrace.sources.directory.journal import Sum
 from headrace.sources.file_status import Status, is_written, status_of
 
 CHUNK: Final = 256 * 1024

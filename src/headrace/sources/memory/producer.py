@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from headrace.core.ledger.outcome import AdvanceItem
-from headrace.sources.memory_store import MemoryStore
+from headrace.sources.memory.store import MemoryStore
 from headrace.sources.message import Message
 from headrace.triggers.producer import SharedStreamProducer
 

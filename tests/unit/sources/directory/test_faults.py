@@ -8,7 +8,7 @@ import pytest
 
 from folder_faults import World, survive
 from folder_kills import KillingWorld
-from headrace.sources import directory_lane, directory_lanes
+from headrace.sources.directory import lane, lanes
 
 SEED = int(os.environ["HEADRACE_TEST_SEED"])
 
@@ -17,7 +17,7 @@ SEED = int(os.environ["HEADRACE_TEST_SEED"])
 async def test_whatever_happens_to_a_folder_no_line_is_lost_or_mistaken(
     tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (directory_lane, directory_lanes):
+    for module in (lane, lanes):
         monkeypatch.setattr(module, "QUIET", 0.05)
     seed = SEED * 1_000 + number
     sys.stdout.write(f"seed {seed}\n")

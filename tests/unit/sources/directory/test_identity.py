@@ -13,7 +13,7 @@ import pytest
 
 from folder_kit import lane_of, put, until_done
 from headrace.errors import UpstreamError
-from headrace.sources.directory import Directory
+from headrace.sources.directory.upstream import Directory
 from source_kit import PATIENCE, reading
 
 OLD = b"".join(b'{"old":%d}\n' % number for number in range(3))
@@ -105,7 +105,7 @@ async def test_a_file_that_is_replaced_between_the_look_and_the_move_is_not_move
     feed: Path, way: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the middle of the move itself: after the file was compared with what was read, before it is renamed."""
-    from headrace.sources import directory_folder
+    from headrace.sources.directory import folder as directory_folder
 
     free, pending = directory_folder.Folder._free, [NEW]
 
@@ -126,7 +126,7 @@ async def test_a_file_that_is_replaced_between_the_look_and_the_move_is_not_move
 
 
 async def test_a_file_that_grows_while_it_is_moved_is_moved_back_and_read_on(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headrace.sources import directory_folder
+    from headrace.sources.directory import folder as directory_folder
 
     free, pending = directory_folder.Folder._free, [b"4\n"]
 

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from headrace.sources.directory_files import Files
-from headrace.sources.directory_folder import Folder
-from headrace.sources.directory_lines import LineReader
+from headrace.sources.directory.files import Files
+from headrace.sources.directory.folder import Folder
+from headrace.sources.directory.lines import LineReader
 
 R = TypeVar("R")
 

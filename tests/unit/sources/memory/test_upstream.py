@@ -11,7 +11,7 @@ import pytest
 
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.errors import StreamEnded, UpstreamError, UsageError
-from headrace.sources.memory import Memory
+from headrace.sources.memory.upstream import Memory
 from source_kit import opened, reading
 
 
@@ -28,7 +28,7 @@ def values(items: list[tuple[Any, Any]]) -> list[Any]:
 
 def test_it_is_named_not_placed(memory: Memory, tmp_path: Path) -> None:
     assert memory.relative_to(Path("/elsewhere")).stream_key() == f"memory:{tmp_path}"
-    assert memory.serialize() == ("headrace.sources.memory.Memory", {"name": str(tmp_path), "lanes": None})
+    assert memory.serialize() == ("headrace.sources.memory.upstream.Memory", {"name": str(tmp_path), "lanes": None})
 
 
 async def test_all_that_name_it_share_it(memory: Memory, tmp_path: Path) -> None:

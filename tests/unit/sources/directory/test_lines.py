@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.sources import directory_lines
-from headrace.sources.directory_lines import CHUNK, LONGEST_LINE, Line, LineReader, Mark, NotRegular, Rewritten
+from headrace.sources.directory import lines as directory_lines
+from headrace.sources.directory.lines import CHUNK, LONGEST_LINE, Line, LineReader, Mark, NotRegular, Rewritten
 from headrace.sources.file_status import is_written
 
 

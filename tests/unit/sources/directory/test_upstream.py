@@ -11,9 +11,9 @@ import pytest
 
 from folder_kit import lane_of, put, until_done, until_forgotten
 from headrace.errors import MalformedEvent, UpstreamError
-from headrace.sources.directory import Directory
-from headrace.sources.directory_journal import Entry
-from headrace.sources.directory_lines import LONGEST_LINE
+from headrace.sources.directory.journal import Entry
+from headrace.sources.directory.lines import LONGEST_LINE
+from headrace.sources.directory.upstream import Directory
 from headrace.triggers.upstream import load_upstream
 from source_kit import PATIENCE, reading
 
@@ -43,7 +43,7 @@ def journal_of(feed: Path) -> list[Entry]:
 def test_it_is_written_down_and_made_again(tmp_path: Path) -> None:
     upstream = Directory("feed", "*.json").relative_to(tmp_path)
     again = load_upstream(*upstream.serialize())
-    assert upstream.serialize() == ("headrace.sources.directory.Directory", {"path": str(tmp_path / "feed"), "pattern": "*.json"})
+    assert upstream.serialize() == ("headrace.sources.directory.upstream.Directory", {"path": str(tmp_path / "feed"), "pattern": "*.json"})
     assert again.stream_key() == upstream.stream_key() == f"directory:{tmp_path}/feed/*.json"
     assert again.source == f"headrace:directory:{tmp_path}/feed/*.json"
 
@@ -263,7 +263,7 @@ async def test_a_journal_of_an_earlier_version_is_read_on(feed: Path) -> None:
 READER = """
 import asyncio, sys
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
-from headrace.sources.directory import Directory
+from headrace.sources.directory.upstream import Directory
 
 async def main():
     producer = Directory(sys.argv[1]).producer()

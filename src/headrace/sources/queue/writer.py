@@ -15,8 +15,8 @@ from typing import Any, Final, Self
 from headrace.errors import UpstreamError, UsageError
 from headrace.sources.group_commit import GroupCommit
 from headrace.sources.message import Draft, Key, LaneNames, Layout, Sent, draft, drafts
-from headrace.sources.queue_file import LAST_IN_LANE, QueueFile, lane_name, lane_row, new_change, place_of
-from headrace.sources.queue_wake import ring
+from headrace.sources.queue.file import LAST_IN_LANE, QueueFile, lane_name, lane_row, new_change, place_of
+from headrace.sources.queue.wakeup import ring
 
 MOST_IDS: Final = 10_000
 """Lanes whose ids a writer remembers."""

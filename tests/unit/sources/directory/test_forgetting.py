@@ -15,12 +15,16 @@ from structlog.testing import capture_logs
 
 from folder_kit import files_done, put
 from headrace.errors import UpstreamError
-from headrace.sources import directory_files, directory_folder, directory_journal, directory_lane, directory_lanes, directory_producer
-from headrace.sources.directory import Directory
-from headrace.sources.directory_files import Scan
-from headrace.sources.directory_folder import Folder
-from headrace.sources.directory_producer import DirectoryProducer
-from headrace.sources.directory_waiting import Selection, Waiting
+from headrace.sources.directory import files, lane
+from headrace.sources.directory import folder as directory_folder
+from headrace.sources.directory import journal as directory_journal
+from headrace.sources.directory import lanes as directory_lanes
+from headrace.sources.directory import producer as directory_producer
+from headrace.sources.directory.files import Scan
+from headrace.sources.directory.folder import Folder
+from headrace.sources.directory.producer import DirectoryProducer
+from headrace.sources.directory.upstream import Directory
+from headrace.sources.directory.waiting import Selection, Waiting
 from headrace.triggers.upstream import load_upstream
 from source_kit import PATIENCE, Reading, reading
 
@@ -30,7 +34,7 @@ FILES = 40
 
 @pytest.fixture
 def feed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for module in (directory_lane, directory_lanes):
+    for module in (lane, directory_lanes):
         monkeypatch.setattr(module, "QUIET", 0.0)
     monkeypatch.setattr(directory_journal, "COMPACT_AT_BYTES", 20_000)
     folder = tmp_path / "feed"
@@ -104,8 +108,8 @@ def test_for_how_long_finished_files_are_kept_is_written_down() -> None:
 async def test_a_scan_that_takes_long_does_not_hold_up_the_reading(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory_producer, "EARLY_AFTER", -1.0)
     monkeypatch.setattr(directory_producer, "EARLY_FILES", 10)
-    monkeypatch.setattr(directory_files, "SCAN_STEP", 1)
-    monkeypatch.setattr(directory_files, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(files, "SCAN_STEP", 1)
+    monkeypatch.setattr(files, "SLICE_SECONDS", 0.0)
     was_read, proceed = threading.Event(), Scan.proceed
     steps = count(1)
     monkeypatch.setattr(Scan, "proceed", lambda scan: (next(steps) < 100 or was_read.wait(PATIENCE)) and proceed(scan))
@@ -128,7 +132,7 @@ async def test_a_scan_that_takes_long_does_not_hold_up_the_reading(feed: Path, m
 async def test_more_files_than_are_kept_in_mind_are_all_read_in_order(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file that changed longest ago first, then by name, although at most 100 of 1,000 are known at a time."""
     monkeypatch.setattr(directory_lanes, "Waiting", partial(Waiting, 100))
-    monkeypatch.setattr(directory_files, "Selection", partial(Selection, 100))
+    monkeypatch.setattr(files, "Selection", partial(Selection, 100))
     total = 1_000
     for number in range(total):
         path = feed / f"{number:06}.jsonl"

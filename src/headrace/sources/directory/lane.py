@@ -6,8 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from headrace.sources.directory_journal import Entry, Sum
-from headrace.sources.directory_lines import Chunk, LineReader, Mark
+from headrace.sources.directory.journal import Entry, Sum
+from headrace.sources.directory.lines import Chunk, LineReader, Mark
 from headrace.sources.file_names import new_lane, text_of
 from headrace.sources.file_status import FileKey, Status
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from headrace.sources.memory_producer import MemoryProducer
-from headrace.sources.memory_store import MemoryStore
+from headrace.sources.memory.producer import MemoryProducer
+from headrace.sources.memory.store import MemoryStore
 from headrace.sources.message import Key, Message, Sent, draft, drafts
 from headrace.triggers.upstream import Upstream
 

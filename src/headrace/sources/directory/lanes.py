@@ -17,9 +17,9 @@ from heapq import heappop, heappush
 from itertools import islice
 from typing import Final, NamedTuple
 
-from headrace.sources.directory_journal import Entry
-from headrace.sources.directory_lane import LONGEST_PAUSE, QUIET, Lane
-from headrace.sources.directory_waiting import Candidate, Waiting
+from headrace.sources.directory.journal import Entry
+from headrace.sources.directory.lane import LONGEST_PAUSE, QUIET, Lane
+from headrace.sources.directory.waiting import Candidate, Waiting
 from headrace.sources.file_names import text_of
 from headrace.sources.file_status import FileKey, Status
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import random
 
-from headrace.sources.directory_waiting import Candidate, Selection, Waiting
+from headrace.sources.directory.waiting import Candidate, Selection, Waiting
 
 
 def selected(candidates: list[Candidate], most: int) -> Selection:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import UpstreamError
-from headrace.sources.directory_journal import Entry, Journal, Sum
+from headrace.sources.directory.journal import Entry, Journal, Sum
 from headrace.triggers.stream_log import LogMark
 
 
@@ -93,7 +93,7 @@ def test_a_half_line_that_cannot_be_cut_off_spoils_no_other(tmp_path: Path, monk
 
 
 def test_lanes_that_are_over_are_forgotten_and_the_file_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.sources.directory_journal.COMPACT_AT_BYTES", 20_000)
+    monkeypatch.setattr("headrace.sources.directory.journal.COMPACT_AT_BYTES", 20_000)
     path = tmp_path / "progress.jsonl"
     journal = Journal(path)
     journal.append([Entry("held", "held", 5)])
@@ -134,7 +134,7 @@ def test_finished_lanes_of_an_earlier_version_are_left_out(tmp_path: Path) -> No
 
 
 def test_the_last_mark_of_the_log_is_kept_with_the_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.sources.directory_journal.COMPACT_AT_BYTES", 100)
+    monkeypatch.setattr("headrace.sources.directory.journal.COMPACT_AT_BYTES", 100)
     path = tmp_path / "progress.jsonl"
     journal = Journal(path)
     assert journal.mark is None

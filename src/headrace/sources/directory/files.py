@@ -11,11 +11,11 @@ from time import monotonic
 from typing import Final, NamedTuple
 
 from headrace.errors import UpstreamError
-from headrace.sources.directory_journal import Entry
-from headrace.sources.directory_lane import Lane
-from headrace.sources.directory_lanes import Lanes, Sight
-from headrace.sources.directory_lines import Chunk, LineReader, Mark, NotRegular, Rewritten
-from headrace.sources.directory_waiting import Candidate, Selection
+from headrace.sources.directory.journal import Entry
+from headrace.sources.directory.lane import Lane
+from headrace.sources.directory.lanes import Lanes, Sight
+from headrace.sources.directory.lines import Chunk, LineReader, Mark, NotRegular, Rewritten
+from headrace.sources.directory.waiting import Candidate, Selection
 from headrace.sources.file_status import Status, status_of
 
 SLICE_SECONDS: Final = 0.05

@@ -15,8 +15,8 @@ from headrace.core.ledger.outcome import AdvanceItem
 from headrace.errors import HeadraceError, ResourceError, StreamEnded
 from headrace.sources.group_commit import GroupCommit
 from headrace.sources.message import LaneNames
-from headrace.sources.queue_reader import LEASE_SECONDS, QueueMessage, QueueReader
-from headrace.sources.queue_wake import Bell
+from headrace.sources.queue.reader import LEASE_SECONDS, QueueMessage, QueueReader
+from headrace.sources.queue.wakeup import Bell
 from headrace.triggers.producer import SharedStreamProducer
 
 SAFETY: Final = 2.0

@@ -1,0 +1,1 @@
+"""A queue in memory as an upstream, for tests."""

@@ -1,0 +1,1 @@
+"""A queue in one SQLite file as an upstream."""
