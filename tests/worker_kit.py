@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from headrace.client.deferred import WorkerClient
-from headrace.engine.execution import Surroundings
-from headrace.engine.worker import Worker
 from headrace.project import Project
 from headrace.store.deferred_browse import task_run_list
 from headrace.wire.task_runs import TaskRun, TaskRunResult
+from headrace.worker.execution import Surroundings
+from headrace.worker.worker import Worker
 from machine_kit import KEY, Api
 from store_kit import registration
 

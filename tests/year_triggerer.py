@@ -12,15 +12,15 @@ from random import Random
 from time import perf_counter
 from typing import Any, cast
 
-from headrace.engine.outbox import Outbox, Pending
-from headrace.engine.recorder import ApiRecorder
-from headrace.engine.reports import heartbeat
-from headrace.engine.sealer import Sealer
-from headrace.engine.uploader import Uploader
 from headrace.ports.triggerer_api import TriggererControl
 from headrace.sources.directory.upstream import Directory
 from headrace.store.log import stored
 from headrace.streams.manager import SharedStreamManager
+from headrace.triggerer.outbox.outbox import Outbox, Pending
+from headrace.triggerer.outbox.receipt_recorder import ApiRecorder
+from headrace.triggerer.outbox.sink import Sealer
+from headrace.triggerer.outbox.uploader import Uploader
+from headrace.triggerer.runner.stream_reports import heartbeat
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.custody.receipts import CrewDefined, CrewDefinition, LaneMarks, StreamBooks
 from headrace.wire.events import BatchStored, EventBatch, EventItem

@@ -17,12 +17,12 @@ import structlog
 import uvloop
 from bench.api_process import ROOT
 
-from headrace.engine.current import Running
-from headrace.engine.leases import Leases
-from headrace.engine.outbox import Outbox
-from headrace.engine.pulse import Pulse
-from headrace.engine.runner import Limits, Runner
 from headrace.ports.triggerer_api import TriggererControl
+from headrace.triggerer.context import Running
+from headrace.triggerer.ipc.shared_heartbeat import Pulse
+from headrace.triggerer.outbox.outbox import Outbox
+from headrace.triggerer.runner.leases import Leases
+from headrace.triggerer.runner.runner import Limits, Runner
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import Handled, TriggerEvent
 from headrace.wire.control.triggers import FailureRecorded, RunTrigger

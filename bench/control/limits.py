@@ -15,8 +15,8 @@ from uuid import uuid4
 from sqlalchemy import Connection, event
 
 from headrace.client.declaring import declaration_requests
-from headrace.engine.holding import Holding
 from headrace.store import Liveness, Store, open_store
+from headrace.triggerer.supervisor.held_leases import Holding
 from headrace.wire.control.jobs import Heartbeat, RegisterJob
 from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject, LoadTriggers, StageTriggers
 

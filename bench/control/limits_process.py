@@ -14,10 +14,10 @@ from typing import Any, Final
 from headrace.client.relayed import RelayedSession
 from headrace.client.triggerer import TriggererClient
 from headrace.core.ledger.outcome import AdvanceItem
-from headrace.engine.runner import Limits
 from headrace.logs.setup import configure, process_handler
 from headrace.project import Project
 from headrace.standalone.runner import run_runner, run_trigger_process
+from headrace.triggerer.runner.runner import Limits
 from headrace.triggers.producer import SharedStreamProducer
 from headrace.triggers.upstream import Upstream
 

@@ -26,10 +26,10 @@ from bench.control.limits import declaration
 from bench.control.limits_process import LARGE, SMALL, WATCHES, Stalls
 
 from headrace.client.triggerer import TriggererClient
-from headrace.engine.runner_process import RunnerCommand, RunnerProcess
-from headrace.engine.supervisor import Policy, Supervisor
-from headrace.engine.tenure import Orders, Share
 from headrace.store import open_store
+from headrace.triggerer.supervisor.runner_process import RunnerCommand, RunnerProcess
+from headrace.triggerer.supervisor.session import Orders, Share
+from headrace.triggerer.supervisor.supervisor import Policy, Supervisor
 from headrace.wire.control.jobs import RegisterJob
 
 LONGEST: Final = 300.0  # seconds that one phase may take

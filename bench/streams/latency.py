@@ -20,9 +20,9 @@ from bench.streams.latency_runner import RATE, SPILLED, Form
 from bench.streams.throughput import Say
 
 from headrace.client.triggerer import TriggererClient
-from headrace.engine.runner_process import RunnerCommand, RunnerProcess
-from headrace.engine.supervisor import Policy, Supervisor
-from headrace.engine.tenure import Orders
+from headrace.triggerer.supervisor.runner_process import RunnerCommand, RunnerProcess
+from headrace.triggerer.supervisor.session import Orders
+from headrace.triggerer.supervisor.supervisor import Policy, Supervisor
 from headrace.wire.control.jobs import RegisterJob
 
 GOAL_MS: Final = 50.0

@@ -18,10 +18,10 @@ from bench.streams.paced import FOLDER, LANES, Blocking, Handled, Looping, Loopi
 
 from headrace.client.relayed import RelayedSession
 from headrace.client.triggerer import TriggererClient
-from headrace.engine import turn
-from headrace.engine.runner import Limits
 from headrace.project import Project
 from headrace.standalone.runner import run_runner, run_trigger_process
+from headrace.triggerer.runner.runner import Limits
+from headrace.triggerer.trigger_process import turn
 from headrace.wire.events import BatchStored, EventBatch
 
 Form: TypeAlias = Literal[

@@ -79,13 +79,13 @@ def serve_api(settings: Settings, *, migrate: bool, new_secrets: bool = False) -
 async def run_triggerer(settings: Settings) -> None:
     """Run the project's triggers until SIGINT or SIGTERM; the second signal does not wait for what is under way."""
     from headrace.client.triggerer import TriggererClient
-    from headrace.engine.runner_process import RunnerCommand, RunnerProcess
-    from headrace.engine.silence import Patience
-    from headrace.engine.supervisor import Policy, Supervisor
-    from headrace.engine.tenure import Orders, Share
     from headrace.logs.server import serving
     from headrace.standalone.signals import calling
     from headrace.standalone.stack import runner_environment
+    from headrace.triggerer.supervisor.runner_process import RunnerCommand, RunnerProcess
+    from headrace.triggerer.supervisor.session import Orders, Share
+    from headrace.triggerer.supervisor.stall_detector import Patience
+    from headrace.triggerer.supervisor.supervisor import Policy, Supervisor
 
     # This process imports nothing of the user's, and the one that does has no key.
     command = RunnerCommand((sys.executable, "-m", "headrace", "runner"), runner_environment(settings))
@@ -105,9 +105,9 @@ async def run_triggerer(settings: Settings) -> None:
 def run_runner(settings: Settings) -> None:
     """Run the streams and watches of a triggerer; `run_triggerer` starts this."""
     from headrace.client.triggerer import TriggererClient
-    from headrace.engine.runner import Limits
-    from headrace.engine.silence import Patience
     from headrace.standalone import runner
+    from headrace.triggerer.runner.runner import Limits
+    from headrace.triggerer.supervisor.stall_detector import Patience
 
     patience = Patience(stuck=settings.stuck_timeout)
     limits = Limits(settings.ack_timeout, settings.advance_timeout, settings.retry_wait, patience)
@@ -176,11 +176,11 @@ def run_worker(settings: Settings) -> None:
     """Run the project's tasks until SIGINT or SIGTERM."""
     from headrace.client.deferred import WorkerClient
     from headrace.client.secrets import blocking_source
-    from headrace.engine.execution import Surroundings
-    from headrace.engine.worker import Worker
     from headrace.logs.server import serving_in_thread
     from headrace.pipeline.task_session import TaskSession
     from headrace.triggers.secrets import SECRETS
+    from headrace.worker.execution import Surroundings
+    from headrace.worker.worker import Worker
 
     project = read_project(settings)
     home = settings.home.absolute()

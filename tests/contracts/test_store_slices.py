@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, select
 
-from headrace.engine.holding import Holding
 from headrace.store import Store, balancing, declarations, holdings, leases, projects
 from headrace.store.tables import triggers
+from headrace.triggerer.supervisor.held_leases import Holding
 from headrace.wire.control.jobs import CompleteJob, Heartbeat
 from headrace.wire.control.triggers import CleanupTriggers, LoadTriggers
 from store_kit import TurnedClock, declaration, holder, registration

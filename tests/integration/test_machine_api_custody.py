@@ -13,12 +13,12 @@ from custody_kit import answered, receipt, spill
 from headrace.client.people import PeopleClient
 from headrace.client.triggerer import TriggererClient
 from headrace.core.ledger import receipts
-from headrace.engine.leases import Leases
-from headrace.engine.outbox import Outbox
-from headrace.engine.recorder import FEW_OWED, ApiRecorder
-from headrace.engine.uploader import Uploader
 from headrace.errors import ApiRefused, Fenced
 from headrace.store.tables import crews
+from headrace.triggerer.outbox.outbox import Outbox
+from headrace.triggerer.outbox.receipt_recorder import FEW_OWED, ApiRecorder
+from headrace.triggerer.outbox.uploader import Uploader
+from headrace.triggerer.runner.leases import Leases
 from headrace.wire.control.jobs import Heartbeat
 from headrace.wire.custody.backlog import SettleBacklog, Settled
 from headrace.wire.custody.dead_letters import ActOnDeadLetters, DeadLetterActions, DeadLettersActed

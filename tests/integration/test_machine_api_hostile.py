@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from headrace.engine.letters import smaller
+from headrace.triggerer.outbox.dead_letters import smaller
 from headrace.wire.events import DeadLetterItem
 from machine_kit import Api, serving
 from store_kit import DATABASES, declaration, event, registration

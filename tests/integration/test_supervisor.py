@@ -11,12 +11,12 @@ from uuid import uuid4
 import pytest
 
 from headrace.client.triggerer import TriggererClient
-from headrace.engine.frames import Drained, Frame
-from headrace.engine.link import Link
-from headrace.engine.runner_process import RunnerCommand, RunnerProcess
-from headrace.engine.supervisor import Policy, Supervisor
-from headrace.engine.tenure import Orders
 from headrace.errors import ApiUnavailable, Fenced, ProjectError
+from headrace.triggerer.ipc.channel import Link
+from headrace.triggerer.ipc.messages import Drained, Frame
+from headrace.triggerer.supervisor.runner_process import RunnerCommand, RunnerProcess
+from headrace.triggerer.supervisor.session import Orders
+from headrace.triggerer.supervisor.supervisor import Policy, Supervisor
 from headrace.wire.base import MAX_BODY_BYTES
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
 from headrace.wire.control.streams import StreamReport
@@ -198,8 +198,8 @@ async def test_a_large_project_is_declared_in_pages_that_no_loop_parses_in_one_p
 
 DIES_AFTER_A_PAGE = """
 import os, socket, sys
-from headrace.engine.frames import Page, encode
-from headrace.engine.runner_process import FILES
+from headrace.triggerer.ipc.messages import Page, encode
+from headrace.triggerer.supervisor.runner_process import FILES
 from headrace.wire.control.triggers import StageTriggers
 end = socket.socket(fileno=int(os.environ[FILES].split(",")[0]))
 end.sendall(encode(Page("small", StageTriggers(declaration="declaration-1", triggers=[]).model_dump_json().encode())))

@@ -27,11 +27,11 @@ from headrace.cli.options import (
     first_event,
     spark_conf,
 )
-from headrace.engine.trigger_log import trigger_target
 from headrace.logs.context import run_target
 from headrace.settings import Settings, read_settings
 from headrace.standalone.signals import until_told_to_stop
 from headrace.standalone.stack import Stack
+from headrace.triggerer.trigger_log import trigger_target
 
 PIPELINE_EPILOG: Final = """Examples:
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import structlog
 
-from headrace.engine.backoff import Backoff
+from headrace.backoff import Backoff
 from headrace.errors import ApiUnavailable
 
 T = TypeVar("T")

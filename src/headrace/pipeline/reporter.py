@@ -11,8 +11,8 @@ from typing import Final, Self
 
 import structlog
 
+from headrace.backoff import Backoff
 from headrace.client.pipeline import PipelineClient
-from headrace.engine.backoff import Backoff
 from headrace.errors import ApiError, ApiRefused, ApiUnavailable, PipelineError
 from headrace.wire.pipelines.runs import BatchEnded, RunReport
 

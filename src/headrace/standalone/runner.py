@@ -20,18 +20,18 @@ from headrace.client.declaring import declaration_requests
 from headrace.client.relayed import RelayedSession
 from headrace.client.secrets import async_source
 from headrace.client.triggerer import TriggererClient
-from headrace.engine.calls import Calls
-from headrace.engine.collecting import collect_at_end
-from headrace.engine.commands import Ready
-from headrace.engine.frames import Declared, Frame, Page, Unusable, encode
-from headrace.engine.link import Link
-from headrace.engine.pulse import Pulse
-from headrace.engine.runner import Limits
-from headrace.engine.runner_process import ASK_FOR_STACK, FILES, RunnerCommand, RunnerProcess
-from headrace.engine.station import Station
-from headrace.engine.trigger_executor import TriggerExecutor
 from headrace.errors import HeadraceError, UsageError
 from headrace.project import Project
+from headrace.triggerer.gc_freeze import collect_at_end
+from headrace.triggerer.ipc.api_calls import Calls
+from headrace.triggerer.ipc.channel import Link
+from headrace.triggerer.ipc.messages import Declared, Frame, Page, Unusable, encode
+from headrace.triggerer.ipc.shared_heartbeat import Pulse
+from headrace.triggerer.ipc.trigger_messages import Ready
+from headrace.triggerer.runner.main import Station
+from headrace.triggerer.runner.runner import Limits
+from headrace.triggerer.supervisor.runner_process import ASK_FOR_STACK, FILES, RunnerCommand, RunnerProcess
+from headrace.triggerer.trigger_process.executor import TriggerExecutor
 from headrace.triggers.masking import mask
 from headrace.triggers.secrets import SECRETS
 from headrace.wire.control.jobs import JobRegistered

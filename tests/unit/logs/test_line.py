@@ -18,8 +18,6 @@ import pytest
 import structlog
 
 from headrace.core.tracing import event_trace, run_trace_id, traceparent_in
-from headrace.engine.current import Place, Running, current_trigger, speaking_for
-from headrace.engine.trigger_log import trigger_target
 from headrace.logs.context import run_log, run_target
 from headrace.logs.follower import follow, later_job
 from headrace.logs.names import LogName, run_log_name, trigger_log
@@ -28,6 +26,8 @@ from headrace.logs.reader import read_page
 from headrace.logs.server import Serving, serving, serving_in_thread
 from headrace.logs.setup import TargetHandler, configure, masks, process_handler
 from headrace.logs.writer import Bounds, LogFiles
+from headrace.triggerer.context import Place, Running, current_trigger, speaking_for
+from headrace.triggerer.trigger_log import trigger_target
 
 NAME = trigger_log(7, 3)
 

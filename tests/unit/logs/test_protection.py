@@ -12,8 +12,8 @@ import pytest
 SCRIPT = """
 import json, logging, os, pathlib, sys, traceback
 import structlog
-from headrace.engine.current import Running, current_trigger
-from headrace.engine.trigger_log import trigger_target
+from headrace.triggerer.context import Running, current_trigger
+from headrace.triggerer.trigger_log import trigger_target
 from headrace.cli.logging import set_up_logging
 from headrace.settings import Settings
 from headrace.triggers.masking import mask

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headrace.engine.reports import heartbeat
 from headrace.streams.manager import SharedStreamManager
+from headrace.triggerer.runner.stream_reports import heartbeat
 from stream_kit import KEY, Feed, Runner, reads, until
 
 

@@ -12,7 +12,7 @@ from headrace.core.values.text import (
     describe_value,
     lane_name,
 )
-from headrace.engine.failure import failure
+from headrace.triggerer.exception_text import failure
 
 
 @pytest.mark.parametrize(("text", "clean"), [("plain", "plain"), ("ü\0", "ü\ufffd"), ("a\udcffb", "a\\udcffb"), ("\ud800", "\\ud800")])

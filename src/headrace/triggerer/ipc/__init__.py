@@ -1,0 +1,1 @@
+"""Messages and channels between supervisor, runner, trigger processes and producer processes."""

@@ -1,0 +1,69 @@
+"""The runner's calls of the api, which the supervisor makes for it."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+
+from headrace.errors import ApiError, ApiRefused, ApiUnavailable, Fenced
+from headrace.triggerer.ipc.channel import Link
+from headrace.triggerer.ipc.messages import Answered, Call, Failed
+
+_KINDS: dict[str, type[ApiError]] = {kind.__name__: kind for kind in (ApiError, ApiUnavailable, ApiRefused, Fenced)}
+
+
+class Calls:
+    """Those under way, by number."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._numbers = count(1)
+        self._waiting: dict[int, asyncio.Future[bytes]] = {}
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+
+    async def call(self, method: str, path: str, content: bytes | None) -> bytes:
+        """Return what the api answers; raises what the call raised in the supervisor."""
+        number = next(self._numbers)
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
+        self._quiet.clear()
+        try:
+            await self._link.send(Call(number, method, path, content))
+            return await answer
+        finally:
+            del self._waiting[number]
+            if not self._waiting:
+                self._quiet.set()
+
+    async def pass_on(self, method: str, path: str, content: bytes | None) -> bytes:
+        """Make the call of a trigger process. Raises `ApiError`."""
+        return await self.call(method, path, content)
+
+    def answered(self, frame: Answered | Failed) -> None:
+        """Give an answer to who waits for it; one that waits no more misses nothing."""
+        waiting = self._waiting.get(frame.number)
+        if waiting is None or waiting.done():
+            return
+        if isinstance(frame, Answered):
+            waiting.set_result(frame.content)
+        else:
+            waiting.set_exception(_error(frame))
+
+    async def quiet(self) -> None:
+        """Wait until none is under way."""
+        await self._quiet.wait()
+
+
+def failed(number: int, error: ApiError) -> Failed:
+    """Return the frame that tells the runner of `error`."""
+    kind = next(name for name, kind in reversed(_KINDS.items()) if isinstance(error, kind))
+    retry_after = error.retry_after if isinstance(error, ApiUnavailable) else None
+    return Failed(number, kind, str(error), error.hint, error.status, error.problem, retry_after)
+
+
+def _error(frame: Failed) -> ApiError:
+    error = _KINDS[frame.kind](frame.message, hint=frame.hint, status=frame.status, problem=frame.problem)
+    if isinstance(error, ApiUnavailable):
+        error.retry_after = frame.retry_after
+    return error

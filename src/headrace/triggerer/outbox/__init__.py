@@ -1,0 +1,1 @@
+"""The outbox: what is to be stored, in order, until the API has stored it."""

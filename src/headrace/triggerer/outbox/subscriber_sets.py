@@ -1,0 +1,101 @@
+"""Define crews with the api: each as the difference from the one before, so that a receipt costs the same however many triggers owe it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+from headrace.core.ledger.subscriber_sets import EMPTY, crew_digest, digest_text
+from headrace.errors import ApiRefused
+from headrace.ports.triggerer_api import TriggererControl
+from headrace.retry import insist
+from headrace.wire.custody.receipts import MAX_MEMBERS, CrewDefinition
+
+_MOST_KNOWN = 16  # crews of one stream: those that receipts under way may still name
+
+
+class Crew(NamedTuple):
+    """A set of triggers that the api knows by its digest."""
+
+    owed: tuple[int, ...]
+    digest: int
+
+
+@dataclass(slots=True)
+class _Stream:
+    known: list[Crew] = field(default_factory=list)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Crews:
+    """The crews of this process's streams, the last of each."""
+
+    def __init__(self, api: TriggererControl) -> None:
+        self._api = api
+        self._streams: dict[str, _Stream] = defaultdict(_Stream)
+
+    async def defined(self, stream: str, owed: tuple[int, ...]) -> str:
+        """Return the digest of the crew with these members, once the api knows it.
+
+        Raises:
+            ApiRefused: The api does not take the definition.
+        """
+        of = self._streams[stream]
+        async with of.lock:
+            digest = _known(of.known, owed)
+            if digest is None:
+                digest = await self._define(of, stream, owed)
+        return digest_text(digest)
+
+    def forget(self, stream: str) -> None:
+        """Define the crews of this stream anew: the api does not know one of them any more."""
+        self._streams[stream].known.clear()
+
+    async def _define(self, of: _Stream, stream: str, owed: tuple[int, ...]) -> int:
+        base = of.known[-1] if of.known else Crew((), EMPTY)
+        digest = await self._extend(stream, base, owed)
+        if digest is None:
+            of.known.clear()
+            digest = await self._extend(stream, Crew((), EMPTY), owed)
+        if digest is None:
+            raise ApiRefused(f"The api does not define the crew of {len(owed):,} triggers of {stream}.", problem="invalid")
+        of.known = [*of.known[1 - _MOST_KNOWN :], Crew(owed, digest)]
+        return digest
+
+    async def _extend(self, stream: str, base: Crew, owed: tuple[int, ...]) -> int | None:
+        """Define the crew in steps of bounded size; None: the api does not know the base (any more)."""
+        digest = base.digest
+        for joined, departed in _steps(base.owed, owed):
+            after = crew_digest(joined, departed, digest)
+            crew = CrewDefinition(
+                stream=stream,
+                digest=digest_text(after),
+                base=None if digest == EMPTY else digest_text(digest),
+                joined=joined,
+                departed=departed,
+            )
+            answer = await insist(partial(self._api.define_crew, crew), "crew")
+            if not answer.defined:
+                return None
+            digest = after
+        return digest
+
+
+def _known(crews: list[Crew], owed: tuple[int, ...]) -> int | None:
+    """Return the digest of a crew that is defined; mostly `owed` is the very tuple of the last, which costs no comparison."""
+    for crew in reversed(crews):
+        if crew.owed is owed:
+            return crew.digest
+    return next((crew.digest for crew in reversed(crews) if crew.owed == owed), None)
+
+
+def _steps(base: tuple[int, ...], owed: tuple[int, ...]) -> Iterator[tuple[list[int], list[int]]]:
+    """Yield who joins and who departs, a bounded number at a time."""
+    before, after = set(base), set(owed)
+    joined, departed = sorted(after - before), sorted(before - after)
+    for start in range(0, max(len(joined), len(departed)), MAX_MEMBERS):
+        yield joined[start : start + MAX_MEMBERS], departed[start : start + MAX_MEMBERS]

@@ -1,0 +1,88 @@
+"""Runs what users wrote of producers. It decides nothing: when to read, advance and close is the runner's to say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import copy_context
+from functools import partial
+
+from headrace.errors import StreamError
+from headrace.triggerer.context import Running, current_trigger
+from headrace.triggerer.exception_text import failure
+from headrace.triggerer.ipc.producer_messages import (
+    Advance,
+    AskLanes,
+    CallEnded,
+    CancelCall,
+    CloseProducer,
+    OpenProducer,
+    ProducerCommand,
+    ReadOn,
+    StopReading,
+)
+from headrace.triggerer.ipc.shared_heartbeat import Pulse
+from headrace.triggerer.ipc.trigger_messages import Describe, Described, Ended, Step
+from headrace.triggerer.producer_process.hosted_producer import HostedProducer
+from headrace.triggerer.producer_process.own_upstream import own_upstream
+from headrace.triggerer.runner.loader import trigger_class
+from headrace.wire.control.triggers import RunTrigger
+
+
+class ProducerExecutor:
+    """The producers of this process; `say` takes what the runner is to know."""
+
+    def __init__(self, say: Callable[[Step], None], pulse: Pulse) -> None:
+        self._say = say
+        self._pulse = pulse
+        self._producers: dict[int, HostedProducer] = {}
+
+    @property
+    def tasks(self) -> set[asyncio.Task[object]]:
+        """The tasks in users' code."""
+        return {task for producer in self._producers.values() for task in producer.tasks}
+
+    def do(self, command: ProducerCommand | Describe) -> None:
+        """Do as the runner says."""
+        if isinstance(command, OpenProducer):
+            self._open(command)
+        elif isinstance(command, Describe):
+            self._describe(command)
+        elif (producer := self._producers.get(command.turn)) is not None:
+            self._do(producer, command)
+        elif isinstance(command, Advance | CloseProducer):
+            gone = failure(StreamError("The producer is closed."))
+            self._say(CallEnded(command.turn, command.call, gone, cancelled=False, gone=[]))
+
+    def _do(self, producer: HostedProducer, command: ProducerCommand) -> None:
+        match command:
+            case ReadOn(_, events, count):
+                producer.read_on(events, count)
+            case StopReading():
+                producer.stop_reading()
+            case Advance():
+                producer.advance(command)
+            case CloseProducer(turn, call):
+                producer.close(call, partial(self._producers.pop, turn, None))
+            case CancelCall(_, call):
+                producer.cancel(call)
+            case AskLanes(_, lanes):
+                producer.answer(lanes)
+
+    def _open(self, command: OpenProducer) -> None:
+        running = Running(command.producer_id, command.stream, "")
+        context = copy_context()
+        context.run(current_trigger.set, running)
+        producer = self._producers[command.turn] = HostedProducer(command, running, context, self._say, self._pulse)
+        producer.start()
+
+    def _describe(self, describe: Describe) -> None:
+        workload = RunTrigger.model_validate_json(describe.workload)
+        try:
+            with self._pulse.at(workload.trigger_id):
+                described = own_upstream(trigger_class(workload), workload.kwargs)
+        except Exception as error:  # a user's class may raise anything
+            self._say(Ended(describe.turn, 0, failure(error), loaded=True))
+            return
+        self._say(Described(describe.turn, *described))
+        self._say(Ended(describe.turn, 0, None, loaded=True))

@@ -1,0 +1,58 @@
+"""Makes the producers of streams: Headrace's own in this process, users' each in a process of users' code."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import msgspec
+
+from headrace.core.memory_budget import MemoryBudget
+from headrace.streams.upstream.producer_factory import Making, StreamOpener, make_producer
+from headrace.triggerer.producer_process.own_upstream import is_own_stream
+from headrace.triggerer.producer_process.pool import ProducerProcesses
+from headrace.triggerer.producer_process.remote_producer import RemoteProducer
+from headrace.triggerer.trigger_process.pool import TriggerProcesses
+from headrace.triggerer.trigger_process.turn import TurnEnd
+from headrace.triggers.base import has_acks, stream_name
+from headrace.triggers.producer import SharedStreamProducer
+from headrace.triggers.upstream import load_upstream
+from headrace.wire.control.triggers import RunTrigger
+
+
+class Producers:
+    """Where the code of a user's decides what opens a stream, it is asked in the process of the trigger: `triggers` are those."""
+
+    def __init__(self, triggers: TriggerProcesses, hosts: ProducerProcesses, budget: MemoryBudget) -> None:
+        self._triggers = triggers
+        self._hosts = hosts
+        self._budget = budget
+
+    def make(self, key: Hashable, opener: StreamOpener) -> Making:
+        """Return the producer of a stream, or the coroutine that returns it."""
+        kind, kwargs, workload = opener
+        if is_own_stream(kind, kwargs):
+            return make_producer(key, opener)
+        if workload and has_acks(kind):
+            return self._described(key, opener)
+        return self._remote(key, opener)
+
+    async def _described(self, key: Hashable, opener: StreamOpener) -> SharedStreamProducer:
+        workload = RunTrigger.model_validate_json(opener.workload)
+        while True:
+            found = await self._triggers.describe(workload.trigger_id, workload.name, opener.workload)
+            if not isinstance(found, TurnEnd):
+                break
+            if found.error is not None:
+                raise found.error
+        if found.classpath is None:
+            return self._remote(key, opener)
+        arguments: dict[str, Any] = msgspec.json.decode(found.kwargs)
+        return load_upstream(found.classpath, arguments).producer()
+
+    def _remote(self, key: Hashable, opener: StreamOpener) -> SharedStreamProducer:
+        kind, kwargs, workload = opener
+        classpath = f"{kind.__module__}.{kind.__qualname__}"
+        if workload:
+            classpath = RunTrigger.model_validate_json(workload).classpath
+        return RemoteProducer(stream_name(key), classpath, msgspec.json.encode(kwargs), self._hosts, self._budget, acks=has_acks(kind))

@@ -1,0 +1,319 @@
+"""One producer of a user's, in its own process: reads ahead as far as it may, and keeps what its broker needs to be advanced.
+
+The law: a raw event has a number, and what the producer gave with it is kept under that number until it is advanced. A lane has a number
+for as long as something of it is kept. All code of the user's runs in tasks that the pulse shows, or under `Pulse.at`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable
+from contextvars import Context
+from functools import partial
+from time import perf_counter
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+import structlog
+
+from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
+from headrace.core.values.text import clean_text, describe_error, describe_value, lane_name
+from headrace.errors import StreamError
+from headrace.streams.fan_out import position_of
+from headrace.streams.statistics_snapshot import MAX_SECONDS, asked_position, unreadable
+from headrace.streams.upstream.poll import POLL_STRETCH, presentable
+from headrace.streams.upstream.producer_factory import StreamOpener, make_producer
+from headrace.triggerer.context import Running
+from headrace.triggerer.exception_text import Failure, failure
+from headrace.triggerer.ipc.packing import pack, size_of
+from headrace.triggerer.ipc.producer_messages import (
+    Advance,
+    CallEnded,
+    Item,
+    LaneAnswer,
+    LanesAnswered,
+    OpenProducer,
+    ReadingEnded,
+    Yielded,
+)
+from headrace.triggerer.ipc.shared_heartbeat import Marked, Pulse
+from headrace.triggerer.ipc.trigger_messages import Step
+from headrace.triggerer.runner.loader import import_trigger
+from headrace.triggers.base import BaseEventTrigger, has_acks
+from headrace.triggers.masking import mask
+from headrace.triggers.producer import SharedStreamProducer
+
+MAX_AHEAD_EVENTS: Final = 512
+"""Raw events that a producer may read ahead of the runner."""
+MAX_AHEAD_BYTES: Final = 1024 * 1024
+FIRST_AHEAD_EVENTS: Final = 64
+"""Raw events that it may read ahead before the runner grants more."""
+FIRST_AHEAD_BYTES: Final = 32 * 1024
+ITEM_BYTES: Final = 64
+"""What a raw event costs on its way beside its content."""
+CLOSE_SECONDS: Final = 10.0
+"""In so many seconds a stream that is not read any more must close."""
+_FLUSH_BYTES: Final = 256 * 1024
+
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+
+class _Owed(NamedTuple):
+    """What the producer gave with a raw event, and the number of its lane; None: it has none."""
+
+    payload: Any
+    lane: int | None
+
+
+class HostedProducer:
+    """Does what the commands of one turn say; `say` takes what the runner is to know."""
+
+    def __init__(self, opening: OpenProducer, running: Running, context: Context, say: Callable[[Step], None], pulse: Pulse) -> None:
+        self._opening = opening
+        self._turn = opening.turn
+        self._running = running
+        self._context = context
+        self._say = say
+        self._pulse = pulse
+        self._producer: SharedStreamProducer | None = None
+        self._acks = False
+        self._next_number = 0
+        self._owed: dict[int, _Owed] = {}
+        self._lane_numbers: dict[Hashable, int] = {}
+        self._lanes: dict[int, Hashable] = {}
+        self._left: Counter[int] = Counter()
+        self._events, self._bytes = FIRST_AHEAD_EVENTS, FIRST_AHEAD_BYTES
+        self._room = asyncio.Event()
+        self._items: list[Item] = []
+        self._new_lanes: dict[int, str] = {}
+        self._size = 0
+        self._reading: asyncio.Task[Failure | None] | None = None
+        self._calls: dict[int, asyncio.Task[Failure | None]] = {}
+
+    @property
+    def tasks(self) -> set[asyncio.Task[Any]]:
+        """The tasks in the user's code."""
+        return {*self._calls.values(), *(() if self._reading is None else (self._reading,))}
+
+    def start(self) -> None:
+        """Make the producer and read."""
+        self._reading = self._task(self._read())
+        self._reading.add_done_callback(self._read_ended)
+
+    def read_on(self, events: int, count: int) -> None:
+        """Let it read so much more."""
+        self._events += events
+        self._bytes += count
+        self._room.set()
+
+    def stop_reading(self) -> None:
+        """Cancel the reading; it may take its time."""
+        if self._reading is not None:
+            self._reading.cancel()
+
+    def advance(self, command: Advance) -> None:
+        """Advance the broker past these raw events."""
+        self._call(command.call, self._advance(command), command.numbers)
+
+    def close(self, call: int, closed: Callable[[], object]) -> None:
+        """Close the producer; `closed` is called when that has ended."""
+        self._call(call, self._close())
+        self._calls[call].add_done_callback(lambda _: closed())
+
+    def cancel(self, call: int) -> None:
+        """Cancel a call; it may take its time."""
+        if (task := self._calls.get(call)) is not None:
+            task.cancel()
+
+    def answer(self, lanes: list[int]) -> None:
+        """Say where these lanes end and are committed, as many of them as there is time for, and what cannot be read."""
+        producer, until = self._producer, perf_counter() + MAX_SECONDS
+        if producer is None:
+            self._say(LanesAnswered(self._turn, [], {}))
+            return
+        answers: list[LaneAnswer] = []
+        for number in lanes:
+            if number in self._lanes:
+                lane = self._lanes[number]
+                end = self._asked(partial(asked_position, producer.get_lane_end, "get_lane_end", lane))
+                committed = self._asked(partial(asked_position, producer.get_committed, "get_committed", lane))
+                answers.append(LaneAnswer(number, end, committed))
+            if perf_counter() > until:
+                break
+        self._say(LanesAnswered(self._turn, answers, self._asked(partial(unreadable, producer))))
+
+    def _asked(self, ask: Callable[[], T]) -> T | Failure:
+        try:
+            with self._pulse.at(self._running.trigger_id):
+                return ask()
+        except BaseException as error:  # a producer may raise anything
+            return failure(error)
+
+    def _task(self, work: Coroutine[Any, Any, Failure | None]) -> asyncio.Task[Failure | None]:
+        return asyncio.Task(Marked(work, self._pulse, self._running), name=self._opening.stream, context=self._context)
+
+    async def _read(self) -> Failure | None:
+        """Read until the stream ends; return what ended it."""
+        try:
+            producer = self._producer = self._made()
+            stream = producer.open_stream()
+            try:
+                await self._follow(stream)
+            finally:
+                await self._close_stream(stream)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # a producer may raise anything, also SystemExit
+            return failure(presentable(error))
+        return None
+
+    def _made(self) -> SharedStreamProducer:
+        opening = self._opening
+        kind = import_trigger(opening.classpath, f"The producer of {opening.stream}")
+        if not issubclass(kind, BaseEventTrigger):
+            raise StreamError(f"{opening.classpath} has no shared stream.")
+        producer = make_producer(opening.stream, StreamOpener(kind, msgspec.json.decode(opening.kwargs)))
+        if not isinstance(producer, SharedStreamProducer):
+            raise StreamError(f"The producer is {describe_value(producer)[:200]}, not a SharedStreamProducer.")
+        self._acks = has_acks(kind)
+        return producer
+
+    async def _follow(self, stream: AsyncIterator[tuple[Any, Any]]) -> None:
+        stretch = 0
+        async for item in stream:
+            try:
+                raw, payload = item
+            except Exception as error:
+                raise StreamError(f"The producer yielded {describe_value(item)[:200]}, not (raw_event, broker_payload).") from error
+            self._yielded(raw, payload)
+            stretch += 1
+            if self._events <= 0 or self._bytes <= 0:
+                del item, raw, payload  # the wait may be long, and the message large
+                self._flush()
+                while self._events <= 0 or self._bytes <= 0:
+                    self._room.clear()
+                    await self._room.wait()
+            elif not stretch % POLL_STRETCH:
+                await asyncio.sleep(0)
+
+    def _yielded(self, raw: Any, payload: Any) -> None:
+        number, self._next_number = self._next_number, self._next_number + 1
+        lane, name = self._lane(payload)
+        position = None if isinstance(lane, Failure) else self._position(raw, payload)
+        packed = pack(raw, name, position if isinstance(position, int) else None)
+        if self._acks:
+            known = None if isinstance(lane, Failure) else lane
+            self._owed[number] = _Owed(payload, known)
+            if known is not None:
+                self._left[known] += 1
+        size = size_of(packed) + ITEM_BYTES
+        self._events -= 1
+        self._bytes -= size
+        self._size += size
+        self._items.append(Item(number, lane, position, packed))
+        if len(self._items) == 1:
+            asyncio.get_running_loop().call_soon(self._flush)
+        elif self._size > _FLUSH_BYTES:
+            self._flush()
+
+    def _lane(self, payload: Any) -> tuple[int | Failure, str]:
+        """Return the number of a raw event's lane, or why there is none, and its name."""
+        producer = self._producer
+        if producer is None:
+            raise StreamError("There is no producer.")
+        try:
+            lane = producer.get_advance_lane(payload)
+            number = self._lane_numbers.get(lane)
+            if number is not None and number in self._lanes:
+                return number, ""
+            name = lane_name(lane)
+            number = self._lane_numbers[lane] = self._next_number
+        except BaseException as error:  # a producer may raise anything, also SystemExit; it is this raw event's trouble
+            return failure(error), ""
+        self._lanes[number] = lane
+        self._new_lanes[number] = name
+        return number, name
+
+    def _position(self, raw: Any, payload: Any) -> int | Failure | None:
+        producer = self._producer
+        try:
+            return None if producer is None else position_of(producer.get_position(payload), raw)
+        except BaseException as error:  # as above
+            return failure(error)
+
+    def _flush(self) -> None:
+        if self._items:
+            items, self._items = self._items, []
+            lanes, self._new_lanes = self._new_lanes, {}
+            self._size = 0
+            self._say(Yielded(self._turn, lanes, items))
+
+    def _read_ended(self, task: asyncio.Task[Failure | None]) -> None:
+        self._flush()
+        cancelled = task.cancelled()
+        self._say(ReadingEnded(self._turn, None if cancelled else task.result(), cancelled))
+
+    async def _close_stream(self, stream: object) -> None:
+        close = getattr(stream, "aclose", None)
+        if close is None:
+            return
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await close()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # a producer may raise anything, also SystemExit
+            log.warning("Upstream does not close", stream=self._opening.stream, error=mask(describe_error(error)))
+
+    async def _advance(self, command: Advance) -> None:
+        if self._producer is not None:
+            pairs = zip(command.numbers, command.outcomes, strict=True)
+            await self._producer.advance([AdvanceItem(self._owed[number].payload, AdvanceOutcome(*counts)) for number, counts in pairs])
+
+    async def _close(self) -> None:
+        if self._producer is not None:
+            await self._producer.aclose()
+
+    def _call(self, call: int, work: Coroutine[Any, Any, None], numbers: list[int] | None = None) -> None:
+        task = self._calls[call] = self._task(_tried(work))
+        task.add_done_callback(partial(self._called, call, numbers or []))
+
+    def _called(self, call: int, numbers: list[int], task: asyncio.Task[Failure | None]) -> None:
+        del self._calls[call]
+        cancelled = task.cancelled()
+        failed = None if cancelled else task.result()
+        gone = [] if cancelled or failed is not None else self._forget(numbers)
+        self._say(CallEnded(self._turn, call, failed, cancelled, gone))
+
+    def _forget(self, numbers: list[int]) -> list[int]:
+        """Forget raw events that are advanced; return the lanes of which nothing is left."""
+        gone: list[int] = []
+        for number in numbers:
+            lane = self._owed.pop(number).lane
+            if lane is None:
+                continue
+            self._left[lane] -= 1
+            if not self._left[lane]:
+                del self._left[lane]
+                gone.append(lane)
+        for number in gone:
+            lane_key = self._lanes.pop(number)
+            if isinstance(trouble := self._asked(partial(self._lane_numbers.pop, lane_key, None)), Failure):
+                log.debug("a lane cannot be looked up", stream=self._opening.stream, error=clean_text(trouble.message))
+        return gone
+
+
+async def _tried(work: Coroutine[Any, Any, None]) -> Failure | None:
+    """Return what a call raised."""
+    try:
+        await work
+    except asyncio.CancelledError:
+        raise
+    except Exception as error:
+        return failure(error)
+    except BaseException as error:  # a producer may raise anything, also SystemExit
+        return failure(StreamError(f"the producer raised {describe_error(error)}"))
+    return None

@@ -1,0 +1,345 @@
+"""A producer of a user's as the runner has it: it runs in a process of its own, which may be lost at any moment.
+
+Memory: what has arrived and was not taken, and what the process may read ahead, counts in the budget. It reads ahead by the full window
+only while half of the budget is free; else by the first window, and only when the stream has taken all and may read on.
+
+The law: a call here ends when the one in the process has ended, or the process is gone. To cancel it is to cancel that, and to wait for its
+end: so what a stream does with a producer that does not end is the same wherever that runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+from typing import Any, Protocol
+
+from headrace.core.ledger.outcome import AdvanceItem
+from headrace.core.memory_budget import MemoryBudget
+from headrace.errors import StreamError, StreamMoved
+from headrace.triggerer.exception_text import Failure
+from headrace.triggerer.ipc.packing import size_of, unpack
+from headrace.triggerer.ipc.producer_messages import (
+    Advance,
+    AskLanes,
+    CallEnded,
+    CancelCall,
+    CloseProducer,
+    Item,
+    LanesAnswered,
+    OpenProducer,
+    ReadingEnded,
+    ReadOn,
+    StopReading,
+    Yielded,
+)
+from headrace.triggerer.ipc.trigger_messages import Command, Step
+from headrace.triggerer.producer_process.hosted_producer import (
+    FIRST_AHEAD_BYTES,
+    FIRST_AHEAD_EVENTS,
+    ITEM_BYTES,
+    MAX_AHEAD_BYTES,
+    MAX_AHEAD_EVENTS,
+)
+from headrace.triggerer.trigger_process.turn import Batch, TurnEnd, error_of
+from headrace.triggers.producer import SharedStreamProducer
+
+
+class RemoteLane:
+    """A lane of a user's producer. Two of the same name are two."""
+
+    __slots__ = ("committed", "end", "name", "number")
+
+    def __init__(self, number: int, name: str) -> None:
+        self.number = number
+        self.name = name
+        self.end: int | Failure | None = None
+        self.committed: int | Failure | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Payload:
+    """What stands here for what the producer gave with a raw event."""
+
+    __slots__ = ("lane", "number", "position")
+
+    def __init__(self, number: int, lane: RemoteLane | Failure, position: int | Failure | None) -> None:
+        self.number = number
+        self.lane = lane
+        self.position = position
+
+
+class Host(Protocol):
+    """The process of a producer."""
+
+    def send(self, command: Command) -> None:
+        """Send a command, in time, after those before it."""
+        ...
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether it does not answer just now."""
+        ...
+
+
+class Hosts(Protocol):
+    """Gives a producer its process."""
+
+    def begin(self, producer: RemoteProducer) -> Host:
+        """Return the process in which it is to run; its `number` is given too."""
+        ...
+
+    def end(self, producer: RemoteProducer) -> None:
+        """Count on nothing of it any more."""
+        ...
+
+    def end_process(self, producer: RemoteProducer) -> None:
+        """End the process of a producer, at once; those that it shares it with begin again in another."""
+        ...
+
+
+class RemoteProducer(SharedStreamProducer):
+    """The producer of `stream`, which the trigger class at `classpath` makes of `kwargs` (JSON)."""
+
+    def __init__(self, stream: str, classpath: str, kwargs: bytes, hosts: Hosts, budget: MemoryBudget, *, acks: bool) -> None:
+        self.stream = stream
+        self.number = 0
+        self.trigger_id = 0
+        """What the pulse of its process shows while its code runs."""
+        self._classpath = classpath
+        self._kwargs = kwargs
+        self._hosts = hosts
+        self._acks = acks
+        self._host: Host | None = None
+        self._items: deque[Item] = deque()
+        self._lanes: dict[int, RemoteLane] = {}
+        self._budget = budget
+        self._waiting_bytes = self._counted_bytes = 0
+        # What the process may not read yet, of its full window.
+        self._closed_events, self._closed_bytes = MAX_AHEAD_EVENTS - FIRST_AHEAD_EVENTS, MAX_AHEAD_BYTES - FIRST_AHEAD_BYTES
+        self._changed = asyncio.Event()
+        self._ended: ReadingEnded | None = None
+        self._lost: Exception | None = None
+        self._last_call = 0
+        self._calls: dict[int, asyncio.Future[CallEnded | None]] = {}
+        self._wanted: dict[int, None] = {}
+        self._is_asking = False
+        self._errors: dict[str, str] | Failure = {}
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is known which raw event its code is at."""
+        return False
+
+    def fill(self, batch: Batch) -> None:
+        """Put nothing into the batch: producers get no raw events."""
+        del batch
+
+    async def open_stream(self) -> AsyncIterator[tuple[Any, Payload]]:
+        """Yield what the producer yields."""
+        self._host = self._hosts.begin(self)
+        self._send(OpenProducer(self.number, self.trigger_id, self.stream, self._classpath, self._kwargs))
+        try:
+            while True:
+                while self._items:
+                    yield self._take()
+                self._read_on(is_needed=True)
+                if self._lost is not None:
+                    raise self._lost
+                if (ended := self._ended) is not None:
+                    break
+                self._changed.clear()
+                await self._changed.wait()
+        finally:
+            await self._stop_reading()
+        if ended.cancelled:
+            raise asyncio.CancelledError
+        if ended.failure is not None:
+            raise error_of(ended.failure)
+
+    async def advance(self, batch: Sequence[AdvanceItem]) -> None:
+        """Advance the broker past these."""
+        if not self._acks:
+            return
+        numbers = [item.broker_payload.number for item in batch]
+        outcomes = [(one.acked, one.failed, one.rejected, one.spilled) for _, one in batch]
+        await self._call(lambda call: Advance(self.number, call, numbers, outcomes))
+
+    def get_advance_lane(self, broker_payload: Payload) -> Hashable:
+        """Return the lane."""
+        lane = broker_payload.lane
+        if isinstance(lane, Failure):
+            raise error_of(lane)
+        return lane
+
+    def get_position(self, broker_payload: Payload) -> int | None:
+        """Return the position."""
+        return _value(broker_payload.position)
+
+    def get_lane_end(self, lane: Hashable) -> int | None:
+        """Return what the producer said last, and ask it again."""
+        if not isinstance(lane, RemoteLane):
+            return None
+        self._ask(lane.number)
+        return _value(lane.end)
+
+    def get_committed(self, lane: Hashable) -> int | None:
+        """Return what the producer said last."""
+        return _value(lane.committed) if isinstance(lane, RemoteLane) else None
+
+    def get_errors(self) -> Mapping[str, str]:
+        """Return what the producer said last, and ask it again."""
+        self._ask(None)
+        if isinstance(self._errors, Failure):
+            raise error_of(self._errors)
+        return self._errors
+
+    async def aclose(self) -> None:
+        """Close the producer, and let it go."""
+        try:
+            if self._host is not None and self._lost is None:
+                await self._call(lambda call: CloseProducer(self.number, call))
+        finally:
+            self._count(0)
+            if self._host is not None:
+                self._hosts.end(self)
+
+    def take(self, step: Step) -> None:
+        """Take what its process says."""
+        if isinstance(step, Yielded):
+            for number, name in step.lanes.items():
+                self._lanes[number] = RemoteLane(number, name)
+            self._items.extend(step.items)
+            self._waiting_bytes += sum(_size(item) for item in step.items)
+            self._count(self._ahead_bytes)
+            self._changed.set()
+        elif isinstance(step, ReadingEnded):
+            self._ended = step
+            self._changed.set()
+        elif isinstance(step, CallEnded):
+            for number in step.gone:
+                self._lanes.pop(number, None)
+            if (call := self._calls.get(step.call)) is not None and not call.done():
+                call.set_result(step)
+        elif isinstance(step, LanesAnswered):
+            self._is_asking = False
+            self._errors = step.errors
+            for answer in step.lanes:
+                if (lane := self._lanes.get(answer.lane)) is not None:
+                    lane.end, lane.committed = answer.end, answer.committed
+
+    def finish(self, end: TurnEnd) -> None:
+        """Its process is gone, or it is to begin again in another. Once only."""
+        if self._lost is None:
+            begins_again = StreamMoved(f"The producer of {self.stream} begins again in another process.")
+            self._lost = begins_again if end.error is None else end.error
+            self._changed.set()
+            for call in self._calls.values():
+                if not call.done():
+                    call.set_result(None)
+
+    def _take(self) -> tuple[Any, Payload]:
+        item = self._items.popleft()
+        size = _size(item)
+        self._waiting_bytes -= size
+        self._closed_events += 1
+        self._closed_bytes += size
+        if 2 * self._closed_events >= MAX_AHEAD_EVENTS or 2 * self._closed_bytes >= MAX_AHEAD_BYTES:
+            self._read_on(is_needed=False)
+        lane = item.lane if isinstance(item.lane, Failure) else self._lanes[item.lane]
+        return unpack(item.raw), Payload(item.number, lane, item.position)
+
+    def _read_on(self, *, is_needed: bool) -> None:
+        """Allow the process to read more; `is_needed`: the stream reads, and nothing has arrived."""
+        self._count(self._ahead_bytes)
+        if self._budget.is_half_free:
+            events, count = self._closed_events, self._closed_bytes
+        elif is_needed:
+            events = max(self._closed_events - MAX_AHEAD_EVENTS + FIRST_AHEAD_EVENTS, 0)
+            count = max(self._closed_bytes - MAX_AHEAD_BYTES + FIRST_AHEAD_BYTES, 0)
+        else:
+            return
+        if events or count:
+            self._send(ReadOn(self.number, events, count))
+            self._closed_events -= events
+            self._closed_bytes -= count
+            self._count(self._ahead_bytes)
+
+    @property
+    def _ahead_bytes(self) -> int:
+        """What is here or may come without another word."""
+        return max(self._waiting_bytes, MAX_AHEAD_BYTES - self._closed_bytes)
+
+    def _count(self, ahead: int) -> None:
+        if change := ahead - self._counted_bytes:
+            self._counted_bytes = ahead
+            self._budget.change(change)
+
+    async def _stop_reading(self) -> None:
+        """Have the reading cancelled where it goes on, and wait for its end."""
+        if self._ended is None:
+            if self._host is not None and self._host.is_blocked:
+                self._hosts.end_process(self)  # nobody waits for it
+            self._send(StopReading(self.number))
+        while self._ended is None and self._lost is None:
+            self._changed.clear()
+            try:
+                await self._changed.wait()
+            except asyncio.CancelledError:  # the reading is to end: it is told again, and its end is waited for
+                self._send(StopReading(self.number))
+        self._items.clear()
+        self._waiting_bytes = 0
+        self._count(0)
+
+    async def _call(self, command: Callable[[int], Command]) -> None:
+        """Make a call, and wait for its end. Raises what it raised."""
+        if self._lost is not None or self._host is None:
+            raise self._gone()
+        call = self._last_call = self._last_call + 1
+        future = self._calls[call] = asyncio.get_running_loop().create_future()
+        self._send(command(call))
+        while not future.done():
+            try:
+                await asyncio.wait((future,))
+            except asyncio.CancelledError:  # the call is to end: its end is waited for
+                self._send(CancelCall(self.number, call))
+        del self._calls[call]
+        ended = future.result()
+        if ended is None:
+            raise self._gone()
+        if ended.cancelled:
+            raise asyncio.CancelledError
+        if ended.failure is not None:
+            raise error_of(ended.failure)
+
+    def _gone(self) -> Exception:
+        return StreamError(f"The process of the producer is gone: {self._lost or 'it was not started'}")
+
+    def _ask(self, lane: int | None) -> None:
+        if self._host is None or self._lost is not None or self._is_asking:
+            return
+        if not self._wanted:
+            asyncio.get_running_loop().call_soon(self._send_questions)
+        self._wanted[-1 if lane is None else lane] = None
+
+    def _send_questions(self) -> None:
+        lanes = [lane for lane in self._wanted if lane >= 0]
+        self._wanted.clear()
+        self._is_asking = True
+        self._send(AskLanes(self.number, lanes))
+
+    def _send(self, command: Command) -> None:
+        if self._host is not None and self._lost is None:
+            self._host.send(command)
+
+
+def _size(item: Item) -> int:
+    return size_of(item.raw) + ITEM_BYTES
+
+
+def _value(value: int | Failure | None) -> int | None:
+    if isinstance(value, Failure):
+        raise error_of(value)
+    return value

@@ -1,0 +1,1 @@
+"""The runner: executes the workloads of a job."""

@@ -1,0 +1,32 @@
+"""The backlog of one trigger, kept by the api."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from headrace.ports.triggerer_api import TriggererControl
+from headrace.retry import insist
+from headrace.streams.backlog import Answer, BacklogEntry
+from headrace.wire.custody.backlog import SettleBacklog, Settled
+
+
+class ApiBacklog:
+    """A `Backlog` over the machine API. `epoch` gives the trigger's present epoch."""
+
+    def __init__(self, api: TriggererControl, trigger_id: int, epoch: Callable[[int], int]) -> None:
+        self._api = api
+        self._trigger_id = trigger_id
+        self._epoch = epoch
+
+    async def fetch(self, after: int, limit: int) -> Sequence[BacklogEntry]:
+        """Return the oldest that are kept after `after`, at most `limit`."""
+        page = await insist(lambda: self._api.backlog(self._trigger_id, after, limit), "backlog")
+        return [BacklogEntry(item.number, item.lane, item.position, item.raw, item.attempts) for item in page.items]
+
+    async def settle(self, settled: Sequence[tuple[int, Answer]]) -> None:
+        """Let these go, durably."""
+        answers = [Settled(number=number, answer=answer) for number, answer in settled]
+        await insist(
+            lambda: self._api.settle(self._trigger_id, SettleBacklog(epoch=self._epoch(self._trigger_id), settled=answers)),
+            "settle backlog",
+        )

@@ -1,0 +1,301 @@
+"""Runs what users wrote of triggers: filters, `handle`, `run()` and `cleanup`. It decides nothing, and nothing is lost with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextvars import Context, copy_context
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import structlog
+
+from headrace.core.values.limits import MAX_JSON_DEPTH, has_non_finite, is_too_deep
+from headrace.core.values.text import describe_text, describe_value
+from headrace.errors import AckTimeout, StreamEnded, StreamError, SubscriberOverflow
+from headrace.triggerer.context import Running, current_trigger
+from headrace.triggerer.cooperative_yield import Stretch
+from headrace.triggerer.exception_text import Failure, failure
+from headrace.triggerer.gc_freeze import made_to_stay
+from headrace.triggerer.ipc.api_calls import Calls
+from headrace.triggerer.ipc.channel import Link
+from headrace.triggerer.ipc.messages import Answered, Failed
+from headrace.triggerer.ipc.producer_messages import CallEnded, LanesAnswered, ReadingEnded, Yielded
+from headrace.triggerer.ipc.shared_heartbeat import Marked, Pulse
+from headrace.triggerer.ipc.trigger_messages import (
+    Begin,
+    Cancel,
+    Close,
+    Command,
+    Commands,
+    Described,
+    Ended,
+    Fired,
+    Next,
+    Refused,
+    Release,
+    Released,
+    Reset,
+    Room,
+    Step,
+    Steps,
+)
+from headrace.triggerer.producer_process.executor import ProducerExecutor
+from headrace.triggerer.runner.loader import load_trigger
+from headrace.triggerer.trigger_process.remote_stream import RemoteStream, unpack
+from headrace.triggers.base import BaseEventTrigger, BaseTrigger
+from headrace.triggers.event import RunFailed, TriggerEvent
+from headrace.triggers.masking import mask
+from headrace.wire.control.triggers import RunTrigger
+
+MAX_STEPS: Final = 256
+"""So many steps are said at once, also while a filter does not let the loop turn."""
+
+_ERRORS: Final[dict[str, type[Exception]]] = {kind.__name__: kind for kind in (StreamEnded, AckTimeout, SubscriberOverflow)}
+
+log = structlog.get_logger(__name__)
+
+
+class _Made(NamedTuple):
+    """A trigger, and whether a task run waits for it."""
+
+    trigger: BaseTrigger
+    running: Running
+    awaited: bool
+
+
+class TriggerExecutor:
+    """Does what its runner says, until that is gone. `calls` are those of the api that the triggers make."""
+
+    def __init__(self, link: Link, calls: Calls, pulse: Pulse) -> None:
+        self._link = link
+        self._calls = calls
+        self._pulse = pulse
+        self._made: dict[int, _Made] = {}
+        self._streams: dict[int, RemoteStream] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._cancelled: set[int] = set()
+        self._cleanups: set[asyncio.Task[None]] = set()
+        self._steps: list[Step] = []
+        self._room = asyncio.Event()
+        self._room.set()
+        self.producers = ProducerExecutor(self._say, pulse)
+
+    async def run(self) -> None:
+        """Work; return when the runner is gone."""
+        while (frame := await self._link.receive()) is not None:
+            if isinstance(frame, Commands):
+                await self._follow(frame)
+            elif isinstance(frame, Answered | Failed):
+                self._calls.answered(frame)
+
+    async def _follow(self, commands: Commands) -> None:
+        if commands.commands:  # most only deliver
+            await self._do_all(commands.commands)
+        for turn, index in commands.delivered:
+            if (stream := self._streams.get(turn)) is not None:
+                stream.deliver(unpack(commands.raws[index]))  # each its own: what one changes in it no other sees
+
+    async def _do_all(self, commands: Sequence[Command]) -> None:
+        stretch = Stretch()
+        with made_to_stay(sum(isinstance(command, Begin) for command in commands)):
+            for command in commands:
+                self._do(command)
+                await stretch.rest()
+
+    def _do(self, command: Command) -> None:
+        match command:
+            case Begin():
+                self._begin(command)
+            case Reset(turn, generation):
+                if (stream := self._streams.get(turn)) is not None:
+                    stream.reset(generation)
+            case Close(turn, kind, message):
+                if (stream := self._streams.get(turn)) is not None:
+                    stream.close(_ERRORS.get(kind, StreamError)(message))
+            case Cancel(turn):
+                if (task := self._tasks.get(turn)) is not None:
+                    self._cancelled.add(turn)
+                    task.cancel()
+            case Release():
+                self._release(command)
+            case Room(there):
+                self._room.set() if there else self._room.clear()
+            case _:
+                self.producers.do(command)
+
+    def _begin(self, begin: Begin) -> None:
+        turn, workload = begin.turn, RunTrigger.model_validate_json(begin.workload)
+        stream = None if begin.acks is None else RemoteStream(turn, workload.stream or "", self._say, acks=begin.acks)
+        trigger_id = workload.trigger_id
+        running = Running(trigger_id, workload.name, workload.log_name, None if stream is None else stream.place)
+        context = copy_context()
+        context.run(current_trigger.set, running)
+        try:
+            with self._pulse.at(trigger_id):
+                events = context.run(self._events, workload, running, stream)
+        except Exception as error:  # a user's trigger may raise anything
+            self._say(Ended(turn, 0, failure(error), trigger_id in self._made))
+            return
+        if stream is not None:
+            self._streams[turn] = stream
+        turning = self._turn(turn, stream, events, awaited=workload.run_id is not None)
+        task = self._tasks[turn] = asyncio.Task(Marked(turning, self._pulse, running), name=workload.name, context=context)
+        task.add_done_callback(partial(self._ended, turn))
+
+    def _events(self, workload: RunTrigger, running: Running, stream: RemoteStream | None) -> AsyncIterator[TriggerEvent]:
+        made = self._made.get(workload.trigger_id)
+        trigger = load_trigger(workload) if made is None else made.trigger
+        self._made[workload.trigger_id] = _Made(trigger, running, workload.run_id is not None)
+        if stream is not None and isinstance(trigger, BaseEventTrigger):
+            return trigger.filter_shared_stream(stream)
+        return trigger.run()
+
+    async def _turn(self, turn: int, stream: RemoteStream | None, events: AsyncIterator[TriggerEvent], *, awaited: bool) -> None:
+        if awaited:
+            self._fire(turn, stream, await _first(events))
+            return
+        async for event in events:
+            self._fire(turn, stream, event)
+            await self._room.wait()
+
+    def _fire(self, turn: int, stream: RemoteStream | None, event: TriggerEvent) -> None:
+        if not isinstance(event, TriggerEvent):
+            raise TypeError(f"The trigger yielded a {type(event).__name__}. Yield a TriggerEvent.")
+        generation = 0 if stream is None else stream.generation
+        try:
+            fired = Fired(turn, generation, _payload(event), *_fields(event))
+        except Exception as error:  # whatever a user's value does, it is this event's alone
+            reason, shown = mask(_reason(error)), mask(describe_value(event))
+            fired = Fired(turn, generation, None, None, None, None, None, None, None, reason, shown)
+        self._say(fired)
+
+    def _ended(self, turn: int, task: asyncio.Task[None]) -> None:
+        stream = self._streams.pop(turn, None)
+        del self._tasks[turn]
+        failed: Failure | None = None
+        if task.cancelled():
+            if turn not in self._cancelled:
+                failed = failure(RuntimeError("The trigger's filter cancelled itself."))
+        elif (error := task.exception()) is not None:
+            failed = failure(error)
+        self._cancelled.discard(turn)
+        self._say(Ended(turn, 0 if stream is None else stream.generation, failed, loaded=True))
+
+    def _release(self, release: Release) -> None:
+        try:
+            made = self._to_clean_up(release)
+        except Exception as error:  # a user's trigger may raise anything
+            self._say(Released(release.trigger_id, failure(error)))
+            return
+        if made is None:
+            self._say(Released(release.trigger_id, None))
+            return
+        context: Context = copy_context()
+        context.run(current_trigger.set, made.running)
+        cleanup = Marked(_cleanup(made.trigger), self._pulse, made.running)
+        task = asyncio.Task(cleanup, name=f"cleanup of {made.running.name}", context=context)
+        self._cleanups.add(task)
+        task.add_done_callback(partial(self._released, release.trigger_id))
+
+    def _to_clean_up(self, release: Release) -> _Made | None:
+        made = self._made.pop(release.trigger_id, None)
+        if release.workload is None:
+            return None if made is None or made.awaited else made
+        if made is not None:
+            return made
+        workload = RunTrigger.model_validate_json(release.workload)
+        with self._pulse.at(workload.trigger_id):
+            return _Made(load_trigger(workload), Running(workload.trigger_id, workload.name, workload.log_name), awaited=True)
+
+    def _released(self, trigger_id: int, task: asyncio.Task[None]) -> None:
+        self._cleanups.discard(task)
+        error = RuntimeError("cleanup cancelled itself.") if task.cancelled() else task.exception()
+        self._say(Released(trigger_id, None if error is None else failure(error)))
+
+    def _say(self, step: Step) -> None:
+        self._steps.append(step)
+        if len(self._steps) == 1:
+            asyncio.get_running_loop().call_soon(self._send)
+        elif len(self._steps) >= MAX_STEPS:
+            self._send()
+
+    def _send(self) -> None:
+        if self._steps:
+            steps, self._steps = self._steps, []
+            try:
+                self._link.post(Steps(steps))
+            except Exception:  # one of the steps has a user's value that cannot be written: the others must arrive
+                for step in steps:
+                    self._send_alone(step)
+
+    def _send_alone(self, step: Step) -> None:
+        try:
+            self._link.post(Steps([step]))
+        except Exception as error:
+            log.exception("step cannot be written", step=type(step).__name__)
+            self._link.post(Steps([_writable(step, error)]))
+
+
+def _writable(step: Step, error: Exception) -> Step:
+    """Return a step in the place of one that cannot be written: an event is a dead letter, anything else fails its turn."""
+    match step:
+        case Fired(turn, generation):
+            return Fired(turn, generation, None, None, None, None, None, None, None, mask(describe_text(error)))
+        case Refused(turn, generation):
+            return Refused(turn, generation, mask(describe_text(error)))
+        case Released(trigger_id):
+            return Released(trigger_id, failure(error))
+        case Next(turn, generation) | Ended(turn, generation):
+            return Ended(turn, generation, failure(error), loaded=True)
+        case CallEnded(turn, call):
+            return CallEnded(turn, call, failure(error), cancelled=False, gone=[])
+        case LanesAnswered(turn):
+            return LanesAnswered(turn, [], failure(error))
+        case Yielded(turn) | ReadingEnded(turn):
+            return ReadingEnded(turn, failure(error), cancelled=False)
+        case Described(turn):
+            return Ended(turn, 0, failure(error), loaded=True)
+
+
+def _payload(event: TriggerEvent) -> bytes:
+    """Return the payload as JSON. Raises whatever its values raise, and `ValueError` for what no store takes."""
+    encoded = msgspec.json.encode(event.payload)
+    if is_too_deep(encoded):
+        raise ValueError(f"The payload is nested deeper than {MAX_JSON_DEPTH} levels.")
+    if has_non_finite(event.payload, encoded):
+        raise ValueError("The payload has a NaN or an Infinity, which JSON has not.")
+    return encoded
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return f"It is nested deeper than {MAX_JSON_DEPTH} levels, or contains itself."
+    return describe_text(error)
+
+
+def _fields(event: TriggerEvent) -> tuple[str | None, str | None, str | None, str | None, str | None, str | None]:
+    """Return the fields of an event but its payload, in the order of `Fired`. Raises an error where one is not valid."""
+    occurred = None if event.occurred is None else event.occurred.isoformat()
+    for text in (event.id, event.subject, event.follows, event.type, event.source, occurred):
+        if text is not None:
+            if not isinstance(text, str):
+                raise TypeError(f"A field is {type(text).__name__}, not a text.")
+            text.encode()  # no lone surrogate
+    return event.id, event.subject, occurred, event.follows, event.type, event.source
+
+
+async def _cleanup(trigger: BaseTrigger) -> None:
+    await trigger.cleanup()
+
+
+async def _first(events: AsyncIterator[TriggerEvent]) -> Any:
+    """Return the first event, and close what gives them; where there is none, one that fails the run that waits."""
+    try:
+        async for event in events:
+            return event
+        return RunFailed("The trigger ended without firing.")
+    finally:
+        if isinstance(events, AsyncGenerator):
+            await events.aclose()

@@ -1,0 +1,167 @@
+"""A shared stream as a filter reads it in a trigger process."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+import structlog
+
+from headrace.core.values.text import describe_text
+from headrace.errors import StreamError
+from headrace.triggerer.context import Place, trace_of
+from headrace.triggerer.ipc.trigger_messages import Next, Raw, Refused, Step
+from headrace.triggers.masking import mask
+from headrace.triggers.packed import PackedEvent, PackedSubclass
+from headrace.triggers.raw_event import RawEvent
+from headrace.triggers.reject import current_stream
+
+log = structlog.get_logger(__name__)
+
+
+class Delivered(NamedTuple):
+    """A raw event and its place; `error`: it did not survive the way here."""
+
+    raw: Any
+    lane: str
+    position: int | None
+    error: Exception | None = None
+
+
+def pack(raw: Any, lane: str, position: int | None) -> Raw:
+    """Return the form in which a raw event goes to a trigger process. What pickle raises is raised."""
+    if type(raw) is RawEvent:
+        return Raw(raw.data, raw.lane, raw.position, False)
+    if isinstance(raw, PackedSubclass):
+        return Raw(raw.packed, lane, position, True)
+    if isinstance(raw, PackedEvent):
+        return Raw(raw.pickled(), lane, position, True)
+    return Raw(pickle.dumps(raw, pickle.HIGHEST_PROTOCOL), lane, position, True)
+
+
+def unpack(raw: Raw) -> Delivered:
+    """Return the raw event."""
+    if not raw.pickled:
+        position = raw.position or 0
+        return Delivered(RawEvent(raw.data, raw.lane, position), raw.lane, raw.position)
+    try:
+        return Delivered(pickle.loads(raw.data), raw.lane, raw.position)  # noqa: S301 - the runner, which runs the same code, wrote it
+    except Exception as error:  # a user's class may raise anything
+        return Delivered(None, raw.lane, raw.position, error)
+
+
+class RemoteStream:
+    """An async iterator of raw events for one turn of one filter. To pull the next is to be done with the one before.
+
+    `say` takes what the runner is to know, in order. `generation` is that of the raw event that the filter is at.
+    """
+
+    __slots__ = (
+        "_asked",
+        "_at",
+        "_closed",
+        "_items",
+        "_next_generation",
+        "_pulling",
+        "_refused",
+        "_say",
+        "_waiter",
+        "acks",
+        "generation",
+        "name",
+        "turn",
+    )
+
+    def __init__(self, turn: int, name: str, say: Callable[[Step], None], *, acks: bool) -> None:
+        self.turn = turn
+        self.name = name
+        self.acks = acks
+        self.generation = 0
+        self._next_generation = 0
+        self._say = say
+        self._items: deque[Delivered] = deque()
+        self._at: Delivered | None = None
+        self._asked = False
+        self._pulling = False
+        self._refused = False
+        self._closed: Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    def place(self) -> Place | None:
+        """Return the place of the raw event that the filter is at; None: it is at none. Any thread may ask."""
+        at = self._at
+        return None if at is None else Place(self.name, at.lane, at.position, trace_of(at.raw))
+
+    def deliver(self, item: Delivered) -> None:
+        """Give the filter one more raw event."""
+        self._items.append(item)
+        self._wake()
+
+    def reset(self, generation: int) -> None:
+        """Drop what the filter has not begun with; the next is asked for already."""
+        self._next_generation = generation
+        if self._at is None:
+            self.generation = generation
+        # Else it is at a raw event that the runner has taken back: until it pulls the next, what it says is of the older generation.
+        self._items.clear()
+        self._asked = True
+
+    def close(self, error: Exception) -> None:
+        """Let the filter get `error` instead of raw events, from now on."""
+        if self._closed is None:
+            self._closed = error
+            self._wake()
+
+    def refuse(self, reason: str | None) -> bool:
+        """Reject the raw event that the filter is at, and say whether it is at one."""
+        if not self.acks or self._closed is not None or self._at is None or self._refused:
+            return False
+        self._refused = True
+        # A user gives the reason: whatever it is, it must reach the runner.
+        self._say(Refused(self.turn, self.generation, None if reason is None else mask(describe_text(reason))))
+        return True
+
+    def __aiter__(self) -> RemoteStream:
+        self._enter()
+        return self
+
+    def __anext__(self) -> Awaitable[Any]:
+        # Not itself a coroutine, so that it runs in the filter's own context even where `wait_for` runs the waiting in a task of its own.
+        self._enter()
+        return self._next()
+
+    def _enter(self) -> None:
+        if current_stream.get() is not self:
+            current_stream.set(self)
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def _next(self) -> Any:
+        if self._pulling:
+            raise StreamError("Two tasks pull from the shared stream of one trigger at once.")
+        self._at = None
+        self._refused = False
+        self.generation = self._next_generation
+        if not self._asked and self._closed is None:
+            self._asked = True
+            self._say(Next(self.turn, self.generation))
+        while self._closed is None:
+            if self._items:
+                self._asked = False
+                self._at = self._items.popleft()
+                if self._at.error is not None:
+                    raise self._at.error
+                return self._at.raw
+            self._pulling = True
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._pulling = False
+                self._waiter = None
+        raise self._closed

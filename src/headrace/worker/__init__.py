@@ -1,0 +1,1 @@
+"""The worker: claims task runs and executes them."""

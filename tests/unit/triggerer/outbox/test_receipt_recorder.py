@@ -1,0 +1,192 @@
+"""Receipts travel with what triggers fired, and each waits until its own is durable."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import cast
+
+import pytest
+
+from headrace import retry
+from headrace.backoff import Backoff
+from headrace.core.ledger.receipts import Receipt
+from headrace.errors import ApiRefused, ApiUnavailable, Fenced
+from headrace.ports.triggerer_api import TriggererControl
+from headrace.triggerer.outbox.outbox import Outbox, Pending
+from headrace.triggerer.outbox.receipt_recorder import ApiRecorder
+from headrace.triggerer.outbox.uploader import Uploader
+from headrace.triggerer.runner.backlog import ApiBacklog
+from headrace.triggerer.runner.leases import Leases
+from headrace.wire.custody.backlog import BacklogItem, BacklogPage, SettleBacklog
+from headrace.wire.events import BatchStored, EventBatch, EventItem
+
+
+class Api:
+    """The part of the api that keeps the books; each call is held until `go`, those in `trouble` raise, `status` answers each receipt."""
+
+    def __init__(self, *trouble: Exception, status: str = "stored") -> None:
+        self.trouble = list(trouble)
+        self.status = status
+        self.calls: list[EventBatch] = []
+        self.settled: list[SettleBacklog] = []
+        self.go = asyncio.Event()
+        self.go.set()
+
+    async def store(self, batch: EventBatch) -> BatchStored:
+        self.calls.append(batch)
+        await self.go.wait()
+        if self.trouble:
+            raise self.trouble.pop(0)
+        events, receipts = ["stored"] * len(batch.events), [self.status] * len(batch.receipts)
+        return BatchStored.model_validate({"events": events, "dead_letters": [], "receipts": receipts})
+
+    async def backlog(self, trigger_id: int, after: int, limit: int) -> BacklogPage:
+        if self.trouble:
+            raise self.trouble.pop(0)
+        items = [BacklogItem(number=n, stream="s", lane="l", position=n, raw="{}", attempts=0) for n in range(after + 1, 6)]
+        return BacklogPage(items=items[:limit], depth=5)
+
+    async def settle(self, trigger_id: int, settled: SettleBacklog) -> None:
+        if self.trouble:
+            raise self.trouble.pop(0)
+        self.settled.append(settled)
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "Backoff", lambda: Backoff(first=0.0))
+
+
+def held() -> Leases:
+    leases = Leases()
+    leases.update({1: 4, 2: 5})
+    return leases
+
+
+def receipt(lane: str, last: int, *owed: int) -> Receipt:
+    return Receipt(stream="s", lane=lane, after=None, last=last, read=last, owed=owed, answers=())
+
+
+class Nobody:
+    """The ledger, where no trigger event waits."""
+
+    def confirm_persisted(self, seqs: Iterable[int]) -> None:
+        assert not list(seqs)
+
+    def mark_rejected(self, seq: int) -> None:
+        raise AssertionError(seq)
+
+
+@asynccontextmanager
+async def recording(api: Api, leases: Leases | None = None) -> AsyncIterator[tuple[ApiRecorder, Outbox]]:
+    outbox = Outbox()
+    uploader = Uploader(api, outbox, Nobody(), (leases or held()).epochs)
+    async with asyncio.timeout(120), asyncio.TaskGroup() as tasks:
+        uploading = tasks.create_task(uploader.run())
+        yield ApiRecorder(cast(TriggererControl, api), outbox), outbox
+        uploading.cancel()
+
+
+async def called(api: Api) -> None:
+    while not api.calls:
+        await asyncio.sleep(0)
+
+
+async def test_what_comes_while_a_call_is_in_flight_travels_in_the_next_with_what_was_fired() -> None:
+    api = Api()
+    api.go.clear()
+    async with recording(api) as (books, outbox), asyncio.TaskGroup() as lanes:
+        lanes.create_task(books.record(receipt("a", 1, 1)))
+        await called(api)
+        outbox.put(Pending(EventItem(id="e", source="s", type="t", payload="{}", firings=[2])))
+        for lane in "bcd":
+            lanes.create_task(books.record(receipt(lane, 2, 1, 2)))
+        await asyncio.sleep(0)
+        api.go.set()
+    assert [sorted(one.lane for one in call.receipts) for call in api.calls] == [["a"], ["b", "c", "d"]]
+    assert [len(call.events) for call in api.calls] == [0, 1]
+    assert [call.epochs for call in api.calls] == [{1: 4}, {1: 4, 2: 5}]
+
+
+async def test_a_receipt_does_not_wait_behind_what_is_queued() -> None:
+    api = Api()
+    api.go.clear()
+    async with recording(api) as (books, outbox), asyncio.TaskGroup() as lanes:
+        lanes.create_task(books.record(receipt("a", 1, 1)))
+        await called(api)
+        for number in range(3000):  # more than one call takes
+            outbox.put(Pending(EventItem(id=f"e{number}", source="s", type="t", payload="{}", firings=[2])))
+        last = lanes.create_task(books.record(receipt("b", 1, 1)))
+        await asyncio.sleep(0)
+        api.go.set()
+        await last
+        assert [one.lane for one in api.calls[1].receipts] == ["b"]
+
+
+async def test_an_api_that_is_away_is_asked_again() -> None:
+    api = Api(ApiUnavailable("503"), ApiUnavailable("503"))
+    async with recording(api) as (books, _):
+        await books.record(receipt("a", 1, 1))
+    assert len(api.calls) == 3
+
+
+async def test_an_old_owner_does_not_advance() -> None:
+    async with recording(Api(status="fenced")) as (books, _):
+        with pytest.raises(Fenced, match="lane a is not advanced"):
+            await books.record(receipt("a", 1, 1))
+
+
+async def test_a_receipt_that_the_api_refuses_is_refused_alone() -> None:
+    api = Api(ApiRefused("422"), ApiRefused("422"))
+    api.go.clear()
+    async with recording(api) as (books, _):
+        # two in one call, which is refused, and then one of them again
+        first = asyncio.create_task(books.record(receipt("a", 1, 1)))
+        second = asyncio.create_task(books.record(receipt("b", 1, 1)))
+        await asyncio.sleep(0)
+        api.go.set()
+        refused = await asyncio.gather(first, second, return_exceptions=True)
+        assert [type(one) for one in refused if one is not True] == [ApiRefused]
+        await books.record(receipt("c", 1, 1))
+
+
+async def test_one_who_waits_no_more_does_not_hurt_the_others() -> None:
+    api = Api()
+    api.go.clear()
+    async with recording(api) as (books, _):
+        gone, stays = asyncio.create_task(books.record(receipt("a", 1, 1))), asyncio.create_task(books.record(receipt("b", 1, 1)))
+        await called(api)
+        gone.cancel()
+        await asyncio.wait({gone})
+        api.go.set()
+        await stays
+
+
+async def test_a_trigger_that_went_is_answered_for_under_its_last_epoch() -> None:
+    api, leases = Api(), held()
+    leases.update({}, [1])
+    async with recording(api, leases) as (books, _):
+        await books.record(receipt("a", 1, 1, 2))
+    assert api.calls[0].epochs == {1: 4, 2: 5}
+
+
+async def test_a_backlog_is_read_and_settled_through_trouble() -> None:
+    api = Api(ApiUnavailable("503"))
+    backlog = ApiBacklog(cast(TriggererControl, api), 1, held().epoch)
+    assert [entry.number for entry in await backlog.fetch(2, 2)] == [3, 4]
+    api.trouble.append(ApiUnavailable("504"))
+    await backlog.settle([(3, "fired"), (4, "filtered")])
+    (settled,) = api.settled
+    assert (settled.epoch, [(one.number, one.answer) for one in settled.settled]) == (4, [(3, "fired"), (4, "filtered")])
+
+
+def test_leases_say_what_is_to_start_and_to_stop() -> None:
+    leases = held()
+    now = {2: 6, 3: 1}
+    assert leases.changes(now, [1, 7]) == ([2, 3], [2, 1])
+    assert leases.changes(now, [1, 7]) == ([2, 3], [2, 1])
+    leases.update(now, [1, 7])
+    assert leases.changes(now, [1, 7]) == ([], [])
+    assert leases.epochs([1, 2, 3, 9]) == {1: 4, 2: 6, 3: 1, 9: 0}

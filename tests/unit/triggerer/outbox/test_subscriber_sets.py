@@ -1,0 +1,123 @@
+"""Crews are defined once, as differences, in steps of bounded size; one that the api has merged is defined anew."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from headrace.core.ledger.receipts import Answers, Receipt
+from headrace.core.ledger.subscriber_sets import crew_digest, digest_of, digest_text
+from headrace.errors import ApiRefused
+from headrace.ports.triggerer_api import TriggererControl
+from headrace.triggerer.outbox.outbox import Outbox, triggers_of
+from headrace.triggerer.outbox.receipt_recorder import FEW_OWED, ApiRecorder
+from headrace.triggerer.outbox.subscriber_sets import Crews
+from headrace.wire.custody.receipts import MAX_MEMBERS, CrewDefined, CrewDefinition
+from headrace.wire.custody.receipts import Receipt as WireReceipt
+from headrace.wire.events import ReceiptStatus
+
+
+class Api:
+    """Knows crews; `known` has the members of each by its digest."""
+
+    def __init__(self) -> None:
+        self.known: dict[str | None, frozenset[int]] = {None: frozenset()}
+        self.calls: list[CrewDefinition] = []
+
+    async def define_crew(self, crew: CrewDefinition) -> CrewDefined:
+        self.calls.append(crew)
+        await asyncio.sleep(0)
+        if crew.base not in self.known:
+            return CrewDefined(defined=False)
+        members = (self.known[crew.base] - set(crew.departed)) | set(crew.joined)
+        assert digest_of(crew.digest) == crew_digest(members)
+        self.known[crew.digest] = members
+        return CrewDefined(defined=True)
+
+    def forget(self) -> None:
+        self.known = {None: frozenset()}
+
+
+def crews(api: Api) -> Crews:
+    return Crews(cast(TriggererControl, api))
+
+
+def test_the_digest_of_a_difference_is_that_of_the_set() -> None:
+    whole = crew_digest(range(1_000))
+    assert crew_digest([7, 1_000], [5], crew_digest(set(range(1_000)) - {7})) == crew_digest((set(range(1_001))) - {5})
+    assert crew_digest([5], [1_000], crew_digest(set(range(1_001)) - {5})) == whole
+    assert digest_of(digest_text(whole)) == whole
+    assert crew_digest([], [1, 2], crew_digest([2, 1])) == 0
+
+
+async def test_a_set_costs_what_it_differs_from_the_one_before() -> None:
+    api = Api()
+    made = crews(api)
+    many = tuple(range(1, 2 * MAX_MEMBERS + 2))
+    first = await made.defined("s", many)
+    assert api.known[first] == frozenset(many)
+    assert [len(call.joined) for call in api.calls] == [MAX_MEMBERS, MAX_MEMBERS, 1]
+    assert await made.defined("s", many) == await made.defined("s", (*many,)) == first
+    second = await made.defined("s", (*many[1:], 50_000))
+    assert await made.defined("s", many) == first
+    assert [(call.joined, call.departed) for call in api.calls[3:]] == [([50_000], [1])]
+    assert api.known[second] == {*many[1:], 50_000}
+
+
+async def test_many_who_ask_at_once_define_it_once() -> None:
+    api = Api()
+    made = crews(api)
+    assert len(set(await asyncio.gather(*(made.defined("s", (1, 2, 3)) for _ in range(20))))) == 1
+    assert len(api.calls) == 1
+
+
+async def test_where_the_base_is_not_known_any_more_the_whole_set_is_defined() -> None:
+    api = Api()
+    made = crews(api)
+    await made.defined("s", (1, 2))
+    api.forget()
+    digest = await made.defined("s", (1, 2, 3))
+    assert api.known[digest] == {1, 2, 3}
+
+
+class Books(ApiRecorder):
+    """A recorder whose receipts are answered by `api`, as the uploader would."""
+
+    def __init__(self, api: Api) -> None:
+        super().__init__(cast(TriggererControl, api), Outbox())
+        self.api = api
+        self.sent: list[WireReceipt] = []
+
+    async def _stored(self, receipt: WireReceipt) -> ReceiptStatus:
+        self.sent.append(receipt)
+        return "stored" if receipt.crew in self.api.known else "unknown_crew"
+
+
+async def test_a_receipt_names_a_few_one_by_one_and_many_by_their_crew() -> None:
+    books = Books(Api())
+    few, many = tuple(range(FEW_OWED)), tuple(range(FEW_OWED + 1))
+    for owed in (few, many):
+        await books.record(Receipt("s", "x", None, 1, 1, owed, (Answers(7, fired=1),)))
+    assert [(len(one.owed), one.crew is None) for one in books.sent] == [(FEW_OWED, True), (0, False)]
+    assert list(triggers_of(books.sent[1])) == [7]
+
+
+async def test_a_crew_that_was_merged_is_defined_again() -> None:
+    api = Api()
+    books = Books(api)
+    receipt = Receipt("s", "x", None, 1, 1, tuple(range(100)), ())
+    await books.record(receipt)
+    api.forget()
+    await books.record(receipt)
+    assert len(books.sent) == 3
+
+
+async def test_an_api_that_never_knows_a_crew_is_not_asked_for_ever() -> None:
+    class Forgetful(Api):
+        async def define_crew(self, crew: CrewDefinition) -> CrewDefined:
+            return CrewDefined(defined=True)
+
+    with pytest.raises(ApiRefused, match="does not take the receipt"):
+        await Books(Forgetful()).record(Receipt("s", "x", None, 1, 1, tuple(range(100)), ()))

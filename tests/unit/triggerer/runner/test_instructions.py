@@ -1,0 +1,45 @@
+"""Instructions that wait are one instruction, which does what they say one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headrace.triggerer.ipc.messages import Drain, Held, Workload
+from headrace.triggerer.runner.instructions import Instructions
+from headrace.triggerer.runner.leases import Leases
+
+
+async def test_instructions_that_wait_are_taken_together() -> None:
+    instructions = Instructions()
+    instructions.put(Workload(b"one"))
+    instructions.put(Held({1: 1, 2: 1, 4: 1}, [7], [], [7], {1: 5}, [7]))
+    instructions.put(Workload(b"two"))
+    instructions.put(Workload(b"three"))
+    instructions.put(Held({2: 2, 3: 1}, [1], [], [1, 8], {2: 6}, [8]))
+    instructions.put(Workload(b"four"))
+    instructions.put(Held({7: 4}))
+    instructions.put(Workload(b"of the next"))
+    merged = Held({2: 2, 4: 1, 3: 1, 7: 4}, [1], [b"one", b"two", b"three", b"four"], [1, 8], {1: 5, 2: 6}, [7, 8])
+    assert await instructions.get() == merged
+    waiting = asyncio.create_task(instructions.get())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    instructions.put(Held())
+    assert await waiting == Held(workloads=[b"of the next"])
+
+
+async def test_to_drain_comes_first() -> None:
+    instructions = Instructions()
+    instructions.put(Held({1: 1}))
+    instructions.put(Drain(3.0))
+    assert await instructions.get() == Drain(3.0)
+
+
+def test_the_last_epochs_of_what_is_gone_are_forgotten_unless_something_still_names_it() -> None:
+    leases = Leases()
+    leases.update(dict.fromkeys((1, 2, 3), 3))
+    leases.update({1: 4}, [2, 3])
+    assert sorted(leases.gone()) == [2, 3]
+    leases.forget({3})
+    assert leases.epochs([1, 2, 3]) == {1: 4, 2: 0, 3: 3}
+    assert leases.gone() == [3]

@@ -1,0 +1,130 @@
+"""The runner's side of giving back: a trigger is said to have stopped when nothing that names it is left to store."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from headrace.client.relayed import RelayedSession
+from headrace.client.triggerer import TriggererClient
+from headrace.errors import ApiUnavailable
+from headrace.sources.memory.upstream import Memory
+from headrace.triggerer.ipc.api_calls import Calls
+from headrace.triggerer.ipc.channel import Link
+from headrace.triggerer.ipc.messages import Call, Held, Stopped
+from headrace.triggerer.ipc.shared_heartbeat import Pulse
+from headrace.triggerer.runner import main
+from headrace.triggerer.runner.main import Station
+from headrace.triggerer.runner.runner import Limits
+from headrace.triggerer.supervisor.api_proxy import Relay
+from headrace.triggers.watch import WatchTrigger
+from headrace.wire.control.jobs import JobRegistered
+from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject
+from machine_kit import KEY, Api, serving
+from store_kit import registration
+from trigger_process_kit import start_local
+
+PROJECT = "flights"
+
+
+class Supervisor:
+    """Passes the runner's calls on to a real api, which can be `away` for the runner only, and says what is held."""
+
+    def __init__(self, client: TriggererClient, link: Link) -> None:
+        self._client = client
+        self._link = link
+        self._relay = Relay(self, link)
+        self._known: set[int] = set()
+        self.away = False
+        self.refused = asyncio.Event()
+        self.stopped = asyncio.Event()
+
+    async def pass_on(self, method: str, path: str, content: bytes | None) -> bytes:
+        if self.away:
+            self.refused.set()
+            raise ApiUnavailable("away")
+        return await self._client.pass_on(method, path, content)
+
+    async def listen(self) -> None:
+        while (frame := await self._link.receive()) is not None:
+            if isinstance(frame, Call):
+                await self._relay.pass_on(frame)
+            elif isinstance(frame, Stopped):
+                await self._client.cleanup(list(frame.epochs), frame.epochs)
+                self.stopped.set()
+
+    async def beat(self) -> None:
+        """Tell the runner, again and again, what the api says that is held, as heartbeats do."""
+        while True:
+            loaded = await self._client.load(10, ["default"])
+            epochs = {lease.trigger_id: lease.epoch for lease in loaded.leases}
+            new = [one for one in epochs if one not in self._known]
+            gone = [one for one in self._known if one not in epochs]
+            self._known = set(epochs)
+            pages = [(await self._client.workloads(new)).content] if new else []
+            await self._link.send(Held(epochs, gone, pages, loaded.revoked, {}, loaded.revoked))
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def supervised(api: Api, client: TriggererClient) -> AsyncIterator[Supervisor]:
+    ours, theirs = socket.socketpair()
+    end, link = await Link.over(ours), await Link.over(theirs)
+    supervisor = Supervisor(client, end)
+    calls = Calls(link)
+    relayed = TriggererClient(api.url, key="", session=RelayedSession(calls.call))
+    relayed.adopt(JobRegistered(job_id=0, token="", heartbeat=0))
+    works = (supervisor.listen(), supervisor.beat(), Station(link, calls, relayed, Limits(), Pulse(), start_local).run(report_every=60))
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        yield supervisor
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        for one in (end, link):
+            one.close()
+
+
+def _watches(upstream: Memory, *names: str) -> DeclareProject:
+    classpath, kwargs = WatchTrigger(upstream=upstream).serialize()
+    stream = upstream.stream_key()
+    return DeclareProject(
+        triggers=[DeclaredTrigger(name=name, classpath=classpath, kwargs=kwargs, stream=stream) for name in names], pipelines=[]
+    )
+
+
+async def _head(api: Api, head: int) -> None:
+    while api.store.log.head().head != head:
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.timeout(60)
+async def test_what_names_a_trigger_that_goes_while_the_api_is_away_is_stored_when_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(main, "_HANDOVER", 0.05)
+    upstream = Memory(str(tmp_path))
+    with serving(tmp_path) as api:
+        async with TriggererClient(api.url, key=KEY) as client:
+            await client.register(registration())
+            await client.declare(PROJECT, _watches(upstream, "stays", "goes"))
+            async with supervised(api, client) as supervisor:
+                upstream.send_many({"n": n} for n in range(5))
+                await _head(api, 5)
+                supervisor.away = True
+                upstream.send_many({"n": n} for n in range(5, 10))
+                await supervisor.refused.wait()
+                await client.declare(PROJECT, _watches(upstream, "stays"))
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(supervisor.stopped.wait(), 0.5)  # long enough to be said too early
+                supervisor.away = False
+                await _head(api, 10)
+                await supervisor.stopped.wait()
+                while upstream._store().lanes["0"].committed != 10:
+                    await asyncio.sleep(0.01)

@@ -1,0 +1,410 @@
+"""Triggers of one stream run together: one that fails comes back to what it failed on, and a stream that opens again is owed by all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from headrace import backoff
+from headrace.core.ledger.outcome import AdvanceItem
+from headrace.ports.triggerer_api import TriggererControl
+from headrace.sources.memory.producer import MemoryProducer
+from headrace.sources.memory.upstream import Memory
+from headrace.triggerer.context import Running
+from headrace.triggerer.outbox.outbox import Outbox
+from headrace.triggerer.outbox.uploader import Uploader
+from headrace.triggerer.runner.leases import Leases
+from headrace.triggerer.runner.runner import Limits, Runner
+from headrace.triggers.watch import WatchTrigger
+from headrace.wire.control.triggers import FailureRecorded, RunTrigger
+from headrace.wire.custody.backlog import BacklogItem, BacklogPage, SettleBacklog
+from headrace.wire.custody.receipts import LaneMarks, StreamBooks
+from headrace.wire.events import BatchStored, DeadLetterItem, EventBatch, EventItem
+from scenario_triggers import Behaving
+from trigger_process_kit import local_processes, local_producers
+
+
+@dataclass
+class Api:
+    """The api in memory, as far as triggers that run need it."""
+
+    events: dict[str, EventItem] = field(default_factory=dict)
+    letters: list[DeadLetterItem] = field(default_factory=list)
+    receipts: list[Any] = field(default_factory=list)
+    kept: dict[int, list[BacklogItem]] = field(default_factory=dict)
+    failed: list[tuple[int, str]] = field(default_factory=list)
+    upstream: list[int] = field(default_factory=list)
+    parked: set[int] = field(default_factory=set)
+    waits: dict[int, float] = field(default_factory=dict)
+    number: int = 0
+
+    async def store(self, batch: EventBatch) -> BatchStored:
+        events = ["duplicate" if event.id in self.events else "stored" for event in batch.events]
+        self.events |= {event.id: event for event in batch.events}
+        self.letters += batch.dead_letters
+        for spill in batch.spills:
+            for trigger_id in spill.triggers:
+                self.number += 1
+                item = BacklogItem(
+                    number=self.number, stream=spill.stream, lane=spill.lane, position=spill.position, raw=spill.raw, attempts=0
+                )
+                self.kept.setdefault(trigger_id, []).append(item)
+        self.receipts += batch.receipts
+        rest = {name: ["stored"] * len(getattr(batch, name)) for name in ("dead_letters", "spills", "receipts")}
+        return BatchStored.model_validate({"events": events, **rest})
+
+    async def backlog(self, trigger_id: int, after: int, limit: int) -> BacklogPage:
+        items = [item for item in self.kept.get(trigger_id, []) if item.number > after]
+        return BacklogPage(items=items[:limit], depth=len(items))
+
+    async def settle(self, trigger_id: int, settled: SettleBacklog) -> None:
+        gone = {one.number for one in settled.settled}
+        self.kept[trigger_id] = [item for item in self.kept[trigger_id] if item.number not in gone]
+
+    async def books(self, stream: str) -> StreamBooks:
+        return StreamBooks(log="0" * 16, receipts=0)
+
+    async def marks(self, stream: str, lanes: list[str]) -> LaneMarks:
+        return LaneMarks(marks=[])
+
+    async def failure(self, running: Running, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
+        trigger_id = running.trigger_id
+        self.failed.append((trigger_id, type(error).__name__))
+        self.upstream += [trigger_id] if upstream else []
+        return FailureRecorded(
+            verdict="parked" if trigger_id in self.parked else "restart", retry_in=self.waits.get(trigger_id, 0.001), restarts=1
+        )
+
+    async def stream_failure(self, stream: str, watches: Sequence[Running], error: BaseException) -> float:
+        verdicts = [await self.failure(one, error, upstream=True) for one in watches]
+        return max(verdict.retry_in for verdict in verdicts)
+
+    def fired(self, trigger_id: int) -> list[int]:
+        """Return the numbers of the messages that the trigger fired on."""
+        return sorted(msgspec.json.decode(event.payload)["n"] for event in self.events.values() if trigger_id in event.firings)
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let every wait be short, and return which in a row each was."""
+    found: list[int] = []
+
+    def next_(self: backoff.Backoff, at_least: float | None = None) -> float:
+        found.append(self._tries)
+        self._tries += 1
+        return 0.001
+
+    monkeypatch.setattr(backoff.Backoff, "next", next_)
+    return found
+
+
+@asynccontextmanager
+async def running(api: Api, *workloads: RunTrigger, ack_timeout: float = 30, retry_wait: float = 0.0) -> AsyncIterator[Runner]:
+    leases, outbox = Leases(), Outbox()
+    leases.update({workload.trigger_id: 1 for workload in workloads})
+    limits = Limits(ack_timeout=ack_timeout, retry_wait=retry_wait)
+    processes = local_processes(outbox)
+    made = Runner(cast(TriggererControl, api), leases, outbox, api.failure, api.stream_failure, limits, processes, local_producers())
+    async with asyncio.timeout(60), made as runner:
+        uploading = asyncio.create_task(Uploader(api, outbox, runner.hub, leases.epochs).run())
+        await runner.start(workloads)
+        yield runner
+        while len(outbox):
+            await asyncio.sleep(0)
+    uploading.cancel()
+
+
+def workload(trigger_id: int, upstream: Memory, how: dict[str, Any] | None = None, *, classpath: str = "") -> RunTrigger:
+    kind, kwargs = upstream.serialize()
+    name = f"t{trigger_id}"
+    trigger = Behaving(name=name, upstream={"classpath": kind, "kwargs": kwargs}, how=how)
+    found, given = trigger.serialize()
+    return _workload(trigger_id, name, classpath or found, given, upstream)
+
+
+def watch(trigger_id: int, upstream: Memory) -> RunTrigger:
+    return _workload(trigger_id, f"w{trigger_id}", *WatchTrigger(upstream=upstream).serialize(), upstream)
+
+
+def _workload(trigger_id: int, name: str, classpath: str, kwargs: dict[str, Any], upstream: Memory) -> RunTrigger:
+    return RunTrigger(
+        trigger_id=trigger_id,
+        name=name,
+        classpath=classpath,
+        kwargs=kwargs,
+        stream=upstream.stream_key(),
+        queue="default",
+        epoch=1,
+        log_name="log",
+        backlog=0,
+    )
+
+
+@pytest.fixture
+def upstream(tmp_path: Path) -> Memory:
+    memory = Memory(str(tmp_path))
+    memory.send_many(({"n": n} for n in range(40)), lane="one")
+    return memory
+
+
+async def until(condition: Any) -> None:
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+async def test_each_raw_event_that_a_trigger_fails_on_has_attempts_and_waits_of_its_own(upstream: Memory, waits: list[int]) -> None:
+    api = Api()
+    async with running(api, workload(1, upstream, {"poison": [10, 3]}), workload(2, upstream)):
+        await until(lambda: len(api.letters) == 4 and len(api.fired(1)) == 36 and len(api.fired(2)) == 40)
+    assert [(letter.kind, letter.attempts, letter.triggers) for letter in api.letters] == [("failed", 5, [1])] * 4
+    assert api.fired(1) == [n for n in range(40) if n % 10 != 3]
+    assert waits == [0, 1, 2, 3, 4] * 4
+
+
+async def test_a_lane_that_waits_for_a_retry_holds_up_no_other_lane(upstream: Memory, waits: list[int]) -> None:
+    upstream.send_many(({"n": n} for n in range(100, 140)), lane="two")
+    api = Api()
+    async with running(api, workload(1, upstream, {"poison": [10**9, 3]}), workload(2, upstream), retry_wait=1e6) as runner:
+        await until(lambda: len(api.fired(1)) == 43 and len(api.fired(2)) == 80)
+        [retry] = runner.hub.statistics(upstream.stream_key()).retrying
+    assert api.fired(1) == [0, 1, 2, *range(100, 140)]
+    assert (retry.trigger_id, retry.lane, retry.attempts) == (1, "one", 2)
+    assert not api.letters
+
+
+async def test_an_event_bears_the_trace_of_its_raw_event_also_when_that_was_kept_for_it(tmp_path: Path) -> None:
+    upstream = Memory(str(tmp_path))
+    traces = {n: f"00-{n + 1:032x}-{n + 1:016x}-01" for n in range(4)}
+    upstream.send_many(({"n": n, "traceparent": traces[n]} for n in (0, 1)), lane="one")
+    upstream.send_many([{"n": 9, "traceparent": "none"}], lane="one")
+    api = Api()
+    for trigger_id, n in ((1, 2), (2, 3)):
+        raw = msgspec.json.encode({"n": n, "traceparent": traces[n]}).decode()
+        item = BacklogItem(number=n, stream=upstream.stream_key(), lane="one", position=90 + n, raw=raw, attempts=1)
+        api.kept[trigger_id] = [item]
+    async with running(api, workload(1, upstream), watch(2, upstream)) as runner:
+        runner.drain({2: 1})
+        await until(lambda: len(api.fired(1)) == 4 and len(api.fired(2)) == 4)
+    found = {(event.firings[0], msgspec.json.decode(event.payload)["n"]): event.trace for event in api.events.values()}
+    assert found == {(1, 9): None, (2, 9): None} | {(1, n): traces[n] for n in (0, 1, 2)} | {(2, n): traces[n] for n in (0, 1, 3)}
+
+
+async def test_what_a_trigger_that_cannot_be_loaded_should_get_is_kept_for_it(upstream: Memory, waits: list[int]) -> None:
+    api = Api(parked={2})
+    async with running(api, workload(1, upstream), workload(2, upstream, classpath="nowhere.Trigger")):
+        await until(lambda: len(api.kept.get(2, [])) == 40 and len(api.fired(1)) == 40)
+    assert [item.position for item in api.kept[2]] == sorted(item.position or 0 for item in api.kept[2])
+    assert api.failed == [(2, "ProjectError")]
+
+
+async def test_a_filter_that_hangs_is_failed_and_started_again(upstream: Memory, waits: list[int]) -> None:
+    api = Api()
+    async with running(api, workload(1, upstream, {"hang_at": 7}), workload(2, upstream), ack_timeout=0.5):
+        await until(lambda: len(api.fired(1)) == 40 and len(api.fired(2)) == 40 and not api.kept.get(1))
+    assert (1, "AckTimeout") in api.failed
+
+
+async def test_a_filter_that_fails_after_it_fired_fires_the_same_event_again(upstream: Memory, waits: list[int]) -> None:
+    api = Api()
+    async with running(api, workload(1, upstream, {"fail_after": 7})):
+        await until(lambda: len(set(api.fired(1))) == 40)
+    assert api.failed == [(1, "RuntimeError")]
+    assert api.fired(1) == list(range(40))
+
+
+async def test_a_filter_that_cancels_itself_is_started_again(upstream: Memory, waits: list[int]) -> None:
+    api = Api()
+    async with running(api, workload(1, upstream, {"cancel_at": 7}), workload(2, upstream)):
+        await until(lambda: len(api.fired(1)) == 40 and len(api.fired(2)) == 40)
+    assert api.failed == [(1, "RuntimeError")]
+
+
+async def test_a_filter_that_returns_is_started_again_and_misses_nothing(upstream: Memory, waits: list[int]) -> None:
+    api = Api()
+    async with running(api, workload(1, upstream, {"return_turns": 2}), workload(2, upstream)):
+        await until(lambda: len(api.fired(1)) == 40 and len(api.fired(2)) == 40 and not api.kept.get(1))
+    assert api.failed == [(1, "RuntimeError")] * 2
+
+
+async def test_what_is_redriven_for_a_watch_is_asked_of_it_again(upstream: Memory, waits: list[int]) -> None:
+    api = Api(number=2)
+    place = {"stream": upstream.stream_key(), "lane": "one", "attempts": 0}
+    api.kept[1] = [
+        BacklogItem.model_validate({"number": 1, "position": 900, "raw": '{"n": 900}', **place}),
+        BacklogItem.model_validate({"number": 2, "position": 901, "raw": "still broken", **place}),
+    ]
+    async with running(api, watch(1, upstream)) as runner:
+        runner.drain({1: 2})
+        await until(lambda: len(api.fired(1)) == 41 and not api.kept[1])
+    assert api.fired(1)[-1] == 900
+    assert api.letters == []  # the letter that stands for the broken one opens again when it is settled
+
+
+async def test_what_is_redriven_and_cannot_be_an_event_stops_no_other(upstream: Memory, waits: list[int]) -> None:
+    api = Api(number=10)
+    kept = [
+        '{"id": []}',
+        '{"id": "\\ud800"}',
+        "{}",
+        '{"id": ' + "9" * 5_000 + "}",
+        '{"id": "' + "x" * 5_000 + '"}',
+        '{"id": "fine", "n": 900}',
+    ]
+    for trigger_id in (1, 2):
+        api.kept[trigger_id] = [
+            BacklogItem(number=number, stream=upstream.stream_key(), lane="one", position=900 + number, raw=raw, attempts=0)
+            for number, raw in enumerate(kept, 1)
+        ]
+    wrong: list[dict[str, Any]] = [{"id": "$.id"}, {"id": "$.id", "source": "s" * 1_001}]
+    watches = [
+        _workload(number, f"w{number}", *WatchTrigger(upstream=upstream, **fields).serialize(), upstream)
+        for number, fields in enumerate(wrong, 1)
+    ]
+    async with running(api, *watches) as runner:
+        runner.drain({1: 6, 2: 6})
+        await until(lambda: not api.kept[1] and not api.kept[2])
+    assert api.fired(1) == [900]
+    assert api.fired(2) == []
+
+
+async def test_all_owe_what_comes_when_a_stream_opens_again_whoever_opens_it(upstream: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    api = Api()
+    opened = 0
+    producer = Memory.producer
+
+    def failing(self: Memory) -> Any:
+        nonlocal opened
+        opened += 1
+        if opened < 4:
+            raise ConnectionError("the broker is away")
+        return producer(self)
+
+    monkeypatch.setattr(Memory, "producer", failing)
+    # The filter is back long before the declared one would open the stream.
+    api.waits = {1: 0.0, 2: 1000.0}
+    async with running(api, workload(1, upstream), watch(2, upstream)):
+        await until(lambda: len(api.fired(1)) == 40 and len(api.fired(2)) == 40)
+        await until(lambda: sum(receipt.read for receipt in api.receipts) == 40)
+    assert {tuple(sorted(receipt.owed)) for receipt in api.receipts} == {(1, 2)}
+
+
+async def test_a_trigger_that_fails_too_often_is_not_started_again_and_what_is_for_it_is_kept(upstream: Memory, waits: list[int]) -> None:
+    api = Api(parked={1})
+    async with running(api, workload(1, upstream, {"fail_turns": 1000}), workload(2, upstream), ack_timeout=0.5):
+        await until(lambda: len(api.kept.get(1, [])) == 40 and len(api.fired(2)) == 40)
+    assert api.failed == [(1, "RuntimeError")]
+    assert api.upstream == []
+
+
+async def test_a_parked_trigger_is_registered_and_not_started(upstream: Memory, waits: list[int]) -> None:
+    api = Api()
+    parked = workload(1, upstream).model_copy(update={"parked": True})
+    async with running(api, parked, workload(2, upstream)):
+        await until(lambda: len(api.kept.get(1, [])) == 40 and len(api.fired(2)) == 40)
+    assert api.fired(1) == []
+    assert api.failed == []
+
+
+async def test_a_raw_event_that_a_trigger_fails_on_is_not_held_against_the_trigger(upstream: Memory, waits: list[int]) -> None:
+    api = Api()
+    async with running(api, workload(1, upstream, {"poison": [40, 3]})):
+        await until(lambda: len(api.letters) == 1 and len(api.fired(1)) == 39)
+    assert api.upstream == [1] * 5
+
+
+async def test_a_trigger_that_cannot_be_loaded_is_loaded_when_it_can(
+    upstream: Memory, waits: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = Api()
+    async with running(api, workload(1, upstream), workload(2, upstream, classpath="scenario_triggers.Later")):
+        await until(lambda: (2, "ProjectError") in api.failed)
+        monkeypatch.setattr("scenario_triggers.Later", Behaving, raising=False)
+        await until(lambda: len(api.fired(1)) == 40 and len(api.fired(2)) == 40 and not api.kept.get(2))
+
+
+@dataclass
+class Away(Api):
+    """An api that is away from the first receipt on, until it is back."""
+
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    back: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def store(self, batch: EventBatch) -> BatchStored:
+        if batch.receipts:
+            self.asked.set()
+            await self.back.wait()
+        return await super().store(batch)
+
+
+async def test_what_not_all_have_answered_when_a_stream_is_given_away_is_its_next_owners(
+    upstream: Memory, waits: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = Away()
+    advance = MemoryProducer.advance
+
+    async def slow(self: MemoryProducer, batch: Sequence[AdvanceItem]) -> None:
+        for _ in range(100):  # others get their turns meanwhile
+            await asyncio.sleep(0)
+        await advance(self, batch)
+
+    monkeypatch.setattr(MemoryProducer, "advance", slow)
+    workloads = watch(1, upstream), workload(2, upstream), workload(3, upstream, {"pause": [2, 0.001]})
+    async with running(api, *workloads) as runner:
+        await api.asked.wait()
+        giving = asyncio.create_task(runner.stop([1, 2, 3]))
+        await until(lambda: not runner.hub.keys())
+        api.back.set()
+        await giving
+    assert {tuple(sorted(receipt.owed)) for receipt in api.receipts} == {(1, 2, 3)}
+    async with running(api, *workloads):
+        await until(lambda: all(len(api.fired(one)) >= 40 for one in (1, 2, 3)) and not any(api.kept.values()))
+    assert api.fired(1) == api.fired(2) == api.fired(3) == list(range(40))
+
+
+async def test_what_comes_while_streams_are_given_away_is_their_next_owners(
+    upstream: Memory, tmp_path: Path, waits: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = Api()
+    other = Memory(f"{tmp_path}/other")
+    other.send_many(({"n": n} for n in range(40)), lane="one")
+    aclose = MemoryProducer.aclose
+
+    async def slow(self: MemoryProducer) -> None:
+        monkeypatch.undo()
+        for one in (upstream, other):  # one is closing, and the other, held, has asked for its next already
+            one.send({"n": 40}, lane="one")
+        for _ in range(200):  # others get their turns meanwhile
+            await asyncio.sleep(0)
+        await aclose(self)
+
+    workloads = [workload(1, upstream), workload(2, upstream), workload(3, other), workload(4, other)]
+    async with running(api, *workloads) as runner:
+        await until(lambda: sum(receipt.read for receipt in api.receipts) == 80)
+        await runner.quiesce()
+        monkeypatch.setattr(MemoryProducer, "aclose", slow)
+        await runner.stop([1, 2, 3, 4])
+    async with running(api, *workloads):
+        await until(lambda: sum(receipt.read for receipt in api.receipts) == 82)
+    assert [api.fired(one) for one in (1, 2, 3, 4)] == [list(range(41))] * 4
+    assert {tuple(sorted(receipt.owed)) for receipt in api.receipts} == {(1, 2), (3, 4)}
+
+
+async def test_what_was_read_is_done_once_a_stream_is_quiet(upstream: Memory, waits: list[int]) -> None:
+    api = Api()
+    async with running(api, workload(1, upstream), watch(2, upstream)) as runner:
+        await until(lambda: api.fired(1))
+        await runner.quiesce()
+        assert runner.hub.statistics(upstream.stream_key()).outstanding == 0
+        assert len(api.fired(1)) == len(api.fired(2)) == sum(receipt.read for receipt in api.receipts)
+        upstream.send_many([{"n": 100}, {"n": 101}], lane="one")
+        for _ in range(100):
+            await asyncio.sleep(0.001)
+        assert runner.hub.statistics(upstream.stream_key()).outstanding <= 1  # what the upstream had under way
+        assert 101 not in api.fired(1)

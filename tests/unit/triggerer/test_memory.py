@@ -1,0 +1,120 @@
+"""How much is in memory while nothing can be stored: bounded in bytes, whatever the messages' size (streams B11)."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from headrace.core.memory_budget import MemoryBudget
+from headrace.streams.manager import SharedStreamManager
+from headrace.triggerer.outbox.outbox import Outbox
+from headrace.triggerer.outbox.sink import Sealer
+from headrace.triggers.raw_event import RawEvent
+from headrace.triggers.watch import WatchTrigger
+from stream_kit import KEY, Feed, Kept, MemoryUpstream, reads, settle, until
+
+MIB = 1024 * 1024
+
+
+def line(size: int, number: int) -> RawEvent:
+    """A JSON text that is ten times as large when it is parsed."""
+    items = ",".join(['{"a":1}'] * (size // 8))
+    return RawEvent(f'{{"n":{number},"items":[{items}]}}'.encode(), "x", number)
+
+
+def mapping(size: int, number: int) -> dict[str, Any]:
+    return {"n": number, "text": "x" * size}
+
+
+class Big(Feed):
+    """Makes raw events when they are read."""
+
+    def __init__(self, make: Callable[[int, int], Any], size: int, name: str = "x") -> None:
+        super().__init__()
+        self.make, self.size, self.name = make, size, name
+
+    async def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
+        while True:
+            self.read += 1
+            yield self.make(self.size, self.read), (self.name, self.read, None)
+
+
+def hub_and_outbox(budget: MemoryBudget) -> tuple[SharedStreamManager, Outbox]:
+    outbox = Outbox(budget=budget)
+
+    def ended(*_: Any) -> None:
+        raise AssertionError("a stream ended")
+
+    hub = SharedStreamManager(sink=Sealer(outbox, lambda seq: hub.mark_rejected(seq), ended, ended), budget=budget, close_timeout=0.5)
+    return hub, outbox
+
+
+async def until_still(feed: Feed) -> None:
+    read = -1
+    while read != feed.read:
+        read = feed.read
+        await settle(30)
+
+
+@pytest.mark.parametrize("make", [line, mapping])
+@pytest.mark.parametrize("size", [2_000, 200_000])
+@pytest.mark.parametrize("readers", ["watch", "python", "both", "away"])
+async def test_what_is_read_and_cannot_be_stored_is_bounded_in_bytes(make: Any, size: int, readers: str) -> None:
+    budget = MemoryBudget(2 * MIB)
+    hub, outbox = hub_and_outbox(budget)
+    feed = Big(make, size)
+    hub.hold(KEY)
+    if readers in ("python", "both"):
+        hub.subscribe(trigger_id=2, trigger=reads(feed)(), key=KEY, backlog=Kept())
+    if readers == "away":
+        hub.register(trigger_ids=[2], key=KEY)
+    if readers != "python":
+        hub.watch(triggers={1: WatchTrigger(upstream=MemoryUpstream.of(feed), id="$.n")}, key=KEY)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        hub.release(KEY)
+        await until_still(feed)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert feed.read >= 1
+    assert budget.used <= budget.limit + budget.limit // 64 + 4 * size
+    assert held - before <= budget.limit + budget.limit // 8 + 6 * size, "what it counts is what it holds"
+    assert feed.read * size < 3 * budget.limit
+    await hub.stop_all()
+    assert budget.used == outbox.held
+
+
+async def test_one_message_larger_than_the_budget_passes_alone() -> None:
+    budget = MemoryBudget(MIB)
+    hub, outbox = hub_and_outbox(budget)
+    feed = Big(line, 5 * MIB)
+    hub.watch(triggers={1: WatchTrigger(upstream=MemoryUpstream.of(feed), id="$.n")}, key=KEY)
+    for number in range(1, 4):
+        [pending] = await outbox.take(10, MIB)
+        await until_still(feed)
+        assert feed.read == number
+        assert pending.seq is not None
+        hub.confirm_persisted([pending.seq])
+    await hub.stop_all()
+
+
+async def test_one_stream_that_holds_all_it_may_leaves_room_for_another() -> None:
+    budget = MemoryBudget(8 * MIB)
+    hub, outbox = hub_and_outbox(budget)
+    stuck, other = Big(line, 100_000), Big(line, 100_000, "y")
+    hub.subscribe(trigger_id=2, trigger=reads(stuck)(), key="stuck", backlog=Kept())
+    await until(lambda: stuck.read)
+    await until_still(stuck)
+    hub.watch(triggers={1: WatchTrigger(upstream=MemoryUpstream.of(other), id="$.n")}, key=KEY)
+    for _ in range(100):
+        [pending, *_] = await outbox.take(1, MIB)
+        assert pending.seq is not None
+        hub.confirm_persisted([pending.seq])
+    assert other.read >= 100
+    await hub.stop_all()
+    assert budget.used == outbox.held
