@@ -16,7 +16,7 @@ import psycopg
 from sqlalchemy.engine import make_url
 
 from chaos_feed import Load
-from headrace.client.people import PeopleClient
+from headrace.client.admin.client import PeopleClient
 
 _COLUMNS: Final = "trigger_id, old_job, job, old_revoked, old_epoch, epoch, old_state"
 _VALUES: Final = (

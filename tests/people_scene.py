@@ -15,7 +15,7 @@ import uvicorn
 
 from headrace.api.app import create_app
 from headrace.api.server import Server
-from headrace.client.people import PeopleClient
+from headrace.client.admin.client import PeopleClient
 from headrace.client.pipeline import PipelineClient
 from headrace.client.triggerer import TriggererClient
 from headrace.store import Liveness, Store, open_store

@@ -26,7 +26,7 @@ import httpx
 import msgspec
 import uvicorn
 
-from headrace.client.people import PeopleClient
+from headrace.client.admin.client import PeopleClient
 from headrace.sources.queue.upstream import Queue
 from headrace.sources.queue.writer import QueueWriter
 from headrace.standalone.child import LIFELINE, REGISTRATION, REPLACES

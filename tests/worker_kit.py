@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.client.deferred import WorkerClient
+from headrace.client.worker import WorkerClient
 from headrace.project import Project
 from headrace.store.deferred_browse import task_run_list
 from headrace.wire.task_runs import TaskRun, TaskRunResult

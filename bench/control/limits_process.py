@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic, process_time
 from typing import Any, Final
 
-from headrace.client.relayed import RelayedSession
+from headrace.client.http.proxied_session import RelayedSession
 from headrace.client.triggerer import TriggererClient
 from headrace.core.ledger.outcome import AdvanceItem
 from headrace.logs.setup import configure, process_handler

@@ -17,7 +17,7 @@ from bench.api_process import KEY, ROOT, api_process, clean_environment, free_po
 from bench.api_process import answers as until_answers
 from bench.control.posting import post, rendered
 
-from headrace.client.answers import bearer
+from headrace.client.http.responses import bearer
 from headrace.client.triggerer import TriggererClient
 from headrace.wire.base import API_VERSION, VERSION_HEADER
 from headrace.wire.control.jobs import CompleteJob, RegisterJob

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import structlog
 from bench.streams.paced import FOLDER, LANES, Blocking, Handled, Looping, LoopingInC, Paced, Stuck, Times
 
-from headrace.client.relayed import RelayedSession
+from headrace.client.http.proxied_session import RelayedSession
 from headrace.client.triggerer import TriggererClient
 from headrace.project import Project
 from headrace.standalone.runner import run_runner, run_trigger_process

@@ -174,8 +174,8 @@ def run_pipelines(settings: Settings, *, begin: int | None = 1) -> None:
 
 def run_worker(settings: Settings) -> None:
     """Run the project's tasks until SIGINT or SIGTERM."""
-    from headrace.client.deferred import WorkerClient
-    from headrace.client.secrets import blocking_source
+    from headrace.client.secret_source import blocking_source
+    from headrace.client.worker import WorkerClient
     from headrace.logs.server import serving_in_thread
     from headrace.pipeline.task_session import TaskSession
     from headrace.triggers.secrets import SECRETS

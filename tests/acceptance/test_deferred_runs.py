@@ -19,7 +19,7 @@ import httpx
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.client.task_runs import TaskRunsClient
+from headrace.client.admin.task_runs import TaskRunsClient
 from headrace.standalone.child import REGISTRATION, REPLACES
 from headrace.wire.task_runs import StartTask, TaskRunDetail
 from scenario_kit import KEY, Deployment, Process, until

@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from headrace.client.deferred import WorkerClient
-from headrace.client.people import PeopleClient
-from headrace.client.task_runs import TaskRunsClient
+from headrace.client.admin.client import PeopleClient
+from headrace.client.admin.task_runs import TaskRunsClient
+from headrace.client.worker import WorkerClient
 from headrace.wire.task_runs import ClaimRuns, StartTask
 from ports import free_port
 from postgres_kit import database_of

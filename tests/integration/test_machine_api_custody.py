@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Connection, delete
 
 from custody_kit import answered, receipt, spill
-from headrace.client.people import PeopleClient
+from headrace.client.admin.client import PeopleClient
 from headrace.client.triggerer import TriggererClient
 from headrace.core.ledger import receipts
 from headrace.errors import ApiRefused, Fenced

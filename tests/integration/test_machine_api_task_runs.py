@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from headrace.client.deferred import WorkerClient
-from headrace.client.task_runs import TaskRunsClient
+from headrace.client.admin.task_runs import TaskRunsClient
+from headrace.client.worker import WorkerClient
 from headrace.errors import ApiRefused, Fenced
 from headrace.wire.control.jobs import JobKind
 from headrace.wire.task_runs import AwaitedTrigger, ClaimRuns, DeferRun, FinishRun, StartRun, StartTask, Waiting

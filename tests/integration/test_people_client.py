@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.client import people
-from headrace.client.people import PeopleClient
+from headrace.client.admin import client as people
+from headrace.client.admin.client import PeopleClient
 from headrace.errors import ApiUnavailable
 from headrace.wire.control.jobs import Heartbeat
 from headrace.wire.control.streams import StreamReport

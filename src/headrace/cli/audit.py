@@ -13,7 +13,7 @@ from headrace.cli.credentials import for_looking
 from headrace.cli.options import ApiUrl, AsJson, Home, Project
 from headrace.cli.table_audit import audit_tables, show_tables
 from headrace.cli.tables import show, show_json
-from headrace.client.people import PeopleClient
+from headrace.client.admin.client import PeopleClient
 from headrace.errors import UsageError
 from headrace.settings import Settings, read_settings
 from headrace.wire.custody.receipts import Audit, StreamAudit, TriggerAudit

@@ -12,7 +12,7 @@ from headrace.cli.console import out
 from headrace.cli.credentials import for_changing, for_looking
 from headrace.cli.options import ApiUrl, AsJson, Home, Limit, is_alone
 from headrace.cli.tables import ago, show, show_json
-from headrace.client.people import PeopleClient
+from headrace.client.admin.client import PeopleClient
 from headrace.errors import UsageError
 from headrace.settings import Settings, read_settings
 from headrace.wire.custody.dead_letters import (

@@ -11,7 +11,7 @@ from headrace.cli.console import out
 from headrace.cli.credentials import for_looking
 from headrace.cli.options import ApiUrl, AsJson, Limit, is_alone
 from headrace.cli.tables import lasts, show_json
-from headrace.client.people import PeopleClient
+from headrace.client.admin.client import PeopleClient
 from headrace.settings import read_settings
 from headrace.wire.base import Wire
 from headrace.wire.pipelines.scopes import ScopeList, Wait, WaitPage

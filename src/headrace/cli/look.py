@@ -18,7 +18,7 @@ from headrace.cli.credentials import for_looking
 from headrace.cli.options import ApiUrl, AsJson, Limit
 from headrace.cli.scopes import show_scopes
 from headrace.cli.tables import ago, show, show_json
-from headrace.client.people import PeopleClient
+from headrace.client.admin.client import PeopleClient
 from headrace.errors import ApiError, ApiUnavailable
 from headrace.settings import Settings, read_settings
 from headrace.standalone.alerts import standalone_alerts

@@ -11,7 +11,7 @@ from headrace.cli.credentials import for_changing, for_looking
 from headrace.cli.dead_letters import ID_HELP, named
 from headrace.cli.options import ApiUrl, AsJson, Home, Limit, is_alone
 from headrace.cli.tables import ago, show, show_json
-from headrace.client.people import PeopleClient
+from headrace.client.admin.client import PeopleClient
 from headrace.errors import UsageError
 from headrace.settings import read_settings
 from headrace.wire.custody.pipeline_dead_letters import (

@@ -14,7 +14,7 @@ from headrace.cli.console import out
 from headrace.cli.credentials import for_changing, for_looking
 from headrace.cli.options import ApiUrl, AsJson, Home, Limit, Project, is_alone
 from headrace.cli.tables import ago, show, show_json
-from headrace.client.task_runs import TaskRunsClient
+from headrace.client.admin.task_runs import TaskRunsClient
 from headrace.errors import PipelineError, UsageError
 from headrace.settings import read_settings
 from headrace.wire.task_runs import StartTask, TaskRun, TaskRunIs, TaskRunState

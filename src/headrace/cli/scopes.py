@@ -13,7 +13,7 @@ from headrace.cli.console import out
 from headrace.cli.credentials import for_changing, for_looking
 from headrace.cli.options import ApiUrl, AsJson, Home, first_event, is_alone
 from headrace.cli.tables import ago, lasts, show, show_json
-from headrace.client.people import PeopleClient
+from headrace.client.admin.client import PeopleClient
 from headrace.settings import read_settings
 from headrace.wire.pipelines.scopes import ResetScope, ScopeList, ScopeReset, ScopeStatus
 

@@ -9,7 +9,7 @@ import typer
 from headrace.cli.console import out
 from headrace.cli.credentials import for_changing
 from headrace.cli.options import ApiUrl, Home
-from headrace.client.people import PeopleClient
+from headrace.client.admin.client import PeopleClient
 from headrace.settings import read_settings
 from headrace.wire.custody.receipts import LogMark, StreamAdopted
 

@@ -13,7 +13,7 @@ from headrace.cli.credentials import for_changing, for_looking
 from headrace.cli.options import ApiUrl, AsJson, Home
 from headrace.cli.secret_text import secret_text
 from headrace.cli.tables import ago, show, show_json
-from headrace.client.people_secrets import SecretsClient
+from headrace.client.admin.secrets import SecretsClient
 from headrace.settings import read_settings
 from headrace.wire.secrets import SetVariable, ShownVariable
 

@@ -16,8 +16,8 @@ from headrace.cli.credentials import for_changing, for_looking
 from headrace.cli.options import ApiUrl, AsJson, Home, Limit
 from headrace.cli.secret_text import secret_text
 from headrace.cli.tables import ago, show, show_json
-from headrace.client.people import PeopleClient
-from headrace.client.people_webhooks import WebhooksClient
+from headrace.client.admin.client import PeopleClient
+from headrace.client.admin.webhooks import WebhooksClient
 from headrace.errors import UsageError
 from headrace.settings import Settings, read_settings
 from headrace.wire.status.status import EventPage

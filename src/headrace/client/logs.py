@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import httpx
 
-from headrace.client.answers import CONNECT_SECONDS, bearer, checked, options, reached
+from headrace.client.http.responses import CONNECT_SECONDS, bearer, checked, options, reached
 from headrace.logs.query import END, JOB, Asked
 
 

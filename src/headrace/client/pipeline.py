@@ -12,9 +12,9 @@ from urllib.parse import quote
 import httpx
 import pyarrow as pa
 
-from headrace.client.answers import TIMEOUT_SECONDS, bearer, checked, options, reached, understood
-from headrace.client.bodies import as_body
 from headrace.client.declaring import declaration_requests
+from headrace.client.http.bodies import as_body
+from headrace.client.http.responses import TIMEOUT_SECONDS, bearer, checked, options, reached, understood
 from headrace.client.plan_pages import paged
 from headrace.errors import ApiRefused
 from headrace.triggers.masking import mask

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from headrace.client.people import PeopleClient
+from headrace.client.admin.client import PeopleClient
 from headrace.wire.pipelines.plans import OpenRun, OpenRuns, ScopeState
 from headrace.wire.pipelines.scope_audit import LedgerFirings, LedgerLetter, LedgerLetters, LedgerRun, LedgerRuns, ScopeLedger
 

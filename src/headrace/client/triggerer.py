@@ -7,10 +7,10 @@ from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import quote
 
-from headrace.client.answers import TIMEOUT_SECONDS, bearer, understood
-from headrace.client.bodies import as_body, bounded
 from headrace.client.declaring import declaration_requests
-from headrace.client.session import Requests, Session
+from headrace.client.http.bodies import as_body, bounded
+from headrace.client.http.responses import TIMEOUT_SECONDS, bearer, understood
+from headrace.client.http.session import Requests, Session
 from headrace.errors import ApiRefused
 from headrace.ports.triggerer_api import WorkloadPage
 from headrace.wire.base import Wire

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.client.people import PeopleClient
+from headrace.client.admin.client import PeopleClient
 from headrace.demo.check import EXAMPLES, Point
 from headrace.wire.custody.receipts import Audit
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.client.people import PeopleClient
+from headrace.client.admin.client import PeopleClient
 from headrace.wire.status.status import DeadLetterPage, DeadLetterSummary
 
 PAGE = 500

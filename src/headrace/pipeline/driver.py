@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headrace.client.pipeline import PipelineClient
-from headrace.client.secrets import blocking_source
+from headrace.client.secret_source import blocking_source
 from headrace.errors import ApiError, ApiUnavailable, HeadraceError, PipelineError
 from headrace.logs.setup import bind_process
 from headrace.pipeline.bounds import MAX_STEP, Bounds, next_bounds

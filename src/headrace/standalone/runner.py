@@ -17,8 +17,8 @@ import structlog
 import uvloop
 
 from headrace.client.declaring import declaration_requests
-from headrace.client.relayed import RelayedSession
-from headrace.client.secrets import async_source
+from headrace.client.http.proxied_session import RelayedSession
+from headrace.client.secret_source import async_source
 from headrace.client.triggerer import TriggererClient
 from headrace.errors import HeadraceError, UsageError
 from headrace.project import Project

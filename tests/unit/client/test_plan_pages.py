@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from headrace.client.bodies import as_body
+from headrace.client.http.bodies import as_body
 from headrace.client.plan_pages import paged
 from headrace.wire.base import MAX_BODY_BYTES
 from headrace.wire.events import Cursor

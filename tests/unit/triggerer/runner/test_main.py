@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.client.relayed import RelayedSession
+from headrace.client.http.proxied_session import RelayedSession
 from headrace.client.triggerer import TriggererClient
 from headrace.errors import ApiUnavailable
 from headrace.sources.memory.upstream import Memory

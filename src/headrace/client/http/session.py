@@ -7,7 +7,7 @@ from typing import Protocol
 
 import aiohttp
 
-from headrace.client.answers import CONNECT_SECONDS, Answer, accepted, too_late, trusts_environment, unreachable
+from headrace.client.http.responses import CONNECT_SECONDS, Answer, accepted, too_late, trusts_environment, unreachable
 from headrace.wire.base import API_VERSION, VERSION_HEADER
 
 KEPT_SECONDS = 4.0

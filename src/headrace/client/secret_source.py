@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 from urllib.parse import quote
 
-from headrace.client.answers import understood
+from headrace.client.http.responses import understood
 from headrace.triggers.secrets import LONGEST_WAIT, Kind, Source
 from headrace.wire.secrets import ConnectionValue, VariableValue
 

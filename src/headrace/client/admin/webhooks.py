@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from headrace.client.answers import understood
-from headrace.client.people_secrets import SecretsClient
+from headrace.client.admin.secrets import SecretsClient
+from headrace.client.http.responses import understood
 from headrace.wire.webhooks import Deliveries, SetWebhook, ShownWebhooks, WantWebhook, WebhookRedriven, WebhookState
 
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import httpx
 
-from headrace.client.answers import TIMEOUT_SECONDS, bearer, checked, options, reached, understood
+from headrace.client.http.responses import TIMEOUT_SECONDS, bearer, checked, options, reached, understood
 from headrace.wire.base import Wire
 from headrace.wire.task_runs import StartTask, TaskRunDetail, TaskRunIs, TaskRunList
 

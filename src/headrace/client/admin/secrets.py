@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TypeVar
 from urllib.parse import quote
 
-from headrace.client.answers import bearer, checked, reached, understood
-from headrace.client.people import PeopleClient
+from headrace.client.admin.client import PeopleClient
+from headrace.client.http.responses import bearer, checked, reached, understood
 from headrace.wire.base import Wire
 from headrace.wire.secrets import (
     MakeToken,

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from headrace.client.answers import TIMEOUT_SECONDS, bearer, checked, options, reached, understood
+from headrace.client.http.responses import TIMEOUT_SECONDS, bearer, checked, options, reached, understood
 from headrace.wire.control.triggerers import WantJob
 from headrace.wire.custody.dead_letters import ActOnDeadLetters, DeadLetterActionKind
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters, PipelineLetterAction

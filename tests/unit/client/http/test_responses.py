@@ -3,7 +3,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from headrace.client.answers import checked, options, understood
+from headrace.client.http.responses import checked, options, understood
 from headrace.errors import ApiError, ApiRefused, ApiUnavailable, Fenced
 from headrace.wire.control.jobs import Lease
 from headrace.wire.problem import PROBLEM_JSON, PROBLEM_PREFIX, Problem

@@ -1,0 +1,1 @@
+"""The admin API as the command line calls it."""

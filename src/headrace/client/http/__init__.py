@@ -1,0 +1,1 @@
+"""HTTP: sessions, bodies, and the meaning of a response."""
