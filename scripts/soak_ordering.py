@@ -16,8 +16,8 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from headrace.causal.memory_store import MemoryHome
 from headrace.core.ordering.handling import HandlingPolicy
-from headrace.ordering.memory import MemoryHome
 from headrace.ports.ordering_store import OrderingHome
 from headrace.store import ordering_statements
 from ordering_cases import CASES

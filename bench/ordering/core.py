@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from bench.ordering.case import shuffled
 
+from headrace.causal.memory_store import MemoryHome
 from headrace.core.identity import event_key
 from headrace.core.ordering.causal_order import CausalOrder, Offered
 from headrace.core.ordering.handling import Caused
-from headrace.ordering.memory import MemoryHome
 
 GOAL: Final = 250_000
 BATCH: Final = 2_000

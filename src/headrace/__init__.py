@@ -10,13 +10,13 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headrace.causal.event import CausalEvent
+    from headrace.causal.ordering import CausalOrdering, claimed_event
     from headrace.core.batching import Debounce, Window
     from headrace.core.connection import Connection
     from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
     from headrace.core.ordering.handling import HandlingPolicy
     from headrace.errors import EventAlreadySeen, EventArrivedEarly
-    from headrace.ordering.causal import CausalOrdering, claimed_event
-    from headrace.ordering.event import CausalEvent
     from headrace.project import Project, load_project
     from headrace.sources.directory.upstream import Directory
     from headrace.sources.memory.upstream import Memory
@@ -91,8 +91,8 @@ _HOMES = {
     "AdvanceOutcome": "core.ledger.outcome",
     "BaseEventTrigger": "triggers.base",
     "BaseTrigger": "triggers.base",
-    "CausalEvent": "ordering.event",
-    "CausalOrdering": "ordering.causal",
+    "CausalEvent": "causal.event",
+    "CausalOrdering": "causal.ordering",
     "Connection": "core.connection",
     "DateTimeTrigger": "triggers.builtin.time",
     "Debounce": "core.batching",
@@ -126,7 +126,7 @@ _HOMES = {
     "Window": "core.batching",
     "aget_connection": "triggers.secrets",
     "aget_variable": "triggers.secrets",
-    "claimed_event": "ordering.causal",
+    "claimed_event": "causal.ordering",
     "get_connection": "triggers.secrets",
     "get_variable": "triggers.secrets",
     "load_project": "project",

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headrace.causal.memory_store import MemoryHome
 from headrace.core.ordering import causal_order as core_ordering
 from headrace.core.ordering.handling import HandlingPolicy, waits_for
-from headrace.ordering.memory import MemoryHome
 from headrace.ports.ordering_store import OrderingHome
 from headrace.store import ordering as store_ordering
 from headrace.store import ordering_statements

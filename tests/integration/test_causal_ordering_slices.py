@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace import CausalEvent, CausalOrdering, EventArrivedEarly, HandlingPolicy
-from headrace.ordering import causal
+from headrace.causal import ordering as causal
 from headrace.store import ordering_statements
 from headrace.store.ordering_scopes import OwnOrdering
 from ordering_kit import START, Event, caused

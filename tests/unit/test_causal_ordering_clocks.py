@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from headrace.ordering import causal
-from headrace.ordering.causal import CausalOrdering
-from headrace.ordering.event import CausalEvent
-from headrace.ordering.memory import MemoryHome
+from headrace.causal import ordering as causal
+from headrace.causal.event import CausalEvent
+from headrace.causal.memory_store import MemoryHome
+from headrace.causal.ordering import CausalOrdering
 from headrace.store.ordering_scopes import OwnOrdering
 from headrace.store.times import moment
 from postgres_kit import database_of

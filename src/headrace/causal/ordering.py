@@ -20,11 +20,11 @@ from typing import Any, Final, Self, TypeVar
 
 import structlog
 
+from headrace.causal.event import CausalEvent, causal_event, caused, micros
+from headrace.causal.memory_store import MemoryHome
+from headrace.causal.stores import open_home
 from headrace.core.ordering.handling import Caused, Claim, Counts, HandlingPolicy, State, Wait, waits_for
 from headrace.errors import EventAlreadySeen, EventArrivedEarly
-from headrace.ordering.event import CausalEvent, causal_event, caused, micros
-from headrace.ordering.homes import open_home
-from headrace.ordering.memory import MemoryHome
 from headrace.ports.ordering_store import EXPIRED_EVENTS, Followers, OrderingHome, QueuedHome
 
 log = structlog.get_logger(__name__)

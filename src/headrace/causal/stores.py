@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from headrace.causal.memory_store import MemoryHome
 from headrace.core.ordering.handling import HandlingPolicy
-from headrace.ordering.memory import MemoryHome
 from headrace.ports.ordering_store import OrderingHome
 
 

@@ -7,8 +7,8 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from typing_extensions import override
 
+from headrace.causal.memory_state import NEVER, OPEN, MemoryState, claim_of
 from headrace.core.ordering.handling import Caused, Claim, Counts, HandlingPolicy, Offering, State, Wait, placed
-from headrace.ordering.memory_state import NEVER, OPEN, MemoryState, claim_of
 from headrace.ports.ordering_store import RETENTION_MICROS, Followers, OrderingHome
 
 P = ParamSpec("P")
