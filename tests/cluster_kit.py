@@ -19,7 +19,7 @@ import psutil
 import pyarrow.parquet as pq
 import pyspark
 
-from headrace.pipeline.java import find_java
+from headrace.pipeline.spark.java import find_java
 from headrace.standalone.child import LIFELINE
 from headrace.wire.events import EventItem
 from pipeline_kit import KEY, Api, leg, until

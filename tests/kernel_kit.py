@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from headrace.core.identity import event_key
 from headrace.core.ordering.causal_order import CYCLE, LOST, CausalOrder, Offered, Released
-from headrace.pipeline import growing, key_runs, segments, waiting_events
-from headrace.pipeline import kernel as kernel_module
-from headrace.pipeline.kernel import Kernel, Step
+from headrace.pipeline.kernel import growing, key_runs, segments, waiting_events
+from headrace.pipeline.kernel import kernel as kernel_module
+from headrace.pipeline.kernel.kernel import Kernel, Step
 
 LOOKBACK = 1_000
 

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, select
 from headrace.core.identity import event_key
 from headrace.core.ordering.causal_order import Offered
 from headrace.core.ordering.handling import HandlingPolicy
-from headrace.pipeline.kernel import Kernel
+from headrace.pipeline.kernel.kernel import Kernel
 from headrace.store.database import Database
 from headrace.store.ordering import SqlOrdering
 from headrace.store.ordering_scopes import scope_named

@@ -8,11 +8,11 @@ from typing import Any
 
 from headrace.client.pipeline import PipelineClient
 from headrace.core.batching import BatchPolicy
-from headrace.pipeline.bounds import Bounds
 from headrace.pipeline.log_reader import LogReader
-from headrace.pipeline.orderer import Ordered, Orderer
-from headrace.pipeline.run import Run
-from headrace.pipeline.slices import Slice
+from headrace.pipeline.ordering.bounds import Bounds
+from headrace.pipeline.ordering.orderer import Ordered, Orderer
+from headrace.pipeline.runs.run import Run
+from headrace.pipeline.runs.slices import Slice
 from headrace.pipeline_checks import OnFailure
 from headrace.project import Project
 

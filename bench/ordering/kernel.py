@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.pipeline.forest import Rows
-from headrace.pipeline.kernel import Kernel
-from headrace.pipeline.key_index import column_of
+from headrace.pipeline.kernel.forest import Rows
+from headrace.pipeline.kernel.kernel import Kernel
+from headrace.pipeline.kernel.key_index import column_of
 
 SEED: Final = 1
 MILLION: Final = 1_000_000

@@ -28,7 +28,7 @@ from pyspark.sql import SparkSession
 
 from headrace.pipeline.replay.asked import Fields, ReplayOptions
 from headrace.pipeline.replay.run import run_replay
-from headrace.pipeline.session import open_session
+from headrace.pipeline.spark.session import open_session
 
 SLIM: Final = "no key, slim"
 KEYED: Final = "key, 320 bytes of payload"

@@ -33,7 +33,7 @@ from headrace.client.pipeline import PipelineClient
 from headrace.client.triggerer import TriggererClient
 from headrace.pipeline.driver import run_pipeline
 from headrace.pipeline.options import PipelineOptions
-from headrace.pipeline.session import open_session
+from headrace.pipeline.spark.session import open_session
 from headrace.project import Project
 from headrace.wire.control.jobs import Heartbeat
 from headrace.wire.events import EventBatch

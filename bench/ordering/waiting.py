@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.pipeline import kernel as kernel_module
-from headrace.pipeline.forest import Rows
-from headrace.pipeline.held_events import HeldEvents
-from headrace.pipeline.kernel import Kernel
-from headrace.pipeline.key_index import Keys, column_of
-from headrace.pipeline.segments import Changes
+from headrace.pipeline.kernel import kernel as kernel_module
+from headrace.pipeline.kernel.forest import Rows
+from headrace.pipeline.kernel.kernel import Kernel
+from headrace.pipeline.kernel.key_index import Keys, column_of
+from headrace.pipeline.kernel.segments import Changes
+from headrace.pipeline.ordering.held_events import HeldEvents
 
 SEED: Final = 1
 WAITING: Final = 1_000_000

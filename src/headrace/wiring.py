@@ -146,7 +146,7 @@ def run_pipelines(settings: Settings, *, begin: int | None = 1) -> None:
     """Run the project's pipelines until SIGINT or SIGTERM."""
     from headrace.logs.server import serving_in_thread
     from headrace.pipeline.driver import PipelineOptions, run_pipeline
-    from headrace.pipeline.java import find_java
+    from headrace.pipeline.spark.java import find_java
 
     project = read_project(settings)
     project.declaration()
@@ -177,7 +177,7 @@ def run_worker(settings: Settings) -> None:
     from headrace.client.secret_source import blocking_source
     from headrace.client.worker import WorkerClient
     from headrace.logs.server import serving_in_thread
-    from headrace.pipeline.task_session import TaskSession
+    from headrace.pipeline.spark.task_session import TaskSession
     from headrace.triggers.secrets import SECRETS
     from headrace.worker.execution import Surroundings
     from headrace.worker.worker import Worker
@@ -204,8 +204,8 @@ def run_worker(settings: Settings) -> None:
 
 def replay(settings: Settings, options: ReplayOptions, progress: Progress, *, project: Project | None) -> ReplayReport:
     """Order a whole history, on Spark. Ctrl-C ends it and is raised when nothing of it is left."""
-    from headrace.pipeline.java import find_java
     from headrace.pipeline.replay.run import run_replay
+    from headrace.pipeline.spark.java import find_java
 
     work = settings.home.absolute() / "spark"
     _make_folder(work)

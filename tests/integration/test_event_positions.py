@@ -12,10 +12,10 @@ import pytest
 
 from headrace.client.pipeline import PipelineClient
 from headrace.core.batching import Window
-from headrace.pipeline.event_positions import EventPositions
-from headrace.pipeline.kernel import Kernel, Step
-from headrace.pipeline.orderer import Ordered
-from headrace.pipeline.slices import Slice
+from headrace.pipeline.kernel.kernel import Kernel, Step
+from headrace.pipeline.ordering.event_positions import EventPositions
+from headrace.pipeline.ordering.orderer import Ordered
+from headrace.pipeline.runs.slices import Slice
 from headrace.wire.control.jobs import CompleteJob, RegisterJob
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
 from headrace.wire.events import EventItem

@@ -12,9 +12,9 @@ import pytest
 from headrace.client import plan_pages
 from headrace.client.pipeline import PipelineClient
 from headrace.core.batching import Window
-from headrace.pipeline.orderer import Ordered, pending_events
-from headrace.pipeline.returned_runs import ReturnedRuns
-from headrace.pipeline.run import Run
+from headrace.pipeline.ordering.orderer import Ordered, pending_events
+from headrace.pipeline.runs.returned_runs import ReturnedRuns
+from headrace.pipeline.runs.run import Run
 from headrace.wire.control.jobs import RegisterJob
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters, PipelineLetterAction
 from headrace.wire.events import EventItem
@@ -272,7 +272,7 @@ class World:
 def test_a_run_has_no_more_events_than_a_batch_whatever_the_options_say(
     api: Api, client: PipelineClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.pipeline.orderer.MAX_BATCH_EVENTS", 4)
+    monkeypatch.setattr("headrace.pipeline.ordering.orderer.MAX_BATCH_EVENTS", 4)
     (trigger,) = api.triggers("legs.a").values()
     scope = Scope(client, "hold", legs=("*", "micro"))
     scope.max_rows = 10**9

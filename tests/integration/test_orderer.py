@@ -16,7 +16,7 @@ from headrace.client.pipeline import PipelineClient
 from headrace.core.batching import BatchPolicy, Debounce, Window
 from headrace.errors import PipelineError
 from headrace.pipeline.log_reader import MAX_BATCH_EVENTS, LogReader
-from headrace.pipeline.orderer import Ordered
+from headrace.pipeline.ordering.orderer import Ordered
 from headrace.wire.base import MAX_BODY_BYTES
 from headrace.wire.control.jobs import RegisterJob
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
@@ -50,7 +50,7 @@ def held(ordered: Ordered) -> int:
 def test_what_waits_stays_in_the_log_and_comes_with_its_leader(
     recent: int, api: Api, client: PipelineClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.pipeline.recent.MAX_RECENT_BYTES", recent)
+    monkeypatch.setattr("headrace.pipeline.ordering.recent_events.MAX_RECENT_BYTES", recent)
     trigger = api.triggers("legs.a")["legs.a"]
     scope = Scope(client, legs=("*", "micro"))
     api.feed([leg("c", trigger, follows="b"), leg("x", trigger), leg("b", trigger, follows="a")])
@@ -109,8 +109,8 @@ def test_another_driver_goes_on_from_the_plan(api: Api, client: PipelineClient) 
 
 
 def test_a_large_release_is_cut_into_runs_that_fit_in_memory(api: Api, client: PipelineClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.pipeline.orderer.MAX_BATCH_BYTES", 2_000)
-    monkeypatch.setattr("headrace.pipeline.recent.MAX_RECENT_BYTES", 0)
+    monkeypatch.setattr("headrace.pipeline.ordering.orderer.MAX_BATCH_BYTES", 2_000)
+    monkeypatch.setattr("headrace.pipeline.ordering.recent_events.MAX_RECENT_BYTES", 0)
     trigger = api.triggers("legs.a")["legs.a"]
     scope = Scope(client, legs=("*", "micro"))
     api.feed([leg(f"{number:02}", trigger, follows="leader", text="x" * 500) for number in range(20)])
@@ -287,7 +287,7 @@ def test_many_events_are_picked_in_portions(api: Api, client: PipelineClient, mo
 def test_events_held_by_an_earlier_policy_are_planned_in_bounded_runs(
     api: Api, client: PipelineClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.pipeline.orderer.MAX_RUNS", 10)
+    monkeypatch.setattr("headrace.pipeline.ordering.orderer.MAX_RUNS", 10)
     trigger = api.triggers("legs.a")["legs.a"]
     api.feed([leg(str(number), trigger) for number in range(25)])
     scope = Scope(client, singles=("*", Window(1_000)), together=("*", Window(1_000)))
@@ -309,7 +309,7 @@ def test_a_batch_is_bounded_whatever_the_options_say(client: PipelineClient) -> 
 @pytest.mark.slow
 def test_a_plan_of_any_number_of_events_is_stored(api: Api, client: PipelineClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """400,000 events wait for one leader, and are released at once, to pipelines that take different ones of them."""
-    monkeypatch.setattr("headrace.pipeline.orderer.MAX_BATCH_EVENTS", 300_000)
+    monkeypatch.setattr("headrace.pipeline.ordering.orderer.MAX_BATCH_EVENTS", 300_000)
     trigger, other = api.triggers("legs.a", "legs.b").values()
     count = 400_000
     scope = Scope(client, legs=("*", "micro"), odd=("legs.b", "micro"), held=("*", Window(10**9)))

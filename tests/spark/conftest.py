@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.pipeline.session import open_session
+from headrace.pipeline.spark.session import open_session
 from pipeline_kit import Api, running_api
 
 

@@ -24,8 +24,8 @@ from sqlalchemy import select
 
 from headrace.core.batching import Debounce, Window
 from headrace.errors import PipelineError
-from headrace.pipeline.run import Run
-from headrace.pipeline.run_executor import RunExecutor
+from headrace.pipeline.runs.executor import RunExecutor
+from headrace.pipeline.runs.run import Run
 from headrace.project import Project
 from headrace.store.pipeline_tables import planned_runs
 from headrace.wire.events import EventItem

@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from headrace.errors import PipelineError
-from headrace.pipeline.delta_sink import DeltaSink
-from headrace.pipeline.run_identity import Attempt, Origin, Place
-from headrace.pipeline.sink import SMALL, ParquetSink
+from headrace.pipeline.runs.identity import Attempt, Origin, Place
+from headrace.pipeline.tables.delta import DeltaSink
+from headrace.pipeline.tables.parquet import SMALL, ParquetSink
 from headrace.project import Project
 from pipeline_kit import Api, leg
 from pipeline_run import no_reports, running
@@ -94,8 +94,8 @@ def test_without_deltalake_it_says_what_to_install(tmp_path: Path) -> None:
         "import sys; sys.modules['deltalake'] = None\n"
         "from pathlib import Path\n"
         "from headrace import Project\n"
-        "from headrace.pipeline.run_identity import Origin\n"
-        "from headrace.pipeline.sink import open_sinks\n"
+        "from headrace.pipeline.runs.identity import Origin\n"
+        "from headrace.pipeline.tables.parquet import open_sinks\n"
         "project = Project('p')\n"
         "project.pipeline(on='a', table='legs', format='delta')(print)\n"
         "open_sinks(project.pipelines.values(), Path(), Origin('log', 'scope', 'first'))"

@@ -13,8 +13,8 @@ from flights_kit import FEW, few_plan, january, right_outcome
 from headrace.demo.check import CheckResult, check_tables
 from headrace.demo.project_file import install_project
 from headrace.demo.tables import read_board, read_departures
-from headrace.pipeline.run_identity import Attempt, Origin, Place
-from headrace.pipeline.sink import ParquetSink
+from headrace.pipeline.runs.identity import Attempt, Origin, Place
+from headrace.pipeline.tables.parquet import ParquetSink
 from headrace.project import Project, load_project
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]

@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from sqlalchemy import select
 
 from headrace.errors import TypeConflict
-from headrace.pipeline.frames import Frames
-from headrace.pipeline.payload import PayloadSchemas, schemas_folder
-from headrace.pipeline.run_identity import Attempt, Origin, Place
+from headrace.pipeline.payload.schemas import PayloadSchemas, schemas_folder
+from headrace.pipeline.runs.frames import Frames
+from headrace.pipeline.runs.identity import Attempt, Origin, Place
 from headrace.pipeline.schemas import ORDERED_SCHEMA
-from headrace.pipeline.sink import ParquetSink
+from headrace.pipeline.tables.parquet import ParquetSink
 from headrace.project import Pipeline, Project
 from headrace.store.log_head import log_id
 from headrace.store.tables import scopes

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 from pyspark.sql.types import ArrayType, LongType, NullType, StringType, StructField, StructType
 
-from headrace.pipeline.payload_columns import structs
+from headrace.pipeline.payload.arrow_parser import structs
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

@@ -13,9 +13,9 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.pipeline.delta_sink import DeltaSink
-from headrace.pipeline.run_identity import Attempt, Origin, Place
-from headrace.pipeline.sink import ParquetSink
+from headrace.pipeline.runs.identity import Attempt, Origin, Place
+from headrace.pipeline.tables.delta import DeltaSink
+from headrace.pipeline.tables.parquet import ParquetSink
 from power_cut_kit import UnsyncedWrites
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]

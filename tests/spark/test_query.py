@@ -190,7 +190,7 @@ def test_a_run_that_does_not_fit_in_memory_becomes_a_dead_letter(
     api: Api, home: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headrace.pipeline.log_reader.MAX_RUN_BYTES", 10)
-    monkeypatch.setattr("headrace.pipeline.recent.MAX_RECENT_BYTES", 0)
+    monkeypatch.setattr("headrace.pipeline.ordering.recent_events.MAX_RECENT_BYTES", 0)
     trigger = api.triggers("legs.a")["legs.a"]
     options = api.options(home)
     project = ordered_project()

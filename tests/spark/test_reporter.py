@@ -11,8 +11,8 @@ from sqlalchemy import select
 
 from headrace.client.pipeline import PipelineClient
 from headrace.errors import Fenced, PipelineError
-from headrace.pipeline.heart import FRESH_SECONDS, Heart
-from headrace.pipeline.reporter import Reporter
+from headrace.pipeline.heartbeat import FRESH_SECONDS, Heart
+from headrace.pipeline.runs.reporter import Reporter
 from headrace.store.tables import jobs
 from headrace.wire.control.jobs import CompleteJob, RegisterJob
 from headrace.wire.pipelines.runs import BatchEnded, RunReport, RunState
@@ -48,7 +48,7 @@ def test_reports_and_the_end_of_the_last_batch_reach_the_api(api: Api) -> None:
 
 
 def test_an_api_that_is_away_gets_its_reports_when_it_is_back(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.pipeline.reporter.CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr("headrace.pipeline.runs.reporter.CLOSE_SECONDS", 0.2)
     with running_api(home) as first:
         client, port = registered(first), first.port
     with client, Reporter(client) as reporter:
@@ -122,7 +122,7 @@ def test_a_heart_beats_on_while_the_api_is_away(home: Path) -> None:
 
 
 def test_a_heart_beats_on_when_a_connection_goes_silent(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.pipeline.heart.FRESH_SECONDS", 0.3)
+    monkeypatch.setattr("headrace.pipeline.heartbeat.FRESH_SECONDS", 0.3)
     network, stop = Network(api.port, seed=1, silent=3600), threading.Event()
     with network.serving() as url, PipelineClient(url, key=KEY, timeout=3600) as client:
         client.register(RegisterJob(registration_id="the-pipeline", kind="pipeline", hostname="here", pid=1, project="flights"))

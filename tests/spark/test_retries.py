@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.pipeline import run_executor
+from headrace.pipeline.runs import executor
 from headrace.project import Project
 from pipeline_kit import Api, leg, until
 from pipeline_run import running, table
@@ -18,11 +18,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 def test_pipelines_that_wait_for_a_further_attempt_leave_room_for_others(
     api: Api, home: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_executor, "FIRST_PAUSE", 3_600.0)
-    monkeypatch.setattr(run_executor, "LONGEST_PAUSE", 3_600.0)
+    monkeypatch.setattr(executor, "FIRST_PAUSE", 3_600.0)
+    monkeypatch.setattr(executor, "LONGEST_PAUSE", 3_600.0)
     ids = api.triggers("bad", "good")
     project = Project("flights")
-    for number in range(run_executor.MAX_CONCURRENT_RUNS + 1):
+    for number in range(executor.MAX_CONCURRENT_RUNS + 1):
 
         @project.pipeline(on="bad", name=f"fails{number}")
         def fails(events: DataFrame) -> None:
@@ -35,7 +35,7 @@ def test_pipelines_that_wait_for_a_further_attempt_leave_room_for_others(
     options = api.options(home)
     with running(project, options, spark):
         api.feed([leg("1", ids["bad"])])
-        until(lambda: sum(run.state == "failed" for run in api.runs()) == run_executor.MAX_CONCURRENT_RUNS + 1, "a first failure of each")
+        until(lambda: sum(run.state == "failed" for run in api.runs()) == executor.MAX_CONCURRENT_RUNS + 1, "a first failure of each")
         api.feed([leg("2", ids["good"])])
         until(lambda: any(run.pipeline == "legs" and run.state == "succeeded" for run in api.runs()), "a run of another pipeline")
     assert [row["id"] for row in table(options, "legs")] == ["2"]

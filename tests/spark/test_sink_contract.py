@@ -21,11 +21,11 @@ from typer.testing import CliRunner
 
 from headrace.cli.main import app
 from headrace.errors import Fenced, RunConflict, TypeConflict
-from headrace.pipeline.delta_sink import DeltaSink
-from headrace.pipeline.run_identity import Attempt, Origin, Place, Stored, Writer
-from headrace.pipeline.sink import SMALL, ParquetSink
-from headrace.pipeline.table_batches import TableBatches
-from headrace.pipeline.table_writers import TableWriters
+from headrace.pipeline.runs.identity import Attempt, Origin, Place, Stored, Writer
+from headrace.pipeline.tables.batches import TableBatches
+from headrace.pipeline.tables.delta import DeltaSink
+from headrace.pipeline.tables.parquet import SMALL, ParquetSink
+from headrace.pipeline.tables.writers import TableWriters
 from headrace.project import Project, TableFormat
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]

@@ -19,11 +19,11 @@ from typer.testing import CliRunner
 
 from headrace.cli.main import app
 from headrace.client.pipeline import PipelineClient
-from headrace.pipeline.ranges import Ranges, numbers_of
-from headrace.pipeline.run_identity import Attempt, Origin, Place, run_id
-from headrace.pipeline.sink import TableSink, open_sinks
-from headrace.pipeline.slices import Slice
-from headrace.pipeline.table_audit import MAX_RANGES
+from headrace.core.ranges import Ranges, numbers_of
+from headrace.pipeline.runs.identity import Attempt, Origin, Place, run_id
+from headrace.pipeline.runs.slices import Slice
+from headrace.pipeline.tables.audit import MAX_RANGES
+from headrace.pipeline.tables.parquet import TableSink, open_sinks
 from headrace.project import Project, TableFormat, load_project
 from headrace.store.tables import run_totals, runs
 from headrace.wire.control.jobs import CompleteJob

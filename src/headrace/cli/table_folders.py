@@ -44,8 +44,8 @@ def adopt(
 
     The scope must then begin where the tables end: headrace scopes reset SCOPE --from SEQ. The log that a table had is refused from now on.
     """
-    from headrace.pipeline.run_identity import Writer
-    from headrace.pipeline.table_writers import TableWriters
+    from headrace.pipeline.runs.identity import Writer
+    from headrace.pipeline.tables.writers import TableWriters
 
     writers = TableWriters(read_settings(home=home, tables=tables).table_folder)
     for name in names:

@@ -23,29 +23,29 @@ from headrace.client.pipeline import PipelineClient
 from headrace.client.secret_source import blocking_source
 from headrace.errors import ApiError, ApiUnavailable, HeadraceError, PipelineError
 from headrace.logs.setup import bind_process
-from headrace.pipeline.bounds import MAX_STEP, Bounds, next_bounds
-from headrace.pipeline.cluster import await_executors
-from headrace.pipeline.frames import Frames
-from headrace.pipeline.heart import Heart
+from headrace.pipeline.heartbeat import Heart
 from headrace.pipeline.insist import insist
 from headrace.pipeline.log_reader import LogReader
 from headrace.pipeline.options import PipelineOptions
-from headrace.pipeline.orderer import Orderer
-from headrace.pipeline.payload import PayloadSchemas, schemas_folder
-from headrace.pipeline.reporter import Reporter
-from headrace.pipeline.returned_runs import ReturnedRuns
-from headrace.pipeline.run import Run, in_order
-from headrace.pipeline.run_executor import Outputs, RunExecutor, Stopped
-from headrace.pipeline.run_identity import Origin, Place
-from headrace.pipeline.run_queues import Batch, RunQueues
+from headrace.pipeline.ordering.bounds import MAX_STEP, Bounds, next_bounds
+from headrace.pipeline.ordering.orderer import Orderer
+from headrace.pipeline.payload.schemas import PayloadSchemas, schemas_folder
+from headrace.pipeline.runs.executor import Outputs, RunExecutor, Stopped
+from headrace.pipeline.runs.frames import Frames
+from headrace.pipeline.runs.identity import Origin, Place
+from headrace.pipeline.runs.queues import Batch, RunQueues
+from headrace.pipeline.runs.reporter import Reporter
+from headrace.pipeline.runs.returned_runs import ReturnedRuns
+from headrace.pipeline.runs.run import Run, in_order
+from headrace.pipeline.runs.underway import RunsUnderway
 from headrace.pipeline.schemas import ORDERED_SCHEMA
 from headrace.pipeline.scope_lease import acquire_scope
-from headrace.pipeline.session import open_session
-from headrace.pipeline.shipping import ship
-from headrace.pipeline.sink import open_sinks
-from headrace.pipeline.starter import Starter
-from headrace.pipeline.table_batches import TableBatches
-from headrace.pipeline.underway import RunsUnderway
+from headrace.pipeline.spark.cluster import await_executors
+from headrace.pipeline.spark.code_shipping import ship
+from headrace.pipeline.spark.session import open_session
+from headrace.pipeline.tables.batches import TableBatches
+from headrace.pipeline.tables.parquet import open_sinks
+from headrace.pipeline.task_starter import Starter
 from headrace.project import Project
 from headrace.triggers.secrets import SECRETS
 from headrace.wire.control.jobs import CompleteJob, JobRegistered, RegisterJob

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.client.pipeline import PipelineClient
+from headrace.core.ranges import Ranges, ranges_of
 from headrace.errors import ApiUnavailable, PipelineError, RunTooLarge
-from headrace.pipeline.followers import Link
 from headrace.pipeline.insist import insist
-from headrace.pipeline.ranges import Ranges, ranges_of
-from headrace.pipeline.slices import Slice
+from headrace.pipeline.ordering.followers import Link
+from headrace.pipeline.runs.slices import Slice
 from headrace.wire.log import LOG_SCHEMA
 from headrace.wire.pipelines.plans import FoundLeader, ScopeLetter
 from headrace.wire.pipelines.runs import Redelivery

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headrace.pipeline.forest import NOBODY, Rows, climb
+from headrace.pipeline.kernel.forest import NOBODY, Rows, climb
 from headrace.pipeline.replay.schemas import SHARD_BITS
 from headrace.pipeline.replay.shelf import Shelf
 

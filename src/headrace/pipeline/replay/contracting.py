@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headrace.pipeline.forest import NOBODY, Flags, Rows, climb
+from headrace.pipeline.kernel.forest import NOBODY, Flags, Rows, climb
 from headrace.pipeline.replay.shelf import Shelf
 
 EARLIEST = np.iinfo(np.int64).min

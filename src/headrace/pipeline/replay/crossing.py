@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from headrace.pipeline.forest import NOBODY
-from headrace.pipeline.key_index import KeyIndex, Keys
+from headrace.pipeline.kernel.forest import NOBODY
+from headrace.pipeline.kernel.key_index import KeyIndex, Keys
 from headrace.pipeline.replay.scanning import bucket_of
 from headrace.pipeline.replay.shelf import Array, Shelf
 

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.pipeline.forest import Rows
-from headrace.pipeline.key_index import Keys
+from headrace.pipeline.kernel.forest import Rows
+from headrace.pipeline.kernel.key_index import Keys
 
 _WORD: Final = 8
 # The constants of two well-tried finalizers of 64 bits, MurmurHash3's and SplitMix's; each takes every number to another.

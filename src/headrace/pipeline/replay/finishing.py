@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.pipeline.forest import Rows, in_order
-from headrace.pipeline.kernel import MARKS, MarkCodes, mark_column
+from headrace.pipeline.kernel.forest import Rows, in_order
+from headrace.pipeline.kernel.kernel import MARKS, MarkCodes, mark_column
 from headrace.pipeline.replay.places import value_at
 from headrace.pipeline.replay.schemas import DEPTH, EFF, GID, MARK, MARK_CODE, OCCURRED, POSITION, ordered_schema
 from headrace.pipeline.replay.shelf import Shelf

@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from headrace.pipeline.forest import NOBODY, climb, in_order
-from headrace.pipeline.kernel import CYCLE_CODE, LOST_CODE
-from headrace.pipeline.kernel_state import NO_KEYS
-from headrace.pipeline.key_index import KeyIndex, Keys, column_of, keys_of
+from headrace.pipeline.kernel.forest import NOBODY, climb, in_order
+from headrace.pipeline.kernel.kernel import CYCLE_CODE, LOST_CODE
+from headrace.pipeline.kernel.key_index import KeyIndex, Keys, column_of, keys_of
+from headrace.pipeline.kernel.state import NO_KEYS
 from headrace.pipeline.replay.digests import digests
 from headrace.pipeline.replay.finishing import gathered, ids_of, part_name, write_part
 from headrace.pipeline.replay.pieces import pieces

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.pipeline.forest import NOBODY, Rows
-from headrace.pipeline.key_index import KeyIndex
+from headrace.pipeline.kernel.forest import NOBODY, Rows
+from headrace.pipeline.kernel.key_index import KeyIndex
 from headrace.pipeline.replay.schemas import SHARD_BITS
 from headrace.pipeline.replay.shelf import Array, Shelf
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from headrace.pipeline.forest import NOBODY, Rows
+from headrace.pipeline.kernel.forest import NOBODY, Rows
 
 
 def pieces(batch: pa.RecordBatch, numbers: Rows) -> list[tuple[int, pa.RecordBatch]]:

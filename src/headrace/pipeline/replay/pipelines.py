@@ -16,14 +16,14 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.errors import MissingField, PipelineError
-from headrace.pipeline.failures import pipeline_error
-from headrace.pipeline.payload import PayloadSchemas, parse
+from headrace.pipeline.payload.schemas import PayloadSchemas, parse
 from headrace.pipeline.replay.asked import Names
 from headrace.pipeline.replay.raw_events import LANE, RawEvents, Replayed, replayed
 from headrace.pipeline.replay.schemas import MARK
-from headrace.pipeline.run_identity import Attempt, Origin, Place
+from headrace.pipeline.runs.identity import Attempt, Origin, Place
 from headrace.pipeline.schemas import EVENTS
-from headrace.pipeline.sink import TableSink, open_sinks
+from headrace.pipeline.spark.errors import pipeline_error
+from headrace.pipeline.tables.parquet import TableSink, open_sinks
 from headrace.project import Pipeline
 from headrace.streams.watches import WatchSet
 from headrace.triggers.watch import WatchTrigger

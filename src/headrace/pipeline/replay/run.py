@@ -19,8 +19,7 @@ from pyspark.sql import SparkSession
 
 from headrace.client.pipeline import PipelineClient
 from headrace.errors import PipelineError, UsageError
-from headrace.pipeline.failures import summary
-from headrace.pipeline.heart import Heart
+from headrace.pipeline.heartbeat import Heart
 from headrace.pipeline.replay.asked import LogAccess, LogAsked, Names, ReplayOptions
 from headrace.pipeline.replay.backtest import TriggerReport, backtest
 from headrace.pipeline.replay.choosing import on_same_stream
@@ -31,8 +30,9 @@ from headrace.pipeline.replay.raw_events import RawEvents
 from headrace.pipeline.replay.reading import Found, find_files, read_files
 from headrace.pipeline.replay.tasks import Progress, Tasks
 from headrace.pipeline.replay.whole import Outcome
-from headrace.pipeline.session import cores_of, open_session
-from headrace.pipeline.shipping import ship
+from headrace.pipeline.spark.code_shipping import ship
+from headrace.pipeline.spark.errors import summary
+from headrace.pipeline.spark.session import cores_of, open_session
 from headrace.project import Project
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.control.jobs import EVERY_PROJECT, CompleteJob, RegisterJob

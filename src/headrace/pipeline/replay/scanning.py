@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.pipeline.forest import NOBODY, Flags, Rows
-from headrace.pipeline.key_index import KeyIndex, Keys
+from headrace.pipeline.kernel.forest import NOBODY, Flags, Rows
+from headrace.pipeline.kernel.key_index import KeyIndex, Keys
 from headrace.pipeline.replay.digests import digests
 from headrace.pipeline.replay.schemas import KEY, LEADER, OCCURRED, SHARD_BITS, own
 from headrace.pipeline.replay.shelf import Shelf

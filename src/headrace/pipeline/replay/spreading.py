@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.pipeline.forest import NOBODY, Rows
-from headrace.pipeline.kernel import CYCLE_CODE, LOST_CODE, MarkCodes
+from headrace.pipeline.kernel.forest import NOBODY, Rows
+from headrace.pipeline.kernel.kernel import CYCLE_CODE, LOST_CODE, MarkCodes
 from headrace.pipeline.replay.boundary import places
 from headrace.pipeline.replay.pieces import pieces
 from headrace.pipeline.replay.schemas import DEPTH, EFF, GID, MARK_CODE, OCCURRED, SHARD_BITS

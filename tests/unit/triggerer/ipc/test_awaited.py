@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from unit.triggerer.runner.test_runner import Api, running, until
 
 from headrace.core.task_run import RUN_FAILED, RUN_SKIPPED, RUN_SUCCEEDED
 from headrace.triggerer.trigger_process import executor
@@ -16,6 +15,7 @@ from headrace.triggers.base import BaseTrigger
 from headrace.triggers.event import RunFailed, RunSkipped, RunSucceeded, TriggerEvent
 from headrace.wire.control.triggers import RunTrigger
 from headrace.wire.events import EventItem
+from unit.triggerer.runner.test_runner import Api, running, until
 
 
 class Yielding(BaseTrigger):

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.triggerer.runner.test_runner import Api, _workload, running, until, upstream, waits, watch, workload
 
 from headrace.sources.memory.producer import MemoryProducer
 from headrace.sources.memory.upstream import Memory
@@ -18,6 +17,7 @@ from headrace.triggerer.runner import lifecycle
 from headrace.triggerer.trigger_process import remote_stream
 from headrace.wire.control.triggers import RunTrigger
 from odd_triggers import Alone
+from unit.triggerer.runner.test_runner import Api, _workload, running, until, upstream, waits, watch, workload
 
 __all__ = ["upstream", "waits"]
 

@@ -6,7 +6,6 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from unit.triggerer.runner.test_runner import Api, running, until, upstream, waits, watch, workload
 
 from headrace.sources.memory.upstream import Memory
 from headrace.triggerer.ipc.shared_heartbeat import Pulse
@@ -19,6 +18,7 @@ from headrace.triggerer.trigger_process.turn import Batch
 from headrace.triggers.raw_event import RawEvent
 from headrace.wire.control.jobs import Blocked
 from trigger_process_kit import LocalProcess, start_local
+from unit.triggerer.runner.test_runner import Api, running, until, upstream, waits, watch, workload
 
 __all__ = ["upstream", "waits"]
 

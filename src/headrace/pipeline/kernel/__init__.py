@@ -1,0 +1,1 @@
+"""The ordering of whole batches in columns."""

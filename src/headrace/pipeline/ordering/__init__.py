@@ -1,0 +1,1 @@
+"""The ordering of a scope: from batches of the log to plans of runs."""

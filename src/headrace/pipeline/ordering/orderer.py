@@ -1,0 +1,406 @@
+"""The ordering of a scope: each batch of the log becomes a plan, which says what each pipeline takes and what the scope then holds.
+
+The kernel decides on slim columns. What waits, and what batching holds, is kept by its seq; its payload stays in the log, which keeps it
+until the scope is past it. All that the next batch depends on is in the plan, so whoever has stored it goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from shlex import quote
+from typing import Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from headrace.core.batching import cut
+from headrace.core.ranges import numbers_of
+from headrace.errors import PipelineError
+from headrace.pipeline.kernel.forest import Rows
+from headrace.pipeline.kernel.kernel import Kernel
+from headrace.pipeline.log_reader import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, LogReader, first_within
+from headrace.pipeline.ordering.bounds import Bounds, Moment
+from headrace.pipeline.ordering.event_positions import EventPositions
+from headrace.pipeline.ordering.follower_holds import KINDS, FollowerHolds
+from headrace.pipeline.ordering.held_events import HeldEvents
+from headrace.pipeline.ordering.late_firings import LateFirings, new_to_pipelines
+from headrace.pipeline.ordering.recent_events import RecentEvents
+from headrace.pipeline.ordering.wait_statistics import histogram, waits
+from headrace.pipeline.runs.routing import route
+from headrace.pipeline.runs.run import Run, RunPlan
+from headrace.pipeline.runs.slices import Slice
+from headrace.project import Pipeline
+from headrace.wire.events import Cursor, ScopeReport
+from headrace.wire.log import LOG_SCHEMA
+from headrace.wire.pipelines.plans import Plan
+from headrace.wire.pipelines.runs import Redelivery
+from headrace.wire.pipelines.scope_leases import ScopeLease
+
+MAX_RUNS: Final = 10_000
+"""Runs after which a plan has no further ones of new events, or of one pipeline's held ones: the API stores it in one transaction."""
+REMOVED_AT_ONCE: Final = 100_000
+"""The most held events of a removed pipeline in one dead letter."""
+
+_RECORD: Final = "scope"
+_FIRST_PICKED: Final = 128
+_MAX_WAITS: Final = 100
+_MICROS: Final = 1_000_000
+
+
+class _Record(msgspec.Struct):
+    """What a scope holds beside its ordering: the clocks (µs), how long events waited, and the state keys of held events by pipeline."""
+
+    wall: int = 0
+    clock: int = 0
+    holds: list[int] = []
+    hold_micros: int = 0
+    held: dict[str, int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """A batch: the plan to store, its runs, and the number of events released."""
+
+    plan: Plan
+    runs: list[Run]
+    released: int
+
+
+class Orderer:
+    """Orders the batches of one scope, one after the other, from the state that the last plan left. `lookback` is in µs.
+
+    A batch has at most `max_rows` events of the log, and MAX_BATCH_EVENTS; a run of a pipeline without a batch policy has as many.
+    """
+
+    def __init__(
+        self,
+        pipelines: Sequence[Pipeline],
+        reader: LogReader,
+        lease: ScopeLease,
+        state: Mapping[str, bytes],
+        *,
+        lookback: int,
+        max_rows: int,
+    ) -> None:
+        self._pipelines = list(pipelines)
+        self._reader = reader
+        self._lease = lease
+        self._lookback = lookback
+        self._max_rows = min(max_rows, MAX_BATCH_EVENTS)
+        self._batch = lease.cursor.batch
+        self._again = lease.cursor.again
+        if lease.cursor.batch and _RECORD not in state:
+            raise _no_state(lease)
+        self._record = msgspec.msgpack.decode(state[_RECORD], type=_Record) if _RECORD in state else _Record()
+        self._late = LateFirings(state)
+        self._kernel = Kernel.restore({key: value for key, value in state.items() if key.startswith("order/")}, lookback)
+        self._kernel.head = max(self._kernel.head, lease.cursor.cursor)
+        self._held = {name: HeldEvents.restore(state, _held_key(number)) for name, number in self._record.held.items()}
+        self._keys = {key for key in state if key.startswith("held/")}
+        self._recent = RecentEvents()
+        self._positions = EventPositions(reader, lease.scope, self._kernel)
+        self._holds = FollowerHolds(lease.scope, reader, self._max_rows, self._held_for)
+
+    @property
+    def at(self) -> Moment:
+        """How far the scope is."""
+        return Moment(self._kernel.head, self._again, self._record.wall, self._record.clock)
+
+    @property
+    def max_events(self) -> int:
+        """The most events of the log that the next batch takes."""
+        single = sum(pipeline.batch == "each" for pipeline in self._pipelines)
+        return min(self._max_rows, max(1, MAX_RUNS // single)) if single else self._max_rows
+
+    @property
+    def waits_for_time(self) -> bool:
+        """Whether events wait or are held, so that the scope's clock must go on."""
+        return bool(len(self._kernel) or any(map(len, self._held.values())) or self._late)
+
+    @property
+    def holds_for_removed(self) -> bool:
+        """Whether events are held for a pipeline that the project no longer has."""
+        return any(name.partition("/")[0] not in self._names for name in self._held)
+
+    @property
+    def _names(self) -> set[str]:
+        return {pipeline.name for pipeline in self._pipelines}
+
+    @property
+    def holding(self) -> list[str]:
+        """The pipelines that hold followers of what failed."""
+        return [pipeline.name for pipeline in self._pipelines if pipeline.on_failure == "hold"]
+
+    @property
+    def has_free(self) -> set[str]:
+        """Those of them that have events for a run, once they have no open run."""
+        return {pipe.name for pipe in self._pipelines if pipe.on_failure == "hold" and self._holds.has_free(pipe)}
+
+    def has_news(self, idle: Collection[str]) -> bool:
+        """Whether one of these, which have no open run, may have a run now since its dead letters are others: asks the API."""
+        return any(pipe.on_failure == "hold" and pipe.name in idle and self._holds.has_news(pipe) for pipe in self._pipelines)
+
+    def order(self, bounds: Bounds, idle: Collection[str] = (), returned: Sequence[Run] = ()) -> Ordered:
+        """Order one batch of the log. It may end before `bounds.to`, where events are large.
+
+        `idle` are the pipelines without an open run: of those that hold followers they alone get runs. `returned` are open runs of them
+        that failed and that have several events.
+
+        Raises:
+            PipelineError: The log no longer has an event that the scope needs.
+        """
+        arrived = self._reader.read(bounds.after, bounds.to)
+        if arrived.num_rows:
+            bounds = bounds._replace(to=arrived.column("seq")[-1].as_py())
+        self._reader.look_ahead(bounds.to)
+        step = self._kernel.step(arrived, bounds.clock)
+        self._recent.add(arrived)
+        plan = RunPlan(self._batch + 1)
+        for run in returned:
+            self._holds.take_back(run, bounds.clock)
+        released = self._positions.released(step)
+        records = [each for each in self._reader.redeliveries(bounds.again_after, bounds.again_to) if self._is_due(each)]
+        joined, passed = self._late.take([each for each in records if each.trigger is not None], step.seqs, self._kernel)
+        memory = _Memory()
+        self._hand_on(plan, self._in_parts(released, joined), memory, bounds.clock)
+        fired, new = new_to_pipelines(passed, self._pipelines)
+        if fired:
+            self._hand_on(plan, self._in_parts(self._positions.of(fired), fired, only=True), memory, bounds.clock, new)
+        self._redriven(plan, [each for each in records if each.letter is not None and each.scope == self._lease.scope])
+        self._cut_held(plan, bounds.clock, idle)
+        self._record.wall, self._record.clock = bounds.wall, bounds.clock
+        self._record.holds = histogram(self._record.holds, step.waited)
+        self._record.hold_micros += int(step.waited.sum())
+        self._batch, self._again = plan.batch, bounds.again_to
+        stored = Plan(
+            epoch=self._lease.epoch,
+            cursor=self._cursor(bounds, len(step.seqs)),
+            runs=plan.planned,
+            slices=plan.slices,
+            state=self._changes(),
+            positions=self._positions.blocks(),
+            taken_back=[(run.batch, run.number) for run in returned],
+        )
+        return Ordered(stored, plan.runs, len(step.seqs))
+
+    def _in_parts(self, events: Slice, triggers: Mapping[int, Sequence[str]], *, only: bool = False) -> Iterator[tuple[Slice, pa.Table]]:
+        """Yield the events in order in parts that fit in memory, with their rows.
+
+        `triggers`, by seq, are further triggers of an event, or its only ones.
+        """
+        start = 0
+        while start < len(events):
+            rows = self._first_rows(events.seqs[start : start + self._max_rows])
+            part = events.take(np.arange(start, start + rows.num_rows))
+            start += rows.num_rows
+            if triggers:
+                logged = [[] if only else names for names in rows.column("triggers").to_pylist()]
+                overrides = {row: [*logged[row], *triggers[seq]] for row, seq in enumerate(part.seqs.tolist()) if seq in triggers}
+                part = Slice(part.seqs, part.positions, part.marks, overrides)
+            yield part, part.table(rows)
+
+    def _first_rows(self, seqs: Rows) -> pa.Table:
+        """Return the first of these events as LOG_SCHEMA: all, or as many as have MAX_BATCH_BYTES."""
+        found: list[pa.Table] = []
+        at, size, room = 0, len(seqs) if self._recent.has(seqs).all() else _FIRST_PICKED, MAX_BATCH_BYTES
+        while at < len(seqs) and room > 0:
+            rows = self._rows(seqs[at : at + size])
+            found.append(first_within(rows, "payload", room))
+            if found[-1].num_rows < rows.num_rows:
+                break
+            at, size, room = at + size, 2 * size, room - rows.nbytes
+        return found[0] if len(found) == 1 else pa.concat_tables(found)
+
+    def _rows(self, seqs: Rows) -> pa.Table:
+        """Return the events with these seqs as LOG_SCHEMA, in this order."""
+        if not len(seqs):
+            return LOG_SCHEMA.empty_table()
+        here = self._recent.has(seqs)
+        if here.all():
+            return self._recent.take(seqs)
+        ascending = np.sort(seqs)
+        picked = self._reader.pick(np.sort(seqs[~here]).tolist())
+        if here.any():
+            picked = pa.concat_tables([self._recent.take(np.sort(seqs[here])), picked]).sort_by("seq")
+        return picked.take(pa.array(np.searchsorted(ascending, seqs)))
+
+    def _is_due(self, record: Redelivery) -> bool:
+        """Whether the redelivery is this scope's: of those before the scope began, the late firings on its own events only."""
+        return record.id > self._lease.begin_again or (record.trigger is not None and record.seq > self._lease.begin_seq)
+
+    def _hand_on(
+        self,
+        plan: RunPlan,
+        parts: Iterator[tuple[Slice, pa.Table]],
+        memory: _Memory,
+        now: int,
+        new: Mapping[str, Sequence[int]] | None = None,
+    ) -> None:
+        """Plan the runs of pipelines that take events at once, and hold the events of the others.
+
+        With `new`, a pipeline gets those of its events alone: it has had the others.
+        """
+        for part, table in parts:
+            kept = memory.takes(table)
+            for pipeline, rows in zip(self._pipelines, route(table.column("triggers"), self._pipelines), strict=True):
+                if new is not None:
+                    rows = rows[np.isin(part.seqs[rows], new.get(pipeline.name, []))]  # noqa: PLW2901
+                if not len(rows):
+                    continue
+                everything = len(rows) == len(part)
+                mine = part if everything else part.take(rows)
+                if pipeline.batch not in ("micro", "each") or pipeline.on_failure == "hold" or self._holds_for(pipeline.name):
+                    self._held_for(pipeline.name).append(mine.seqs, mine.positions, mine.marks, now)
+                    continue
+                events = (table if everything else table.take(pa.array(rows))) if kept else None
+                if pipeline.batch == "micro":
+                    plan.add(pipeline, mine, events)
+                    continue
+                for row in range(len(mine)):
+                    plan.add(pipeline, mine.take(np.array([row])), None if events is None else events.slice(row, 1))
+
+    def _redriven(self, plan: RunPlan, letters: Sequence[Redelivery]) -> None:
+        """Plan a run for each dead letter that is tried again, with the slice that it had."""
+        named = {pipeline.name: pipeline for pipeline in self._pipelines}
+        for letter in letters:
+            seqs = numbers_of([(first, last) for first, last in letter.seqs])
+            if not len(seqs):
+                continue
+            events = self._positions.of(seqs.tolist()) if letter.slice is None else Slice.unpack(letter.slice)
+            name = letter.pipeline or ""
+            plan.add(named.get(name, name), events, part=f"again{letter.id}", letter=letter.letter)
+
+    def _cut_held(self, plan: RunPlan, now: int, idle: Collection[str]) -> None:
+        """Plan the runs of held events that are due, and of all that is held for a pipeline that the project no longer has."""
+        named = {pipeline.name: pipeline for pipeline in self._pipelines}
+        for pipe in self._pipelines:
+            for due in self._holds.runs(pipe, now) if pipe.on_failure == "hold" and pipe.name in idle else ():
+                plan.add(pipe, due)
+        full = set[str]()  # pipelines whose further sequences wait for the next plan
+        for sequence, held in sorted(self._held.items(), key=lambda item: _turn(item[0])):
+            name = sequence.partition("/")[0]
+            pipeline = named.get(name)
+            if name in full or (pipeline is not None and pipeline.on_failure == "hold"):
+                continue
+            if pipeline is None:
+                sizes = [min(REMOVED_AT_ONCE, len(held) - start) for start in range(0, len(held), REMOVED_AT_ONCE)]
+            else:
+                sizes = cut(pipeline.batch, len(held), held.first, held.last, now)
+                # What an earlier policy held may be any number.
+                if pipeline.batch == "micro" or (sequence != name and pipeline.batch != "each"):
+                    sizes = [min(self._max_rows, len(held) - start) for start in range(0, len(held), self._max_rows)]
+            for size in sizes[:MAX_RUNS]:
+                due = Slice(*held.take(size))
+                plan.add(pipeline or name, due, due.table(self._rows(due.seqs)) if self._recent.has(due.seqs).all() else None)
+            if len(sizes) > MAX_RUNS:
+                full.add(name)
+
+    def _holds_for(self, pipeline: str) -> bool:
+        """Whether events of the pipeline are held."""
+        return any(pipeline + kind in self._held for kind in KINDS)
+
+    def _held_for(self, name: str) -> HeldEvents:
+        if name not in self._held:
+            number = 1 + max(self._record.held.values(), default=0)
+            self._record.held[name] = number
+            self._held[name] = HeldEvents(_held_key(number))
+        return self._held[name]
+
+    def _changes(self) -> dict[str, bytes | None]:
+        """Return what changed in the state since the last plan."""
+        changes: dict[str, bytes | None] = dict(self._kernel.changes())
+        for name, held in list(self._held.items()):
+            changes |= held.changes()
+            if not len(held):
+                prefix = _held_key(self._record.held.pop(name))
+                del self._held[name]
+                changes |= {key: None for key in (*self._keys, *changes) if key.startswith(prefix)}
+        changed = {key for key, value in changes.items() if key.startswith("held/") and value is not None}
+        self._keys = (self._keys | changed) - {key for key, value in changes.items() if value is None}
+        return {**changes, **self._late.changes(), _RECORD: msgspec.msgpack.encode(self._record)}
+
+    def _cursor(self, bounds: Bounds, released: int) -> Cursor:
+        kernel = self._kernel
+        longest = waits(*kernel.oldest(_MAX_WAITS), bounds.clock)
+        report = ScopeReport(
+            released=released,
+            held=sum(map(len, self._held.values())),
+            longest=longest[0].seconds if longest else 0.0,
+            holds=self._record.holds,
+            hold_seconds=self._record.hold_micros / _MICROS,
+            waits=longest,
+            lookback=self._lookback / _MICROS,
+        )
+        needed = [held.lowest for held in self._held.values() if held.lowest is not None]
+        needed += self._late.seqs
+        needed += [] if kernel.lowest is None else [kernel.lowest]
+        return Cursor(
+            cursor=bounds.to,
+            batch=self._batch,
+            ordered=kernel.position,
+            waiting=len(kernel),
+            lost=kernel.lost,
+            late=kernel.late,
+            cycles=kernel.cycles,
+            kept=min([bounds.to, *(seq - 1 for seq in needed)]),
+            again=bounds.again_to,
+            report=report,
+        )
+
+
+def _no_state(lease: ScopeLease) -> PipelineError:
+    """Return the error of a scope whose state lies in the checkpoint of an older version."""
+    read = lease.cursor.cursor
+    kept = read if lease.cursor.kept is None else lease.cursor.kept
+    reset = f"headrace scopes reset {quote(lease.scope)} --from"
+    if kept >= read:
+        hint = f"Nothing was waiting or held. Where the tables have no event after {read}, go on with: {reset} {read + 1}"
+    else:
+        hint = (
+            f"Some events after {kept} waited or were held. Read these again, and those between them, with: {reset} {kept + 1}. "
+            f"Or give them up with: {reset} {read + 1}"
+        )
+    return PipelineError(
+        f"The scope {lease.scope!r} has read the log up to event {read}, and the API has no state of it: an older version of Headrace "
+        "ordered it.",
+        hint=hint,
+    )
+
+
+class _Memory:
+    """The tables that a plan keeps in memory: at most MAX_BATCH_BYTES, and the first in any case."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    def takes(self, table: pa.Table) -> bool:
+        """Whether the plan keeps this table too."""
+        kept = self._bytes == 0 or self._bytes + table.nbytes <= MAX_BATCH_BYTES
+        self._bytes += table.nbytes if kept else 0
+        return kept
+
+
+def pending_events(state: Mapping[str, bytes]) -> tuple[Rows, dict[str, Rows]]:
+    """Return the seqs of the events that wait in a scope of this state, and of those that are held, by pipeline.
+
+    Raises:
+        ValueError: It is not a whole state of this version.
+    """
+    record = msgspec.msgpack.decode(state[_RECORD], type=_Record) if _RECORD in state else _Record()
+    waiting = Kernel.restore({key: value for key, value in state.items() if key.startswith("order/")}, 0).waiting.seq
+    held: dict[str, list[Rows]] = {}
+    for name, number in record.held.items():
+        held.setdefault(name.partition("/")[0], []).append(HeldEvents.restore(state, _held_key(number)).seqs)
+    return waiting, {name: np.concatenate(parts) for name, parts in held.items()}
+
+
+def _turn(sequence: str) -> tuple[str, int]:
+    """Return where a sequence of held events comes among those of its pipeline, where nothing is held because of a failure any more."""
+    name, slash, kind = sequence.partition("/")
+    return name, KINDS.index(slash + kind)
+
+
+def _held_key(number: int) -> str:
+    return f"held/{number}/"

@@ -1,0 +1,1 @@
+"""Payload columns: their schemas, declared or inferred, and the parser."""

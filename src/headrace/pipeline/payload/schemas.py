@@ -1,0 +1,195 @@
+"""The schema of each pipeline's payloads: declared, or learned from what came.
+
+A learned field of a pipeline with a table keeps the type of its first value, so that the table's columns keep theirs; one that was null at
+first is text, and takes any value as JSON text. A value that does not fit fails its run. Without a table, a field widens.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark.errors import ParseException
+from pyspark.sql import DataFrame, functions
+from pyspark.sql.types import ArrayType, DataType, NullType, StringType, StructField, StructType
+
+from headrace.durable_files import sync, sync_folder
+from headrace.errors import TypeConflict
+from headrace.pipeline.payload.arrow_parser import shown
+from headrace.pipeline.payload.inference import Misfit, OutOfRange, Unsure, in_order, merged, misfit, types_of, with_text, without_nulls
+from headrace.pipeline.runs.frames import Frames, payloads
+from headrace.pipeline.schemas import EVENTS, PIPELINE_COLUMNS
+from headrace.project import Pipeline
+
+
+class PayloadSchemas:
+    """Learned schemas, one JSON file for each pipeline in `folder`, which is kept as long as the tables."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._known: dict[str, StructType] = {}
+
+    def apply(self, pipeline: Pipeline, table: pa.Table, frames: Frames) -> DataFrame:
+        """Return the events (ORDERED_SCHEMA) as PIPELINE_COLUMNS, their payloads parsed by the declared schema, or by a learned one.
+
+        Raises:
+            TypeConflict: A value does not fit the learned type of its field.
+        """
+        known = self._of(pipeline.name) if pipeline.payload is None else _of_ddl(pipeline.payload)
+        parsed = frames.parsed(table, known, exact=pipeline.payload is None)
+        if parsed is not None:
+            return parsed
+        events = frames.of(table)
+        return parse(events, self.learn(pipeline, events, table) if pipeline.payload is None else pipeline.payload)
+
+    def learn(self, pipeline: Pipeline, events: DataFrame, table: pa.Table | None = None) -> StructType:
+        """Return a schema that holds every payload of `events`, and all the pipeline had before, with unknown types as text.
+
+        `table` has the same events, where they are here.
+
+        Raises:
+            TypeConflict: The pipeline has a table, and a value does not fit the type of its field; or no double holds a number.
+        """
+        known = self._of(pipeline.name)
+        named, found = _types(events, table)
+        if pipeline.table is not None:
+            found = _kept(known, found, pipeline.name, events)
+        widened = merged(known, found)
+        if widened != known:
+            # Fields that were null in every event so far are known by name only.
+            widened = merged(merged(known, _names(named())), found)
+            widened = widened if pipeline.table is None else shown(widened)
+            self._write(pipeline.name, widened)
+        self._known[pipeline.name] = widened
+        return shown(widened)
+
+    def _of(self, pipeline: str) -> StructType:
+        if pipeline not in self._known:
+            path = self._path(pipeline)
+            self._known[pipeline] = StructType.fromJson(json.loads(path.read_text())) if path.exists() else StructType()
+        return self._known[pipeline]
+
+    def _path(self, pipeline: str) -> Path:
+        return self._folder / f"{blake2b(pipeline.encode(), digest_size=16).hexdigest()}.json"
+
+    def _write(self, pipeline: str, schema: StructType) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        draft = self._path(pipeline).with_suffix(f".{uuid4().hex[:8]}")
+        draft.write_text(schema.json())
+        sync(draft)
+        draft.replace(self._path(pipeline))
+        sync_folder(self._folder)
+
+
+def schemas_folder(tables: Path, scope: str) -> Path:
+    """Return the folder of the learned schemas of a scope. It is beside the tables, whose columns have these types."""
+    return tables / ".payloads" / blake2b(scope.encode(), digest_size=16).hexdigest()
+
+
+def parse(events: DataFrame, schema: StructType | str) -> DataFrame:
+    """EVENTS -> PIPELINE_COLUMNS: the payload as a struct of this schema; left as JSON text where the schema has no fields."""
+    events = events.select(*EVENTS.names)
+    if schema:
+        events = events.withColumn("payload", functions.from_json("payload", schema))
+    return events.select(*PIPELINE_COLUMNS)
+
+
+@lru_cache
+def _of_ddl(text: str) -> StructType:
+    """Return a declared schema; without fields where Spark alone understands it, or is to say what is wrong with it."""
+    try:
+        kind = DataType.fromDDL(text) if text else None
+    except ParseException:
+        kind = None
+    return _struct(kind)
+
+
+def _types(events: DataFrame, table: pa.Table | None) -> tuple[Callable[[], StructType], StructType]:
+    """Return the payloads' fields, and their types where one is known; the former only where it is asked for."""
+    if table is not None:
+        try:
+            types = in_order(types_of(payloads(table)))
+        except OutOfRange as error:
+            raise _out_of_range(table) from error
+        except Unsure:
+            pass
+        else:
+            known = without_nulls(types)
+            return lambda: _struct(types), _struct(known)
+    return lambda: _inferred(events, drop_nulls=False), _inferred(events, drop_nulls=True)
+
+
+def _out_of_range(table: pa.Table) -> TypeConflict:
+    """Return an error that names the first event with a number that no double holds."""
+    for event, payload in zip(table.column("id").to_pylist(), payloads(table), strict=True):
+        try:
+            types_of([payload])
+        except Unsure:
+            continue
+        except OutOfRange as error:
+            return TypeConflict(
+                f"the payload of the event {event!r} has the number {str(error)[:60]}, which no double holds.",
+                hint="Declare the fields of the pipeline with payload='…': a double is then Infinity; then redrive its dead letter.",
+            )
+    raise AssertionError("one of the payloads has such a number")
+
+
+def _kept(known: StructType, found: StructType, pipeline: str, events: DataFrame) -> StructType:
+    """Return what was found beside the known types, which stay: the fields that are text already take what was found as text.
+
+    Raises:
+        TypeConflict: A value does not fit.
+    """
+    odd = misfit(known, found)
+    if odd is None:
+        return _struct(_as_known(known, found))
+    event, (path, kind, other) = _first_misfit(known, events) or (None, odd)
+    raise TypeConflict(
+        f"the payload of the event {event!r} does not fit: the field {path!r} was learned as {kind.simpleString()}, "
+        f"and a value is {other.simpleString()}.",
+        hint=f"Declare the fields of the pipeline {pipeline!r} with payload='…'; then redrive its dead letter.",
+    )
+
+
+def _first_misfit(known: StructType, events: DataFrame) -> tuple[str, Misfit] | None:
+    """Return the id of the first event whose payload does not fit, and how; None where Spark alone can read that payload."""
+    for row in events.select("id", "payload").toLocalIterator():
+        try:
+            kind = types_of([row.payload])
+        except Unsure:
+            continue
+        odd = misfit(known, kind)
+        if odd is not None:
+            return str(row.id), odd
+    return None
+
+
+def _as_known(known: DataType, found: DataType) -> DataType:
+    """Return the found type with those parts as text that are known as text."""
+    if isinstance(known, StringType):
+        return known
+    if isinstance(known, StructType) and isinstance(found, StructType):
+        kinds = {field.name: field.dataType for field in known}
+        return StructType([StructField(field.name, _as_known(kinds.get(field.name, NullType()), field.dataType)) for field in found])
+    if isinstance(known, ArrayType) and isinstance(found, ArrayType):
+        return ArrayType(_as_known(known.elementType, found.elementType))
+    return found
+
+
+def _inferred(events: DataFrame, *, drop_nulls: bool) -> StructType:
+    read = events.sparkSession.read.json(events.select("payload"), dropFieldIfAllNull=drop_nulls, columnNameOfCorruptRecord="")
+    return _struct(with_text(read.schema))
+
+
+def _struct(kind: DataType | None) -> StructType:
+    return kind if isinstance(kind, StructType) else StructType([])
+
+
+def _names(struct: StructType) -> StructType:
+    """Return the struct's fields without their types."""
+    return StructType([StructField(field.name, NullType()) for field in struct])

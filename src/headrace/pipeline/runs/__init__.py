@@ -1,0 +1,1 @@
+"""Runs of pipelines: planned, executed, reported."""

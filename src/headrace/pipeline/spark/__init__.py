@@ -1,0 +1,1 @@
+"""Spark sessions, clusters and errors."""

@@ -1,0 +1,1 @@
+"""Tables of pipelines, as Parquet or Delta."""

@@ -1,0 +1,101 @@
+"""The batches that a table may have of a scope, durable beside its files: a table that is ahead of the database is found at the start.
+
+`_writers/<hash of the scope>-<hash of its incarnation>.batch` has a batch that no run in the table is after. A run raises it by RESERVED
+batches at a time, before its rows become visible. So a driver looks for few names, whatever the size of the table.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from shlex import quote
+from typing import Final, Protocol
+from uuid import uuid4
+
+from headrace.durable_files import sync, sync_folder
+from headrace.errors import PipelineError, RunConflict
+from headrace.pipeline.runs.identity import Origin
+from headrace.pipeline.tables.writers import WRITERS, scope_hash
+from headrace.project import Pipeline, TableFormat
+
+RESERVED: Final = 64
+"""Batches that one write of the file reserves."""
+
+
+class Later(Protocol):
+    """A sink that looks for later runs."""
+
+    def later(self, table: str, pipeline: str, batch: int, until: int) -> int | None:
+        """Return a batch after `batch`, and up to `until`, of which the table has a run of the pipeline; None where it has none."""
+
+
+class TableBatches:
+    """The batches that the tables in the folder `tables` may have of one origin. Several threads may call it."""
+
+    def __init__(self, tables: Path, origin: Origin) -> None:
+        self._tables = tables
+        self._origin = origin
+        self._until: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def reserve(self, table: str, batch: int) -> None:
+        """Record durably that the table may have runs of the batch."""
+        with self._lock:
+            path = self._path(table)
+            if batch <= self._until.get(table, -1) and path.exists():
+                return
+            known = _read(path)
+            if known is None or batch > known:
+                known = batch + RESERVED
+                _write(path, known)
+            self._until[table] = known
+
+    def check(self, pipelines: Iterable[Pipeline], sinks: Mapping[TableFormat, Later], batch: int) -> None:
+        """Compare the tables of the pipelines with the scope's last plan in the API, that of `batch`.
+
+        Raises:
+            RunConflict: A table has runs of a later batch: the database is older than the table.
+        """
+        for pipeline in pipelines:
+            until = None if pipeline.table is None else _read(self._path(pipeline.table))
+            if pipeline.table is None or until is None:
+                continue
+            surely = until - RESERVED
+            later = surely if surely > batch else sinks[pipeline.format].later(pipeline.table, pipeline.name, batch, until)
+            if later is not None:
+                raise self._conflict(pipeline.table, pipeline.format, later, batch)
+
+    def _conflict(self, table: str, format: TableFormat, later: int, batch: int) -> RunConflict:
+        scope = self._origin.scope
+        adopt = f"headrace tables adopt {quote(table)} --tables {quote(str(self._tables))} --scope {quote(scope)} --log {self._origin.log}"
+        trim = f"move the files of later batches, whose names begin with the batch, out of the table, then: {adopt}; or "
+        return RunConflict(
+            f"The table {table!r} has rows of batch {later} of the scope {scope!r}, whose last batch in the database is {batch}: "
+            "the database was restored from a backup.",
+            hint=f"Restore the newest database; or {trim if format == 'parquet' else ''}"
+            f"reset the scope with: headrace scopes reset {quote(scope)} --from SEQ (the first event that the tables do not have).",
+        )
+
+    def _path(self, table: str) -> Path:
+        incarnation = blake2b(f"{self._origin.log}/{self._origin.incarnation}".encode(), digest_size=8).hexdigest()
+        return self._tables / table / WRITERS / f"{scope_hash(self._origin.scope)}-{incarnation}.batch"
+
+
+def _read(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise PipelineError(f"The file {path} cannot be read: {error}", hint="Restore it from a backup of the table.") from error
+
+
+def _write(path: Path, until: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.stem}.{uuid4().hex}")
+    draft.write_text(f"{until}")
+    sync(draft)
+    draft.replace(path)
+    sync_folder(path.parent)

@@ -1,0 +1,26 @@
+"""Hold times fall into the same buckets on the driver and in the SQL home."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.pipeline.ordering.wait_statistics import histogram
+from headrace.store.hold_times import counted, told
+from headrace.wire.events import HOLD_BUCKETS
+
+edges = [round(bound * 1_000_000) + offset for bound in HOLD_BUCKETS for offset in (-1, 0, 1)]
+waits = st.lists(st.sampled_from([0, *edges]) | st.integers(0, 10**10), max_size=30)
+
+
+@given(waits, waits)
+def test_both_homes_count_alike(first: list[int], second: list[int]) -> None:
+    on_driver = histogram(histogram([], np.array(first, dtype=np.int64)), np.array(second, dtype=np.int64))
+    in_sql = told(counted(counted("[]", first), second))
+    assert on_driver == (in_sql or [0] * (len(HOLD_BUCKETS) + 1))
+    assert sum(on_driver) == sum(wait > 0 for wait in first + second)
+
+
+def test_a_wait_counts_under_the_least_bound_that_it_does_not_pass() -> None:
+    assert told(counted("[]", [0, 100_000, 100_001, 900_000_000, 900_000_001])) == [1, 1, 0, 0, 0, 0, 1, 1]

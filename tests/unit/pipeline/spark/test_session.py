@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from headrace.pipeline.spark.session import cores_of
+
+
+@pytest.mark.parametrize(("master", "cores"), [("local", 1), ("local[3]", 3), ("local[4, 2]", 4), ("spark://host:7077", 2), ("yarn", 2)])
+def test_cores_of_a_master(master: str, cores: int) -> None:
+    assert cores_of(master) == cores
+
+
+def test_a_star_is_all_of_this_machine() -> None:
+    assert cores_of("local[*]") == os.cpu_count()
