@@ -26,9 +26,9 @@ from bench.ordering import selfjoin
 from bench.ordering.memory import Watched
 from pyspark.sql import SparkSession
 
-from headrace.pipeline.replay.asked import Fields, ReplayOptions
-from headrace.pipeline.replay.run import run_replay
 from headrace.pipeline.spark.session import open_session
+from headrace.replay.options import Fields, ReplayOptions
+from headrace.replay.run import run_replay
 
 SLIM: Final = "no key, slim"
 KEYED: Final = "key, 320 bytes of payload"

@@ -22,10 +22,10 @@ from headrace.wire.control.jobs import JobKind, RegisterJob
 
 if TYPE_CHECKING:
     from headrace.logs.server import Serving
-    from headrace.pipeline.replay.asked import ReplayOptions
-    from headrace.pipeline.replay.run import ReplayReport
-    from headrace.pipeline.replay.tasks import Progress
     from headrace.project import Project
+    from headrace.replay.options import ReplayOptions
+    from headrace.replay.run import ReplayReport
+    from headrace.replay.spark_tasks import Progress
     from headrace.settings import Settings
 
 # Heavy parts are imported by the process that needs them: the triggerer never loads SQLAlchemy, nor the api PySpark.
@@ -204,8 +204,8 @@ def run_worker(settings: Settings) -> None:
 
 def replay(settings: Settings, options: ReplayOptions, progress: Progress, *, project: Project | None) -> ReplayReport:
     """Order a whole history, on Spark. Ctrl-C ends it and is raised when nothing of it is left."""
-    from headrace.pipeline.replay.run import run_replay
     from headrace.pipeline.spark.java import find_java
+    from headrace.replay.run import run_replay
 
     work = settings.home.absolute() / "spark"
     _make_folder(work)

@@ -10,8 +10,8 @@ from sqlalchemy import delete
 
 from headrace.client.pipeline import PipelineClient
 from headrace.errors import PipelineError
-from headrace.pipeline.replay.asked import LogAccess
-from headrace.pipeline.replay.log import _read
+from headrace.replay.inputs.event_log import _read
+from headrace.replay.options import LogAccess
 from headrace.store.tables import events
 from pipeline_kit import KEY, leg, running_api
 from store_kit import registration

@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace import Directory, Project
 from headrace.errors import UsageError
-from headrace.pipeline.replay.asked import Fields, LogAsked, ReplayOptions
-from headrace.pipeline.replay.choosing import fields_of
-from headrace.pipeline.replay.run import ReplayReport, Stopped, run_replay
+from headrace.replay.options import Fields, LogAsked, ReplayOptions
+from headrace.replay.project_inputs import fields_of
+from headrace.replay.run import ReplayReport, Stopped, run_replay
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import SKIP, Handled, Reject, TriggerEvent
 from pipeline_kit import KEY, Api, leg

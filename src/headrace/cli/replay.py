@@ -15,12 +15,12 @@ from headrace.cli.options import ApiUrl, AsJson, Conf, Home, Master, Project, sp
 from headrace.cli.progress import ShownProgress
 from headrace.cli.tables import show
 from headrace.errors import UsageError
-from headrace.pipeline.replay.asked import Fields, LogAsked, ReplayOptions
+from headrace.replay.options import Fields, LogAsked, ReplayOptions
 from headrace.settings import Settings, read_settings
 
 if TYPE_CHECKING:
-    from headrace.pipeline.replay.backtest import Fired
-    from headrace.pipeline.replay.run import ReplayReport
+    from headrace.replay.backtest import Fired
+    from headrace.replay.run import ReplayReport
 
 EPILOG: Final = """Examples:
 
@@ -101,7 +101,7 @@ def replay(
 
 
 def _run(settings: Settings, options: ReplayOptions, *, asks_project: bool, fields_from_project: bool, as_json: bool) -> None:
-    from headrace.pipeline.replay.choosing import fields_of
+    from headrace.replay.project_inputs import fields_of
     from headrace.wiring import read_project
     from headrace.wiring import replay as start
 

@@ -7,8 +7,8 @@ from typing import Any, cast
 import msgspec
 
 from headrace import SKIP, BaseEventTrigger, Memory, TriggerEvent
-from headrace.pipeline.replay.backtest import TriggerReport, backtest
-from headrace.pipeline.replay.raw_events import LANE, RawEvents, Replayed
+from headrace.replay.backtest import TriggerReport, backtest
+from headrace.replay.raw_events import LANE, RawEvents, Replayed
 from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.watch import WatchTrigger
 

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import UsageError
-from headrace.pipeline.replay.asked import Fields
-from headrace.pipeline.replay.digests import digests
-from headrace.pipeline.replay.parquet import ParquetParts, parquet_parts
-from headrace.pipeline.replay.reading import files_of
-from headrace.pipeline.replay.schemas import KEY, LEADER, OCCURRED
-from headrace.pipeline.replay.values import as_micros, as_text
+from headrace.replay.inputs.columns import as_micros, as_text
+from headrace.replay.inputs.files import files_of
+from headrace.replay.inputs.parquet import ParquetParts, parquet_parts
+from headrace.replay.options import Fields
+from headrace.replay.order.digests import digests
+from headrace.replay.schemas import KEY, LEADER, OCCURRED
 
 AT = datetime(2026, 11, 21, 12, 30, tzinfo=UTC)
 MICROS = int(AT.timestamp()) * 1_000_000

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.pipeline.kernel.kernel import Kernel
-from headrace.pipeline.replay.crossing import find_crossing
-from headrace.pipeline.replay.keyed import deal, order_shard
-from headrace.pipeline.replay.scanning import scan
-from headrace.pipeline.replay.schemas import KEY, LEADER, OCCURRED, ORDERING_KEY
-from headrace.pipeline.replay.shelf import Shelf
-from headrace.pipeline.replay.whole import Outcome, order_scanned
+from headrace.replay.order.crossing import find_crossing
+from headrace.replay.order.global_order import Outcome, order_scanned
+from headrace.replay.order.keyed_order import deal, order_shard
+from headrace.replay.order.scan import scan
+from headrace.replay.schemas import KEY, LEADER, OCCURRED, ORDERING_KEY
+from headrace.replay.shuffle_store import Shelf
 from kernel_kit import batch, key, of_step
 
 Event = tuple[str, str | None, int]

@@ -12,8 +12,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.pipeline.replay.asked import Names
-from headrace.pipeline.replay.schemas import MARK, POSITION
+from headrace.replay.options import Names
+from headrace.replay.schemas import MARK, POSITION
 from headrace.triggers.raw_event import RawEvent
 
 LANE = "replay"

@@ -12,10 +12,10 @@ from pyspark.sql import functions as sf
 
 from headrace.client.pipeline import PipelineClient
 from headrace.errors import PipelineError
-from headrace.pipeline.replay.asked import Fields, LogAccess, Names
-from headrace.pipeline.replay.ordering import History
-from headrace.pipeline.replay.reading import slim_columns
-from headrace.pipeline.replay.schemas import ORDERING_KEY
+from headrace.replay.inputs.files import slim_columns
+from headrace.replay.options import Fields, LogAccess, Names
+from headrace.replay.order.order import History
+from headrace.replay.schemas import ORDERING_KEY
 from headrace.wire.log import LOG_SCHEMA
 
 STRETCH: Final = 250_000

@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from headrace.pipeline.kernel.forest import NOBODY, Rows
 from headrace.pipeline.kernel.kernel import CYCLE_CODE, LOST_CODE, MarkCodes
-from headrace.pipeline.replay.boundary import places
-from headrace.pipeline.replay.pieces import pieces
-from headrace.pipeline.replay.schemas import DEPTH, EFF, GID, MARK_CODE, OCCURRED, SHARD_BITS
-from headrace.pipeline.replay.shelf import Shelf
+from headrace.replay.order.boundary import places
+from headrace.replay.pieces import pieces
+from headrace.replay.schemas import DEPTH, EFF, GID, MARK_CODE, OCCURRED, SHARD_BITS
+from headrace.replay.shuffle_store import Shelf
 
 SAMPLE = 2_000
 """Rows of each partition that the ranges are cut by."""

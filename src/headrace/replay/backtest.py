@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from headrace.errors import MissingField
-from headrace.pipeline.replay.raw_events import LANE, RawEvents, Replayed
+from headrace.replay.raw_events import LANE, RawEvents, Replayed
 from headrace.streams.watches import WatchSet
 from headrace.triggers.base import BaseEventTrigger, stream_name
 from headrace.triggers.raw_event import RawEvent

@@ -20,20 +20,20 @@ from pyspark.sql import SparkSession
 from headrace.client.pipeline import PipelineClient
 from headrace.errors import PipelineError, UsageError
 from headrace.pipeline.heartbeat import Heart
-from headrace.pipeline.replay.asked import LogAccess, LogAsked, Names, ReplayOptions
-from headrace.pipeline.replay.backtest import TriggerReport, backtest
-from headrace.pipeline.replay.choosing import on_same_stream
-from headrace.pipeline.replay.log import read_log
-from headrace.pipeline.replay.ordering import History, check_out, order_history
-from headrace.pipeline.replay.pipelines import PipelineReplay, Ran
-from headrace.pipeline.replay.raw_events import RawEvents
-from headrace.pipeline.replay.reading import Found, find_files, read_files
-from headrace.pipeline.replay.tasks import Progress, Tasks
-from headrace.pipeline.replay.whole import Outcome
 from headrace.pipeline.spark.code_shipping import ship
 from headrace.pipeline.spark.errors import summary
 from headrace.pipeline.spark.session import cores_of, open_session
 from headrace.project import Project
+from headrace.replay.backtest import TriggerReport, backtest
+from headrace.replay.inputs.event_log import read_log
+from headrace.replay.inputs.files import Found, find_files, read_files
+from headrace.replay.options import LogAccess, LogAsked, Names, ReplayOptions
+from headrace.replay.order.global_order import Outcome
+from headrace.replay.order.order import History, check_out, order_history
+from headrace.replay.pipelines import PipelineReplay, Ran
+from headrace.replay.project_inputs import on_same_stream
+from headrace.replay.raw_events import RawEvents
+from headrace.replay.spark_tasks import Progress, Tasks
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.control.jobs import EVERY_PROJECT, CompleteJob, RegisterJob
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from headrace.pipeline.kernel.forest import NOBODY
 from headrace.pipeline.kernel.key_index import KeyIndex, Keys
-from headrace.pipeline.replay.scanning import bucket_of
-from headrace.pipeline.replay.shelf import Array, Shelf
+from headrace.replay.order.scan import bucket_of
+from headrace.replay.shuffle_store import Array, Shelf
 
 EXAMPLES: Final = 3
 

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 
 from headrace.pipeline.kernel.forest import Rows, in_order
 from headrace.pipeline.kernel.kernel import MARKS, MarkCodes, mark_column
-from headrace.pipeline.replay.places import value_at
-from headrace.pipeline.replay.schemas import DEPTH, EFF, GID, MARK, MARK_CODE, OCCURRED, POSITION, ordered_schema
-from headrace.pipeline.replay.shelf import Shelf
-from headrace.pipeline.replay.values import as_text
+from headrace.replay.inputs.columns import as_text
+from headrace.replay.inputs.places import value_at
+from headrace.replay.schemas import DEPTH, EFF, GID, MARK, MARK_CODE, OCCURRED, POSITION, ordered_schema
+from headrace.replay.shuffle_store import Shelf
 
 ROW_GROUP: Final = 100_000
 UNMARKED: Final = "none"

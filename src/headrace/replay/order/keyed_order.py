@@ -14,12 +14,12 @@ from headrace.pipeline.kernel.forest import NOBODY, climb, in_order
 from headrace.pipeline.kernel.kernel import CYCLE_CODE, LOST_CODE
 from headrace.pipeline.kernel.key_index import KeyIndex, Keys, column_of, keys_of
 from headrace.pipeline.kernel.state import NO_KEYS
-from headrace.pipeline.replay.digests import digests
-from headrace.pipeline.replay.finishing import gathered, ids_of, part_name, write_part
-from headrace.pipeline.replay.pieces import pieces
-from headrace.pipeline.replay.scanning import bucket_of, slim_of, with_id
-from headrace.pipeline.replay.schemas import KEY, LEADER, OCCURRED, ORDERING_KEY, own
-from headrace.pipeline.replay.shelf import Shelf
+from headrace.replay.order.digests import digests
+from headrace.replay.order.output import gathered, ids_of, part_name, write_part
+from headrace.replay.order.scan import bucket_of, slim_of, with_id
+from headrace.replay.pieces import pieces
+from headrace.replay.schemas import KEY, LEADER, OCCURRED, ORDERING_KEY, own
+from headrace.replay.shuffle_store import Shelf
 
 LOT: Final = 32 * 1024 * 1024
 """Bytes of rows that are dealt out at a time: less would make crumbs of them."""

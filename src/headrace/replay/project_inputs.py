@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headrace.errors import UsageError
-from headrace.pipeline.replay.asked import Fields
 from headrace.project import Project
+from headrace.replay.options import Fields
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.watch import WatchTrigger
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.pipeline.replay.pieces import stable_order
+from headrace.replay.pieces import stable_order
 
 Array = npt.NDArray[Any]
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")

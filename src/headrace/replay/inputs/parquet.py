@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.errors import UsageError
-from headrace.pipeline.replay.asked import Fields
-from headrace.pipeline.replay.places import value_at
-from headrace.pipeline.replay.schemas import KEY, LEADER, OCCURRED, ORDERING_KEY
-from headrace.pipeline.replay.values import as_micros, as_text
+from headrace.replay.inputs.columns import as_micros, as_text
+from headrace.replay.inputs.places import value_at
+from headrace.replay.options import Fields
+from headrace.replay.schemas import KEY, LEADER, OCCURRED, ORDERING_KEY
 
 PART_ROWS: Final = 1_000_000
 PART_BYTES: Final = 256 * 1024 * 1024

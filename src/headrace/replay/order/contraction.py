@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headrace.pipeline.kernel.forest import NOBODY, Flags, Rows, climb
-from headrace.pipeline.replay.shelf import Shelf
+from headrace.replay.shuffle_store import Shelf
 
 EARLIEST = np.iinfo(np.int64).min
 """When a copy occurred: it stands for the first of its kind and adds nothing."""

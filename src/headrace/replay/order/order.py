@@ -14,13 +14,13 @@ from uuid import uuid4
 from pyspark.sql import DataFrame
 
 from headrace.errors import UsageError
-from headrace.pipeline.replay.crossing import EXAMPLES, Crossing, find_crossing
-from headrace.pipeline.replay.keyed import Dealt, Ordered, deal, order_shard
-from headrace.pipeline.replay.parquet import ParquetParts
-from headrace.pipeline.replay.scanning import Scanned, scan
-from headrace.pipeline.replay.shelf import Shelf
-from headrace.pipeline.replay.tasks import Tasks
-from headrace.pipeline.replay.whole import Outcome, firsts_of, order_scanned
+from headrace.replay.inputs.parquet import ParquetParts
+from headrace.replay.order.crossing import EXAMPLES, Crossing, find_crossing
+from headrace.replay.order.global_order import Outcome, firsts_of, order_scanned
+from headrace.replay.order.keyed_order import Dealt, Ordered, deal, order_shard
+from headrace.replay.order.scan import Scanned, scan
+from headrace.replay.shuffle_store import Shelf
+from headrace.replay.spark_tasks import Tasks
 
 RANGE_BYTES: Final = 128 * 1024 * 1024
 """About so much of the history, unpacked, is sorted by one task at a time."""

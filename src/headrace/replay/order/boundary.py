@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from headrace.pipeline.kernel.forest import NOBODY, Rows, climb
-from headrace.pipeline.replay.schemas import SHARD_BITS
-from headrace.pipeline.replay.shelf import Shelf
+from headrace.replay.schemas import SHARD_BITS
+from headrace.replay.shuffle_store import Shelf
 
 _ROW = (1 << SHARD_BITS) - 1
 

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from headrace.pipeline.kernel.forest import NOBODY, Flags, Rows
 from headrace.pipeline.kernel.key_index import KeyIndex, Keys
-from headrace.pipeline.replay.digests import digests
-from headrace.pipeline.replay.schemas import KEY, LEADER, OCCURRED, SHARD_BITS, own
-from headrace.pipeline.replay.shelf import Shelf
+from headrace.replay.order.digests import digests
+from headrace.replay.schemas import KEY, LEADER, OCCURRED, SHARD_BITS, own
+from headrace.replay.shuffle_store import Shelf
 
 
 class Slim(NamedTuple):

@@ -17,14 +17,14 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.errors import MissingField, PipelineError
 from headrace.pipeline.payload.schemas import PayloadSchemas, parse
-from headrace.pipeline.replay.asked import Names
-from headrace.pipeline.replay.raw_events import LANE, RawEvents, Replayed, replayed
-from headrace.pipeline.replay.schemas import MARK
 from headrace.pipeline.runs.identity import Attempt, Origin, Place
 from headrace.pipeline.schemas import EVENTS
 from headrace.pipeline.spark.errors import pipeline_error
 from headrace.pipeline.tables.parquet import TableSink, open_sinks
 from headrace.project import Pipeline
+from headrace.replay.options import Names
+from headrace.replay.raw_events import LANE, RawEvents, Replayed, replayed
+from headrace.replay.schemas import MARK
 from headrace.streams.watches import WatchSet
 from headrace.triggers.watch import WatchTrigger
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from headrace.pipeline.kernel.forest import NOBODY, Rows
 from headrace.pipeline.kernel.key_index import KeyIndex
-from headrace.pipeline.replay.schemas import SHARD_BITS
-from headrace.pipeline.replay.shelf import Array, Shelf
+from headrace.replay.schemas import SHARD_BITS
+from headrace.replay.shuffle_store import Array, Shelf
 
 
 def match(bucket: int, parts: int, shelf: Shelf) -> int:

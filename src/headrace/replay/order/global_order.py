@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from headrace.core.ordering.causal_order import CYCLE, LOST
-from headrace.pipeline.replay import boundary
-from headrace.pipeline.replay.contracting import Contracted, contract
-from headrace.pipeline.replay.finishing import finish
-from headrace.pipeline.replay.matching import match
-from headrace.pipeline.replay.scanning import Scanned
-from headrace.pipeline.replay.shelf import Shelf
-from headrace.pipeline.replay.spreading import bounds, spread
+from headrace.replay.order import boundary
+from headrace.replay.order.contraction import Contracted, contract
+from headrace.replay.order.matching import match
+from headrace.replay.order.output import finish
+from headrace.replay.order.ranges import bounds, spread
+from headrace.replay.order.scan import Scanned
+from headrace.replay.shuffle_store import Shelf
 
 Each: TypeAlias = Callable[[str, int, Callable[[int], object]], list[Any]]
 """Calls a function with 0 … n - 1 anywhere, as a phase with a name, and gives the answers in order; tuples may come back as lists."""

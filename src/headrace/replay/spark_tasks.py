@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.pipeline.replay.parquet import ParquetParts
+from headrace.replay.inputs.parquet import ParquetParts
 
 ANSWER: Final = "answer string"
 _POLL: Final = 0.5

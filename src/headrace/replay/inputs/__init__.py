@@ -1,0 +1,1 @@
+"""Histories: Parquet, JSON lines, or the event log."""

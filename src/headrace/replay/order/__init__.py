@@ -1,0 +1,1 @@
+"""The causal order of a whole history."""
