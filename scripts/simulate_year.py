@@ -20,8 +20,8 @@ import structlog
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from headrace.store.migrating import upgrade
-from headrace.store.tidier import REST
+from headrace.store.db.migrations import upgrade
+from headrace.store.retention.pruner import REST
 from postgres_kit import Postgres
 from store_kit import DATABASES, sqlite_of
 from year_kit import WEEK, Day, Shape, Step, Year, steady_from

@@ -19,14 +19,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from headrace.causal.memory_store import MemoryHome
 from headrace.core.ordering.handling import HandlingPolicy
 from headrace.ports.ordering_store import OrderingHome
-from headrace.store import ordering_statements
+from headrace.store.ordering import statements
 from ordering_cases import CASES
 from ordering_homes import KernelHome, SqlScopes
 from ordering_kit import LOOKBACK, POLICY, WIDE, Crew, Handling, history, run
 
 SHARES: Final = {"memory": 40, "kernel": 40, "sqlite": 15, "postgresql": 5}
 """How many of a hundred histories each home gets."""
-SLICES: Final = (1, 2, 5, ordering_statements.RELEASED_EVENTS)
+SLICES: Final = (1, 2, 5, statements.RELEASED_EVENTS)
 """How many events one transaction releases, by turns; the long cases have the last."""
 
 
@@ -64,7 +64,7 @@ def _soak(kind: str, scopes: SqlScopes, first: int, number: int) -> int:
 
 def _cases(kind: str, scopes: SqlScopes) -> None:
     """Run the long cases at their full size."""
-    ordering_statements.RELEASED_EVENTS = SLICES[-1]  # type: ignore[misc]
+    statements.RELEASED_EVENTS = SLICES[-1]  # type: ignore[misc]
     for name, case in CASES.items():
         begun = monotonic()
         case(KernelHome(WIDE) if kind == "kernel" else Handling(_home(kind, scopes, POLICY, WIDE), most=5_000))
@@ -77,7 +77,7 @@ def _home(kind: str, scopes: SqlScopes, policy: HandlingPolicy, lookback: int) -
 
 def _one(kind: str, scopes: SqlScopes, seed: int) -> None:
     """Run the history of one seed: twice where a home hands out claims, first with one worker and then with several who are careless."""
-    ordering_statements.RELEASED_EVENTS = SLICES[seed % len(SLICES)]  # type: ignore[misc]
+    statements.RELEASED_EVENTS = SLICES[seed % len(SLICES)]  # type: ignore[misc]
     chance = Random(seed)
     most = chance.choice([6, 14, 14, 60])
     if kind == "kernel":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.store import Store
-from headrace.store.audit import audit
+from headrace.store.custody.audit import audit
 from headrace.wire.custody.backlog import Answer, BacklogItem, SettleBacklog, Settled, SpillItem
 from headrace.wire.custody.dead_letters import ActOnDeadLetters
 from headrace.wire.custody.receipts import Answers, Audit, Receipt, Receipts, TriggerAudit

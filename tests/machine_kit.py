@@ -18,7 +18,7 @@ from headrace.api.gate import Exposure
 from headrace.api.rates import Bucket, RatePolicy
 from headrace.api.server import BoundedHttp
 from headrace.store import Liveness, Store, open_store
-from headrace.store.keyring import Keyring
+from headrace.store.secrets.keyring import Keyring
 from headrace.wire.base import API_VERSION, VERSION_HEADER
 from store_kit import TurnedClock, database_url
 

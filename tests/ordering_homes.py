@@ -13,11 +13,11 @@ from headrace.core.identity import event_key
 from headrace.core.ordering.causal_order import Offered
 from headrace.core.ordering.handling import HandlingPolicy
 from headrace.pipeline.kernel.kernel import Kernel
-from headrace.store.database import Database
-from headrace.store.ordering import SqlOrdering
-from headrace.store.ordering_scopes import scope_named
-from headrace.store.ordering_tables import ORDERING_TABLES, ordering_given_up
-from headrace.store.tables import metadata
+from headrace.store.db.database import Database
+from headrace.store.ordering.scopes import scope_named
+from headrace.store.ordering.sql_store import SqlOrdering
+from headrace.store.tables.base import metadata
+from headrace.store.tables.ordering import ORDERING_TABLES, ordering_given_up
 from kernel_kit import apply, batch
 from ordering_kit import SOURCE, Event, Handled
 from store_kit import database_url

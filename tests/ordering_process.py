@@ -6,7 +6,7 @@ import sys
 from time import monotonic_ns
 
 from headrace.core.ordering.handling import Caused
-from headrace.store.ordering_scopes import OwnOrdering
+from headrace.store.ordering.scopes import OwnOrdering
 
 
 def main() -> None:

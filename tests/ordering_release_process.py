@@ -12,12 +12,12 @@ import sys
 
 from headrace.core.ordering.handling import Claim
 from headrace.ports.ordering_store import OrderingHome
-from headrace.store import ordering_statements
-from headrace.store.database import Database
-from headrace.store.ordering import SqlOrdering
-from headrace.store.ordering_scopes import OwnOrdering, scope_named
-from headrace.store.ordering_tables import ORDERING_TABLES
-from headrace.store.tables import metadata
+from headrace.store.db.database import Database
+from headrace.store.ordering import statements
+from headrace.store.ordering.scopes import OwnOrdering, scope_named
+from headrace.store.ordering.sql_store import SqlOrdering
+from headrace.store.tables.base import metadata
+from headrace.store.tables.ordering import ORDERING_TABLES
 from ordering_kit import START, Event, caused
 
 SLICE = 10
@@ -26,7 +26,7 @@ DAY = 86_400_000_000
 
 def home_of(url: str) -> SqlOrdering:
     """Return the home that dies, or goes on."""
-    ordering_statements.RELEASED_EVENTS = SLICE  # type: ignore[misc]
+    statements.RELEASED_EVENTS = SLICE  # type: ignore[misc]
     database = Database(url)
     database.write(lambda connection: metadata.create_all(connection, tables=ORDERING_TABLES))
     return SqlOrdering(database, database.write(lambda connection: scope_named(connection, "killed", 3_600_000_000)), by_age=False)
@@ -36,7 +36,7 @@ def begin(url: str, state: str, followers: int) -> OrderingHome:
     """Offer the followers and release the first slice of them."""
     events = [caused(Event(f"f{n}", "leader", followers - n)) for n in range(followers)]
     if state == "own":
-        ordering_statements.RELEASED_EVENTS = SLICE  # type: ignore[misc]
+        statements.RELEASED_EVENTS = SLICE  # type: ignore[misc]
         own = OwnOrdering(url, "killed", 3_600_000_000, by_age=False)
         own.offer([one._replace(body="null") for one in events], START)
         claim = own.enter(caused(Event("leader", None, 0)), START)

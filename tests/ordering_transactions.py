@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from headrace.store import direct
-from headrace.store.direct import DirectPostgresql, DirectSqlite
+from headrace.store.dialects import driver
+from headrace.store.dialects.driver import DirectPostgresql, DirectSqlite
 
 
 class Transactions:
@@ -22,7 +22,7 @@ class Transactions:
         self._patch = patch
         for kind in (DirectSqlite, DirectPostgresql):
             self._count_changes(kind)
-        for answers in (direct._Rows, direct._Answer):
+        for answers in (driver._Rows, driver._Answer):
             self._count_reads(answers)
 
     def _count_changes(self, kind: Any) -> None:

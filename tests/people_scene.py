@@ -19,7 +19,7 @@ from headrace.client.admin.client import PeopleClient
 from headrace.client.pipeline import PipelineClient
 from headrace.client.triggerer import TriggererClient
 from headrace.store import Liveness, Store, open_store
-from headrace.store.jobs import SECOND
+from headrace.store.control.jobs import SECOND
 from headrace.wire.control.jobs import Blocked, Heartbeat, RegisterJob
 from headrace.wire.control.streams import LaneReport, RetryReport, StreamReport
 from headrace.wire.control.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, TriggerFailure

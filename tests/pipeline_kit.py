@@ -17,8 +17,8 @@ import uvicorn
 from headrace.api.app import create_app
 from headrace.pipeline.options import PipelineOptions
 from headrace.store import Store, open_store
-from headrace.store.jobs import Liveness
-from headrace.store.run_browse import last_runs
+from headrace.store.control.jobs import Liveness
+from headrace.store.queries.pipeline_runs import last_runs
 from headrace.wire.events import EventItem
 from headrace.wire.pipelines.runs import RunReport
 from store_kit import Holder, holder, sqlite_of

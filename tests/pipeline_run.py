@@ -20,7 +20,7 @@ from headrace.errors import ApiRefused, HeadraceError
 from headrace.pipeline.driver import run_pipeline
 from headrace.pipeline.options import PipelineOptions
 from headrace.project import Project
-from headrace.store.pipeline_tables import planned_runs
+from headrace.store.tables.pipelines import planned_runs
 from headrace.wire.events import Cursor
 from pipeline_kit import Api, until
 from plan_kit import stored_cursor

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from headrace.store.migrating import upgrade
+from headrace.store.db.migrations import upgrade
 from ports import free_port
 
 USER = "headrace"

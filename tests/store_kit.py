@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from headrace.store import Liveness, Store, open_store
-from headrace.store.keyring import Keyring
-from headrace.store.migrating import upgrade
-from headrace.store.workloads import Workload
+from headrace.store.control.workloads import Workload
+from headrace.store.db.migrations import upgrade
+from headrace.store.secrets.keyring import Keyring
 from headrace.wire.control.jobs import JobKind, RegisterJob
 from headrace.wire.control.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, LoadTriggers
 from headrace.wire.events import DeadLetterItem, EventBatch, EventItem

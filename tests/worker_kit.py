@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.client.worker import WorkerClient
 from headrace.project import Project
-from headrace.store.deferred_browse import task_run_list
+from headrace.store.queries.task_runs import task_run_list
 from headrace.wire.task_runs import TaskRun, TaskRunResult
 from headrace.worker.execution import Surroundings
 from headrace.worker.worker import Worker

@@ -21,11 +21,11 @@ from sqlalchemy import Connection, func, select
 from custody_kit import books
 from headrace.sources.directory.upstream import Directory
 from headrace.store import Liveness, Store, open_store
-from headrace.store.ages import KEY_RETENTIONS, AgeClock
-from headrace.store.deferred_tables import deferred_runs, run_events
-from headrace.store.overview import overview
-from headrace.store.tables import age_marks, backlog, crews, custody, events, firings, forgotten_keys, jobs, lanes, triggers
-from headrace.store.tidier import Tidier
+from headrace.store.queries.status import overview
+from headrace.store.retention.ages import KEY_RETENTIONS, AgeClock
+from headrace.store.retention.pruner import Tidier
+from headrace.store.tables.base import age_marks, backlog, crews, custody, events, firings, forgotten_keys, jobs, lanes, triggers
+from headrace.store.tables.task_runs import deferred_runs, run_events
 from headrace.wire.control.jobs import Heartbeat
 from store_kit import Holder, TurnedClock, declaration, registration
 from year_runs import DayOfRuns
@@ -118,7 +118,7 @@ class Retention:
 
     def run(self, days: float) -> None:
         """Run one round, without its rests."""
-        with patch("headrace.store.tidier.REST", 0.0):
+        with patch("headrace.store.retention.pruner.REST", 0.0):
             Tidier(cast(Store, self), days).tidy()
 
 

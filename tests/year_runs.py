@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from headrace.store import Store
-from headrace.store.deferred_tables import deferred_runs
-from headrace.store.dialects import BulkInsert
+from headrace.store.dialects.statements import BulkInsert
+from headrace.store.tables.task_runs import deferred_runs
 from headrace.wire.control.jobs import Heartbeat
 from headrace.wire.control.triggers import CleanupTriggers
 from headrace.wire.task_runs import AwaitedTrigger, ClaimRuns, FinishRun, StartRun, Waiting

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from headrace.ports.triggerer_api import TriggererControl
 from headrace.sources.directory.upstream import Directory
-from headrace.store.log import stored
+from headrace.store.log.log import stored
 from headrace.streams.manager import SharedStreamManager
 from headrace.triggerer.outbox.outbox import Outbox, Pending
 from headrace.triggerer.outbox.receipt_recorder import ApiRecorder

@@ -16,12 +16,12 @@ from sqlalchemy import Connection, Table, event
 
 from headrace.api.live import Live
 from headrace.store import Store, open_store
-from headrace.store.deferred_tables import deferred_runs
-from headrace.store.dialects import BulkInsert
-from headrace.store.ordering_scopes import scope_named
-from headrace.store.ordering_tables import ordering_events
-from headrace.store.tables import runs, stream_reports, triggers
-from headrace.store.webhook_tables import webhooks
+from headrace.store.dialects.statements import BulkInsert
+from headrace.store.ordering.scopes import scope_named
+from headrace.store.tables.base import runs, stream_reports, triggers
+from headrace.store.tables.ordering import ordering_events
+from headrace.store.tables.task_runs import deferred_runs
+from headrace.store.tables.webhooks import webhooks
 from headrace.wire.control.jobs import RegisterJob
 from headrace.wire.task_runs import ClaimRuns
 

@@ -10,9 +10,9 @@ from time import perf_counter
 from typing import Any, Final
 
 from headrace.store import Store, open_store
-from headrace.store.ages import Old
-from headrace.store.forgetting import logged_events
-from headrace.store.tidier import AT_ONCE, REST
+from headrace.store.retention.ages import Old
+from headrace.store.retention.event_log import logged_events
+from headrace.store.retention.pruner import AT_ONCE, REST
 from headrace.wire.control.jobs import RegisterJob
 from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject, LoadTriggers
 from headrace.wire.events import EventBatch, EventItem

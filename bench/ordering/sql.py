@@ -11,8 +11,8 @@ from typing import Any, Final
 from bench.ordering.case import shuffled
 
 from headrace.core.ordering.handling import Caused
-from headrace.store.ordering_scopes import OwnOrdering
-from headrace.store.ordering_turn import Feed
+from headrace.store.ordering.scopes import OwnOrdering
+from headrace.store.ordering.transaction import Feed
 
 GOAL: Final = 10_000
 BATCH: Final = 2_000

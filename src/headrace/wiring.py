@@ -47,10 +47,10 @@ def serve_api(settings: Settings, *, migrate: bool, new_secrets: bool = False) -
     from headrace.api.server import BoundedHttp, Server
     from headrace.standalone.alerts import published_api
     from headrace.store import Liveness, open_store
-    from headrace.store.alarm import Alarm
-    from headrace.store.keyring import Keyring
-    from headrace.store.sole import sole_api
-    from headrace.store.tidier import Tidier
+    from headrace.store.db.single_instance import sole_api
+    from headrace.store.retention.pruner import Tidier
+    from headrace.store.secrets.keyring import Keyring
+    from headrace.store.task_runs.deadline_timer import Alarm
 
     _make_folder(settings.home)
     keyring = Keyring(settings.with_fernet_keys().keys)

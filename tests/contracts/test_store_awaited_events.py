@@ -12,15 +12,16 @@ import pytest
 from sqlalchemy import func, select
 
 from headrace.core.task_run import TIMED_OUT
-from headrace.store import Store, deferred, earlier_events
-from headrace.store.awaited_events import AwaitedEvents
-from headrace.store.awaited_terms import waits_for
-from headrace.store.deferred_browse import task_run
-from headrace.store.deferred_tables import awaited_terms
-from headrace.store.earlier_events import STRETCH
-from headrace.store.log_feed import LOOKBACK
-from headrace.store.ordering_browse import sql_scopes
-from headrace.store.tables import triggers
+from headrace.store import Store
+from headrace.store.ordering.log_feed import LOOKBACK
+from headrace.store.queries.ordering_scopes import sql_scopes
+from headrace.store.queries.task_runs import task_run
+from headrace.store.tables.base import triggers
+from headrace.store.tables.task_runs import awaited_terms
+from headrace.store.task_runs import earlier_events, task_runs
+from headrace.store.task_runs.earlier_events import STRETCH
+from headrace.store.task_runs.event_waits import AwaitedEvents
+from headrace.store.task_runs.wait_terms import waits_for
 from headrace.wire.events import EventItem
 from headrace.wire.task_runs import AwaitedEvent, ClaimedRun, ClaimRuns, DeferRun, FinishRun, StartRun, TaskRunDetail, Waiting
 from store_kit import TurnedClock, event, holder, registration
@@ -278,7 +279,7 @@ def test_what_is_open_when_it_is_looked_for_and_handled_before_the_run_waits_is_
         store.awaited_events.hand(taken.claims)
         return found
 
-    monkeypatch.setattr(deferred, "look_back", then_handed)
+    monkeypatch.setattr(task_runs, "look_back", then_handed)
     assert runs.defer(run, id="mine") == "scheduled"
     assert sorted(runs.got()) == [("one", "mine"), ("second", "mine")]
 

@@ -13,12 +13,14 @@ import pytest
 from sqlalchemy import event as on
 from sqlalchemy import func, select
 
-from headrace.store import Store, awaited_events, awaited_terms, slices
-from headrace.store.awaited_events import AwaitedEvents
-from headrace.store.awaited_terms import Wait, Waits
-from headrace.store.deferred_sweep import STEPS_AT_ONCE
-from headrace.store.deferred_tables import deferred_runs, run_events
-from headrace.store.ordering_tables import ordering_events
+from headrace.store import Store
+from headrace.store.db import slices
+from headrace.store.tables.ordering import ordering_events
+from headrace.store.tables.task_runs import deferred_runs, run_events
+from headrace.store.task_runs import event_waits, wait_terms
+from headrace.store.task_runs.event_waits import AwaitedEvents
+from headrace.store.task_runs.sweep import STEPS_AT_ONCE
+from headrace.store.task_runs.wait_terms import Wait, Waits
 from headrace.wire.task_runs import AwaitedEvent, ClaimedRun, ClaimRuns, DeferRun, StartRun, Waiting
 from store_kit import Holder, TurnedClock, event, holder, registration
 
@@ -36,7 +38,7 @@ def owner(store: Store) -> Holder:
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(awaited_events, "WAITS_AT_ONCE", 7)
+    monkeypatch.setattr(event_waits, "WAITS_AT_ONCE", 7)
 
 
 def wait_for(store: Store, run_id: str, text: str = "", **fields: Any) -> None:
@@ -88,7 +90,7 @@ def stopping_after(transactions: int) -> Callable[[], bool]:
 
 
 def test_runs_that_wait_for_one_event_go_on_a_few_in_a_transaction(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(awaited_events, "WAITS_AT_ONCE", 500)
+    monkeypatch.setattr(event_waits, "WAITS_AT_ONCE", 500)
     for n in range(MANY):
         wait_for(store, f"r{n:03}")
     owner.append(event("a", *owner.epochs.keys()))
@@ -109,7 +111,7 @@ def test_runs_with_large_arguments_go_on_fewer_in_a_transaction(store: Store, ow
 
 
 def test_events_for_a_run_each_share_transactions(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(awaited_events, "WAITS_AT_ONCE", 500)
+    monkeypatch.setattr(event_waits, "WAITS_AT_ONCE", 500)
     for n in range(MANY):
         wait_for(store, f"r{n:03}", id=f"e{n}")
     owner.append(*(event(f"e{n}", *owner.epochs.keys(), follows=f"e{n - 1}" if n else None) for n in range(MANY)))
@@ -228,8 +230,8 @@ def wait_by(store: Store, run_id: str, *patterns: str) -> None:
 
 
 def test_runs_with_many_patterns_are_compared_a_few_in_a_transaction(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(awaited_events, "WAITS_AT_ONCE", 500)
-    monkeypatch.setattr(awaited_terms, "MAX_PATTERNS", 10)
+    monkeypatch.setattr(event_waits, "WAITS_AT_ONCE", 500)
+    monkeypatch.setattr(wait_terms, "MAX_PATTERNS", 10)
     for n in range(9):
         wait_by(store, f"r{n}", "le*s", "x*", "*y", "*z")
     wait_by(store, "many", *(f"*{n}" for n in range(20)), "*")
@@ -241,7 +243,7 @@ def test_runs_with_many_patterns_are_compared_a_few_in_a_transaction(store: Stor
 
 
 def test_patterns_of_other_names_are_not_read(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(awaited_terms, "MAX_PATTERNS", 1)
+    monkeypatch.setattr(wait_terms, "MAX_PATTERNS", 1)
     for n in range(20):
         wait_by(store, f"other{n}", f"x{n}*", f"legs{n}?")
     wait_by(store, "mine", "leg?")
@@ -255,7 +257,7 @@ def test_patterns_of_other_names_are_not_read(store: Store, owner: Holder, monke
 def test_an_api_that_dies_between_two_slices_of_patterns_loses_and_repeats_nothing(
     store: Store, owner: Holder, clock: TurnedClock, monkeypatch: pytest.MonkeyPatch, transactions: int
 ) -> None:
-    monkeypatch.setattr(awaited_terms, "MAX_PATTERNS", 5)
+    monkeypatch.setattr(wait_terms, "MAX_PATTERNS", 5)
     for n in range(9):
         wait_by(store, f"r{n}", "no*", "*s" if n % 2 else "*t")
     owner.append(event("a", *owner.epochs.keys()))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from headrace.store import Store
-from headrace.store.alarm import Alarm
 from headrace.store.background import MAX_PAUSE_SECONDS, BackgroundWork
-from headrace.store.tidier import Tidier
+from headrace.store.retention.pruner import Tidier
+from headrace.store.task_runs.deadline_timer import Alarm
 from store_kit import registration
 
 

@@ -11,13 +11,16 @@ from sqlalchemy import Connection, func, insert, select
 from sqlalchemy import event as on
 
 from headrace.core.ordering.handling import Caused
-from headrace.store import Store, log, ordering_statements, sqlite
-from headrace.store.letter_counts import dead_letter_counts
-from headrace.store.ordering_scopes import ROWS_AT_ONCE, abandoned_scopes, give_up_scope, scope_named
-from headrace.store.ordering_tables import ordering_events, ordering_scopes
-from headrace.store.tables import dead_letters
-from headrace.store.tidier import Tidier
-from headrace.store.webhook_tables import webhooks
+from headrace.store import Store
+from headrace.store.dead_letters.counts import dead_letter_counts
+from headrace.store.dialects import sqlite
+from headrace.store.log import log
+from headrace.store.ordering import statements
+from headrace.store.ordering.scopes import ROWS_AT_ONCE, abandoned_scopes, give_up_scope, scope_named
+from headrace.store.retention.pruner import Tidier
+from headrace.store.tables.base import dead_letters
+from headrace.store.tables.ordering import ordering_events, ordering_scopes
+from headrace.store.tables.webhooks import webhooks
 from headrace.wire.custody.dead_letters import ActOnDeadLetters
 from store_kit import TurnedClock, event, holder, letter, opened
 
@@ -79,7 +82,7 @@ def test_a_webhook_is_removed_a_slice_at_a_time(store: Store) -> None:
 
 
 def test_dead_events_of_a_webhook_are_redriven_a_slice_at_a_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordering_statements, "RELEASED_EVENTS", 10)
+    monkeypatch.setattr(statements, "RELEASED_EVENTS", 10)
     waiting_rows(store, "large", 35, state="dead")
     waiting_rows(store, "other", 5, state="dead")
     redriven: list[int] = []

@@ -9,15 +9,16 @@ import pytest
 from sqlalchemy import func, insert, select
 
 from headrace.core.ordering.handling import Caused
-from headrace.store import Store, forgetting
-from headrace.store.ages import Old
-from headrace.store.deferred_browse import task_run_list
-from headrace.store.deferred_tables import deferred_runs
-from headrace.store.ordering_scopes import scope_named
-from headrace.store.ordering_tables import ordering_events
-from headrace.store.tables import age_marks, events, jobs
-from headrace.store.tidier import Tidier
-from headrace.store.webhook_tables import webhooks
+from headrace.store import Store
+from headrace.store.ordering.scopes import scope_named
+from headrace.store.queries.task_runs import task_run_list
+from headrace.store.retention import event_log
+from headrace.store.retention.ages import Old
+from headrace.store.retention.pruner import Tidier
+from headrace.store.tables.base import age_marks, events, jobs
+from headrace.store.tables.ordering import ordering_events
+from headrace.store.tables.task_runs import deferred_runs
+from headrace.store.tables.webhooks import webhooks
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.task_runs import AwaitedTrigger, StartRun, Waiting
 from store_kit import DATABASES, Holder, TurnedClock, event, holder, opened, registration
@@ -145,7 +146,7 @@ def test_marks_are_kept_for_as_long_as_they_are_needed(store: Store, clock: Turn
 def test_what_a_webhook_holds_is_passed_over_a_bounded_piece_at_a_time(
     store: Store, clock: TurnedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forgetting, "SCAN", 50)
+    monkeypatch.setattr(event_log, "SCAN", 50)
     owner = holder(store, "first")
     owner.append(*(event(f"{n}") for n in range(1, 301)))
 
@@ -159,7 +160,7 @@ def test_what_a_webhook_holds_is_passed_over_a_bounded_piece_at_a_time(
 
     store.tidy(hold)
     clock.turn(31 * DAY)
-    swept = store.write(lambda connection: forgetting.logged_events(connection, Old(300, 300, 0, 0), 500))
+    swept = store.write(lambda connection: event_log.logged_events(connection, Old(300, 300, 0, 0), 500))
     assert swept == (0, 50, False), "it looked at no more"
     Tidier(store, 30).tidy()
     with store.reading() as connection:

@@ -15,12 +15,12 @@ from custody_kit import STREAM, answered, balance, books, counts, keep, marks, r
 from headrace.core.ledger.subscriber_sets import EMPTY, crew_digest, digest_text
 from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store
-from headrace.store import crews as store_crews
-from headrace.store.bookkeeping import BOOKS, ended_waits
-from headrace.store.crews import KEPT, old_crews
-from headrace.store.deferred_tables import deferred_runs
-from headrace.store.lanes import LOOK_AGAIN, idle_lanes
-from headrace.store.tables import backlog, crews, custody, custody_streams, lanes, triggers
+from headrace.store.custody import subscriber_sets as store_crews
+from headrace.store.custody.lanes import LOOK_AGAIN, idle_lanes
+from headrace.store.custody.pruning import BOOKS, ended_waits
+from headrace.store.custody.subscriber_sets import KEPT, old_crews
+from headrace.store.tables.base import backlog, crews, custody, custody_streams, lanes, triggers
+from headrace.store.tables.task_runs import deferred_runs
 from headrace.wire.control.jobs import Heartbeat
 from headrace.wire.control.streams import LaneReport, StreamReport
 from headrace.wire.control.triggers import CleanupTriggers

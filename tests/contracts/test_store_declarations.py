@@ -10,9 +10,10 @@ import pytest
 from sqlalchemy import event, func, select
 
 from headrace.errors import ApiRefused, Fenced
-from headrace.store import Store, kwargs, projects
-from headrace.store.declarations import staged_declarations
-from headrace.store.tables import pipelines, staged_triggers, triggers
+from headrace.store import Store
+from headrace.store.control import encrypted_arguments, projects
+from headrace.store.control.declarations import staged_declarations
+from headrace.store.tables.base import pipelines, staged_triggers, triggers
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject, ProjectDeclared, StageTriggers
 from store_kit import Holder, TurnedClock, arguments, declaration, holder, registration
@@ -83,7 +84,7 @@ def test_a_staged_declaration_is_what_a_whole_one_is(store: Store, owner: Holder
 
 def test_what_comes_is_there_before_anything_goes(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(projects, "BUDGET", 0.0)
-    monkeypatch.setattr("headrace.store.declarations.AT_ONCE", 1)
+    monkeypatch.setattr("headrace.store.control.declarations.AT_ONCE", 1)
     declared = second()
     send(owner, declared)
     seen: list[tuple[bool, bool]] = []
@@ -168,7 +169,7 @@ def some_triggers(random: Random) -> DeclareProject:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_pages_lead_to_what_one_call_leads_to(store: Store, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.store.declarations.AT_ONCE", 7)
+    monkeypatch.setattr("headrace.store.control.declarations.AT_ONCE", 7)
     random = Random(seed)
     declared = [some_triggers(random) for _ in range(4)]
     owners = {project: holder(store, project=project) for project in ("flights", "trains")}
@@ -192,13 +193,13 @@ def kept(store: Store, project: str) -> list[Any]:
 
 def test_arguments_are_sealed_without_the_writers_lock(owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
     sealers: set[str] = set()
-    seal = kwargs.sealed
+    seal = encrypted_arguments.sealed
 
     def sealed(*given: Any) -> dict[str, str | None]:
         sealers.add(current_thread().name)
         return seal(*given)
 
-    monkeypatch.setattr(kwargs, "sealed", sealed)
+    monkeypatch.setattr(encrypted_arguments, "sealed", sealed)
     send(owner, second())
     assert sealers == {current_thread().name}
 

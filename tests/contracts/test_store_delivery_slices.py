@@ -10,11 +10,12 @@ from sqlalchemy import event as on
 from sqlalchemy import func, select
 
 from headrace.errors import StorageBusy
-from headrace.store import Store, slices
-from headrace.store.appending import Unfinished, prepare
-from headrace.store.deferred_sweep import STEPS_AT_ONCE
-from headrace.store.deferred_tables import deferred_runs
-from headrace.store.tables import events
+from headrace.store import Store
+from headrace.store.db import slices
+from headrace.store.log.append import Unfinished, prepare
+from headrace.store.tables.base import events
+from headrace.store.tables.task_runs import deferred_runs
+from headrace.store.task_runs.sweep import STEPS_AT_ONCE
 from headrace.wire.events import EventBatch
 from headrace.wire.task_runs import AwaitedTrigger, ClaimRuns, StartRun, Waiting
 from store_kit import Holder, event, holder, registration

@@ -8,10 +8,10 @@ from sqlalchemy import func, select
 from custody_kit import STREAM, answered, books, bury, counts, keep, positions, receipt, record, settle, some, spill, waiting
 from headrace.errors import ApiRefused
 from headrace.store import Store
-from headrace.store.backlog import DROPPED_AT_ONCE, removed_backlogs
-from headrace.store.browse import dead_letter_page
-from headrace.store.overview import backlog_list
-from headrace.store.tables import backlog, spills, triggers
+from headrace.store.custody.backlog import DROPPED_AT_ONCE, removed_backlogs
+from headrace.store.queries.events import dead_letter_page
+from headrace.store.queries.status import backlog_list
+from headrace.store.tables.base import backlog, spills, triggers
 from store_kit import Holder, TurnedClock, declaration, holder, letter
 
 DAY = 86_400

@@ -9,11 +9,12 @@ import pytest
 from sqlalchemy import func, select
 
 from headrace.errors import Fenced
-from headrace.store import Store, event_positions
-from headrace.store.ages import Old
-from headrace.store.forgetting import logged_events
-from headrace.store.pipeline_tables import event_positions as stored
-from headrace.store.tidier import Tidier
+from headrace.store import Store
+from headrace.store.pipelines import event_positions
+from headrace.store.retention.ages import Old
+from headrace.store.retention.event_log import logged_events
+from headrace.store.retention.pruner import Tidier
+from headrace.store.tables.pipelines import event_positions as stored
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.events import Cursor
 from headrace.wire.pipelines.plans import MAX_POSITION_SEQS, Plan, PositionBlock

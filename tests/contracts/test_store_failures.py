@@ -10,10 +10,10 @@ from sqlalchemy import func, select
 
 from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store
-from headrace.store.fleet import trigger_detail
-from headrace.store.overview import job_list
-from headrace.store.tables import triggers
-from headrace.store.workloads import Workload
+from headrace.store.control.workloads import Workload
+from headrace.store.queries.status import job_list
+from headrace.store.queries.triggerers import trigger_detail
+from headrace.store.tables.base import triggers
 from headrace.wire.control.jobs import Blocked, CompleteJob, Heartbeat
 from headrace.wire.control.triggerers import TriggerDetail
 from headrace.wire.control.triggers import (

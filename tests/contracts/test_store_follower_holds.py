@@ -6,7 +6,8 @@ import pytest
 
 from headrace.core.identity import event_key
 from headrace.errors import ApiRefused, Fenced
-from headrace.store import Store, pipeline_letters
+from headrace.store import Store
+from headrace.store.dead_letters import pipelines
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
 from headrace.wire.events import Cursor
@@ -44,7 +45,7 @@ def test_a_plan_takes_runs_back_in_the_transaction_that_stores_their_events(stor
 def test_unsettled_letters_are_those_that_are_neither_settled_nor_discarded(
     store: Store, page: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline_letters, "PAGE_LETTERS", page)
+    monkeypatch.setattr(pipelines, "PAGE_LETTERS", page)
     job = scope(store)
     store.plans.store(job, "s", plan(1, *(planned(n, n) for n in range(8)), planned(8, 8, pipeline="q")))
     failed = [report(1, n, state="failed", error="no", letter=f"letter {n}", seqs=[(n, n)]) for n in range(8)]

@@ -11,16 +11,17 @@ from sqlalchemy import func, insert, select, update
 
 from headrace.core.ordering.handling import Caused
 from headrace.errors import ApiRefused
-from headrace.store import Store, slices
-from headrace.store.ages import Old
-from headrace.store.forgetting import FIRING_BYTES, event_keys, logged_events
-from headrace.store.ordering_scopes import scope_named
-from headrace.store.ordering_tables import ordering_events, ordering_scopes
-from headrace.store.overview import overview
-from headrace.store.pipeline_tables import redeliveries
-from headrace.store.tables import events, firings, forgotten_keys
-from headrace.store.tidier import Tidier
-from headrace.store.webhook_tables import webhooks
+from headrace.store import Store
+from headrace.store.db import slices
+from headrace.store.ordering.scopes import scope_named
+from headrace.store.queries.status import overview
+from headrace.store.retention.ages import Old
+from headrace.store.retention.event_log import FIRING_BYTES, event_keys, logged_events
+from headrace.store.retention.pruner import Tidier
+from headrace.store.tables.base import events, firings, forgotten_keys
+from headrace.store.tables.ordering import ordering_events, ordering_scopes
+from headrace.store.tables.pipelines import redeliveries
+from headrace.store.tables.webhooks import webhooks
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
 from headrace.wire.events import Cursor

@@ -10,10 +10,10 @@ from sqlalchemy import BigInteger, Boolean, LargeBinary, Table, delete, insert, 
 
 from headrace.errors import Fenced
 from headrace.store import Store
-from headrace.store.keyring import Keyring
-from headrace.store.tables import metadata
-from headrace.store.tidier import Tidier
-from headrace.store.webhook_tables import webhook_deliveries
+from headrace.store.retention.pruner import Tidier
+from headrace.store.secrets.keyring import Keyring
+from headrace.store.tables.base import metadata
+from headrace.store.tables.webhooks import webhook_deliveries
 from headrace.store.webhooks import Attempt
 from headrace.wire.control.jobs import CompleteJob, Heartbeat
 from headrace.wire.control.triggers import CleanupTriggers

@@ -10,10 +10,11 @@ from sqlalchemy import select
 
 from custody_kit import answered, books, bury, counts, receipt, record, settle, some, waiting
 from headrace.errors import ApiRefused
-from headrace.store import Store, letter_texts
-from headrace.store.browse import dead_letter_detail, dead_letter_page
-from headrace.store.retention import discarded_dead_letters
-from headrace.store.tables import dead_letter_texts, dead_letters
+from headrace.store import Store
+from headrace.store.dead_letters import texts as letter_texts
+from headrace.store.queries.events import dead_letter_detail, dead_letter_page
+from headrace.store.retention.retention import discarded_dead_letters
+from headrace.store.tables.base import dead_letter_texts, dead_letters
 from headrace.wire.custody.dead_letters import ActOnDeadLetters
 from headrace.wire.status.status import DeadLetterDetail
 from store_kit import DATABASES, START, Holder, declaration, holder, letter, opened

@@ -13,7 +13,7 @@ from sqlalchemy import select
 from headrace.core.identity import event_key
 from headrace.errors import Fenced
 from headrace.store import Store
-from headrace.store.tables import dead_letters, events, firings, triggers
+from headrace.store.tables.base import dead_letters, events, firings, triggers
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.events import EventItem
 from headrace.wire.log import LOG_SCHEMA, NO_LEADER_SEQ
@@ -197,8 +197,8 @@ def test_picked_events_have_their_own_triggers_and_not_those_of_what_lies_betwee
 
 
 def test_a_page_of_large_payloads_ends_early_but_never_empty(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.store.log.MOST_PAYLOAD", 100)
-    monkeypatch.setattr("headrace.store.log.STEP", 2)
+    monkeypatch.setattr("headrace.store.log.log.MOST_PAYLOAD", 100)
+    monkeypatch.setattr("headrace.store.log.log.STEP", 2)
     owner.append(*(event(f"{n}", payload='"' + "x" * 80 + '"') for n in range(5)))
     pages, after = [], 0
     while (table := store.log.page(after=after).table).num_rows:

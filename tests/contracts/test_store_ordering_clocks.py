@@ -10,11 +10,12 @@ import pytest
 from sqlalchemy import select
 
 from headrace.api.dispatcher import Dispatcher
-from headrace.store import Store, log_feed
-from headrace.store.keyring import Keyring
-from headrace.store.log_feed import LOOKBACK
-from headrace.store.ordering_browse import waits_in_sql
-from headrace.store.ordering_tables import ordering_scopes
+from headrace.store import Store
+from headrace.store.ordering import log_feed
+from headrace.store.ordering.log_feed import LOOKBACK
+from headrace.store.queries.ordering_scopes import waits_in_sql
+from headrace.store.secrets.keyring import Keyring
+from headrace.store.tables.ordering import ordering_scopes
 from headrace.wire.task_runs import AwaitedEvent, StartRun, Waiting
 from headrace.wire.webhooks import SetWebhook
 from store_kit import DATABASES, SECOND, Holder, TurnedClock, event, holder, opened

@@ -8,10 +8,12 @@ import pytest
 from sqlalchemy import select
 
 from headrace.errors import ApiRefused, Fenced
-from headrace.store import Store, plans, slices
-from headrace.store.pipeline_tables import pipeline_letters
-from headrace.store.redeliveries import redelivered
-from headrace.store.tables import runs
+from headrace.store import Store
+from headrace.store.db import slices
+from headrace.store.log.redeliveries import redelivered
+from headrace.store.pipelines import plans
+from headrace.store.tables.base import runs
+from headrace.store.tables.pipelines import pipeline_letters
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
 from headrace.wire.events import Cursor, ScopeReport

@@ -11,11 +11,11 @@ from sqlalchemy import func, select
 
 from headrace.errors import ApiRefused
 from headrace.store import Store
-from headrace.store.deferred_tables import deferred_runs
-from headrace.store.overview import Overview, overview
-from headrace.store.retention import ended_jobs, pipeline_runs
-from headrace.store.tables import dead_letter_actions, jobs, runs, stream_reports
-from headrace.store.tidier import AT_ONCE, Tidier
+from headrace.store.queries.status import Overview, overview
+from headrace.store.retention.pruner import AT_ONCE, Tidier
+from headrace.store.retention.retention import ended_jobs, pipeline_runs
+from headrace.store.tables.base import dead_letter_actions, jobs, runs, stream_reports
+from headrace.store.tables.task_runs import deferred_runs
 from headrace.wire.control.jobs import CompleteJob, Heartbeat
 from headrace.wire.control.streams import StreamReport
 from headrace.wire.custody.dead_letters import ActOnDeadLetters

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from headrace.store import Store
-from headrace.store.overview import overview
+from headrace.store.queries.status import overview
 from store_kit import Holder, declaration, event, holder, opened, registration
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store
-from headrace.store.scope_leases import LEASE_SECONDS
+from headrace.store.pipelines.scope_leases import LEASE_SECONDS
 from headrace.wire.control.jobs import CompleteJob, Heartbeat
 from plan_kit import driver, plan, stored_cursor
 from store_kit import TurnedClock

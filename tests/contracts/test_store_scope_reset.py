@@ -9,13 +9,15 @@ import pytest
 from sqlalchemy import Connection, func, select
 
 from headrace.errors import ApiRefused, Fenced
-from headrace.store import Store, ledger_deletion, slices
-from headrace.store.ages import Old
-from headrace.store.forgetting import logged_events
-from headrace.store.pipeline_tables import plan_slices, planned_runs, scope_leases, scope_state
-from headrace.store.scope_browse import pipeline_scopes
-from headrace.store.tables import events
-from headrace.store.tidier import Tidier
+from headrace.store import Store
+from headrace.store.db import slices
+from headrace.store.pipelines import ledger_deletion
+from headrace.store.queries.scopes import pipeline_scopes
+from headrace.store.retention.ages import Old
+from headrace.store.retention.event_log import logged_events
+from headrace.store.retention.pruner import Tidier
+from headrace.store.tables.base import events
+from headrace.store.tables.pipelines import plan_slices, planned_runs, scope_leases, scope_state
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, RunningBatch
 from headrace.wire.events import Cursor
 from headrace.wire.pipelines.scopes import ScopeReset
@@ -111,7 +113,7 @@ def test_what_a_scope_leaves_is_deleted_in_slices_that_an_end_of_the_api_does_no
 ) -> None:
     filled(store)
     if bound == "rows":
-        monkeypatch.setattr("headrace.store.scopes.LEDGER_ROWS", 4)
+        monkeypatch.setattr("headrace.store.pipelines.scopes.LEDGER_ROWS", 4)
     else:
         monkeypatch.setattr(slices, "MAX_SLICE_BYTES", 250)
     delete, sizes = ledger_deletion.delete_ledgers, list[int]()
@@ -122,7 +124,7 @@ def test_what_a_scope_leaves_is_deleted_in_slices_that_an_end_of_the_api_does_no
         sizes.append(delete(connection, most))
         return sizes[-1]
 
-    monkeypatch.setattr("headrace.store.scopes.delete_ledgers", dying)
+    monkeypatch.setattr("headrace.store.pipelines.scopes.delete_ledgers", dying)
     with pytest.raises(RuntimeError, match="dies here"):
         store.scopes.reset("s", None)
     left = sum(rows(store))

@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from headrace.errors import Fenced
 from headrace.store import Store
-from headrace.store.tables import pipelines, runs
+from headrace.store.tables.base import pipelines, runs
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.events import Cursor
 from headrace.wire.pipelines.runs import RunReport

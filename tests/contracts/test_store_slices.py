@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, select
 
-from headrace.store import Store, balancing, declarations, holdings, leases, projects
-from headrace.store.tables import triggers
+from headrace.store import Store
+from headrace.store.control import balancing, declarations, holdings, leases, projects
+from headrace.store.tables.base import triggers
 from headrace.triggerer.supervisor.held_leases import Holding
 from headrace.wire.control.jobs import CompleteJob, Heartbeat
 from headrace.wire.control.triggers import CleanupTriggers, LoadTriggers

@@ -13,18 +13,18 @@ from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
 from custody_kit import bury, keep, positions, settle, some, spill
 from headrace.core.ordering.handling import Caused
-from headrace.store import Store, backlog, letter_texts, pipeline_letters, redrive, retention, rotation, slices
-from headrace.store.declarations import forget
-from headrace.store.deferred_sweep import CLAIMS_AT_ONCE, STEPS_AT_ONCE
-from headrace.store.deferred_tables import deferred_runs
-from headrace.store.earlier_events import SCOPE
-from headrace.store.forgetting import discarded_letters
-from headrace.store.keyring import Keyring
-from headrace.store.ordering_scopes import ROWS_AT_ONCE, abandoned_scopes, give_up_scope, scope_named
-from headrace.store.ordering_tables import ordering_events, ordering_scopes
-from headrace.store.pipeline_tables import pipeline_letters as pipeline_letter_rows
-from headrace.store.pipeline_tables import redeliveries
-from headrace.store.tables import (
+from headrace.store import Store
+from headrace.store.control.declarations import forget
+from headrace.store.custody import backlog
+from headrace.store.db import slices
+from headrace.store.dead_letters import pipelines, redrive, texts
+from headrace.store.ordering.scopes import ROWS_AT_ONCE, abandoned_scopes, give_up_scope, scope_named
+from headrace.store.retention import retention
+from headrace.store.retention.event_log import discarded_letters
+from headrace.store.retention.pruner import Tidier
+from headrace.store.secrets import rotation
+from headrace.store.secrets.keyring import Keyring
+from headrace.store.tables.base import (
     dead_letter_actions,
     dead_letters,
     jobs,
@@ -34,8 +34,13 @@ from headrace.store.tables import (
     stream_reports,
     triggers,
 )
-from headrace.store.tidier import Tidier
-from headrace.store.webhook_tables import webhooks
+from headrace.store.tables.ordering import ordering_events, ordering_scopes
+from headrace.store.tables.pipelines import pipeline_letters as pipeline_letter_rows
+from headrace.store.tables.pipelines import redeliveries
+from headrace.store.tables.task_runs import deferred_runs
+from headrace.store.tables.webhooks import webhooks
+from headrace.store.task_runs.earlier_events import SCOPE
+from headrace.store.task_runs.sweep import CLAIMS_AT_ONCE, STEPS_AT_ONCE
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
 from headrace.wire.secrets import RotateSecrets
@@ -128,14 +133,14 @@ def test_a_round_of_retention_goes_on_after_a_short_slice(store: Store, clock: T
 def test_whole_texts_of_letters_are_deleted_a_few_in_a_transaction(
     store: Store, owner: Holder, clock: TurnedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(letter_texts, "MAX_SHOWN_CHARS", 100)
+    monkeypatch.setattr(texts, "MAX_SHOWN_CHARS", 100)
     bury(owner, *(letter(f"l{n}", raw=LARGE) for n in range(5)))
     store.dead_letters.discard(some(every=True))
     clock.turn(1)
     assert rows_of_each_transaction(store, retention.discarded_dead_letters) == [2, 2, 1]
     bury(owner, *(letter(f"m{n}", raw=LARGE) for n in range(5)))
-    monkeypatch.setattr(letter_texts, "MAX_WHOLE_BYTES", 5_000)
-    assert rows_of_each_transaction(store, letter_texts.oversized_texts) == [2, 2, 1]
+    monkeypatch.setattr(texts, "MAX_WHOLE_BYTES", 5_000)
+    assert rows_of_each_transaction(store, texts.oversized_texts) == [2, 2, 1]
 
 
 def test_reports_of_ended_jobs_are_summed_up_in_slices(store: Store) -> None:
@@ -242,7 +247,7 @@ def test_letters_of_pipelines_are_acted_on_in_slices(store: Store) -> None:
 
 
 def test_many_letters_of_pipelines_are_acted_on_in_slices(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline_letters, "LETTERS_AT_ONCE", 4)
+    monkeypatch.setattr(pipelines, "LETTERS_AT_ONCE", 4)
     fill(store, pipeline_letter_rows, [pipeline_letter(n, "x") | {"state": "open"} for n in range(1, 10)])
     seen = commits(store)
     assert store.pipeline_letters.act("discard", ActOnPipelineLetters(pipeline="d", limit=9)).count == 9

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.store.crews import KEPT
-from headrace.store.tidier import AT_ONCE
+from headrace.store.custody.subscriber_sets import KEPT
+from headrace.store.retention.pruner import AT_ONCE
 from store_kit import DATABASES, database_url
 from year_kit import Day, Shape, Year, steady_from
 

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.core.ordering.causal_order import CYCLE, LOST
 from headrace.core.ordering.handling import Claim, HandlingPolicy
-from headrace.store.ordering_scopes import OwnOrdering
+from headrace.store.ordering.scopes import OwnOrdering
 from ordering_kit import START, Event, History, caused, history, seeds
 from postgres_kit import database_of
 from store_kit import database_url

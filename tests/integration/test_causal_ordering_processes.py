@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from headrace import CausalEvent, CausalOrdering, EventArrivedEarly
-from headrace.store.direct import DirectPostgresql, DirectSqlite
+from headrace.store.dialects.driver import DirectPostgresql, DirectSqlite
 from postgres_kit import database_of
 from store_kit import database_url
 

@@ -12,8 +12,8 @@ import pytest
 
 from headrace import CausalEvent, CausalOrdering, EventArrivedEarly, HandlingPolicy
 from headrace.causal import ordering as causal
-from headrace.store import ordering_statements
-from headrace.store.ordering_scopes import OwnOrdering
+from headrace.store.ordering import statements
+from headrace.store.ordering.scopes import OwnOrdering
 from ordering_kit import START, Event, caused
 from ordering_release_process import SLICE
 from ordering_transactions import Transactions
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 
 @pytest.fixture(autouse=True)
 def slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordering_statements, "RELEASED_EVENTS", SLICE)
+    monkeypatch.setattr(statements, "RELEASED_EVENTS", SLICE)
 
 
 def url_of(kind: str, folder: Path) -> str:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from custody_kit import answered, keep, positions, receipt, record, spill
 from headrace.cli.main import app
 from headrace.errors import ApiRefused, UsageError
-from headrace.store.short_ids import short_id
+from headrace.store.queries.short_ids import short_id
 from headrace.wire.custody.dead_letters import DeadLetterActions, DeadLettersActed
 from headrace.wire.custody.receipts import Audit
 from headrace.wire.pipelines.runs import RunReport

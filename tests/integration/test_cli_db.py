@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from headrace.cli.main import app
 from headrace.errors import SchemaError, UsageError
 from headrace.store import open_store
-from headrace.store.schema import steps
+from headrace.store.db.schema import steps
 from postgres_kit import PASSWORD, QUOTED, database_of
 from store_kit import DATABASES, TurnedClock, event, holder
 

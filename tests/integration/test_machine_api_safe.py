@@ -16,7 +16,7 @@ from sqlalchemy import select
 
 from headrace.api.description import machine
 from headrace.core.ledger.subscriber_sets import crew_digest, digest_text
-from headrace.store.tables import metadata
+from headrace.store.tables.base import metadata
 from headrace.wire.base import API_VERSION
 from headrace.wire.control.jobs import JobKind
 from machine_kit import KEY, Api, serving

@@ -14,8 +14,8 @@ from headrace.cli.main import app
 from headrace.client.pipeline import PipelineClient
 from headrace.errors import PipelineError
 from headrace.store import open_store
-from headrace.store.engines import engines, parsed
-from headrace.store.schema import alembic_config
+from headrace.store.db.schema import alembic_config
+from headrace.store.dialects.engines import engines, parsed
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.events import Cursor
 from pipeline_kit import KEY, leg, running_api

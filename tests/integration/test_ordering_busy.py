@@ -18,7 +18,7 @@ from headrace.errors import StorageBusy
 async def test_a_cancellation_is_kept_where_an_event_cannot_be_given_back(
     ids: tuple[str, ...], is_offered: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.store.sqlite.BUSY_TIMEOUT_MS", 10)
+    monkeypatch.setattr("headrace.store.dialects.sqlite.BUSY_TIMEOUT_MS", 10)
     now = 1_800_000_000_000_000
     path, begun = tmp_path / "ordering.db", asyncio.Event()
     events = [CausalEvent(id=id, occurred=datetime(2026, 1, 1, tzinfo=UTC)) for id in ids]
@@ -59,7 +59,7 @@ async def test_a_cancellation_is_kept_where_an_event_cannot_be_given_back(
 
 
 async def test_an_event_whose_failure_cannot_be_stored_may_come_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.store.sqlite.BUSY_TIMEOUT_MS", 10)
+    monkeypatch.setattr("headrace.store.dialects.sqlite.BUSY_TIMEOUT_MS", 10)
     path, event = tmp_path / "ordering.db", CausalEvent(id="a", occurred=datetime(2026, 1, 1, tzinfo=UTC))
 
     async def handle(event: CausalEvent) -> None:

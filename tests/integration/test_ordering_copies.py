@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from headrace.store import dialects, ordering_replica
-from headrace.store.database import Database
-from headrace.store.ordering import SqlOrdering
-from headrace.store.ordering_replica import STEPS_IN_LOCK, STEPS_KEPT
-from headrace.store.ordering_scopes import OwnOrdering, scope_named
-from headrace.store.ordering_tables import ORDERING_TABLES
-from headrace.store.tables import metadata
+from headrace.store.db.database import Database
+from headrace.store.dialects import statements
+from headrace.store.ordering import replica
+from headrace.store.ordering.replica import STEPS_IN_LOCK, STEPS_KEPT
+from headrace.store.ordering.scopes import OwnOrdering, scope_named
+from headrace.store.ordering.sql_store import SqlOrdering
+from headrace.store.tables.base import metadata
+from headrace.store.tables.ordering import ORDERING_TABLES
 from ordering_kit import START, Event, caused
 from ordering_transactions import Transactions
 from postgres_kit import database_of
@@ -29,8 +30,8 @@ pytestmark = pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordering_replica, "ROWS_IN_LOCK", PAGE)
-    monkeypatch.setattr(ordering_replica, "PAGE_ROWS", PAGE)
+    monkeypatch.setattr(replica, "ROWS_IN_LOCK", PAGE)
+    monkeypatch.setattr(replica, "PAGE_ROWS", PAGE)
 
 
 class Homes:
@@ -72,7 +73,7 @@ def offer(home: SqlOrdering, *ids: str, leader: str | None) -> None:
 def while_built(monkeypatch: pytest.MonkeyPatch, work: Any) -> list[int]:
     """Do `work` between the pages of each copy that is built; return a list that has the rows of each page."""
     pages: list[int] = []
-    rows_of = dialects.driver_rows
+    rows_of = statements.driver_rows
 
     def watched(*given: Any) -> Iterator[Any]:
         for page in rows_of(*given):
@@ -80,7 +81,7 @@ def while_built(monkeypatch: pytest.MonkeyPatch, work: Any) -> list[int]:
             pages.append(len(page))
             yield page
 
-    monkeypatch.setattr(ordering_replica, "driver_rows", watched)
+    monkeypatch.setattr(replica, "driver_rows", watched)
     return pages
 
 
@@ -117,7 +118,7 @@ def test_a_copy_that_never_catches_up_is_built_in_the_transaction(which: str, ho
     """Others forget the journal between each two pages."""
     other, home = homes.own(), getattr(homes, which)()
     offer(other, *(f"f{n}" for n in range(WAITING)), leader="leader")
-    monkeypatch.setattr(ordering_replica, "STEPS_KEPT", 1)
+    monkeypatch.setattr(replica, "STEPS_KEPT", 1)
 
     def hurry(page: int) -> None:
         for n in range(2):
@@ -125,7 +126,7 @@ def test_a_copy_that_never_catches_up_is_built_in_the_transaction(which: str, ho
 
     pages = while_built(monkeypatch, hurry)
     offer(home, "leader", leader=None)
-    assert len(pages) >= ordering_replica.BUILDS * (WAITING // PAGE)
+    assert len(pages) >= replica.BUILDS * (WAITING // PAGE)
     claims = home.claim(1_000, START)
     assert len(claims) == 1 + WAITING + 2 * len(pages)
 
@@ -133,7 +134,7 @@ def test_a_copy_that_never_catches_up_is_built_in_the_transaction(which: str, ho
 def test_a_copy_whose_steps_are_gone_is_built_anew(homes: Homes, monkeypatch: pytest.MonkeyPatch) -> None:
     other, home = homes.own(), homes.own()
     offer(home, "one", leader="none")
-    monkeypatch.setattr(ordering_replica, "STEPS_KEPT", 4)
+    monkeypatch.setattr(replica, "STEPS_KEPT", 4)
     for n in range(STEPS_KEPT // 8):
         offer(other, f"f{n}", leader="leader")
     offer(home, "leader", leader=None)

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from headrace.store import ordering_statements
-from headrace.store.database import Database
-from headrace.store.ordering import SqlOrdering
-from headrace.store.ordering_scopes import scope_named
+from headrace.store.db.database import Database
+from headrace.store.ordering import statements
+from headrace.store.ordering.scopes import scope_named
+from headrace.store.ordering.sql_store import SqlOrdering
 from ordering_kit import START, Event, caused
 from ordering_release_process import SLICE
 from postgres_kit import database_of
@@ -32,7 +32,7 @@ MORE = (("waiting", 0), ("blocked", 0), ("blocked", 9), ("cycle", 0), ("turned",
 def test_a_kill_between_two_slices_loses_nothing(
     kind: str, state: str, slices: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ordering_statements, "RELEASED_EVENTS", SLICE)
+    monkeypatch.setattr(statements, "RELEASED_EVENTS", SLICE)
     url = database_url(kind, tmp_path) if kind == "sqlite" else database_of(tmp_path, empty=True)
     script = str(Path(__file__).parents[1] / "ordering_release_process.py")
     assert subprocess.run([sys.executable, script, url, state, str(FOLLOWERS), str(slices)]).returncode == -signal.SIGKILL

@@ -16,8 +16,9 @@ from headrace.api.app import create_app
 from headrace.api.live import Live, Speed
 from headrace.client.triggerer import TriggererClient
 from headrace.errors import StorageBusy
-from headrace.store import Liveness, Store, browse, open_store
-from headrace.store.overview import Overview, overview
+from headrace.store import Liveness, Store, open_store
+from headrace.store.queries import events
+from headrace.store.queries.status import Overview, overview
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, RegisterJob
 from headrace.wire.control.streams import RetryReport, StreamReport
 from headrace.wire.custody.receipts import Audit, Receipt
@@ -124,14 +125,14 @@ async def test_events_are_filtered_by_type_and_subject(scene: Scene, http: httpx
 
 
 async def test_a_filter_looks_through_a_bounded_stretch_at_a_time(scene: Scene, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(browse, "STRETCH", 2)
+    monkeypatch.setattr(events, "STRETCH", 2)
     await scene.store(scene.leg(1, tail="rare"), *(scene.leg(number) for number in range(2, 7)))
     with store.reading() as connection:
-        first = browse.event_page(connection, limit=5, subject="rare")
+        first = events.event_page(connection, limit=5, subject="rare")
         assert (first.events, first.before) == ([], 5)
-        second = browse.event_page(connection, before=3, limit=5, subject="rare")
+        second = events.event_page(connection, before=3, limit=5, subject="rare")
         assert ([event.seq for event in second.events], second.before) == ([1], None)
-        ahead = browse.event_page(connection, after=0, limit=5, subject="N14228")
+        ahead = events.event_page(connection, after=0, limit=5, subject="N14228")
         assert ([event.seq for event in ahead.events], ahead.after) == ([2], 2)
 
 

@@ -12,7 +12,7 @@ from headrace.client.pipeline import PipelineClient
 from headrace.errors import PipelineError
 from headrace.replay.inputs.event_log import _read
 from headrace.replay.options import LogAccess
-from headrace.store.tables import events
+from headrace.store.tables.base import events
 from pipeline_kit import KEY, leg, running_api
 from store_kit import registration
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from custody_kit import answered, receipt, record
-from headrace.store.audit import audit
-from headrace.store.lanes import idle_lanes
+from headrace.store.custody.audit import audit
+from headrace.store.custody.lanes import idle_lanes
 from headrace.wire.control.jobs import CompleteJob, Heartbeat
 from headrace.wire.control.streams import StreamReport
 from machine_kit import Api, serving

@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from headrace.store.statement_pipeline import MAX_QUEUED_STATEMENTS, StatementPipeline
+from headrace.store.dialects.statement_pipeline import MAX_QUEUED_STATEMENTS, StatementPipeline
 from postgres_kit import database_of
 
 VALUES = {"n": 7, "large": 2**62, "text": "å", "raw": b"\x00\xff", "none": None, "keys": [b"a", b"\\"], "flag": True}

@@ -16,11 +16,11 @@ from sqlalchemy import insert
 import headrace.api.live
 from headrace.api.live import Live
 from headrace.store import Store
-from headrace.store.balancing import UnservedTriggers
-from headrace.store.deferred_tables import deferred_runs
-from headrace.store.overview import MAX_TRIGGERS, overview
-from headrace.store.series import MAX_SERIES, OTHERS
-from headrace.store.tables import runs, stream_reports, triggers
+from headrace.store.control.balancing import UnservedTriggers
+from headrace.store.queries.series import MAX_SERIES, OTHERS
+from headrace.store.queries.status import MAX_TRIGGERS, overview
+from headrace.store.tables.base import runs, stream_reports, triggers
+from headrace.store.tables.task_runs import deferred_runs
 from headrace.wire.status.fitting import MAX_FRAME_BYTES
 from headrace.wire.status.status import Status
 from headrace.wire.task_runs import ClaimRuns

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Select, event, select
 
-from headrace.store.dialects import among
-from headrace.store.ordering import SqlOrdering
-from headrace.store.ordering_scopes import scope_named
-from headrace.store.overview import overview
-from headrace.store.series import series
-from headrace.store.tables import dead_letters, events, firings, lanes, triggers
+from headrace.store.dialects.statements import among
+from headrace.store.ordering.scopes import scope_named
+from headrace.store.ordering.sql_store import SqlOrdering
+from headrace.store.queries.series import series
+from headrace.store.queries.status import overview
+from headrace.store.tables.base import dead_letters, events, firings, lanes, triggers
 from headrace.wire.task_runs import AwaitedEvent, ClaimRuns, StartRun, Waiting
 from store_kit import event as made
 from store_kit import holder, opened, registration

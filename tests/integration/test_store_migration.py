@@ -17,21 +17,21 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import delete, inspect
 
-import headrace.store.deferred_tables
-import headrace.store.ordering_tables
-import headrace.store.pipeline_tables
-import headrace.store.secret_tables
-import headrace.store.webhook_tables  # noqa: F401
+import headrace.store.tables.ordering
+import headrace.store.tables.pipelines
+import headrace.store.tables.secrets
+import headrace.store.tables.task_runs
+import headrace.store.tables.webhooks  # noqa: F401
 from custody_kit import answered, books, counts, keep, positions, receipt, record, settle, some, spill
 from headrace.errors import SchemaError
 from headrace.store import Liveness, Store, open_store
-from headrace.store.browse import dead_letter_page
-from headrace.store.engines import engines, parsed
-from headrace.store.run_browse import runs_of_event
-from headrace.store.run_totals import run_totals
-from headrace.store.schema import alembic_config
-from headrace.store.tables import jobs, lanes, metadata, runs, triggers
-from headrace.store.trigger_browse import trigger_page
+from headrace.store.db.schema import alembic_config
+from headrace.store.dialects.engines import engines, parsed
+from headrace.store.pipelines.run_totals import run_totals
+from headrace.store.queries.events import dead_letter_page
+from headrace.store.queries.pipeline_runs import runs_of_event
+from headrace.store.queries.triggers import trigger_page
+from headrace.store.tables.base import jobs, lanes, metadata, runs, triggers
 from headrace.wire.control.jobs import Heartbeat
 from headrace.wire.control.streams import StreamReport
 from headrace.wire.control.triggers import TriggerFailure

@@ -12,8 +12,10 @@ from alembic.migration import MigrationContext
 from sqlalchemy import create_engine
 
 from headrace.errors import SchemaError
-from headrace.store import engines, open_store, schema
-from headrace.store.tables import metadata
+from headrace.store import open_store
+from headrace.store.db import schema
+from headrace.store.dialects import engines
+from headrace.store.tables.base import metadata
 from postgres_kit import database_of
 from store_kit import DATABASES, TurnedClock, event, holder
 

@@ -12,7 +12,8 @@ import pytest
 from sqlalchemy import Connection, text
 
 from headrace.errors import ApiRefused, HeadraceError, ResourceError, SettingsError, StorageBusy, StorageFull
-from headrace.store import engines, open_store
+from headrace.store import open_store
+from headrace.store.dialects import engines
 from ports import free_port
 from postgres_kit import PASSWORD, QUOTED, Postgres, database_of, shared
 from store_kit import TurnedClock, event, holder, opened, registration
@@ -216,7 +217,7 @@ def test_a_user_who_may_not_is_said_so(url: str) -> None:
 
 
 def test_a_driver_that_is_not_installed_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.store.engines.find_spec", lambda name: None)
+    monkeypatch.setattr("headrace.store.dialects.engines.find_spec", lambda name: None)
     with pytest.raises(SettingsError) as caught:
         open_store("postgresql://localhost/headrace")
     assert "headrace[postgres]" in (caught.value.hint or "")

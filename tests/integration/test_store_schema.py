@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import ResourceError, SettingsError, StorageBusy, StorageFull
-from headrace.store import Store, engines, open_store
+from headrace.store import Store, open_store
+from headrace.store.dialects import engines
 from store_kit import event, holder, opened
 
 
@@ -45,7 +46,7 @@ def test_a_url_of_no_known_database_is_a_wrong_setting(wrong: str) -> None:
 
 
 def test_a_database_held_by_another_process_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.store.sqlite.BUSY_TIMEOUT_MS", 10)
+    monkeypatch.setattr("headrace.store.dialects.sqlite.BUSY_TIMEOUT_MS", 10)
     with opened("sqlite", tmp_path) as store:
         held = sqlite3.connect(tmp_path / "headrace.db", isolation_level=None)
         held.execute("BEGIN IMMEDIATE")

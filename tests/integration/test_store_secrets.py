@@ -12,9 +12,9 @@ from sqlalchemy import text
 
 from headrace.errors import ApiRefused, Fenced, SettingsError
 from headrace.store import Store, open_store
-from headrace.store.engines import engines, parsed
-from headrace.store.keyring import Keyring
-from headrace.store.schema import alembic_config
+from headrace.store.db.schema import alembic_config
+from headrace.store.dialects.engines import engines, parsed
+from headrace.store.secrets.keyring import Keyring
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.secrets import RotateSecrets, SetConnection, SetVariable
 from store_kit import DATABASES, TurnedClock, arguments, database_url, declaration, holder

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import ResourceError
-from headrace.store.sole import sole_api
+from headrace.store.db.single_instance import sole_api
 from store_kit import DATABASES, database_url
 
 

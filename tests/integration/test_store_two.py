@@ -16,8 +16,9 @@ from sqlalchemy import Connection, func, select
 
 from custody_kit import answered, books, keep, receipt, record, spill
 from headrace.errors import StorageBusy
-from headrace.store import Store, open_store, postgresql
-from headrace.store.tables import backlog, crews, events, lanes, triggers
+from headrace.store import Store, open_store
+from headrace.store.dialects import postgresql
+from headrace.store.tables.base import backlog, crews, events, lanes, triggers
 from headrace.wire.control.triggers import LoadTriggers
 from headrace.wire.custody.receipts import Receipts
 from headrace.wire.task_runs import StartRun

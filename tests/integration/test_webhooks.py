@@ -15,9 +15,9 @@ import pytest
 
 from headrace.api import webhook_sending
 from headrace.api.webhook_sending import signature
-from headrace.store.cloud_event import cloud_event
-from headrace.store.log_feed import Progress
+from headrace.store.ordering.log_feed import Progress
 from headrace.store.webhooks import Hook
+from headrace.wire.cloud_event import cloud_event
 from machine_kit import Api, serving
 from store_kit import DATABASES, Holder, event, holder
 

@@ -27,7 +27,7 @@ from headrace.errors import PipelineError
 from headrace.pipeline.runs.executor import RunExecutor
 from headrace.pipeline.runs.run import Run
 from headrace.project import Project
-from headrace.store.pipeline_tables import planned_runs
+from headrace.store.tables.pipelines import planned_runs
 from headrace.wire.events import EventItem
 from pipeline_kit import Api, leg, until
 from pipeline_run import no_reports, open_runs, running

@@ -19,8 +19,8 @@ from headrace.pipeline.runs.identity import Attempt, Origin, Place
 from headrace.pipeline.schemas import ORDERED_SCHEMA
 from headrace.pipeline.tables.parquet import ParquetSink
 from headrace.project import Pipeline, Project
-from headrace.store.log_head import log_id
-from headrace.store.tables import scopes
+from headrace.store.log.head import log_id
+from headrace.store.tables.base import scopes
 from pipeline_kit import Api, leg, until
 from pipeline_run import files, no_reports, running, table
 from plan_kit import stored_cursor

@@ -14,8 +14,8 @@ from sqlalchemy import func, select
 from headrace.core.batching import Window
 from headrace.pipeline.schemas import PIPELINE_COLUMNS
 from headrace.project import Project
-from headrace.store.scope_browse import waits_of_pipeline
-from headrace.store.tables import jobs
+from headrace.store.queries.scopes import waits_of_pipeline
+from headrace.store.tables.base import jobs
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
 from headrace.wire.events import EventItem
 from pipeline_kit import Api, leg, running_api, until

@@ -13,7 +13,7 @@ from headrace.client.pipeline import PipelineClient
 from headrace.errors import Fenced, PipelineError
 from headrace.pipeline.heartbeat import FRESH_SECONDS, Heart
 from headrace.pipeline.runs.reporter import Reporter
-from headrace.store.tables import jobs
+from headrace.store.tables.base import jobs
 from headrace.wire.control.jobs import CompleteJob, RegisterJob
 from headrace.wire.pipelines.runs import BatchEnded, RunReport, RunState
 from network_kit import CALM, Network

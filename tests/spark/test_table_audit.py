@@ -25,7 +25,7 @@ from headrace.pipeline.runs.slices import Slice
 from headrace.pipeline.tables.audit import MAX_RANGES
 from headrace.pipeline.tables.parquet import TableSink, open_sinks
 from headrace.project import Project, TableFormat, load_project
-from headrace.store.tables import run_totals, runs
+from headrace.store.tables.base import run_totals, runs
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
 from headrace.wire.events import Cursor, ScopeReport

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.project import Project
-from headrace.store.deferred_browse import task_run, task_run_list
+from headrace.store.queries.task_runs import task_run, task_run_list
 from headrace.tasks.run import Run
 from pipeline_kit import Api, leg
 from pipeline_run import running

@@ -11,7 +11,7 @@ from datetime import datetime
 from itertools import chain, islice
 from typing import NamedTuple
 
-from headrace.store.outages import Outage
+from headrace.store.db.outages import Outage
 from headrace.wire.pipelines.scopes import ScopeStatus
 from headrace.wire.status.alerts import Alert
 from headrace.wire.status.status import JobStatus, Status, StreamStatus, TriggerStatus

@@ -17,7 +17,7 @@ from headrace.api.webhook_sending import Answer, Sender
 from headrace.core.ordering.handling import Claim, trees, waits_for
 from headrace.errors import ResourceError
 from headrace.store import Store
-from headrace.store.log_feed import expire
+from headrace.store.ordering.log_feed import expire
 from headrace.store.webhooks import Attempt, Hook
 from headrace.streams.limits.close_grace import is_cancelled
 

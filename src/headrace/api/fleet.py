@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends
 from headrace.api.auth import admin
 from headrace.api.problems import Refusal
 from headrace.store import Store
-from headrace.store.fleet import trigger_detail, triggerer_list
+from headrace.store.queries.triggerers import trigger_detail, triggerer_list
 from headrace.wire.control.triggerers import BacklogDropped, TriggerDetail, TriggererList, WantJob
 
 INT64 = 2**63

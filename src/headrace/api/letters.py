@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, Query
 from headrace.api.auth import admin
 from headrace.api.problems import Refusal
 from headrace.store import Store
-from headrace.store.audit import audit
-from headrace.store.browse import dead_letter_detail, dead_letter_page
+from headrace.store.custody.audit import audit
+from headrace.store.queries.events import dead_letter_detail, dead_letter_page
 from headrace.wire.custody.dead_letters import ActOnDeadLetters, DeadLetterActions, DeadLettersActed, DeadLetterState
 from headrace.wire.custody.pipeline_dead_letters import (
     ActOnPipelineLetters,

@@ -21,11 +21,11 @@ from headrace.api.alerts import alerts_of
 from headrace.api.metrics import exposition
 from headrace.errors import ResourceError
 from headrace.store import Store
-from headrace.store.balancing import UnservedTriggers
-from headrace.store.outages import Outage
-from headrace.store.overview import Overview, overview
-from headrace.store.series import series
-from headrace.store.times import moment
+from headrace.store.control.balancing import UnservedTriggers
+from headrace.store.db.outages import Outage
+from headrace.store.db.times import moment
+from headrace.store.queries.series import series
+from headrace.store.queries.status import Overview, overview
 from headrace.wire.base import rfc3339
 from headrace.wire.status.alerts import Alert
 from headrace.wire.status.fitting import fitted

@@ -14,7 +14,7 @@ from headrace.logs.names import LogName, run_log_name, trigger_log
 from headrace.logs.reader import jobs_with_logs
 from headrace.logs.segments import segments
 from headrace.store import Store
-from headrace.store.logged import (
+from headrace.store.queries.logs import (
     LoggedJob,
     LoggedRun,
     LoggedTrigger,

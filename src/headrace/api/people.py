@@ -13,12 +13,12 @@ from headrace.api.metrics import CONTENT_TYPE
 from headrace.api.problems import Refusal
 from headrace.errors import ResourceError
 from headrace.store import Store
-from headrace.store.balancing import UnservedTriggers
-from headrace.store.browse import event_detail, event_page, events_of_run
-from headrace.store.overview import schema_revision
-from headrace.store.run_browse import last_runs, run_called
-from headrace.store.stream_browse import stream_page
-from headrace.store.trigger_browse import trigger_page
+from headrace.store.control.balancing import UnservedTriggers
+from headrace.store.queries.events import event_detail, event_page, events_of_run
+from headrace.store.queries.pipeline_runs import last_runs, run_called
+from headrace.store.queries.status import schema_revision
+from headrace.store.queries.streams import stream_page
+from headrace.store.queries.triggers import trigger_page
 from headrace.wire.custody.receipts import LogMark, StreamAdopted
 from headrace.wire.pipelines.runs import RunReport
 from headrace.wire.status import status as wire

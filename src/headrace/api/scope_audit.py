@@ -9,9 +9,9 @@ from fastapi import APIRouter, Query, Response
 from headrace.api.access import StoreOf
 from headrace.api.bodies import WireAnswer
 from headrace.api.problems import Refusal
-from headrace.store.log_head import log_id
-from headrace.store.plans import open_runs_page, state_page
-from headrace.store.scope_audit import ledger_firings, ledger_letters, ledger_runs, scope_ledger
+from headrace.store.log.head import log_id
+from headrace.store.pipelines.plans import open_runs_page, state_page
+from headrace.store.queries.scope_audit import ledger_firings, ledger_letters, ledger_runs, scope_ledger
 from headrace.wire.pipelines import scope_audit as wire
 from headrace.wire.pipelines.plans import OpenRuns, ScopeState
 

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Depends, Query
 from headrace.api.access import StoreOf
 from headrace.api.auth import admin
 from headrace.api.problems import Refusal
-from headrace.store.log_head import log_head
-from headrace.store.ordering_browse import waits_in_sql
-from headrace.store.overview import scope_list
-from headrace.store.scope_browse import waits_of_pipeline
-from headrace.store.times import moment
+from headrace.store.db.times import moment
+from headrace.store.log.head import log_head
+from headrace.store.queries.ordering_scopes import waits_in_sql
+from headrace.store.queries.scopes import waits_of_pipeline
+from headrace.store.queries.status import scope_list
 from headrace.wire.pipelines import scopes as wire
 
 SEQ_RANGE = 2**63 - 1

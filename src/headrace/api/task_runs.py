@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query
 from headrace.api.auth import admin
 from headrace.api.problems import Refusal
 from headrace.store import Store
-from headrace.store.deferred_browse import task_run, task_run_list
+from headrace.store.queries.task_runs import task_run, task_run_list
 from headrace.wire.task_runs import StartRun, StartTask, TaskRunDetail, TaskRunIs, TaskRunList, TaskRunState
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most this many.")]

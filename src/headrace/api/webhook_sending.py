@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from headrace.store.cloud_event import cloud_event
+from headrace.wire.cloud_event import cloud_event
 
 CONTENT_TYPE: Final = "application/cloudevents+json; charset=utf-8"
 MOST_READ: Final = 4_096

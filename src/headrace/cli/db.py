@@ -27,9 +27,9 @@ def add_to(app: typer.Typer) -> None:
 
 def status(home: Home = None, database_url: Database = None) -> None:
     """Show which schema the database has and which this version wants. Exits with 1 unless they are the same."""
-    from headrace.store import migrating
+    from headrace.store.db import migrations
 
-    found = migrating.status(_url(home, database_url))
+    found = migrations.status(_url(home, database_url))
     out.print(f"Database [bold]{escape(found.where)}[/]: schema [bold]{found.revision or 'none yet'}[/], this version's is {found.newest}.")
     if not found.known:
         raise SchemaError(
@@ -47,9 +47,9 @@ def status(home: Home = None, database_url: Database = None) -> None:
 
 def upgrade(home: Home = None, database_url: Database = None) -> None:
     """Bring the database to this version's schema. Nothing is lost by it; an empty database gets its tables."""
-    from headrace.store import migrating
+    from headrace.store.db import migrations
 
-    before = migrating.upgrade(_url(home, database_url))
+    before = migrations.upgrade(_url(home, database_url))
     if before.revision == before.newest:
         out.print(f"Database [bold]{escape(before.where)}[/] has this version's schema already: {before.newest}.")
     else:
@@ -63,18 +63,18 @@ def downgrade(
     yes: Annotated[bool, typer.Option("--yes", help="Do it, and lose what it loses.")] = False,
 ) -> None:
     """Take the database back to an older schema, for an older Headrace. Says what is lost, and does nothing without --yes."""
-    from headrace.store import migrating
+    from headrace.store.db import migrations
 
     url = _url(home, database_url)
-    before = migrating.status(url)
-    for step in migrating.lost_by(before, revision):
+    before = migrations.status(url)
+    for step in migrations.lost_by(before, revision):
         out.print(f"  {step.revision} is taken back, and with it is lost: {escape(step.loses)}.")
     if not yes:
         raise UsageError(
             f"Going back from {before.revision} to {revision} cannot be undone.",
             hint="Stop every api, back the database up, then say --yes.",
         )
-    migrating.downgrade(url, revision)
+    migrations.downgrade(url, revision)
     out.print(f"Database [bold]{escape(before.where)}[/]: {before.revision} → [bold]{revision}[/].")
 
 

@@ -9,35 +9,35 @@ from typing import TypeVar
 
 from sqlalchemy import Connection, insert, select, update
 
-from headrace.store.ages import AgeClock
-from headrace.store.awaited_events import AwaitedEvents
 from headrace.store.background import BackgroundWork
-from headrace.store.backlog import Backlog
-from headrace.store.custody import Custody
-from headrace.store.database import Database
-from headrace.store.deferred import TaskRuns
-from headrace.store.engines import clock_of, engines, parsed
-from headrace.store.jobs import Jobs, Liveness
-from headrace.store.keyring import Keyring
-from headrace.store.kwargs import seal_plain
-from headrace.store.log import Log
-from headrace.store.log_head import HEAD, INSTANCE
-from headrace.store.outages import Outage
-from headrace.store.person_tokens import PersonTokens
-from headrace.store.pipeline_letters import PipelineDeadLetters
-from headrace.store.plans import Plans
-from headrace.store.projects import Projects
-from headrace.store.redrive import DeadLetters
-from headrace.store.rotation import Rotation, adopt, forget
-from headrace.store.runs import Runs
-from headrace.store.schema import ensure_schema
-from headrace.store.scope_leases import ScopeLeases
-from headrace.store.scopes import Scopes
-from headrace.store.secrets import Secrets
-from headrace.store.stream_logs import StreamLogs
-from headrace.store.tables import meta
-from headrace.store.triggers import Triggers
-from headrace.store.trouble import named, told
+from headrace.store.control.encrypted_arguments import seal_plain
+from headrace.store.control.jobs import Jobs, Liveness
+from headrace.store.control.projects import Projects
+from headrace.store.control.triggers import Triggers
+from headrace.store.custody.backlog import Backlog
+from headrace.store.custody.receipts import Custody
+from headrace.store.custody.stream_logs import StreamLogs
+from headrace.store.db.database import Database
+from headrace.store.db.errors import named, told
+from headrace.store.db.outages import Outage
+from headrace.store.db.schema import ensure_schema
+from headrace.store.dead_letters.pipelines import PipelineDeadLetters
+from headrace.store.dead_letters.redrive import DeadLetters
+from headrace.store.dialects.engines import clock_of, engines, parsed
+from headrace.store.log.head import HEAD, INSTANCE
+from headrace.store.log.log import Log
+from headrace.store.pipelines.plans import Plans
+from headrace.store.pipelines.runs import Runs
+from headrace.store.pipelines.scope_leases import ScopeLeases
+from headrace.store.pipelines.scopes import Scopes
+from headrace.store.retention.ages import AgeClock
+from headrace.store.secrets.keyring import Keyring
+from headrace.store.secrets.rotation import Rotation, adopt, forget
+from headrace.store.secrets.secrets import Secrets
+from headrace.store.secrets.tokens import PersonTokens
+from headrace.store.tables.base import meta
+from headrace.store.task_runs.event_waits import AwaitedEvents
+from headrace.store.task_runs.task_runs import TaskRuns
 from headrace.store.webhooks import Webhooks
 
 T = TypeVar("T")

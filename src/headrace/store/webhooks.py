@@ -1,7 +1,7 @@
 """Webhooks: scopes of the log with an address. What they have yet to be told waits in the SQL home of the ordering.
 
 The law: a webhook reads the whole log in order of `seq`, and only then is asked which types it wants, so a leader counts whoever wants it.
-It waits by the age of the database (`store.ages`); what is not wanted is handled as soon as its leader is, and leaves no row.
+It waits by the age of the database (`store.retention.ages`); what is not wanted is handled as soon as its leader is, and leaves no row.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from sqlalchemy import Connection, Row, delete, exists, func, insert, select, up
 
 from headrace.core.ordering.handling import Claim, HandlingPolicy
 from headrace.errors import ApiRefused
-from headrace.store.ages import AgeClock
-from headrace.store.database import Database
-from headrace.store.log_feed import LOOKBACK, Progress, feed
-from headrace.store.log_head import log_head
-from headrace.store.ordering import SqlOrdering
-from headrace.store.ordering_ages import DatabaseAge
-from headrace.store.ordering_browse import PREFIX
-from headrace.store.ordering_scopes import ROWS_AT_ONCE, abandoned_scopes, give_up_scope, scope_named
-from headrace.store.ordering_tables import ordering_events, ordering_scopes
-from headrace.store.tables import events
-from headrace.store.times import moment
-from headrace.store.webhook_tables import webhook_deliveries, webhooks
+from headrace.store.db.database import Database
+from headrace.store.db.times import moment
+from headrace.store.log.head import log_head
+from headrace.store.ordering.log_feed import LOOKBACK, Progress, feed
+from headrace.store.ordering.scopes import ROWS_AT_ONCE, abandoned_scopes, give_up_scope, scope_named
+from headrace.store.ordering.sql_store import SqlOrdering
+from headrace.store.ordering.steady_clock import DatabaseAge
+from headrace.store.queries.ordering_scopes import PREFIX
+from headrace.store.retention.ages import AgeClock
+from headrace.store.tables.base import events
+from headrace.store.tables.ordering import ordering_events, ordering_scopes
+from headrace.store.tables.webhooks import webhook_deliveries, webhooks
 from headrace.wire.webhooks import Delivery, SetWebhook, ShownWebhook
 
 KEPT: Final = 1_000

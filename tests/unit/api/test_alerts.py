@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.api.alerts import MAX_ALERTS, alerts_of
-from headrace.store.outages import Outage
+from headrace.store.db.outages import Outage
 from headrace.wire.control.jobs import Blocked
 from headrace.wire.control.streams import LaneReport, RetryReport
 from headrace.wire.pipelines.scopes import ScopeStatus, Underway

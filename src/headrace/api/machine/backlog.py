@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 from headrace.api.access import StoreOf
 from headrace.api.auth import Triggerer
 from headrace.api.bodies import WireAnswer, WireRoute
-from headrace.store.backlog import MOST_ITEMS
+from headrace.store.custody.backlog import MOST_ITEMS
 from headrace.wire.custody.backlog import BacklogPage, SettleBacklog
 
 router = APIRouter(prefix="/execution/triggers", tags=["backlog"], route_class=WireRoute)

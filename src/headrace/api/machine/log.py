@@ -17,7 +17,7 @@ from headrace.api.auth import AnyJob, Triggerer
 from headrace.api.bodies import BinaryAnswer, JsonAnswer, WireAnswer, WireRoute
 from headrace.api.problems import Refusal
 from headrace.store import Store
-from headrace.store.log import LogPage, stored
+from headrace.store.log.log import LogPage, stored
 from headrace.wire.base import rfc3339
 from headrace.wire.events import BatchStored, EventBatch, LogHead, LogNews
 from headrace.wire.log import HEAD_HEADER, PICKED_HEADER

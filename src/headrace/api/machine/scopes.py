@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 from headrace.api.access import StoreOf
 from headrace.api.auth import Pipeline
 from headrace.api.bodies import WireAnswer, WireRoute
-from headrace.store.log_head import log_id
+from headrace.store.log.head import log_id
 from headrace.wire.pipelines.plans import FindPositions, OpenRuns, Plan, PlanPage, Positions, ScopeLetters, ScopeState, SplitRun
 from headrace.wire.pipelines.runs import RunReports
 from headrace.wire.pipelines.scope_leases import AcquireScope, ScopeLease

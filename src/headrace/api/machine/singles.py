@@ -8,7 +8,7 @@ from headrace.api.access import DurableOf, StoreOf
 from headrace.api.auth import Triggerer
 from headrace.api.bodies import WireAnswer, WireRoute
 from headrace.api.problems import Refusal
-from headrace.store.log import stored
+from headrace.store.log.log import stored
 from headrace.wire.custody.backlog import SpillItem
 from headrace.wire.events import EventBatch, ItemStatus
 from headrace.wire.singles import OneEvent, OneSpill, OneStored

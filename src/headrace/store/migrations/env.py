@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from alembic import context
 
-import headrace.store.deferred_tables
-import headrace.store.ordering_tables
-import headrace.store.pipeline_tables
-import headrace.store.secret_tables
-import headrace.store.stream_tables
-import headrace.store.webhook_tables  # noqa: F401
-from headrace.store.tables import metadata
+import headrace.store.tables.ordering
+import headrace.store.tables.pipelines
+import headrace.store.tables.secrets
+import headrace.store.tables.streams
+import headrace.store.tables.task_runs
+import headrace.store.tables.webhooks  # noqa: F401
+from headrace.store.tables.base import metadata
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=metadata, render_as_batch=True)
 context.run_migrations()

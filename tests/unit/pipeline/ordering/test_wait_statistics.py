@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.pipeline.ordering.wait_statistics import histogram
-from headrace.store.hold_times import counted, told
+from headrace.store.ordering.wait_histogram import counted, told
 from headrace.wire.events import HOLD_BUCKETS
 
 edges = [round(bound * 1_000_000) + offset for bound in HOLD_BUCKETS for offset in (-1, 0, 1)]

@@ -1,0 +1,1 @@
+"""Jobs, leases, triggers and projects."""

@@ -1,0 +1,156 @@
+"""Balancing: what `core.balancing` decides, read from a snapshot and written in slices, each in a transaction of its own.
+
+Looking at every trigger is for when something changed. Once no job has anything to do, that is remembered together with the mark of the
+last change, and looking whether the mark is still there is all that a load costs.
+
+The law: a decision is made without the writers' lock, so each slice looks again at what it changes (`leases.claim`). All that a job was to
+claim or to give back is done before the job is answered: what is claimed of a stream in part is not run. Where the api dies between two
+slices, the next load of the job does the rest, since a unit of which some is claimed, or given back, goes on that way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from time import monotonic
+from typing import NamedTuple
+
+import msgspec
+from sqlalchemy import Connection, select
+
+from headrace.core import balancing
+from headrace.core.lease_units import Job, Trigger
+from headrace.store.control import leases
+from headrace.store.db.database import Database
+from headrace.store.dialects.gc_pause import collecting_paused
+from headrace.store.dialects.statements import driver_rows
+from headrace.store.tables.base import jobs, triggers
+
+LATELY = 5_000_000  # microseconds; who was not heard of for so long is given nothing new, though it is not taken for dead yet
+
+_jobs = select(jobs.c.id, jobs.c.capacity, jobs.c.queues, jobs.c.wanted, jobs.c.heartbeat).where(
+    jobs.c.state == "running", jobs.c.kind == "triggerer", jobs.c.capacity.is_not(None)
+)
+_triggers = select(
+    triggers.c.id,
+    triggers.c.stream,
+    triggers.c.queue,
+    triggers.c.priority,
+    triggers.c.job_id,
+    triggers.c.revoked_job_id,
+    (triggers.c.state == "parked").label("parked"),
+).where(triggers.c.state != "removed")
+
+
+_running = select(jobs.c.id).where(jobs.c.state == "running")
+
+
+class Decision(NamedTuple):
+    """What a job is to claim and to give back, and which jobs have ended and still hold something that must be freed first."""
+
+    ended: set[int]
+    step: balancing.Step
+
+
+class Balancer:
+    """Lets each job take its step."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._settled: dict[str, tuple[object, ...]] = {}
+
+    def is_settled(self, connection: Connection, project: str) -> bool:
+        """Return whether no job of the project has anything to do."""
+        return self._settled.get(project) == leases.version(connection)
+
+    def step(self, job_id: int, project: str, seconds: float | None) -> bool:
+        """Let the job claim and give back what it is to; return whether that was possible within so many seconds."""
+        until = None if seconds is None else monotonic() + seconds
+        return all(until is None or monotonic() < until for _ in self._slices(job_id, project))
+
+    def _slices(self, job_id: int, project: str) -> Iterator[None]:
+        """Do a slice of the step, and stop after each that is not the last."""
+        found = self._decide(job_id, project)
+        while found.ended:
+            while self._database.write(partial(leases.release, job_ids=found.ended)):
+                yield
+            found = self._decide(job_id, project)
+        for part in _cut(found.step.claim):
+            self._database.write(partial(self._claim, job_id=job_id, project=project, part=part))
+            yield
+        for part in _cut(found.step.give_back):
+            self._database.write(partial(leases.give_back, job_id=job_id, trigger_ids=part))
+            yield
+
+    def _decide(self, job_id: int, project: str) -> Decision:
+        with collecting_paused():
+            return self._decision(job_id, project)
+
+    def _decision(self, job_id: int, project: str) -> Decision:
+        with self._database.reading() as connection:
+            seen = leases.version(connection)  # first: what changes after this is looked at again
+            there = _read_triggers(connection, project)
+            listed = _read_jobs(connection, project, self._database.now())
+            running = set(connection.execute(_running).scalars())
+        step = balancing.step(there, listed, job_id)
+        named = {trigger.holder for trigger in there} | {trigger.stopping for trigger in there}
+        ended = {one for one in named if one is not None and one not in running}
+        if step.settled and not ended:
+            self._settled[project] = seen
+        return Decision(ended, step)
+
+    def _claim(self, connection: Connection, job_id: int, project: str, part: Sequence[int]) -> None:
+        wanted = connection.execute(select(jobs.c.wanted).where(jobs.c.id == job_id, jobs.c.state == "running")).scalar_one_or_none()
+        if wanted == "run":
+            leases.claim(connection, job_id, project, part, self._database.now())
+
+
+def _cut(trigger_ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Yield as many of the triggers at a time as one transaction changes."""
+    for start in range(0, len(trigger_ids), leases.MAX_CHANGED):
+        yield trigger_ids[start : start + leases.MAX_CHANGED]
+
+
+def unserved(connection: Connection) -> dict[int, str]:
+    """Return the triggers that nobody runs because no running triggerer serves their queues, or none of those has room; and which it is."""
+    waiting = select(triggers.c.project).where(triggers.c.state == "waiting").distinct()
+    found: dict[int, str] = {}
+    for project in connection.execute(waiting).scalars().all():
+        there = [job._replace(listening=True) for job in _read_jobs(connection, project, 0)]
+        for unit in balancing.homeless(_read_triggers(connection, project), there):
+            served = any(job.serves(unit) and not job.draining for job in there)
+            queues = " and ".join(sorted(unit.queues))
+            several = f"the queues {queues}, which its stream needs together" if len(unit.queues) > 1 else f"queue {queues}"
+            why = f"no triggerer that serves {several} has room" if served else f"no triggerer serves {several}"
+            found.update(dict.fromkeys(unit.ids(), why))
+    return found
+
+
+class UnservedTriggers:
+    """Remembers which triggers no triggerer can run, for as long as neither leases nor triggerers change."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[object, ...] = ()
+        self._found: dict[int, str] = {}
+
+    def __call__(self, connection: Connection) -> dict[int, str]:
+        """Return why nobody runs them, by trigger."""
+        listed = [(row.id, row.capacity, row.queues, row.wanted) for row in connection.execute(_jobs.order_by(jobs.c.id))]
+        seen = (leases.version(connection), tuple(listed))
+        if seen != self._seen:
+            with collecting_paused():
+                self._found = unserved(connection)
+            self._seen = seen
+        return self._found
+
+
+def _read_triggers(connection: Connection, project: str) -> list[Trigger]:
+    rows = driver_rows(connection, _triggers.where(triggers.c.project == project), leases.AT_ONCE)
+    return [Trigger._make(row) for part in rows for row in part]
+
+
+def _read_jobs(connection: Connection, project: str, now: int) -> list[Job]:
+    return [
+        Job(row.id, row.capacity, frozenset(msgspec.json.decode(row.queues)), row.wanted != "run", abs(now - row.heartbeat) <= LATELY)
+        for row in connection.execute(_jobs.where(jobs.c.project == project).order_by(jobs.c.id))
+    ]

@@ -1,0 +1,59 @@
+"""The keyword arguments of triggers as they are kept: sealed, with a digest that tells whether a declaration changed them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Row, select, update
+
+from headrace.errors import ApiRefused
+from headrace.store.secrets.keyring import SEALED, Keyring
+from headrace.store.tables.base import triggers
+
+AT_ONCE = 500
+
+
+def written(kwargs: dict[str, Any]) -> str:
+    """Return keyword arguments as text, the same for equal ones."""
+    return msgspec.json.encode(kwargs, order="sorted").decode()
+
+
+def sealed(keyring: Keyring, kwargs: dict[str, Any], what: str) -> dict[str, str | None]:
+    """Return the columns that keep the keyword arguments of `what`, which names the trigger."""
+    text = written(kwargs)
+    return {"kwargs": keyring.seal(text), "kwargs_digest": keyring.digest(text, what)}
+
+
+def unchanged(keyring: Keyring, row: Row[Any], kwargs: dict[str, Any], what: str) -> bool:
+    """Whether the row keeps these keyword arguments, as far as this api's keys can tell."""
+    text = written(kwargs)
+    return row.kwargs == text if not keyring else keyring.same(row.kwargs_digest, text, what)
+
+
+def opened(keyring: Keyring, kept: str, what: str) -> tuple[str, str | None]:
+    """Return the keyword arguments as JSON, or why no key opens them: one such trigger must not stop its neighbours."""
+    try:
+        return keyring.open(kept, what), None
+    except ApiRefused as error:
+        return "{}", f"{error} {error.hint}"
+
+
+def named(project: str, name: str) -> str:
+    """Return what the keyword arguments of a trigger are called, in digests and errors."""
+    return f"the arguments of trigger '{name}' of project '{project}'"
+
+
+def seal_plain(connection: Connection, keyring: Keyring) -> int:
+    """Seal what an earlier version kept in plain; return how many there were."""
+    plain = select(triggers.c.id, triggers.c.project, triggers.c.name, triggers.c.kwargs).where(~triggers.c.kwargs.startswith(SEALED))
+    count = 0
+    while keyring and (rows := connection.execute(plain.limit(AT_ONCE)).all()):
+        for row in rows:
+            columns = {
+                "kwargs": keyring.seal(row.kwargs),
+                "kwargs_digest": keyring.digest(row.kwargs, named(row.project, row.name)),
+            }
+            connection.execute(update(triggers).where(triggers.c.id == row.id).values(**columns))
+        count += len(rows)
+    return count

@@ -1,0 +1,136 @@
+"""What each job holds, and the differences to what it was told last.
+
+The law: an answer is what brings a job from one revision of what it holds to the next. What a revision was is known in this api's memory
+only; a job that names any other is told all, from nothing on. No answer has more than `MAX_CHANGES` triggers, so that nobody stands over
+one, however many triggers a job has.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from threading import Lock
+from typing import Final, NamedTuple, TypeVar
+
+from headrace.store.control import leases
+from headrace.store.db.database import Database
+from headrace.wire.control.jobs import Lease
+from headrace.wire.control.triggers import TriggersLoaded
+
+T = TypeVar("T")
+
+MAX_CHANGES: Final = 5_000
+"""Triggers that one answer tells of."""
+
+MAX_JOBS: Final = 100
+"""Jobs whose holdings are remembered; mostly they have ended."""
+
+States = dict[int, int]
+"""What `leases.held` returns."""
+
+
+class _Known(NamedTuple):
+    """What a job holds, as it was read after the last change that any lease had."""
+
+    version: tuple[object, ...]
+    states: States
+
+
+class _Told(NamedTuple):
+    """What a job was told."""
+
+    revision: str
+    states: States
+
+
+class _Whole(NamedTuple):
+    """An answer that has all that a job holds."""
+
+    states: States
+    answer: TriggersLoaded
+
+
+class Holdings:
+    """The leases of jobs, read anew only after a change. Any thread may ask."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._lock = Lock()
+        self._known: dict[int, _Known] = {}
+        self._told: dict[int, _Told] = {}
+        self._whole: dict[int, _Whole] = {}
+
+    def all(self, job_id: int) -> TriggersLoaded:
+        """Return all that the job holds, and all that it is to let go.
+
+        The answer is kept until something changes, and its leases for the next answer: to make them takes longer than the rest of a call.
+        """
+        states = self._read(job_id)
+        last = self._whole.get(job_id)
+        if last is not None and last.states is states:
+            return last.answer
+        made = {} if last is None else {(lease.trigger_id, lease.epoch): lease for lease in last.answer.leases}
+        listed = sorted(states.items())
+        held = [made.get((one, state >> 1)) or _lease(one, state) for one, state in listed if state > 1]
+        answer = TriggersLoaded.model_construct(leases=held, revoked=_revoked(listed))
+        with self._lock:
+            _remember(self._whole, job_id, _Whole(states, answer))
+        return answer
+
+    def changes(self, job_id: int, since: str) -> TriggersLoaded:
+        """Return what has changed for the job since a revision, as much as one answer has."""
+        now = self._read(job_id)
+        with self._lock:
+            told = self._told.get(job_id)
+            whole = told is None or told.revision != since
+            before: States = {} if told is None or whole else told.states
+            if now is before:
+                return _answer({}, (), revision=since, whole=False, more=False)
+            changed = dict(islice(((one, state) for one, state in now.items() if before.get(one) != state), MAX_CHANGES + 1))
+            gone = list(islice((one for one in before if one not in now), MAX_CHANGES + 1 - len(changed)))
+            more = len(changed) + len(gone) > MAX_CHANGES
+            after = now
+            if more:
+                (gone.pop if gone else changed.popitem)()
+                after = before | changed
+                for one in gone:
+                    del after[one]
+            revision = secrets.token_hex(8)
+            _remember(self._told, job_id, _Told(revision, after))
+        return _answer(changed, gone, revision=revision, whole=whole, more=more)
+
+    def _read(self, job_id: int) -> States:
+        with self._database.reading() as connection:
+            version = leases.version(connection)
+            known = self._known.get(job_id)
+            if known is not None and known.version == version:
+                return known.states
+            states = leases.held(connection, job_id)
+        if known is not None and known.states == states:
+            states = known.states
+        with self._lock:
+            _remember(self._known, job_id, _Known(version, states))
+        return states
+
+
+def _remember(of_jobs: dict[int, T], job_id: int, what: T) -> None:
+    of_jobs.pop(job_id, None)
+    of_jobs[job_id] = what
+    while len(of_jobs) > MAX_JOBS:
+        del of_jobs[next(iter(of_jobs))]
+
+
+def _answer(changed: Mapping[int, int], gone: Iterable[int], *, revision: str, whole: bool, more: bool) -> TriggersLoaded:
+    held = [_lease(one, state) for one, state in changed.items() if state > 1]
+    return TriggersLoaded.model_construct(
+        leases=held, revoked=_revoked(changed.items()), gone=list(gone), revision=revision, whole=whole, more=more
+    )
+
+
+def _lease(trigger_id: int, state: int) -> Lease:
+    return Lease(trigger_id=trigger_id, epoch=state >> 1)  # half the time of `model_construct`
+
+
+def _revoked(states: Iterable[tuple[int, int]]) -> list[int]:
+    return [one for one, state in states if state & 1]

@@ -1,0 +1,240 @@
+"""Jobs: who lives, who ended, and who is taken for dead.
+
+    running ──complete──► succeeded | failed
+       └──silent for longer than the threshold, or replaced──► lost
+
+An end is final, and takes the job's leases with it. A job that ended is fenced from everything but a replay of its registration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+from sqlalchemy import Connection, insert, select, update
+
+from headrace.errors import ApiRefused, Fenced
+from headrace.store.control import leases, stream_reports
+from headrace.store.control.balancing import Balancer
+from headrace.store.control.holdings import Holdings
+from headrace.store.control.liveness import Silence, steady_clock
+from headrace.store.db.database import Database
+from headrace.store.tables.base import jobs
+from headrace.wire.control.jobs import EVERY_PROJECT, Blocked, CompleteJob, Heartbeat, HeartbeatAnswer, JobKind, RegisterJob, Wanted
+from headrace.wire.control.triggers import LoadTriggers, TriggersLoaded
+
+SECOND = 1_000_000
+STACK_LINES = 100
+STACK_WIDTH = 500
+
+BALANCING = 5.0
+"""Seconds that a load claims and gives back for, at most, before it is answered that there is more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """How long a job may be silent, in microseconds, and the clock that tells it, which nobody sets.
+
+    None dies within `threshold` of the store's opening: nobody could be heard.
+    """
+
+    threshold: int = 30 * SECOND
+    ticks: Callable[[], int] = steady_clock
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A job as its registration knows it."""
+
+    id: int
+    kind: JobKind
+
+
+class Jobs:
+    """The jobs of one database."""
+
+    def __init__(self, database: Database, liveness: Liveness) -> None:
+        self._database = database
+        self._liveness = liveness
+        self._silence = Silence(liveness.threshold, liveness.ticks)
+        self._balancer = Balancer(database)
+        self._holdings = Holdings(database)
+        self._unreleased: set[int] = set()
+
+    def register(self, job: RegisterJob) -> Registered:
+        """Register a process, and end the job of the incarnation that it replaces."""
+        registered, ended = self._database.write(lambda connection: _register(connection, job, self._database.now()))
+        self._release(ended)
+        return registered
+
+    def heartbeat(self, job_id: int, beat: Heartbeat) -> HeartbeatAnswer:
+        """Note that the job lives and what its streams did; answer with what is wanted and, if it asks for them, the leases it holds."""
+        answer = self._database.write(lambda connection: self._beat(connection, job_id, beat))
+        self._release_swept()
+        if not beat.leases:
+            return answer
+        held = self._holdings.all(job_id)
+        return answer.model_copy(update={"leases": held.leases, "revoked": held.revoked})
+
+    def complete(self, job_id: int, end: CompleteJob) -> None:
+        """End the job; only the first end counts."""
+        ended = self._database.write(lambda connection: end_jobs(connection, [job_id], end.state, end.reason, self._database.now()))
+        self._release(ended)
+
+    def want(self, job_id: int, wanted: Wanted) -> None:
+        """Say what is wanted of a triggerer; it learns of it with its next heartbeat.
+
+        Raises:
+            ApiRefused: There is no such triggerer, or it has ended.
+        """
+        self._database.write(lambda connection: _want(connection, job_id, wanted))
+
+    def check(self, job_id: int) -> None:
+        """Raise `Fenced` when the job has ended."""
+        with self._database.reading() as connection:
+            require_running(connection, job_id)
+
+    def project(self, job_id: int) -> str | None:
+        """Return the project of a running job; None: it reads for every project. Raises `Fenced` when the job has ended."""
+        with self._database.reading() as connection:
+            project: str = require_running(connection, job_id).project
+        return None if project == EVERY_PROJECT else project
+
+    def sweep(self, connection: Connection) -> None:
+        """End, within a work of the writer, every job that has been silent for too long."""
+        running = connection.execute(select(jobs.c.id, jobs.c.heartbeat).where(jobs.c.state == "running"))
+        silent = self._silence.over((row[0], row[1]) for row in running)
+        if silent:
+            reason = f"silent for {self._liveness.threshold // SECOND} s"
+            self._unreleased.update(end_jobs(connection, silent, "lost", reason, self._database.now()))
+
+    def load(self, job_id: int, asked: LoadTriggers) -> TriggersLoaded:
+        """Let a triggerer claim and give back, by the capacity and the queues that it says; return what it holds.
+
+        One that says which revision it knows is told the differences to that, and is answered within `BALANCING` also where that is not
+        all yet.
+        """
+        project = self._database.write(lambda connection: self._take(connection, job_id, asked))
+        self._release_swept()
+        if asked.since is None:
+            if project is not None:
+                self._balancer.step(job_id, project, None)
+            return self._holdings.all(job_id)
+        if project is not None and not self._balancer.step(job_id, project, BALANCING):
+            return TriggersLoaded(leases=[], revoked=[], whole=False, revision=asked.since, more=True)
+        return self._holdings.changes(job_id, asked.since)
+
+    def _take(self, connection: Connection, job_id: int, asked: LoadTriggers) -> str | None:
+        """Note that the job lives and what it takes; return its project, if there may be something to do in it."""
+        job = require_running(connection, job_id)
+        touch(connection, job_id, self._database.now())
+        self.sweep(connection)
+        written = msgspec.json.encode(sorted(set(asked.queues))).decode()
+        if (job.capacity, job.queues) != (asked.capacity, written):
+            connection.execute(update(jobs).where(jobs.c.id == job.id).values(capacity=asked.capacity, queues=written))
+            leases.changed(connection)
+        return None if self._balancer.is_settled(connection, job.project) else job.project
+
+    def _beat(self, connection: Connection, job_id: int, beat: Heartbeat) -> HeartbeatAnswer:
+        job = require_running(connection, job_id)
+        batch = None if beat.batch is None else beat.batch.model_dump_json()
+        touch(connection, job_id, self._database.now(), blocked=_kept(beat.blocked), batch=batch)
+        stream_reports.keep(connection, job_id, beat.streams, self._database.now())
+        self.sweep(connection)
+        backlogs = leases.backlogs(connection, job_id)
+        return HeartbeatAnswer.model_construct(wanted=job.wanted, leases=[], revoked=[], backlogs=backlogs)
+
+    def _release_swept(self) -> None:
+        """Free what is left of what jobs held that the last sweep ended."""
+        ended = list(self._unreleased)
+        self._release(ended)
+        self._unreleased.difference_update(ended)
+
+    def _release(self, ended: list[int]) -> None:
+        """Free, slice by slice, what is left of what jobs held that have ended."""
+        more = bool(ended)
+        while more:
+            more = self._database.write(partial(leases.release, job_ids=ended))
+
+
+@dataclass(frozen=True, slots=True)
+class RunningJob:
+    """What a call needs to know of the job that makes it."""
+
+    id: int
+    project: str
+    wanted: Wanted
+    capacity: int | None
+    queues: str
+
+
+def require_running(connection: Connection, job_id: int) -> RunningJob:
+    """Return the job, or raise `Fenced` when it has ended."""
+    columns = (jobs.c.project, jobs.c.wanted, jobs.c.state, jobs.c.capacity, jobs.c.queues)
+    row = connection.execute(select(*columns).where(jobs.c.id == job_id)).one_or_none()
+    if row is None or row.state != "running":
+        what = "is unknown" if row is None else f"has ended ({row.state})"
+        raise Fenced(f"Job {job_id} {what}.", hint="Register a new job.", status=409, problem="fenced")
+    return RunningJob(job_id, row.project, row.wanted, row.capacity, row.queues)
+
+
+def touch(connection: Connection, job_id: int, now: int, **more: str | None) -> None:
+    """Note that the job was heard of, and what else it said of itself."""
+    connection.execute(update(jobs).where(jobs.c.id == job_id).values(heartbeat=now, **more))
+
+
+def end_jobs(connection: Connection, job_ids: list[int], state: str, reason: str | None, now: int) -> list[int]:
+    """End those of the jobs that still run, and release what they hold.
+
+    Returns the jobs, if they held more than one transaction releases: `leases.release` goes on, or else the next load does.
+    """
+    running = (jobs.c.id.in_(job_ids), jobs.c.state == "running")
+    ended = connection.execute(update(jobs).where(*running).values(state=state, reason=reason, ended=now, blocked=None, batch=None))
+    if not ended.rowcount:
+        return []
+    leases.changed(connection)
+    return job_ids if leases.release(connection, job_ids) else []
+
+
+def _kept(blocked: Blocked | None) -> str | None:
+    """Return what is kept of a block: whoever sends a stack without an end is heard all the same."""
+    if blocked is None:
+        return None
+    return blocked.model_copy(update={"stack": [line[:STACK_WIDTH] for line in blocked.stack[:STACK_LINES]]}).model_dump_json()
+
+
+def _register(connection: Connection, job: RegisterJob, now: int) -> tuple[Registered, list[int]]:
+    """Return the job, and the one that it replaces, if that held more than this transaction has released."""
+    known = connection.execute(select(jobs.c.id, jobs.c.kind).where(jobs.c.registration_id == job.registration_id)).one_or_none()
+    if known is not None:
+        return Registered(known.id, known.kind), []
+    ended = [] if job.replaces is None else _replace(connection, job, job.replaces, now)
+    made = connection.execute(
+        insert(jobs)
+        .returning(jobs.c.id)
+        .values(
+            **job.model_dump(exclude={"replaces"}), state="running", wanted="run", reason=None, registered=now, heartbeat=now, ended=None
+        )
+    )
+    return Registered(int(made.scalar_one()), job.kind), ended
+
+
+def _want(connection: Connection, job_id: int, wanted: Wanted) -> None:
+    triggerer = select(jobs.c.state).where(jobs.c.id == job_id, jobs.c.kind == "triggerer")
+    state = connection.execute(triggerer).scalar_one_or_none()
+    if state is None:
+        raise ApiRefused(f"No triggerer has the id {job_id}.", hint="See: headrace triggerers list", status=404, problem="not-found")
+    if state != "running":
+        raise ApiRefused(f"Job {job_id} has ended ({state}).", hint="See: headrace triggerers list", status=409, problem="ended")
+    connection.execute(update(jobs).where(jobs.c.id == job_id).values(wanted=wanted))
+    leases.changed(connection)
+
+
+def _replace(connection: Connection, job: RegisterJob, replaced: str, now: int) -> list[int]:
+    """End the previous incarnation, if it is one: the same work, on the same host. Returns what `end_jobs` does."""
+    previous = select(jobs.c.id).where(
+        jobs.c.registration_id == replaced, jobs.c.kind == job.kind, jobs.c.project == job.project, jobs.c.hostname == job.hostname
+    )
+    return end_jobs(connection, list(connection.execute(previous).scalars()), "lost", "replaced by its next incarnation", now)

@@ -1,0 +1,159 @@
+"""Projects: what one file declares. A declaration is the whole: what it no longer names is removed, but keeps its row and its counts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+from time import monotonic
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Row, delete, insert, select, update
+
+from headrace.errors import ApiRefused
+from headrace.store.control import encrypted_arguments, leases
+from headrace.store.control.declarations import AT_ONCE, NEW, Place, apply, forget, remove_others, require_staged, rows_named, stage
+from headrace.store.control.jobs import require_running, touch
+from headrace.store.control.restarts import FRESH
+from headrace.store.db.database import Database
+from headrace.store.secrets.keyring import Keyring
+from headrace.store.tables.base import pipelines, projects, triggers
+from headrace.wire.control.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, ProjectDeclared, StageTriggers
+
+BUDGET = 1.0
+"""Seconds in which one call applies what it can of a staged declaration."""
+
+
+class Projects:
+    """The projects of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def declare(self, job_id: int, name: str, declared: DeclareProject) -> ProjectDeclared:
+        """Make the project what is declared; a trigger that changed loses its lease, so that it is run anew.
+
+        What is no longer declared goes a bounded number in each commit. Of a staged declaration it applies as much as `BUDGET` allows, a
+        bounded number in each commit too.
+        """
+        if declared.staged is not None:
+            return self._declare_staged(job_id, name, declared)
+        now = self._database.now()
+        answer, place = self._database.write(lambda connection: _declare(self._database, connection, job_id, name, declared, now))
+        names = {trigger.name for trigger in declared.triggers}
+        while place:
+            place = self._database.write(partial(_remove_more, project=name, names=names, after=place, now=now))
+        return answer
+
+    def stage(self, job_id: int, page: StageTriggers) -> None:
+        """Keep a page of a declaration, until all of it is there and it is declared."""
+        stage(self._database, job_id, page)
+
+    def _declare_staged(self, job_id: int, name: str, declared: DeclareProject) -> ProjectDeclared:
+        place = self._database.write(lambda connection: _begin(connection, job_id, name, declared, self._database.now()))
+        until = monotonic() + BUDGET
+        while not place.end and monotonic() < until:
+            place = self._database.write(partial(_apply, self._database, job_id, name, declared, place))
+        while place.end and self._database.write(lambda connection: forget(connection, declared.staged or "", AT_ONCE)):
+            pass
+        return ProjectDeclared(triggers={}, done=place.end, after=place.name)
+
+
+def _begin(connection: Connection, job_id: int, project: str, declared: DeclareProject, now: int) -> Place:
+    _require_own(connection, job_id, project)
+    touch(connection, job_id, now)
+    return Place(declared.after, end=not require_staged(connection, project, declared.staged or "", declared.count))
+
+
+def _apply(database: Database, job_id: int, project: str, declared: DeclareProject, place: Place, connection: Connection) -> Place:
+    """Apply some of a staged declaration; return how far it is applied."""
+    _require_own(connection, job_id, project)
+    now = database.now()
+    after = apply(connection, project, declared.staged or "", place, now)
+    if after.end:
+        _declare_pipelines(connection, project, {pipeline.name: pipeline for pipeline in declared.pipelines})
+        connection.execute(delete(projects).where(projects.c.name == project))
+        connection.execute(insert(projects).values(name=project, declared=now, declaration=declared.staged))
+    return after
+
+
+def _require_own(connection: Connection, job_id: int, project: str) -> None:
+    own = require_running(connection, job_id).project
+    if own != project:
+        raise ApiRefused(f"Job {job_id} belongs to project '{own}', not to '{project}'.", status=403, problem="forbidden")
+
+
+def _declare(
+    database: Database, connection: Connection, job_id: int, project: str, declared: DeclareProject, now: int
+) -> tuple[ProjectDeclared, int]:
+    """Declare all and remove some; return the answer, and after which trigger to go on with removing (0: nowhere)."""
+    _require_own(connection, job_id, project)
+    connection.execute(delete(projects).where(projects.c.name == project))
+    connection.execute(insert(projects).values(name=project, declared=now))
+    _declare_pipelines(connection, project, {pipeline.name: pipeline for pipeline in declared.pipelines})
+    wanted = {trigger.name: trigger for trigger in declared.triggers}
+    place = remove_others(connection, project, wanted.keys(), 0, now)
+    _declare_triggers(connection, project, wanted, now, database.keyring)
+    ids = {row.id: name for name, row in rows_named(connection, project, list(wanted)).items()}
+    return ProjectDeclared(triggers={ids[one]: one for one in sorted(ids)}), place
+
+
+def _remove_more(connection: Connection, project: str, names: Collection[str], after: int, now: int) -> int:
+    """Remove some more of what a declaration does not name, unless another declaration came meanwhile."""
+    last = connection.execute(select(projects.c.declared).where(projects.c.name == project)).scalar_one_or_none()
+    return remove_others(connection, project, names, after, now) if last == now else 0
+
+
+def _declare_triggers(connection: Connection, project: str, wanted: dict[str, DeclaredTrigger], now: int, keyring: Keyring) -> None:
+    known = rows_named(connection, project, list(wanted))
+    changed: list[tuple[int, dict[str, Any]]] = []
+    new: list[dict[str, Any]] = []
+    for name, trigger in wanted.items():
+        values = _values(trigger)
+        policy = {"priority": trigger.priority, "max_restarts": trigger.max_restarts}
+        row = known.get(name)
+        what = encrypted_arguments.named(project, name)
+        same = row is not None and encrypted_arguments.unchanged(keyring, row, trigger.kwargs, what)
+        if row is not None and same and row.state != "removed" and _keeps(row, values):
+            _adjust(connection, row, policy)
+            continue
+        values |= policy | encrypted_arguments.sealed(keyring, trigger.kwargs, what)
+        if row is None:
+            new.append({"project": project, "name": name, "declared": now, **NEW, **values})
+        else:
+            changed.append((row.id, values))
+    leases.revoke(connection, [trigger_id for trigger_id, _ in changed])
+    for trigger_id, values in changed:
+        connection.execute(update(triggers).where(triggers.c.id == trigger_id).values(**FRESH, declared=now, removed=None, **values))
+    if new:
+        connection.execute(insert(triggers), new)
+    if new or changed:
+        leases.changed(connection)
+
+
+def _keeps(row: Row[Any], values: dict[str, Any]) -> bool:
+    return all(getattr(row, column) == value for column, value in values.items())
+
+
+def _adjust(connection: Connection, row: Row[Any], policy: dict[str, Any]) -> None:
+    """Change what does not concern whoever runs the trigger; it runs on."""
+    if not _keeps(row, policy):
+        connection.execute(update(triggers).where(triggers.c.id == row.id).values(**policy))
+        leases.changed(connection)
+
+
+def _values(trigger: DeclaredTrigger) -> dict[str, Any]:
+    return {"classpath": trigger.classpath, "stream": trigger.stream, "queue": trigger.queue}
+
+
+def _declare_pipelines(connection: Connection, project: str, wanted: dict[str, DeclaredPipeline]) -> None:
+    known = {row.name: row.id for row in connection.execute(select(pipelines.c.name, pipelines.c.id).where(pipelines.c.project == project))}
+    connection.execute(update(pipelines).where(pipelines.c.project == project).values(removed=True))
+    for name, pipeline in wanted.items():
+        patterns = msgspec.json.encode(pipeline.on).decode()
+        values: dict[str, Any] = {"patterns": patterns, "table_name": pipeline.table, "batch": pipeline.batch, "removed": False}
+        values["on_failure"] = pipeline.on_failure
+        if name in known:
+            connection.execute(update(pipelines).where(pipelines.c.id == known[name]).values(**values))
+        else:
+            connection.execute(insert(pipelines).values(project=project, name=name, **values))

@@ -1,0 +1,126 @@
+"""Triggers that fail: why is kept, when they start again is decided, and those that fail too often are parked until somebody acts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any, cast
+
+import msgspec
+from sqlalchemy import Connection, Row, select, update
+
+from headrace.core.restart_policy import MAX_RESTARTS, MOST, Verdict, after_failure
+from headrace.errors import ApiRefused
+from headrace.store.control import leases
+from headrace.store.db.times import moment
+from headrace.store.dialects.statements import among, rows_among
+from headrace.store.tables.base import triggers
+from headrace.wire.base import rfc3339
+from headrace.wire.control.triggers import FailureRecorded, StreamFailure, StreamFailureRecorded, TriggerFailure
+
+SECOND = 1_000_000
+SPREAD = 1_000
+_watches = select(
+    triggers.c.id,
+    triggers.c.name,
+    triggers.c.epoch,
+    triggers.c.restarts,
+    triggers.c.max_restarts,
+    triggers.c.started,
+    triggers.c.retry_at,
+    triggers.c.failure,
+).where(among(triggers.c.id, "ids"))
+
+FRESH = {"state": "waiting", "failure": None, "restarts": 0, "retry_at": None}
+"""A trigger that may start at once, as if it had never failed."""
+
+
+def record(connection: Connection, job_id: int, trigger_id: int, failure: TriggerFailure, now: int) -> FailureRecorded:
+    """Keep why the trigger failed; return what comes next. The same failure again is answered as it was the first time."""
+    leases.require_lease(connection, job_id, trigger_id, failure.epoch)
+    row = connection.execute(select(triggers).where(triggers.c.id == trigger_id)).one()
+    if _is_replay(row, failure):
+        return _recorded(row.restarts, row.state == "parked", start_after(row.retry_at, now))
+    limit = MAX_RESTARTS if row.max_restarts is None else row.max_restarts
+    lived = 0.0 if row.started is None else (now - row.started) / SECOND - failure.blocked
+    verdict = after_failure(row.restarts, lived, limit, trigger_id % SPREAD / SPREAD, upstream=failure.upstream)
+    kept = failure.model_dump() | {"at": rfc3339(moment(now))}
+    values = {"failure": msgspec.json.encode(kept).decode(), "failures": triggers.c.failures + 1, "restarts": verdict.restarts}
+    connection.execute(update(triggers).where(triggers.c.id == trigger_id).values(**values, **_next(verdict, now)))
+    if verdict.retry_in is None:
+        leases.changed(connection)  # where nothing of its stream is left to run, its job is to give it back
+    return _recorded(verdict.restarts, verdict.retry_in is None, verdict.retry_in or 0.0)
+
+
+def record_stream(connection: Connection, job_id: int, failed: StreamFailure, now: int) -> StreamFailureRecorded:
+    """Keep why watches failed with their stream; return when the stream is to be opened again, which is the same for all of them."""
+    rows = [
+        row
+        for row in rows_among(connection, _watches.where(triggers.c.job_id == job_id), "ids", failed.epochs)
+        if row.epoch == failed.epochs[row.id]
+    ]
+    first = rows[0].id if rows else 0
+    waits: list[float] = []
+    same: dict[tuple[int, float, bool], list[int]] = defaultdict(list)
+    for row in rows:
+        if _report(row) == failed.report:
+            waits.append(start_after(row.retry_at, now))
+            continue
+        limit = MAX_RESTARTS if row.max_restarts is None else row.max_restarts
+        lived = 0.0 if row.started is None else (now - row.started) / SECOND
+        verdict = after_failure(row.restarts, lived, limit, first % SPREAD / SPREAD, upstream=True)
+        same[verdict.restarts, verdict.retry_in or 0.0, row.id == first].append(row.id)
+    for (restarts, retry_in, whole), ids in same.items():
+        waits.append(retry_in)
+        kept = failed.model_dump(exclude={"epochs"}) | {"at": rfc3339(moment(now)), "upstream": True}
+        if not whole:  # the traceback is kept once: all of a stream have the same
+            kept["traceback"] = [f"The traceback is kept with trigger {rows[0].name}, of the same stream."]
+        values = {"failure": msgspec.json.encode(kept).decode(), "failures": triggers.c.failures + 1, "restarts": restarts}
+        for part in leases.parts(ids):
+            mine = update(triggers).where(triggers.c.id.in_(part))
+            connection.execute(mine.values(**values, **_next(Verdict(restarts, retry_in), now)))
+    return StreamFailureRecorded(retry_in=max(waits, default=0.0))
+
+
+def resume(connection: Connection, trigger_id: int) -> None:
+    """Let a trigger that failed or is parked start again at once. One that runs is left alone.
+
+    Raises:
+        ApiRefused: There is no such trigger.
+    """
+    row = connection.execute(select(triggers.c.state).where(triggers.c.id == trigger_id)).one_or_none()
+    if row is None or row.state == "removed":
+        raise ApiRefused(f"No trigger has the id {trigger_id}.", hint="See: headrace triggers", status=404, problem="not-found")
+    if row.state in ("failed", "parked"):
+        leases.revoke(connection, [trigger_id])
+        connection.execute(update(triggers).where(triggers.c.id == trigger_id).values(**FRESH))
+        leases.changed(connection)
+
+
+def start_after(retry_at: int | None, now: int) -> float:
+    """Return in how many seconds a trigger may start; a clock that was set back makes that no longer than the longest wait."""
+    return 0.0 if retry_at is None else min(max(retry_at - now, 0) / SECOND, MOST)
+
+
+def _next(verdict: Verdict, now: int) -> dict[str, Any]:
+    if verdict.retry_in is None:
+        return {"state": "parked", "retry_at": None}
+    again = now + round(verdict.retry_in * SECOND)
+    return {"state": "failed", "retry_at": again, "started": again}
+
+
+def _report(row: Row[Any]) -> str | None:
+    """Return the report of a stream's failure that a trigger has kept last."""
+    if row.failure is None or '"report"' not in row.failure:
+        return None
+    return cast("str | None", msgspec.json.decode(row.failure).get("report"))
+
+
+def _is_replay(row: Row[Any], failure: TriggerFailure) -> bool:
+    if not failure.number or row.failure is None:
+        return False
+    kept = msgspec.json.decode(row.failure)
+    return bool((kept.get("epoch"), kept.get("number")) == (failure.epoch, failure.number))
+
+
+def _recorded(restarts: int, parked: bool, retry_in: float) -> FailureRecorded:
+    return FailureRecorded(verdict="parked" if parked else "restart", retry_in=retry_in, restarts=restarts)

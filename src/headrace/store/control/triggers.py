@@ -1,0 +1,82 @@
+"""Triggers as their triggerer sees them: claimed, fetched, failed, cleaned up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from sqlalchemy import Connection
+
+from headrace.store.control import leases, restarts
+from headrace.store.control.jobs import Jobs, require_running
+from headrace.store.control.workloads import Workload, workloads
+from headrace.store.db.commit_signal import Bell
+from headrace.store.db.database import Database
+from headrace.wire.control.triggers import (
+    CleanupTriggers,
+    FailureRecorded,
+    LoadTriggers,
+    StreamFailure,
+    StreamFailureRecorded,
+    TriggerFailure,
+    TriggersLoaded,
+)
+
+
+class Triggers:
+    """The triggers of one database, and the claims on them."""
+
+    def __init__(self, database: Database, jobs: Jobs, runs_changed: Bell) -> None:
+        self._database = database
+        self._jobs = jobs
+        self._runs_changed = runs_changed
+
+    def load(self, job_id: int, asked: LoadTriggers) -> TriggersLoaded:
+        """Claim for the job up to its capacity; answer with what it holds and what it must let go."""
+        return self._jobs.load(job_id, asked)
+
+    def workloads(self, job_id: int, trigger_ids: Sequence[int]) -> list[Workload]:
+        """Return what is needed to run those of the triggers that the job holds."""
+        with self._database.reading() as connection:
+            require_running(connection, job_id)
+            return workloads(connection, self._database.keyring, job_id, trigger_ids, self._database.now())
+
+    def failure(self, job_id: int, trigger_id: int, failure: TriggerFailure) -> FailureRecorded:
+        """Keep why the trigger failed; answer when the job is to start it again, or that it is parked."""
+
+        def work(connection: Connection) -> FailureRecorded:
+            recorded = _fail(connection, job_id, trigger_id, failure, self._database.now())
+            if recorded.verdict == "parked":
+                self._runs_changed.mark(connection)  # a run that waits for it ends now
+            return recorded
+
+        return self._database.write(work)
+
+    def stream_failure(self, job_id: int, failed: StreamFailure) -> StreamFailureRecorded:
+        """Keep why watches failed with their stream; answer when to open it again."""
+        return self._database.write(lambda connection: _fail_stream(connection, job_id, failed, self._database.now()))
+
+    def cleanup(self, job_id: int, gone: CleanupTriggers) -> None:
+        """Give up the job's leases on triggers that it has stopped: others may have them now. Of many it gives up some at a time."""
+        for start in range(0, len(gone.trigger_ids), leases.MAX_CHANGED):
+            part = gone.trigger_ids[start : start + leases.MAX_CHANGED]
+            self._database.write(partial(_clean_up, job_id=job_id, trigger_ids=part, epochs=gone.epochs))
+
+    def resume(self, trigger_id: int) -> None:
+        """Let a trigger that is parked, or waits after a failure, start at once."""
+        self._database.write(lambda connection: restarts.resume(connection, trigger_id))
+
+
+def _fail(connection: Connection, job_id: int, trigger_id: int, failure: TriggerFailure, now: int) -> FailureRecorded:
+    require_running(connection, job_id)
+    return restarts.record(connection, job_id, trigger_id, failure, now)
+
+
+def _fail_stream(connection: Connection, job_id: int, failed: StreamFailure, now: int) -> StreamFailureRecorded:
+    require_running(connection, job_id)
+    return restarts.record_stream(connection, job_id, failed, now)
+
+
+def _clean_up(connection: Connection, job_id: int, trigger_ids: Sequence[int], epochs: Mapping[int, int]) -> None:
+    require_running(connection, job_id)
+    leases.let_go(connection, job_id, trigger_ids, epochs)

@@ -1,0 +1,1 @@
+"""Receipts, backlogs and the audit of what triggers owe."""

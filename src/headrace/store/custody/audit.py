@@ -1,0 +1,215 @@
+"""The audit: do the books of every stream balance, and does the upstream agree? Read at one moment, in a few grouped queries.
+
+For each trigger, of what it was owed:  read = fired + filtered + rejected + dead-lettered + failed + dropped + pending,
+where `pending` is counted in the backlog itself, and must be what the books say was spilled (or redriven) and is not settled.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, select
+
+from headrace.store.custody.stream_logs import adopted_without
+from headrace.store.custody.subscriber_sets import ANSWERS, SETTLED, Owed, crews_of
+from headrace.store.db.times import moment
+from headrace.store.dialects.statements import driver_rows
+from headrace.store.queries.streams import stream_list
+from headrace.store.tables.base import backlog, custody, custody_problems, custody_streams, lanes, stream_reports, triggers
+from headrace.wire.base import rfc3339
+from headrace.wire.control.streams import LaneReport, StreamReport
+from headrace.wire.custody.receipts import Audit, LaneAudit, StreamAudit, TriggerAudit
+
+MOST_PROBLEMS = 1_000
+OWED_SECONDS = 60.0
+"""So long a raw event may be owed an answer before it is a problem."""
+STORE = "the store"
+COLUMNS = ("read", *ANSWERS, *SETTLED, "redriven")
+MOST_TRIGGERS = 1_000
+AT_ONCE = 10_000
+TASK_RUNS = "task runs"
+
+Found = Row[*tuple[Any, ...]]
+
+
+def audit(connection: Connection, now: int, stream: str | None = None) -> Audit:
+    """Return the books of every stream, or of one; `now` is in microseconds."""
+    sums = _lanes(connection, stream)
+    by_trigger = _triggers(connection, stream)
+    problems = _problems(connection, stream)
+    for name, problem in adopted_without(connection, stream):
+        problems.setdefault(name, []).append(problem)
+    for name, problem in _owed_long(connection, now, stream):
+        problems.setdefault(name, []).append(problem)
+    for name in problems:
+        sums.setdefault(name, (0, 0))
+    streams = [
+        StreamAudit(stream=name, read=read, lanes=count, triggers=by_trigger.get(name, []), problems=problems.get(name, []))
+        for name, (read, count) in sorted(sums.items())
+    ]
+    clean = not any(one.problems or not all(trigger.balanced for trigger in one.triggers) for one in streams)
+    return Audit(at=moment(now), clean=clean, streams=streams)
+
+
+def _owed_long(connection: Connection, now: int, stream: str | None) -> Iterator[tuple[str, LaneAudit]]:
+    """Yield, for each stream that is read, where its oldest raw event is, if it has been owed an answer for long."""
+    for one in stream_list(connection):
+        seconds = one.oldest_unresolved or 0.0
+        if seconds <= OWED_SECONDS or (stream is not None and one.stream != stream):
+            continue
+        since = rfc3339(moment(now - int(seconds * 1_000_000)))
+        what = f"a raw event that was read at {since} is owed an answer for {seconds:,.0f} s: held by {one.held_by or STORE}"
+        yield one.stream, LaneAudit(lane=one.oldest_lane or "", recorded=None, committed=None, problem=what)
+
+
+def _lanes(connection: Connection, stream: str | None) -> dict[str, tuple[int, int]]:
+    """Return, for each stream, how many raw events it read and from how many lanes."""
+    query = select(lanes.c.stream, func.sum(lanes.c.read), func.count()).where(lanes.c.last.is_not(None)).group_by(lanes.c.stream)
+    if stream is not None:
+        query = query.where(lanes.c.stream == stream)
+    forgotten = select(custody_streams.c.stream, custody_streams.c.read, custody_streams.c.lanes).where(custody_streams.c.lanes > 0)
+    if stream is not None:
+        forgotten = forgotten.where(custody_streams.c.stream == stream)
+    sums: dict[str, tuple[int, int]] = {row[0]: (int(row[1]), int(row[2])) for row in connection.execute(query)}
+    for name, read, count in connection.execute(forgotten):
+        before = sums.get(name, (0, 0))
+        sums[name] = (before[0] + read, before[1] + count)
+    return sums
+
+
+def _triggers(connection: Connection, stream: str | None) -> dict[str, list[TriggerAudit]]:
+    owed = _owed(connection, stream)
+    counts = _counts(connection, stream)
+    pending = _pending(connection, stream)
+    names = _names(connection)
+    found: dict[str, list[TriggerAudit]] = defaultdict(list)
+    runs: dict[str, tuple[Counter[str], Counter[str]]] = defaultdict(lambda: (Counter(), Counter()))
+    for place in owed.keys() | counts.keys() | pending.keys():
+        name, trigger = place
+        if trigger in names:
+            found[name].append(_balance(names[trigger], owed[place], counts.get(place, Counter()), pending[place]))
+        else:
+            runs[name][0].update(read=owed[place], pending=pending[place])
+            runs[name][1].update(counts.get(place, {}))
+    for name, (sums, books) in runs.items():
+        found[name].append(_balance(TASK_RUNS, sums["read"], books, sums["pending"]))
+    return {name: _shown(sorted(books, key=lambda one: one.trigger)) for name, books in found.items()}
+
+
+def _names(connection: Connection) -> dict[int, str]:
+    """Return the names of declared triggers; those of task runs come and go with them, and are shown together."""
+    declared = select(triggers.c.id, triggers.c.name).where(triggers.c.run_id.is_(None))
+    return {one: name for part in driver_rows(connection, declared, AT_ONCE) for one, name in part}
+
+
+def _shown(books: list[TriggerAudit]) -> list[TriggerAudit]:
+    """Return what is shown of a stream's triggers: of too many, first those that do not balance; the last line sums up the rest."""
+    if len(books) <= MOST_TRIGGERS:
+        return books
+    books = sorted(books, key=lambda one: (one.balanced, one.trigger))
+    shown, rest = books[: MOST_TRIGGERS - 1], books[MOST_TRIGGERS - 1 :]
+    names = TriggerAudit.model_fields.keys() - {"trigger", "balanced"}
+    sums = {name: sum(getattr(one, name) for one in rest) for name in names}
+    return [*shown, TriggerAudit(trigger=f"{len(rest)} other triggers", balanced=all(one.balanced for one in rest), **sums)]
+
+
+def _balance(trigger: str, read: int, books: Counter[str], pending: int) -> TriggerAudit:
+    read += books["read"]
+    first = sum(books[name] for name in ANSWERS)
+    settled = sum(books[name] for name in SETTLED)
+    spilled = books["spilled"] + books["redriven"]
+    dead_lettered = books["dead_lettered"] + books["settled_dead_lettered"]
+    rejected = books["rejected"] + books["settled_rejected"]
+    # a redriven letter is answered anew: it leaves the count of what it was before
+    from_letters = min(books["redriven"], dead_lettered)
+    return TriggerAudit(
+        trigger=trigger,
+        read=read,
+        fired=books["fired"] + books["settled_fired"],
+        filtered=max(0, read - first) + books["settled_filtered"],
+        rejected=rejected - (books["redriven"] - from_letters),
+        dead_lettered=dead_lettered - from_letters,
+        failed=books["failed"],
+        spilled=spilled,
+        settled=settled,
+        pending=pending,
+        dropped=books["settled_dropped"],
+        balanced=first <= read and spilled - settled == pending,
+    )
+
+
+def _owed(connection: Connection, stream: str | None) -> Counter[tuple[str, int]]:
+    owed: Counter[tuple[str, int]] = Counter()
+    for name, stream_id in _stream_ids(connection, stream):
+        sums = Owed()
+        for row in crews_of(connection, stream_id):
+            sums.add(row)
+        owed.update({(name, trigger): n for trigger, n in sums.totals()})
+    return owed
+
+
+def _stream_ids(connection: Connection, stream: str | None) -> list[tuple[str, int]]:
+    query = select(custody_streams.c.stream, custody_streams.c.id)
+    if stream is not None:
+        query = query.where(custody_streams.c.stream == stream)
+    return [(row.stream, row.id) for row in connection.execute(query)]
+
+
+def _counts(connection: Connection, stream: str | None) -> dict[tuple[str, int], Counter[str]]:
+    query = select(custody_streams.c.stream, custody).join(custody, custody.c.stream_id == custody_streams.c.id)
+    if stream is not None:
+        query = query.where(custody_streams.c.stream == stream)
+    return {(row.stream, row.trigger_id): Counter({name: getattr(row, name) for name in COLUMNS}) for row in connection.execute(query)}
+
+
+def _pending(connection: Connection, stream: str | None) -> Counter[tuple[str, int]]:
+    """Return how much really is kept of what the books call spilled."""
+    query = (
+        select(lanes.c.stream, backlog.c.trigger_id, func.count())
+        .join(lanes, lanes.c.id == backlog.c.lane_id)
+        .where(backlog.c.counted.is_(True), backlog.c.answer.is_(None))
+        .group_by(lanes.c.stream, backlog.c.trigger_id)
+    )
+    if stream is not None:
+        query = query.where(lanes.c.stream == stream)
+    return Counter({(row[0], row[1]): int(row[2]) for row in connection.execute(query)})
+
+
+def _problems(connection: Connection, stream: str | None) -> dict[str, list[LaneAudit]]:
+    """Return what is wrong with the lanes of each stream: what the receipts told, the first first, then where the upstream is ahead."""
+    query = (
+        select(lanes.c.stream, lanes.c.lane, custody_problems.c.recorded, custody_problems.c.problem)
+        .join(lanes, lanes.c.id == custody_problems.c.lane_id)
+        .order_by(custody_problems.c.id)
+        .limit(MOST_PROBLEMS)
+    )
+    last = select(stream_reports.c.stream, stream_reports.c.report).order_by(stream_reports.c.updated)
+    if stream is not None:
+        query = query.where(lanes.c.stream == stream)
+        last = last.where(stream_reports.c.stream == stream)
+    found: dict[str, list[LaneAudit]] = defaultdict(list)
+    for row in connection.execute(query):
+        found[row.stream].append(LaneAudit(lane=row.lane, recorded=row.recorded, committed=None, problem=row.problem))
+    newest = {row.stream: row.report for row in connection.execute(last)}
+    for name, report in newest.items():
+        found[name] += _ahead(connection, name, StreamReport.model_validate_json(report).lanes)
+    return {name: problems for name, problems in found.items() if problems}
+
+
+def _ahead(connection: Connection, stream: str, reported: list[LaneReport]) -> list[LaneAudit]:
+    """Return the lanes that were advanced past what is recorded. Custody is recorded first, so an old report is never ahead of it."""
+    named = select(lanes.c.lane, lanes.c.last).where(lanes.c.stream == stream, lanes.c.lane.in_([lane.lane for lane in reported]))
+    recorded: dict[str, int | None] = {row.lane: row.last for row in connection.execute(named)}
+    found: list[LaneAudit] = []
+    for lane in reported:
+        last = recorded.get(lane.lane)
+        if lane.advanced is not None and (last is None or lane.advanced > last):
+            what = f"advanced up to {lane.advanced}, past what is recorded"
+        elif lane.committed is not None and last is not None and lane.committed > last:
+            what = f"the upstream has committed up to {lane.committed}, past what is recorded"
+        else:
+            continue
+        found.append(LaneAudit(lane=lane.lane, recorded=last, committed=lane.committed, problem=what))
+    return found

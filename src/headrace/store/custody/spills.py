@@ -1,0 +1,151 @@
+"""Spills of one transaction: raw events kept for triggers that cannot take them now.
+
+The law: a raw event is kept at most once for each trigger, told by its place, (stream, lane, position), or by its delivery id where it
+has no position, never by its content; numbers rise in the order of keeping and are never used twice; the raw text is kept once, however
+many triggers want it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from hashlib import blake2b
+from uuid import uuid4
+
+from sqlalchemy import Connection, bindparam, insert, select, update
+
+from headrace.store.custody.lanes import Lane, lanes_of
+from headrace.store.dialects.statements import BulkInsert, Given
+from headrace.store.log.validity import is_valid_spill
+from headrace.store.tables.base import backlog, meta, spills, triggers
+from headrace.wire.custody.backlog import SpillItem
+from headrace.wire.events import ItemStatus
+
+NUMBER = "backlog"
+
+_spills = BulkInsert(spills)
+_backlog = BulkInsert(backlog)
+
+_kept = Given(
+    {"lane_id": "bigint", "key": "bytea"},
+    "SELECT b.lane_id, b.key, b.trigger_id FROM given CROSS JOIN backlog b WHERE b.lane_id = given.lane_id AND b.key = given.key",
+)
+_last_number = select(meta.c.value).where(meta.c.name == NUMBER)
+_move_number = update(meta).where(meta.c.name == NUMBER).values(value=bindparam("number"))
+_count = (
+    update(triggers)
+    .where(triggers.c.id == bindparam("trigger"))
+    .values(backlog=triggers.c.backlog + bindparam("kept"), spilled=triggers.c.spilled + bindparam("spilled"))
+)
+
+
+def place_key(position: int) -> bytes:
+    """Return the key of a position in its lane; keys sort as positions do."""
+    return b"p" + (position + 2**63).to_bytes(8, "big")
+
+
+def delivery_key(delivery_id: str | None) -> bytes:
+    """Return the key of a raw event that has no position; without any id it equals no other."""
+    return b"c" + (uuid4().bytes if delivery_id is None else blake2b(delivery_id.encode(), digest_size=16).digest())
+
+
+def letter_key(id: str) -> bytes:
+    """Return the key of a dead letter that is tried again."""
+    return b"d" + blake2b(id.encode(), digest_size=16).digest()
+
+
+class Keeping:
+    """Rows to keep, numbered; `write` adds them and moves the triggers' depths."""
+
+    def __init__(self, connection: Connection, now: int) -> None:
+        found = connection.execute(_last_number).scalar_one_or_none()
+        if found is None:
+            connection.execute(insert(meta).values(name=NUMBER, value=0))
+        self._now = now
+        self._first = self._number = found or 0
+        self._spills: list[tuple[object, ...]] = []
+        self._rows: list[tuple[object, ...]] = []
+        self._kept: Counter[int] = Counter()
+        self._spilled: Counter[int] = Counter()
+
+    def keep(
+        self,
+        raw: str,
+        trigger_ids: Sequence[int],
+        lane_id: int,
+        key: bytes,
+        position: int | None,
+        *,
+        letter: str | None = None,
+        counted: frozenset[int] = frozenset(),
+    ) -> None:
+        """Keep one raw event for these triggers; a redriven `letter` is already `counted` in the custody of some."""
+        spill = self._number + 1
+        self._spills.append((spill, raw, len(trigger_ids), self._now))
+        for trigger in trigger_ids:
+            self._number += 1
+            self._rows.append((self._number, trigger, lane_id, key, position, spill, letter, trigger in counted, None))
+        self._kept.update(trigger_ids)
+        if letter is None:
+            self._spilled.update(trigger_ids)
+
+    def write(self, connection: Connection) -> None:
+        """Add the rows."""
+        if self._number == self._first:
+            return
+        _spills(connection, self._spills)
+        _backlog(connection, self._rows)
+        connection.execute(_move_number, {"number": self._number})
+        counts = [{"trigger": trigger, "kept": n, "spilled": self._spilled[trigger]} for trigger, n in self._kept.items()]
+        connection.execute(_count, counts)
+
+
+class Spills:
+    """The spills of one transaction; `items` are all that any of its batches has."""
+
+    def __init__(self, connection: Connection, items: Sequence[SpillItem], now: int) -> None:
+        self._keeping: Keeping | None = None
+        if not items:
+            return
+        valid = [item for item in items if is_valid_spill(item)]
+        self._lanes: dict[tuple[str, str], Lane] = lanes_of(connection, ((item.stream, item.lane) for item in valid), now)
+        self._known: set[tuple[int, bytes, int]] = set()
+        places = list({(self._lanes[item.stream, item.lane].id, _key(item)) for item in valid})
+        self._known.update((row.lane_id, bytes(row.key), row.trigger_id) for row in _kept(connection, places))
+        self._keeping = Keeping(connection, now)
+
+    def add(self, items: Sequence[SpillItem], mine: set[int]) -> list[ItemStatus]:
+        """Return the status of each item of a batch whose sender holds the triggers `mine`.
+
+        With one that is fenced, all that follow it for any of its triggers are: they would come before it in the backlog.
+        """
+        statuses: list[ItemStatus] = []
+        fenced: set[int] = set()
+        for item in items:
+            status = self._add(item, mine) if fenced.isdisjoint(item.triggers) else "fenced"
+            if status == "fenced":
+                fenced.update(item.triggers)
+            statuses.append(status)
+        return statuses
+
+    def write(self, connection: Connection) -> None:
+        """Keep what was added."""
+        if self._keeping is not None:
+            self._keeping.write(connection)
+
+    def _add(self, item: SpillItem, mine: set[int]) -> ItemStatus:
+        if not mine.issuperset(item.triggers):
+            return "fenced"
+        if self._keeping is None or not is_valid_spill(item):
+            return "invalid"
+        lane, key = self._lanes[item.stream, item.lane].id, _key(item)
+        new = [trigger for trigger in dict.fromkeys(item.triggers) if (lane, key, trigger) not in self._known]
+        if not new:
+            return "duplicate"
+        self._known.update((lane, key, trigger) for trigger in new)
+        self._keeping.keep(item.raw, new, lane, key, item.position)
+        return "stored"
+
+
+def _key(item: SpillItem) -> bytes:
+    return delivery_key(item.delivery_id) if item.position is None else place_key(item.position)

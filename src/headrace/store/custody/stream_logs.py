@@ -1,0 +1,89 @@
+"""Which event log a stream is recorded in: how many receipts it has, and whose marks a person let it go on from.
+
+See `headrace.triggers.stream_log` for what an upstream keeps of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlalchemy import Connection, insert, select, update
+
+from headrace.errors import ApiRefused
+from headrace.store.control.jobs import require_running
+from headrace.store.custody.subscriber_sets import streams_of
+from headrace.store.db.database import Database
+from headrace.store.db.times import moment
+from headrace.store.log.head import own_log
+from headrace.store.tables.base import custody_streams
+from headrace.store.tables.streams import adopted_streams
+from headrace.wire.base import rfc3339
+from headrace.wire.custody.receipts import LaneAudit, LogMark, StreamAdopted, StreamBooks
+
+_marks = select(adopted_streams.c.log, adopted_streams.c.receipts).where(adopted_streams.c.missing.is_(None))
+
+
+class StreamLogs:
+    """The streams of one database, and its event log."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def books(self, job_id: int, stream: str) -> StreamBooks:
+        """Return which event log this is, and how many receipts of the stream it has. Raises `Fenced` when the job has ended."""
+        with self._database.reading() as connection:
+            require_running(connection, job_id)
+            row = connection.execute(select(custody_streams).where(custody_streams.c.stream == stream)).one_or_none()
+            if row is None:
+                return StreamBooks(log=own_log(connection), receipts=0)
+            last = _marks.where(adopted_streams.c.stream_id == row.id).order_by(adopted_streams.c.id.desc()).limit(1)
+            mark = connection.execute(last).one_or_none()
+            adopted = None if mark is None else LogMark(log=mark.log, stream=stream, receipts=mark.receipts)
+            return StreamBooks(log=own_log(connection), receipts=row.receipts, adopted=adopted)
+
+    def adopt(self, mark: LogMark) -> StreamAdopted:
+        """Go on with the stream whose upstream keeps this mark.
+
+        Raises:
+            ApiRefused: The mark is of this log, which has all of its receipts.
+        """
+        return self._database.write(lambda connection: _adopt(connection, mark, self._database.now()))
+
+
+def _adopt(connection: Connection, mark: LogMark, now: int) -> StreamAdopted:
+    (stream_id,) = streams_of(connection, [mark.stream]).values()
+    missing = None
+    if mark.log == own_log(connection):
+        stored = connection.execute(select(custody_streams.c.receipts).where(custody_streams.c.id == stream_id)).scalar_one()
+        missing = mark.receipts - stored
+        if missing <= 0:
+            raise ApiRefused(
+                f"There is nothing to adopt: this event log has {stored} receipts of {mark.stream}.",
+                hint="Is the command the one that the stream's error names?",
+                status=409,
+                problem="conflict",
+            )
+        # One more than the database that was lost had: should that come back, it is told from this one.
+        counted = update(custody_streams).where(custody_streams.c.id == stream_id).values(receipts=mark.receipts + 1)
+        connection.execute(counted)
+    row = {"stream_id": stream_id, "at": now, "log": mark.log, "receipts": mark.receipts, "missing": missing}
+    connection.execute(insert(adopted_streams).values(**row))
+    return StreamAdopted(missing=missing)
+
+
+def adopted_without(connection: Connection, stream: str | None) -> Iterator[tuple[str, LaneAudit]]:
+    """Yield each stream that a restored database went on with although it does not have all of its receipts."""
+    query = (
+        select(custody_streams.c.stream, adopted_streams)
+        .join(custody_streams, custody_streams.c.id == adopted_streams.c.stream_id)
+        .where(adopted_streams.c.missing.is_not(None))
+        .order_by(adopted_streams.c.id)
+    )
+    if stream is not None:
+        query = query.where(custody_streams.c.stream == stream)
+    for row in connection.execute(query):
+        what = (
+            f"{row.missing} receipts, up to receipt {row.receipts}, are missing since the database was restored: "
+            f"their raw events were read before {rfc3339(moment(row.at))}, when the stream was adopted"
+        )
+        yield row.stream, LaneAudit(lane="", recorded=None, committed=None, problem=what)

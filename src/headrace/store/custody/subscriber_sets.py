@@ -1,0 +1,283 @@
+"""Crews: sets of triggers that owe an answer together, each written as the difference from the one before, and merged once it is old.
+
+The law of merging: what each trigger was owed stays the same, after each transaction. The crew that follows takes over how many were read;
+a trigger that joined meanwhile is written down as owed that much less, one that departed as owed what it had been owed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from heapq import nsmallest
+from secrets import token_bytes
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
+
+from headrace.core.ledger.subscriber_sets import DIGEST_BYTES, EMPTY, crew_digest, digest_of
+from headrace.errors import ApiRefused
+from headrace.store.db.slices import size_of, take_slice
+from headrace.store.dialects.statements import Given, Upsert, among, rows_among
+from headrace.store.tables.base import crews, custody, custody_streams, triggers
+from headrace.wire.custody.receipts import CrewDefinition
+
+KEPT = 64
+"""Crews of one stream that are not merged: receipts that are under way name the newest."""
+
+MEMBERS_AT_ONCE = 2_000
+"""Triggers of which one transaction writes down what they were owed beyond what crews say."""
+
+MERGED_BYTES = 2 * 1024 * 1024
+"""Ids of members, as text, that one transaction reads to merge crews, and writes; those of two crews at least."""
+
+ENDED_RUNS = 0
+"""The trigger that stands, in the books, for the triggers of all task runs that have ended."""
+
+ANSWERS = ("fired", "rejected", "spilled", "dead_lettered", "failed")
+SETTLED = ("settled_fired", "settled_filtered", "settled_rejected", "settled_dead_lettered", "settled_dropped")
+NONE = dict.fromkeys(("read", *ANSWERS, *SETTLED, "redriven"), 0)
+
+_streams = select(custody_streams.c.stream, custody_streams.c.id).where(among(custody_streams.c.stream, "names"))
+_known = Given(
+    {"stream_id": "bigint", "digest": "bytea"},
+    "SELECT k.id, k.stream_id, k.digest FROM given CROSS JOIN crews k WHERE k.stream_id = given.stream_id AND k.digest = given.digest",
+)
+_size = size_of(crews.c.joined, crews.c.departed)
+_insert = insert(crews)
+_add_read = update(crews).where(crews.c.id == bindparam("crew_id")).values(read=crews.c.read + bindparam("more"))
+_there = select(triggers.c.id).where(among(triggers.c.id, "ids"))
+_add_owed = Upsert(custody, ("stream_id", "trigger_id"), lambda new: {"read": custody.c.read + new["read"]})
+
+Found = Row[*tuple[Any, ...]]
+Place = tuple[int, bytes]
+"""A stream and the digest of a crew."""
+
+
+def streams_of(connection: Connection, names: Iterable[str]) -> dict[str, int]:
+    """Return the ids of streams in the books, adding those that are new."""
+    wanted = list(dict.fromkeys(names))
+    found = {row.stream: row.id for row in rows_among(connection, _streams, "names", wanted)}
+    new = [name for name in wanted if name not in found]
+    if new:
+        connection.execute(insert(custody_streams), [{"stream": name} for name in new])
+        found |= {row.stream: row.id for row in rows_among(connection, _streams, "names", new)}
+    return found
+
+
+def known_crews(connection: Connection, places: Iterable[Place]) -> dict[Place, int]:
+    """Return the ids of those of the crews that are defined."""
+    return {(row.stream_id, bytes(row.digest)): row.id for row in _known(connection, list(dict.fromkeys(places)))}
+
+
+def whole_crews(connection: Connection, wanted: dict[Place, Sequence[int]]) -> dict[Place, int]:
+    """Return the ids of crews that are given with all their members, defining those that are new."""
+    found = known_crews(connection, wanted)
+    new = [place for place in wanted if place not in found]
+    if new:
+        connection.execute(_insert, [_row(stream, digest, None, wanted[stream, digest]) for stream, digest in new])
+        found |= known_crews(connection, new)
+    return found
+
+
+def define(connection: Connection, given: CrewDefinition) -> bool:
+    """Write a crew down as the difference from its base; False: the base is not known (any more).
+
+    Raises:
+        ApiRefused: The digest is not that of such a crew.
+    """
+    (stream_id,) = streams_of(connection, [given.stream]).values()
+    digest, base = bytes.fromhex(given.digest), None if given.base is None else bytes.fromhex(given.base)
+    found = known_crews(connection, [(stream_id, one) for one in (digest, base) if one is not None])
+    if base is not None and (stream_id, base) not in found:
+        return False
+    joined, departed = set(given.joined), set(given.departed)
+    if digest_of(given.digest) != crew_digest(joined, departed, EMPTY if given.base is None else digest_of(given.base)):
+        raise ApiRefused("The digest is not that of the crew.", status=422, problem="invalid")
+    if (stream_id, digest) not in found:
+        base_id = None if base is None else found[stream_id, base]
+        connection.execute(_insert, [_row(stream_id, digest, base_id, joined, departed)])
+    return True
+
+
+def add_reads(connection: Connection, reads: Counter[int]) -> None:
+    """Add to how many raw events crews were owed."""
+    if reads:
+        connection.execute(_add_read, [{"crew_id": crew, "more": n} for crew, n in reads.items()])
+
+
+def digest_bytes(owed: Sequence[int]) -> bytes:
+    """Return the digest of the crew with these members."""
+    return _digest_bytes(tuple(owed))
+
+
+@lru_cache(1024)
+def _digest_bytes(owed: tuple[int, ...]) -> bytes:
+    return crew_digest(set(owed)).to_bytes(DIGEST_BYTES, "big")
+
+
+@dataclass(slots=True)
+class Owed:
+    """How many raw events each trigger was owed by crews, added up crew by crew: each costs what it differs from the one before."""
+
+    members: set[int] = field(default_factory=set)
+    read: int = 0
+    beyond: Counter[int] = field(default_factory=Counter)
+    _last: int | None = None
+    _rows: dict[int, Found] = field(default_factory=dict)
+
+    def add(self, row: Found) -> None:
+        """Add the next crew; crews come in the order of their ids."""
+        self._rows[row.id] = row
+        if row.base_id is not None and row.base_id == self._last:
+            joined, departed = _members(row.joined), _members(row.departed)
+        else:
+            all_of = self.members_of(row.id)
+            joined, departed = all_of - self.members, self.members - all_of
+        if self.read:
+            for trigger in joined:
+                self.beyond[trigger] -= self.read
+            for trigger in departed:
+                self.beyond[trigger] += self.read
+        self.members -= departed
+        self.members |= joined
+        self.read += row.read
+        self._last = row.id
+
+    def members_of(self, crew_id: int) -> set[int]:
+        """Return the members of a crew that was added."""
+        path: list[Found] = []
+        step: int | None = crew_id
+        while step is not None:
+            path.append(self._rows[step])
+            step = self._rows[step].base_id
+        members: set[int] = set()
+        for row in reversed(path):
+            members -= _members(row.departed)
+            members |= _members(row.joined)
+        return members
+
+    def totals(self) -> Iterator[tuple[int, int]]:
+        """Yield each trigger with how many raw events it was owed."""
+        for trigger in self.members | self.beyond.keys():
+            yield trigger, self.beyond[trigger] + (self.read if trigger in self.members else 0)
+
+
+def crews_of(connection: Connection, stream_id: int) -> list[Found]:
+    """Return the crews of a stream in the order of their ids."""
+    return list(connection.execute(select(crews).where(crews.c.stream_id == stream_id).order_by(crews.c.id)).all())
+
+
+def old_crews(connection: Connection, before: int, most: int) -> int:
+    """Merge crews of streams that have had many into their successors. Age does not matter: a crew that comes again is defined again."""
+    del before
+    many = select(crews.c.stream_id, func.count().label("n")).group_by(crews.c.stream_id).having(func.count() > 2 * KEPT)
+    merged = 0
+    for row in connection.execute(many.order_by(crews.c.stream_id).limit(most)).all():
+        if merged < most:
+            merged += _merge(connection, row.stream_id, min(most - merged, row.n - KEPT))
+    return merged
+
+
+def _merge(connection: Connection, stream_id: int, count: int) -> int:
+    """Merge at most the oldest `count` crews of a stream into the one that follows them; return how many rows changed.
+
+    A transaction merges crews that differ by a few members together. Where the first two differ by more, the first becomes more like the
+    second.
+    """
+    ordered = select(crews, _size).where(crews.c.stream_id == stream_id).order_by(crews.c.id)
+    found = take_slice(connection, ordered, count + 1).rows
+    if len(found) < 2:  # the first is larger than a slice
+        found = list(connection.execute(ordered.limit(2)).all())
+    first, second = found[:2]
+    members = _members(first.joined)  # the first has no base
+    differ = members ^ (((members if second.base_id else set[int]()) - _members(second.departed)) | _members(second.joined))
+    if first.read and len(differ) > MEMBERS_AT_ONCE:
+        return _approach(connection, first, members, differ)
+    rows, owed = _mergeable(found)
+    *old, heir = rows
+    gone = [row.id for row in old]
+    changed = _rebase(connection, stream_id, gone, owed.members_of, after=heir.id)
+    if changed is not None:
+        return changed
+    whole = {"base_id": None, "joined": _text(owed.members), "departed": "[]", "read": owed.read}
+    connection.execute(update(crews).where(crews.c.id == heir.id).values(**whole))
+    connection.execute(delete(crews).where(among(crews.c.id, "ids")), {"ids": gone})
+    _keep_beyond(connection, stream_id, owed.beyond)
+    return len(gone)
+
+
+def _mergeable(found: Sequence[Found]) -> tuple[list[Found], Owed]:
+    """Return the first of these crews that one transaction merges, two at least, and their sum."""
+    owed, rows, size = Owed(), list[Found](), 0
+    for row in found:
+        size += row.bytes
+        if len(rows) > 1 and size > MERGED_BYTES:
+            break
+        owed.add(row)
+        if len(rows) > 1 and len(owed.beyond) > MEMBERS_AT_ONCE:
+            owed = Owed()
+            for one in rows:
+                owed.add(one)
+            break
+        rows.append(row)
+    return rows, owed
+
+
+def _approach(connection: Connection, old: Found, members: set[int], differ: set[int]) -> int:
+    """Make a crew more like the next: some of the triggers that `differ` join it or depart, and what they were owed is written down.
+
+    No receipt may name the crew by its digest then, so it gets one that no crew has.
+    """
+    changed = _rebase(connection, old.stream_id, [old.id], lambda _: members, after=old.id)
+    if changed is not None:
+        return changed
+    some = nsmallest(MEMBERS_AT_ONCE, differ)
+    beyond = Counter({trigger: old.read if trigger in members else -old.read for trigger in some})
+    values = {"joined": _text(members.symmetric_difference(some)), "digest": token_bytes(DIGEST_BYTES)}
+    connection.execute(update(crews).where(crews.c.id == old.id).values(**values))
+    _keep_beyond(connection, old.stream_id, beyond)
+    return len(some)
+
+
+def _rebase(
+    connection: Connection, stream_id: int, bases: Sequence[int], members_of: Callable[[int], set[int]], *, after: int
+) -> int | None:
+    """Write crews with all their members that differ from one of `bases`, and come after the crew `after`.
+
+    Return how many, if there may be more of them than one transaction writes; None: all are written.
+    """
+    later = (crews.c.stream_id == stream_id, crews.c.id > after, among(crews.c.base_id, "ids"))
+    written = size = 0
+    for row in rows_among(connection, select(crews).where(*later).order_by(crews.c.id).limit(len(bases)), "ids", bases):
+        whole = _text((members_of(row.base_id) - _members(row.departed)) | _members(row.joined))
+        connection.execute(update(crews).where(crews.c.id == row.id).values(base_id=None, joined=whole, departed="[]"))
+        written, size = written + 1, size + len(whole)
+        if size > MERGED_BYTES:
+            return written
+    return written if written >= len(bases) else None
+
+
+def _keep_beyond(connection: Connection, stream_id: int, beyond: Counter[int]) -> None:
+    """Write down what triggers were owed beyond what the heir says; those of runs that have ended share one row."""
+    changed = {trigger: n for trigger, n in beyond.items() if n}
+    there = {row.id for row in rows_among(connection, _there, "ids", changed)}
+    sums: Counter[int] = Counter()
+    for trigger, n in changed.items():
+        sums[trigger if trigger in there else ENDED_RUNS] += n
+    _add_owed(connection, [{**NONE, "stream_id": stream_id, "trigger_id": trigger, "read": n} for trigger, n in sorted(sums.items())])
+
+
+def _row(stream_id: int, digest: bytes, base_id: int | None, joined: Iterable[int], departed: Iterable[int] = ()) -> dict[str, object]:
+    texts = {"joined": _text(joined), "departed": _text(departed)}
+    return {"stream_id": stream_id, "digest": digest, "base_id": base_id, "read": 0, **texts}
+
+
+def _text(members: Iterable[int]) -> str:
+    return msgspec.json.encode(sorted(set(members))).decode()
+
+
+def _members(text: str) -> set[int]:
+    return set(msgspec.json.decode(text, type=list[int]))

@@ -1,0 +1,1 @@
+"""One database: many readers, one writer, commits that are announced."""

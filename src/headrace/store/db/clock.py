@@ -1,0 +1,32 @@
+"""The database's clock, for apis on several hosts: all of them tell the time by the one server that they share."""
+
+from __future__ import annotations
+
+import time
+
+from sqlalchemy import Connection, Engine, event
+
+from headrace.store.dialects.postgresql import MOMENT
+
+DRIFT = 50_000
+"""Microseconds by which the two clocks may part before this one is set anew; it is about how long a begin may take."""
+
+
+class DatabaseClock:
+    """Tells the database's time in microseconds without asking for it: each writing transaction brings it along.
+
+    Between two of them this machine's monotonic clock counts on, so that nobody who sets this machine's time moves it.
+    """
+
+    def __init__(self, writer: Engine) -> None:
+        self._ahead: int | None = None
+        event.listen(writer, "begin", self._began)
+
+    def __call__(self) -> int:
+        """Return the time of the database, or this machine's until the first transaction has begun."""
+        return time.time_ns() // 1000 if self._ahead is None else time.monotonic_ns() // 1000 + self._ahead
+
+    def _began(self, connection: Connection) -> None:
+        ahead = int(connection.info[MOMENT]) - time.monotonic_ns() // 1000
+        if self._ahead is None or abs(ahead - self._ahead) > DRIFT:
+            self._ahead = ahead

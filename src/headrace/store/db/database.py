@@ -1,0 +1,117 @@
+"""One database as everything else sees it: many readers, one writer, and word of every commit."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, func, select
+
+from headrace.store.db.errors import told
+from headrace.store.db.notifications import CHANNEL, ringing
+from headrace.store.db.outages import Outage
+from headrace.store.db.writer import A, Collector, R, T, Work, Writer
+from headrace.store.dialects.engines import clock_of, engines, is_postgresql, parsed
+from headrace.store.secrets.keyring import Keyring
+
+if TYPE_CHECKING:
+    from headrace.store.db.listener import Listener
+
+
+class Database:
+    """One database: `reading()` gives a snapshot, `write` and `submit` run a work in the writer's transaction."""
+
+    def __init__(self, url: str, *, clock: Callable[[], int] | None = None, keyring: Keyring | None = None) -> None:
+        self.url = parsed(url)
+        self.keyring = keyring or Keyring()
+        self._me = secrets.token_hex(8)
+        self.readers, self._writing = engines(self.url, me=self._me)
+        self.now = clock or clock_of(self._writing)
+        self._writer = Writer(self._writing)
+        self._others: tuple[Callable[[], None], ...] = ()
+        self._bells: tuple[Callable[[], None], ...] = ()
+        self._listener: Listener | None = None
+        self.write(_nothing)  # the first transaction brings the database's time
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Give a connection that sees one moment of the database and changes nothing."""
+        with told(self.url), self.readers.connect() as connection:
+            yield connection
+
+    @property
+    def outage(self) -> Outage | None:
+        """Why nothing can be written just now; None: it can."""
+        return self._writer.outages.current()
+
+    def submit(self, work: Work[T]) -> Future[T]:
+        """Queue `work` for the writer; the future has its answer once it is durable."""
+        return self._writer.submit(work)
+
+    def write(self, work: Work[T]) -> T:
+        """Run `work` in the writer's transaction and wait until it is durable."""
+        return self._writer.submit(work).result()
+
+    def collect(self, collector: Collector[A, R], item: A) -> Future[R]:
+        """Queue `item` for `collector`, which gets it with its neighbours in one transaction."""
+        return self._writer.collect(collector, item)
+
+    def observe(self, observer: Callable[[], None]) -> Callable[[], None]:
+        """Call `observer` after each commit, also of other apis: it must return at once. Returns what takes it away again."""
+        forgets = (self.observe_own(observer), self.observe_others(observer))
+
+        def forget() -> None:
+            for each in forgets:
+                each()
+
+        return forget
+
+    def observe_own(self, observer: Callable[[], None]) -> Callable[[], None]:
+        """Call `observer` after each commit of this api, in the writer's thread, before the next transaction begins."""
+        return self._writer.observe(observer)
+
+    def observe_others(self, observer: Callable[[], None]) -> Callable[[], None]:
+        """Call `observer` after commits of other apis, and now and then for nothing. Returns what takes it away again."""
+        self._others = (*self._others, observer)
+        self._listen()
+
+        def forget() -> None:
+            self._others = tuple(other for other in self._others if other is not observer)
+
+        return forget
+
+    def ring(self, connection: Connection) -> None:
+        """Say, within a work, that the bells of other apis are to ring when it is committed."""
+        if is_postgresql(self.url):
+            connection.execute(select(func.pg_notify(CHANNEL, ringing(self._me))))
+
+    def hear(self, rung: Callable[[], None]) -> None:
+        """Call `rung` after commits of other apis that were to ring, and whenever some may have been missed."""
+        self._bells = (*self._bells, rung)
+        self._listen()
+
+    def _listen(self) -> None:
+        if self._listener is None and is_postgresql(self.url):
+            from headrace.store.db.listener import Listener  # late: the driver is an extra
+
+            self._listener = Listener(self.readers, self._me, self._tell_of_others)
+
+    def close(self) -> None:
+        """Finish what is queued and close every connection."""
+        self._writer.close()
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
+        self.readers.dispose()
+        self._writing.dispose()
+
+    def _tell_of_others(self, rang: bool) -> None:
+        for observer in (*self._others, *(self._bells if rang else ())):
+            observer()
+
+
+def _nothing(_: Connection) -> None:
+    """Do nothing in a transaction."""

@@ -1,0 +1,203 @@
+"""The one writer: works wait in a queue, and all that wait together share one transaction and one fsync.
+
+The law: a work answers only after the commit that holds it. When any work of a transaction fails, nothing of that transaction is
+kept and each of its works is tried alone, so that one bad request cannot hurt its neighbours; a work must therefore be a
+function of the database alone. When the database is away, all that waited are told so at once. A transaction that was lost before its
+commit was sent is tried again; one that was lost while it committed may be there or not, so whoever asked is told to ask again, and
+every work answers a repeat as it answered the first. Items given to the same collector one after the other are handed to it in one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from itertools import groupby
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from types import TracebackType
+from typing import Any, TypeVar
+
+import structlog
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+
+from headrace.errors import StorageBusy
+from headrace.store.db.errors import told, undone
+from headrace.store.db.outages import Outages
+
+T = TypeVar("T")
+A = TypeVar("A")
+R = TypeVar("R")
+Work = Callable[[Connection], T]
+Collector = Callable[[Connection, Sequence[A]], Sequence[R]]
+
+log = structlog.get_logger(__name__)
+
+MOST_TOGETHER = 256
+MOST_TRIES = 4
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    collector: Collector[Any, Any]
+    item: Any
+    answer: Future[Any] = field(default_factory=Future)
+
+
+class Unprepared(Exception):
+    """A work has much to read before it can write. Its transaction is undone, `prepare` runs without the lock, and all of it runs again.
+
+    The work sees to it that this comes to an end.
+    """
+
+    def __init__(self, prepare: Callable[[], None]) -> None:
+        super().__init__("a work has to prepare without the lock")
+        self.prepare = prepare
+
+
+class _Undone(Exception):
+    """A transaction was lost before its commit was sent."""
+
+    def __init__(self, error: DBAPIError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class _Attempt:
+    """Keeps the error of its block for those who wait for it; the writer itself must outlive every work."""
+
+    error: Exception | None = None
+
+    def __enter__(self) -> _Attempt:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> bool:
+        self.error = error if isinstance(error, Exception) else None
+        return self.error is not None
+
+
+class Writer:
+    """Runs works one after the other on one connection, in its own thread."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._queue: SimpleQueue[_Entry | None] = SimpleQueue()
+        self._closed = False
+        self._door = Lock()
+        self._observers: tuple[Callable[[], None], ...] = ()
+        self.outages = Outages()
+        self._thread = Thread(target=self._loop, name="headrace-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Work[T]) -> Future[T]:
+        """Queue `work`; the future has its answer once it is durable."""
+        return self._put(_Entry(_run_each, work))
+
+    def collect(self, collector: Collector[A, R], item: A) -> Future[R]:
+        """Queue `item`; `collector` gets it together with its neighbours and answers with one result for each."""
+        return self._put(_Entry(collector, item))
+
+    def observe(self, observer: Callable[[], None]) -> Callable[[], None]:
+        """Call `observer` after each commit, in the writer's thread: it must return at once. Returns what takes it away again."""
+        self._observers = (*self._observers, observer)
+
+        def forget() -> None:
+            self._observers = tuple(other for other in self._observers if other is not observer)
+
+        return forget
+
+    def close(self) -> None:
+        """Finish what is queued, then stop."""
+        with self._door:
+            if not self._closed:
+                self._closed = True
+                self._queue.put(None)
+        self._thread.join()
+
+    def _put(self, entry: _Entry) -> Future[Any]:
+        with self._door:  # nothing may enter the queue behind the end, where nobody would answer it
+            if self._closed:
+                raise StorageBusy("The store is closed.")
+            self._queue.put(entry)
+        return entry.answer
+
+    def _loop(self) -> None:
+        open_for_work = True
+        while open_for_work:
+            first = self._queue.get()
+            if first is None:
+                return
+            entries = [first]
+            while len(entries) < MOST_TOGETHER:
+                try:
+                    more = self._queue.get_nowait()
+                except Empty:
+                    break
+                if more is None:
+                    open_for_work = False
+                    break
+                entries.append(more)
+            self._settle([entry for entry in entries if entry.answer.set_running_or_notify_cancel()])
+
+    def _settle(self, entries: list[_Entry]) -> None:
+        if not entries:
+            return
+        answers: list[Any] = []
+        with _Attempt() as attempt:
+            answers = self._commit(entries)
+        if attempt.error is None:
+            self.outages.record_success()
+            for entry, answer in zip(entries, answers, strict=True):
+                entry.answer.set_result(answer)
+            self._tell_observers()
+        elif len(entries) == 1 or isinstance(attempt.error, StorageBusy):
+            self.outages.record_failure(attempt.error)
+            for entry in entries:
+                entry.answer.set_exception(attempt.error)
+        else:
+            for entry in entries:
+                self._settle([entry])
+
+    def _tell_observers(self) -> None:
+        for observer in self._observers:
+            with _Attempt() as attempt:
+                observer()
+            if attempt.error is not None:  # what was committed is committed, and who waits for the next transaction is not to blame
+                log.error("commit observer failed", exc_info=attempt.error)
+
+    def _commit(self, entries: list[_Entry]) -> list[Any]:
+        tries = 1
+        with told(self._engine.url):
+            while True:
+                try:
+                    return self._run(entries)
+                except Unprepared as work:
+                    work.prepare()
+                except _Undone as undone_by:
+                    if tries == MOST_TRIES:
+                        raise undone_by.error from undone_by
+                    tries += 1
+
+    def _run(self, entries: list[_Entry]) -> list[Any]:
+        with self._engine.connect() as connection:
+            try:
+                transaction = connection.begin()
+                answers = _run(connection, entries)
+            except DBAPIError as error:
+                if undone(error):
+                    raise _Undone(error) from error
+                raise
+            transaction.commit()
+            return answers
+
+
+def _run(connection: Connection, entries: list[_Entry]) -> list[Any]:
+    answers: list[Any] = []
+    for collector, group in groupby(entries, key=lambda entry: entry.collector):
+        answers.extend(collector(connection, [entry.item for entry in group]))
+    return answers
+
+
+def _run_each(connection: Connection, works: Sequence[Work[Any]]) -> list[Any]:
+    return [work(connection) for work in works]

@@ -1,0 +1,28 @@
+"""How many dead letters there are in each state; those that were discarded count also after retention has deleted them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from headrace.store.tables.base import dead_letters, meta
+from headrace.wire.custody.dead_letters import DeadLetterState
+
+DELETED: Final = "deleted_dead_letters"
+"""The name in `meta` of how many discarded dead letters are deleted."""
+
+
+def dead_letter_counts(connection: Connection) -> dict[DeadLetterState, int]:
+    """Return how many dead letters there are, or were discarded, by state."""
+    found = connection.execute(select(dead_letters.c.state, func.count()).group_by(dead_letters.c.state))
+    counts: dict[DeadLetterState, int] = {"open": 0, "redriven": 0, "discarded": 0}
+    counts.update({row[0]: int(row[1]) for row in found})
+    counts["discarded"] += connection.execute(select(meta.c.value).where(meta.c.name == DELETED)).scalar_one_or_none() or 0
+    return counts
+
+
+def count_deleted_letters(connection: Connection, number: int) -> None:
+    """Note that so many discarded dead letters were deleted."""
+    if not connection.execute(update(meta).where(meta.c.name == DELETED).values(value=meta.c.value + number)).rowcount:
+        connection.execute(insert(meta).values(name=DELETED, value=number))

@@ -1,0 +1,149 @@
+"""Dead letters as they come, and as a redriven one is answered.
+
+    open ──redrive──► redriven ──its triggers answer──► gone
+      ▲ └──discard──► discarded    └──it fails again──► open, with more attempts
+
+A letter names the triggers that still have no answer to it; it goes with the last of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+from sqlalchemy import Connection, Row, bindparam, select, update
+
+from headrace.core.dead_letter_ids import prefix_from_backlog
+from headrace.core.values.text import clean_text, is_id
+from headrace.store.dead_letters.texts import Texts, delete_letters
+from headrace.store.dialects.statements import BulkInsert, among
+from headrace.store.log.validity import is_valid_letter
+from headrace.store.tables.base import dead_letters, triggers
+from headrace.wire.custody.backlog import Answer
+from headrace.wire.events import DeadLetterItem, ItemStatus
+
+MOST_IDS = 10_000
+
+_insert = BulkInsert(dead_letters)
+_answered = select(*(dead_letters.c[name] for name in ("id", "stream", "lane", "position", "triggers", "attempts", "state")))
+_known = select(dead_letters.c.id, dead_letters.c.state).where(among(dead_letters.c.id, "ids"))
+_count_rejected = update(triggers).where(triggers.c.id == bindparam("trigger")).values(rejected=triggers.c.rejected + bindparam("times"))
+_reopen = (
+    update(dead_letters)
+    .where(dead_letters.c.id == bindparam("letter"))
+    .values(
+        state="open",
+        kind=bindparam("new_kind"),
+        reason=bindparam("new_reason"),
+        attempts=dead_letters.c.attempts + bindparam("more"),
+        traceback=bindparam("new_traceback"),
+        acted=bindparam("now"),
+    )
+)
+
+
+class Letters:
+    """The dead letters of one transaction, each kept once; `items` are all that any of its batches has."""
+
+    def __init__(self, connection: Connection, items: Sequence[DeadLetterItem], now: int) -> None:
+        ids = list({item.id for item in items if is_id(item.id)})
+        self._now = now
+        self._known: dict[str, str] = {}
+        for start in range(0, len(ids), MOST_IDS):
+            found = connection.execute(_known, {"ids": ids[start : start + MOST_IDS]})
+            self._known.update((row.id, row.state) for row in found)
+        self._rows: list[tuple[object, ...]] = []
+        self._texts = Texts(now)
+        self._reopened: list[dict[str, object]] = []
+        self._times: Counter[int] = Counter()
+
+    def add(self, items: Sequence[DeadLetterItem], mine: set[int]) -> list[ItemStatus]:
+        """Return the status of each item of a batch whose sender holds the triggers `mine`."""
+        return [self._add(item, mine) for item in items]
+
+    def write(self, connection: Connection) -> None:
+        """Keep what was added."""
+        _insert(connection, self._rows)
+        self._texts.write(connection)
+        if self._reopened:
+            connection.execute(_reopen, self._reopened)
+        if self._times:
+            connection.execute(_count_rejected, [{"trigger": trigger, "times": n} for trigger, n in self._times.items()])
+
+    def _add(self, item: DeadLetterItem, mine: set[int]) -> ItemStatus:
+        if not mine.issuperset(item.triggers):
+            return "fenced"
+        if not is_valid_letter(item):
+            return "invalid"
+        state = self._known.get(item.id)
+        if state is not None:
+            if state == "redriven":
+                self._known[item.id] = "open"
+                self._reopened.append(_again(item, self._now))
+            return "duplicate"
+        self._known[item.id] = "open"
+        self._times.update(item.triggers)
+        self._rows.append(_row(item, self._texts.add(item.id, clean_text(item.raw)), self._now))
+        return "stored"
+
+
+def _row(item: DeadLetterItem, raw: str, now: int) -> tuple[object, ...]:
+    named, traceback = msgspec.json.encode(item.triggers).decode(), msgspec.json.encode(item.traceback).decode()
+    place = (item.stream, item.lane, item.position)
+    return (item.id, item.kind, clean_text(item.reason), *place, raw, named, item.attempts, traceback, now, "open", None)
+
+
+def _again(item: DeadLetterItem, now: int) -> dict[str, object]:
+    return {
+        "letter": item.id,
+        "new_kind": item.kind,
+        "new_reason": clean_text(item.reason),
+        "more": item.attempts,
+        "new_traceback": msgspec.json.encode(item.traceback).decode(),
+        "now": now,
+    }
+
+
+Settlement = Answer | Literal["dropped"]
+
+
+class Redriven(NamedTuple):
+    """How a trigger answered a dead letter that was tried again, and under which number it was kept for that."""
+
+    letter: str
+    trigger_id: int
+    number: int
+    answer: Settlement
+
+
+def settle_redriven(connection: Connection, answered: Iterable[Redriven], now: int) -> None:
+    """Let each letter go on: without the trigger that has answered, or open again where it failed once more."""
+    for one in answered:
+        row = connection.execute(_answered.where(dead_letters.c.id == one.letter)).one_or_none()
+        if row is None:
+            continue
+        named = set(msgspec.json.decode(row.triggers, type=list[int]))
+        mine = update(dead_letters).where(dead_letters.c.id == one.letter)
+        if one.answer == "dead_lettered" and not _kept_elsewhere(connection, row, one):
+            if row.state == "redriven":
+                connection.execute(mine.values(state="open", attempts=row.attempts + 1, acted=now))
+            continue
+        left = sorted(named - {one.trigger_id})
+        if left:
+            connection.execute(mine.values(triggers=msgspec.json.encode(left).decode()))
+        else:
+            delete_letters(connection, [one.letter])
+
+
+def _kept_elsewhere(connection: Connection, letter: Row[Any], one: Redriven) -> bool:
+    """Whether another open letter stands for the same raw event and trigger: what failed again may have come under an id of its own."""
+    same = [dead_letters.c.stream == letter.stream, dead_letters.c.lane == letter.lane]
+    if letter.position is not None:
+        same.append(dead_letters.c.position == letter.position)
+    else:
+        prefix = prefix_from_backlog(letter.stream, letter.lane, one.number)
+        same += [dead_letters.c.position.is_(None), dead_letters.c.id.startswith(prefix, autoescape=True)]
+    open_ones = select(dead_letters.c.triggers).where(*same, dead_letters.c.id != letter.id, dead_letters.c.state == "open")
+    return any(one.trigger_id in msgspec.json.decode(row.triggers, type=list[int]) for row in connection.execute(open_ones))

@@ -1,0 +1,147 @@
+"""Dead letters of pipelines: the events of a run that failed for the last time. Their payloads stay in the log.
+
+open ──redrive──► redriven ──the pipeline takes them──► gone
+▲ └──discard──► discarded    └──it fails again──► open, with more attempts
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+from sqlalchemy import Connection, delete, insert, select, update
+
+from headrace.errors import ApiRefused
+from headrace.store.db.database import Database
+from headrace.store.db.slices import size_of, take_slice
+from headrace.store.db.times import moment
+from headrace.store.log.redeliveries import Again, tried_again
+from headrace.store.queries.short_ids import full_ids, short_id
+from headrace.store.tables.pipelines import pipeline_letters
+from headrace.wire.custody.pipeline_dead_letters import (
+    ActOnPipelineLetters,
+    PipelineLetter,
+    PipelineLetterAction,
+    PipelineLetters,
+    PipelineLettersActed,
+)
+from headrace.wire.pipelines.plans import ScopeLetter, ScopeLetters
+from headrace.wire.pipelines.runs import RunReport
+
+PAGE_LETTERS: Final = 5_000
+"""Letters of a page, at most; MAX_SLICE_BYTES bounds it in bytes."""
+LETTERS_AT_ONCE: Final = 500
+"""Letters that one transaction changes."""
+
+_row_of = pipeline_letters.c
+_SHOWN = [column for column in _row_of if column.name != "slice"]
+
+
+class PipelineDeadLetters:
+    """The dead letters of the pipelines of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def page(self, *, limit: int) -> PipelineLetters:
+        """Return the newest dead letters."""
+        with self._database.reading() as connection:
+            rows = connection.execute(select(*_SHOWN).order_by(_row_of.received.desc(), _row_of.id).limit(limit))
+            return PipelineLetters(letters=[_letter(row._asdict()) for row in rows])
+
+    def one(self, id: str) -> PipelineLetter:
+        """Return one dead letter. Raises `ApiRefused` where there is none of this id."""
+        with self._database.reading() as connection:
+            (full,) = full_ids(connection, _row_of.id, [id])
+            row = connection.execute(select(*_SHOWN).where(_row_of.id == full)).one_or_none()
+        if row is None:
+            raise _unknown(id)
+        return _letter(row._asdict())
+
+    def act(self, action: PipelineLetterAction, asked: ActOnPipelineLetters) -> PipelineLettersActed:
+        """Let pipelines take letters once more, or give them up for good. Only what is open changes; by its id, what is discarded too.
+
+        Raises:
+            ApiRefused: Neither ids nor a pipeline are given, or both; or an id is the beginning of several.
+        """
+        if bool(asked.ids) == (asked.pipeline is not None):
+            raise ApiRefused("Name dead letters by their ids, or by their pipeline.", status=422, problem="invalid")
+        with self._database.reading() as connection:
+            ids = full_ids(connection, _row_of.id, asked.ids)
+            known = set(connection.execute(select(_row_of.id).where(_row_of.id.in_(ids))).scalars())
+            left = _chosen(connection, action, asked.model_copy(update={"ids": ids}))
+        unknown = [given for given, id in zip(asked.ids, ids, strict=True) if id not in known]
+        count = 0
+        while left:
+            changed, left = self._database.write(partial(_act, action=action, ids=left, by_id=bool(ids), now=self._database.now()))
+            count += changed
+        return PipelineLettersActed(count=count, unknown=unknown)
+
+
+def _unknown(id: str) -> ApiRefused:
+    hint = "See: headrace dead-letters pipelines"
+    return ApiRefused(f"No dead letter of a pipeline has the id {id}.", hint=hint, status=404, problem="not-found")
+
+
+def settle_letters(connection: Connection, project: str, reports: Iterable[RunReport], slices: Mapping[str, bytes], now: int) -> None:
+    """Keep the events of each run that failed for good, and forget those of a run that then succeeded. `slices` are those of letters."""
+    for report in reports:
+        if report.letter is None or report.state == "running":
+            continue
+        mine = _row_of.id == report.letter
+        if report.state == "succeeded":
+            connection.execute(delete(pipeline_letters).where(mine))
+            continue
+        news = {"run_id": report.run_id, "error": report.error or "", "state": "open"}
+        known = connection.execute(select(_row_of.attempts, _row_of.run_id).where(mine)).one_or_none()
+        if known is None:
+            row = {"project": project, "scope": report.scope, "pipeline": report.pipeline, "batch": report.batch, "events": report.events}
+            row |= {"seqs": msgspec.json.encode(report.seqs).decode(), "attempts": report.attempt, "received": now}
+            row["slice"] = slices.get(report.letter)
+            connection.execute(insert(pipeline_letters).values(id=report.letter, **row, **news))
+        elif known.run_id != report.run_id:
+            connection.execute(update(pipeline_letters).where(mine).values(attempts=known.attempts + report.attempt, **news))
+
+
+def unsettled_letters(connection: Connection, scope: str, pipeline: str, after: str) -> ScopeLetters:
+    """Return a page of a pipeline's letters whose events it has not taken and that nobody has discarded, after the one with this id."""
+    mine = (_row_of.scope == scope, _row_of.pipeline == pipeline, _row_of.state != "discarded", _row_of.id > after)
+    page = take_slice(connection, select(_row_of.id, _row_of.seqs, size_of(_row_of.seqs)).where(*mine).order_by(_row_of.id), PAGE_LETTERS)
+    letters = [ScopeLetter(id=row.id, seqs=msgspec.json.decode(row.seqs, type=list[tuple[int, int]])) for row in page.rows]
+    return ScopeLetters(letters=letters, after=letters[-1].id if page.full else None)
+
+
+def _chosen(connection: Connection, action: PipelineLetterAction, asked: ActOnPipelineLetters) -> Sequence[str]:
+    """Choose the letters that are asked for, the oldest first."""
+    wanted = _row_of.id.in_(asked.ids) if asked.ids else _row_of.pipeline == asked.pipeline
+    query = select(_row_of.id).where(wanted, _row_of.state.in_(_states(action, by_id=bool(asked.ids))))
+    return connection.execute(query.order_by(_row_of.received, _row_of.id).limit(asked.limit)).scalars().all()
+
+
+def _states(action: PipelineLetterAction, *, by_id: bool) -> list[str]:
+    return ["open", "discarded"] if action == "redrive" and by_id else ["open"]
+
+
+def _act(connection: Connection, action: PipelineLetterAction, ids: Sequence[str], by_id: bool, now: int) -> tuple[int, Sequence[str]]:
+    """Act on one slice of these letters; return how many it changed, and which letters are left."""
+    mine = (_row_of.id.in_(ids), _row_of.state.in_(_states(action, by_id=by_id)))
+    query = select(_row_of.id, _row_of.seqs, size_of(_row_of.seqs, _row_of.error)).where(*mine).order_by(_row_of.received, _row_of.id)
+    found = take_slice(connection, query, LETTERS_AT_ONCE)
+    changed = [row.id for row in found.rows]
+    becomes = "redriven" if action == "redrive" else "discarded"
+    connection.execute(update(pipeline_letters).where(_row_of.id.in_(changed)).values(state=becomes, acted=now))
+    if action == "redrive":
+        tried_again(connection, [Again(_first(row.seqs), row.id) for row in found.rows])
+    return len(changed), [id for id in ids if id not in set(changed)] if found.full else []
+
+
+def _first(seqs: str) -> int:
+    ranges = msgspec.json.decode(seqs, type=list[tuple[int, int]])
+    return ranges[0][0] if ranges else 0
+
+
+def _letter(row: dict[str, object]) -> PipelineLetter:
+    times = {name: None if row[name] is None else moment(int(str(row[name]))) for name in ("received", "acted")}
+    return PipelineLetter.model_validate({**row, **times, "short": short_id(str(row["id"])), "seqs": msgspec.json.decode(str(row["seqs"]))})

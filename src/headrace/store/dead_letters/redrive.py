@@ -1,0 +1,259 @@
+"""What people do about dead letters: tried again (the raw text goes into the backlog of its triggers) or discarded.
+
+The law: an action changes a letter at most once, however often it is asked for; each action that is asked for leaves one row that says
+who, when, what and how many. Many letters are changed in several transactions, and the row says how many were so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from sqlalchemy import Connection, Row, false, func, insert, or_, select, update
+
+from headrace.errors import ApiRefused
+from headrace.store.custody.lanes import Lane, lanes_of, stream_of
+from headrace.store.custody.spills import Keeping, letter_key
+from headrace.store.db.database import Database
+from headrace.store.db.slices import Slice, size_of
+from headrace.store.db.times import moment
+from headrace.store.dead_letters.texts import whole_text
+from headrace.store.dialects.statements import among, has_number
+from headrace.store.queries.short_ids import full_ids
+from headrace.store.tables.base import backlog, custody, dead_letter_actions, dead_letter_texts, dead_letters, triggers
+from headrace.wire.custody.dead_letters import (
+    ActOnDeadLetters,
+    DeadLetterAction,
+    DeadLetterActionKind,
+    DeadLetterActions,
+    DeadLettersActed,
+    SkippedDeadLetter,
+)
+
+MAX_REDRIVEN_CHARS = 16 * 1024 * 1024
+"""Raw events of so much text are redriven in one call, and one at least."""
+LETTERS_AT_ONCE: Final = 100
+"""Letters that one transaction changes: each is looked up by itself."""
+
+_UNKNOWN: Final = "there is no such dead letter (any more)"
+_MUCH_TEXT: Final = "there is much text before it: redrive it once more"
+_LETTER = [column for column in dead_letters.c if column.name not in ("raw", "traceback")]
+_letters = select(*_LETTER).where(among(dead_letters.c.id, "ids"))
+_whole = func.coalesce(dead_letter_texts.c.bytes, 0)
+_sizes = (
+    select(dead_letters.c.id, size_of(dead_letters.c.raw, dead_letters.c.traceback, plus=_whole))
+    .outerjoin(dead_letter_texts, dead_letter_texts.c.letter_id == dead_letters.c.id)
+    .where(among(dead_letters.c.id, "ids"))
+)
+
+Found = Row[*tuple[Any, ...]]
+
+
+class DeadLetters:
+    """The dead letters of one database, as people act on them."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def redrive(self, asked: ActOnDeadLetters) -> DeadLettersActed:
+        """Let the triggers of these letters try again.
+
+        Raises:
+            ApiRefused: Nothing, or two things at once, are asked for.
+        """
+        return self._act("redrive", asked)
+
+    def discard(self, asked: ActOnDeadLetters) -> DeadLettersActed:
+        """Give these letters up for good; they stay to be looked at.
+
+        Raises:
+            ApiRefused: Nothing, or two things at once, are asked for.
+        """
+        return self._act("discard", asked)
+
+    def actions(self, *, limit: int) -> DeadLetterActions:
+        """Return what was done, the newest first."""
+        with self._database.reading() as connection:
+            found = connection.execute(select(dead_letter_actions).order_by(dead_letter_actions.c.id.desc()).limit(limit))
+            return DeadLetterActions(actions=[DeadLetterAction(**{**row._asdict(), "at": moment(row.at)}) for row in found])
+
+    def _act(self, action: DeadLetterActionKind, asked: ActOnDeadLetters) -> DeadLettersActed:
+        filtered = asked.every or any(given is not None for given in (asked.trigger, asked.stream, asked.kind))
+        if bool(asked.ids) == filtered:
+            raise ApiRefused("Name dead letters by their ids, or by a filter, and not by both.", status=422, problem="invalid")
+        with self._database.reading() as connection:
+            asked = asked.model_copy(update={"ids": full_ids(connection, dead_letters.c.id, asked.ids)})
+            chosen = _chosen(connection, asked)
+        progress = _Progress(chosen.ids, [], chosen.remaining, None, 0, MAX_REDRIVEN_CHARS)
+        while progress.left or progress.action_id is None:
+            progress = self._database.write(partial(_act, action=action, asked=asked, before=progress, now=self._database.now()))
+        return DeadLettersActed(count=progress.changed, skipped=progress.skipped, remaining=progress.remaining)
+
+
+class _Chosen(NamedTuple):
+    """The letters asked for, and how many more fit a filter."""
+
+    ids: Sequence[str]
+    remaining: int
+
+
+class _Progress(NamedTuple):
+    """What is left of an action after some of its transactions, and what they did. `room`: how many characters may yet be redriven."""
+
+    left: Sequence[str]
+    skipped: list[SkippedDeadLetter]
+    remaining: int
+    action_id: int | None
+    changed: int
+    room: int
+
+
+def _act(connection: Connection, action: DeadLetterActionKind, asked: ActOnDeadLetters, before: _Progress, now: int) -> _Progress:
+    """Act on one slice of the letters that are left."""
+    rows, left = _slice(connection, before.left)
+    known = {row.id for row in rows}
+    seen = before.left[: len(before.left) - len(left)]
+    skipped = [SkippedDeadLetter(id=id, why=_UNKNOWN) for id in seen if asked.ids and id not in known]
+    if not asked.ids:  # what somebody else acted on meanwhile does not fit any more
+        rows = [row for row in rows if row.state == "open"]
+    refused: list[SkippedDeadLetter] = []
+    changed: Sequence[str]
+    remaining, room = before.remaining, before.room
+    if action == "redrive":
+        changed, later, room = _redrive(connection, rows, refused, now, room)
+        if later:
+            left = [*later, *left]
+            skipped += [SkippedDeadLetter(id=id, why=_MUCH_TEXT) for id in left if asked.ids]
+            remaining += 0 if asked.ids else len(left)
+            left = []
+    else:
+        changed = [row.id for row in rows if _open(row, refused)]
+        _become(connection, changed, "discarded", now)
+    count = before.changed + len(changed)
+    action_id = _keep_action(connection, action, asked, before.action_id, count, now)
+    return _Progress(left, [*before.skipped, *skipped, *refused], remaining, action_id, count, room)
+
+
+def _keep_action(
+    connection: Connection, action: DeadLetterActionKind, asked: ActOnDeadLetters, action_id: int | None, count: int, now: int
+) -> int:
+    """Write down how many letters an action has changed so far; return its id."""
+    if action_id is not None:
+        connection.execute(update(dead_letter_actions).where(dead_letter_actions.c.id == action_id).values(count=count))
+        return action_id
+    what = asked.model_dump_json(exclude={"by"}, exclude_defaults=True)
+    row = {"at": now, "who": asked.by or "unnamed", "action": action, "asked": what, "count": count}
+    return int(connection.execute(insert(dead_letter_actions).values(**row).returning(dead_letter_actions.c.id)).scalar_one())
+
+
+def _slice(connection: Connection, ids: Sequence[str]) -> tuple[list[Found], Sequence[str]]:
+    """Return those of the first of these letters that there are, in order, and the letters that are left for later transactions."""
+    part = ids[:LETTERS_AT_ONCE]
+    if not part:
+        return [], []
+    size = {row.id: int(row.bytes) for row in connection.execute(_sizes, {"ids": part})}
+    taken = Slice(LETTERS_AT_ONCE)
+    for id in part:
+        if not taken.take(id, size.get(id, 0)):
+            break
+    known = {row.id: row for row in connection.execute(_letters, {"ids": taken.rows})}
+    return [known[id] for id in taken.rows if id in known], ids[len(taken.rows) :]
+
+
+def _chosen(connection: Connection, asked: ActOnDeadLetters) -> _Chosen:
+    """Choose the letters that are asked for: no transaction of the writer looks through all of them."""
+    if asked.ids:
+        return _Chosen(list(dict.fromkeys(asked.ids))[: asked.limit], 0)
+    fits = [dead_letters.c.state == "open"]
+    if asked.stream is not None:
+        fits.append(dead_letters.c.stream == asked.stream)
+    if asked.kind is not None:
+        fits.append(dead_letters.c.kind == asked.kind)
+    if asked.trigger is not None:
+        ids = list(connection.execute(select(triggers.c.id).where(triggers.c.name == asked.trigger)).scalars())
+        fits.append(or_(false(), *(has_number(dead_letters.c.triggers, id) for id in ids)))
+    query = select(dead_letters.c.id).where(*fits).order_by(dead_letters.c.received, dead_letters.c.id).limit(asked.limit)
+    found = connection.execute(query).scalars().all()
+    total = connection.execute(select(func.count()).select_from(dead_letters).where(*fits)).scalar_one()
+    return _Chosen(found, int(total) - len(found))
+
+
+def _open(row: Found, skipped: list[SkippedDeadLetter]) -> bool:
+    if row.state != "open":
+        skipped.append(SkippedDeadLetter(id=row.id, why=f"it is {row.state} already"))
+    return bool(row.state == "open")
+
+
+def _become(connection: Connection, ids: Sequence[str], state: str, now: int) -> None:
+    connection.execute(update(dead_letters).where(dead_letters.c.id.in_(ids)).values(state=state, acted=now))
+
+
+def _redrive(
+    connection: Connection, chosen: Sequence[Found], skipped: list[SkippedDeadLetter], now: int, room: int
+) -> tuple[list[str], list[str], int]:
+    """Keep the raw texts of the letters for those of their triggers that read the letter's stream today.
+
+    Returns which were redriven, which were too much for one call, and what room is left in that.
+    """
+    wanted = {trigger for row in chosen for trigger in _named(row)}
+    today = {
+        row.id: row.stream
+        for row in connection.execute(
+            select(triggers.c.id, triggers.c.stream).where(triggers.c.id.in_(wanted), triggers.c.state != "removed")
+        )
+    }
+    lanes = lanes_of(connection, ((row.stream, row.lane or "") for row in chosen), now)
+    keeping = Keeping(connection, now)
+    done: list[str] = []
+    for at, row in enumerate(chosen):
+        if room <= 0:
+            later = [one.id for one in chosen[at:]]
+            break
+        readers = [trigger for trigger in _named(row) if today.get(trigger) == row.stream]
+        why, raw = _why_not(row, readers), whole_text(connection, row.id)
+        if why is not None or raw is None:
+            skipped.append(SkippedDeadLetter(id=row.id, why=why or "its text is too long to have been kept whole"))
+            continue
+        room -= len(raw)
+        lane = lanes[row.stream, row.lane or ""]
+        key = letter_key(row.id)
+        kept = set(connection.execute(select(backlog.c.trigger_id).where(backlog.c.lane_id == lane.id, backlog.c.key == key)).scalars())
+        new = [trigger for trigger in readers if trigger not in kept]
+        if new:
+            counted = frozenset(_counted(connection, lane, row.position, new))
+            keeping.keep(raw, new, lane.id, key, row.position, letter=row.id, counted=counted)
+        triggers_left = msgspec.json.encode(readers).decode()
+        connection.execute(update(dead_letters).where(dead_letters.c.id == row.id).values(triggers=triggers_left))
+        done.append(row.id)
+    else:
+        later = []
+    keeping.write(connection)
+    _become(connection, done, "redriven", now)
+    return done, later, room
+
+
+def _why_not(row: Found, readers: Sequence[int]) -> str | None:
+    if row.state == "redriven":
+        return "it is redriven already"
+    if row.kind == "unserialisable":
+        return "what it keeps is not the raw event, but what a trigger made of it"
+    if not readers:
+        return f"none of its triggers reads the stream {row.stream} any more"
+    return None
+
+
+def _named(row: Found) -> list[int]:
+    return msgspec.json.decode(row.triggers, type=list[int])
+
+
+def _counted(connection: Connection, lane: Lane, position: int | None, trigger_ids: Iterable[int]) -> list[int]:
+    """Return the triggers whose custody says that this raw event was given up on, and take it back there: it is pending again."""
+    if position is None or lane.last is None or position > lane.last:
+        return []
+    given_up = custody.c.dead_lettered + custody.c.rejected + custody.c.settled_dead_lettered + custody.c.settled_rejected
+    mine = (custody.c.stream_id == stream_of(lane.id), custody.c.trigger_id.in_(list(trigger_ids)), given_up > custody.c.redriven)
+    found = list(connection.execute(select(custody.c.trigger_id).where(*mine)).scalars())
+    connection.execute(update(custody).where(*mine).values(redriven=custody.c.redriven + 1))
+    return found

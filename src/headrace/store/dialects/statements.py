@@ -1,0 +1,291 @@
+"""What SQLite and PostgreSQL say differently, each in one place: many keys at once, many rows at once, rows that may be there already."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, Protocol, Self, TypeAlias
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Executable,
+    LargeBinary,
+    Row,
+    Table,
+    bindparam,
+    cast,
+    func,
+    insert,
+    literal,
+    select,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.engine import make_url
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.base import ReadOnlyColumnCollection
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.elements import KeyedColumnElement
+from sqlalchemy.sql.expression import any_
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import Boolean
+from typing_extensions import override
+
+from headrace.store.dialects.driver import Direct
+
+FEW = 8
+"""Up to so many rows are inserted by statements: a COPY is one more round trip."""
+
+LITTLE_BY_LITTLE = {"stream_results": True, "max_row_buffer": 50}
+"""Options of a query whose rows may be large: PostgreSQL's driver would fetch all of them before the first is seen."""
+
+MOST_VALUES = 20_000
+"""Of one statement; SQLite takes 32,766."""
+
+Rows = Sequence[Mapping[str, Any]]
+Excluded = ReadOnlyColumnCollection[str, KeyedColumnElement[Any]]
+
+
+class Found(Protocol):
+    """What a statement found, whoever ran it."""
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows it changed."""
+        ...
+
+    def all(self) -> Sequence[Any]:
+        """Return the rows."""
+        ...
+
+    def scalars(self) -> Iterable[Any]:
+        """Return the first column."""
+        ...
+
+
+Runs: TypeAlias = Connection | Direct
+"""What runs statements: SQLAlchemy's connection, or the driver's own."""
+
+
+class Condition(FunctionElement[bool]):
+    """What is true or false as it stands. Without this SQLite would be asked for `… = 1`, and would look at every row for that."""
+
+    type = Boolean()
+    inherit_cache = True
+
+    @override
+    def self_group(self, against: Any = None) -> Self:
+        return self
+
+
+class among(Condition):  # noqa: N801  reads like SQL
+    """The column has one of the values of the parameter `name`, a list of any length.
+
+    SQLite gets a parameter for each value. PostgreSQL gets one array, so that the statement is the same for every length.
+    """
+
+    inherit_cache = True
+
+    def __init__(self, column: ColumnElement[Any], name: str) -> None:
+        super().__init__(column, bindparam(name, type_=column.type))
+
+
+def _parts(element: among) -> tuple[ColumnElement[Any], str]:
+    column, wanted = element.clauses
+    return column, str(wanted.key)
+
+
+@compiles(among)
+def _in_list(element: among, compiler: SQLCompiler, **other: Any) -> str:
+    column, name = _parts(element)
+    return compiler.process(column.in_(bindparam(name, expanding=True)), **other)
+
+
+@compiles(among, "postgresql")
+def _in_array(element: among, compiler: SQLCompiler, **other: Any) -> str:
+    column, name = _parts(element)
+    return compiler.process(column == any_(bindparam(name, type_=ARRAY(column.type))), **other)
+
+
+class has_number(Condition):  # noqa: N801  reads like SQL
+    """The JSON array of numbers in a text column has this one."""
+
+    inherit_cache = True
+
+    def __init__(self, column: ColumnElement[str], number: int) -> None:
+        super().__init__(column, literal(number, BigInteger()))
+
+
+@compiles(has_number)
+def _by_json_each(element: has_number, compiler: SQLCompiler, **other: Any) -> str:
+    column, number = element.clauses
+    each = func.json_each(column).table_valued("value")
+    return compiler.process(select(each.c.value).where(each.c.value == number).exists(), **other)
+
+
+@compiles(has_number, "postgresql")
+def _by_containment(element: has_number, compiler: SQLCompiler, **other: Any) -> str:
+    column, number = element.clauses
+    return compiler.process(cast(column, JSONB).contains(func.to_jsonb(number)), **other)
+
+
+class byte_length(FunctionElement[int]):  # noqa: N801  reads like SQL
+    """The bytes of a text in UTF-8. SQLite reads the text for it: `octet_length` came with 3.43."""
+
+    type = BigInteger()
+    inherit_cache = True
+
+
+@compiles(byte_length)
+def _of_blob(element: byte_length, compiler: SQLCompiler, **other: Any) -> str:
+    (column,) = element.clauses
+    return compiler.process(func.length(cast(column, LargeBinary)), **other)
+
+
+@compiles(byte_length, "postgresql")
+def _in_octets(element: byte_length, compiler: SQLCompiler, **other: Any) -> str:
+    (column,) = element.clauses
+    return compiler.process(func.octet_length(column), **other)
+
+
+def rows_among(connection: Connection, query: Executable, name: str, values: Iterable[Any]) -> list[Row[*tuple[Any, ...]]]:
+    """Return what a query with `among(…, name)` finds for any number of values: SQLite takes only so many in one statement."""
+    given = list(values)
+    found: list[Row[*tuple[Any, ...]]] = []
+    for start in range(0, len(given), MOST_VALUES):
+        found += connection.execute(query, {name: given[start : start + MOST_VALUES]}).all()
+    return found
+
+
+def row_by_row(connection: Runs) -> None:
+    """Let the rest of this transaction look up rows by index, one after the other, as SQLite does.
+
+    PostgreSQL does not know how few rows a step down a tree brings, and would read the whole table at each.
+    """
+    if isinstance(connection, Connection) and connection.dialect.name == "postgresql":
+        connection.execute(select(*(func.set_config(f"enable_{how}", "off", True) for how in ("hashjoin", "mergejoin", "seqscan"))))
+
+
+def driver_rows(connection: Connection, query: Executable, step: int | Callable[[], int]) -> Iterator[Sequence[tuple[Any, ...]]]:
+    """Yield the rows of a query as the driver gives them, `step` at a time, and never more of them in memory."""
+    with connection.execute(query, execution_options=LITTLE_BY_LITTLE) as result:
+        while rows := result.cursor_strategy.fetchmany(result, result.cursor, step if isinstance(step, int) else step()):
+            yield rows
+
+
+class Upsert:
+    """Inserts rows; where the key is there already, changes the row to what `changes` makes of the row that was to be inserted."""
+
+    def __init__(self, table: Table, key: Sequence[str], changes: Callable[[Excluded], Mapping[str, Any]]) -> None:
+        on_sqlite, on_postgresql = sqlite.insert(table), postgresql.insert(table)
+        self._statements: dict[str, Executable] = {
+            "sqlite": on_sqlite.on_conflict_do_update(index_elements=key, set_=dict(changes(on_sqlite.excluded))),
+            "postgresql": on_postgresql.on_conflict_do_update(index_elements=key, set_=dict(changes(on_postgresql.excluded))),
+        }
+
+    def __call__(self, connection: Connection, rows: Rows) -> None:
+        """Insert or change `rows`."""
+        if rows:
+            connection.execute(self._statements[connection.dialect.name], list(rows))
+
+
+class BulkInsert:
+    """Inserts rows at the speed of the driver: plain tuples in the order of the table's columns."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._names = [column.name for column in table.columns]
+        self._compiled: dict[str, str] = {}
+
+    def __call__(self, connection: Runs, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Insert `rows` in one driver call."""
+        if not rows:
+            return
+        if connection.dialect.name == "sqlite":
+            connection.exec_driver_sql(self._statement(connection), list(rows))
+        elif len(rows) <= FEW or isinstance(connection, Direct):
+            connection.exec_driver_sql(self._statement(connection), [dict(zip(self._names, row, strict=True)) for row in rows])
+        else:
+            from headrace.store.dialects.postgresql import copy  # late: the driver is an extra
+
+            quoted = ", ".join(map(connection.dialect.identifier_preparer.quote, self._names))
+            copy(connection, f"COPY {self._table.name} ({quoted}) FROM STDIN", rows)
+
+    def _statement(self, connection: Runs) -> str:
+        name = connection.dialect.name
+        if name not in self._compiled:
+            dialect = make_url("sqlite://" if name == "sqlite" else "postgresql+psycopg://").get_dialect()()
+            self._compiled[name] = str(insert(self._table).compile(dialect=dialect, column_keys=self._names))
+        return self._compiled[name]
+
+
+class Given:
+    """Runs `query` over a table `given` of the rows that come along: one statement however many they are.
+
+    `columns` are its names, each with PostgreSQL's type. Write `FROM given CROSS JOIN …`: SQLite then looks each row up by an index,
+    where it would read the whole table for a list of pairs.
+    """
+
+    def __init__(self, columns: Mapping[str, str], query: str) -> None:
+        self._columns = columns
+        self._query = query
+
+    def __call__(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> Iterator[Row[*tuple[Any, ...]]]:
+        """Yield what the query finds for `rows`, a part of them at a time."""
+        most = MOST_VALUES // len(self._columns)
+        for start in range(0, len(rows), most):
+            yield from self._run(connection, rows[start : start + most])
+
+    def _run(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> Sequence[Row[*tuple[Any, ...]]]:
+        names = ", ".join(self._columns)
+        if connection.dialect.name == "sqlite":
+            row = f"({', '.join('?' * len(self._columns))})"
+            text = f"WITH given({names}) AS (VALUES {', '.join([row] * len(rows))}) {self._query}"
+            return connection.exec_driver_sql(text, tuple(chain.from_iterable(rows))).all()
+        arrays = ", ".join(f"%({name})s::{kind}[]" for name, kind in self._columns.items())
+        text = f"WITH given AS (SELECT * FROM unnest({arrays}) AS rows({names})) {self._query}"  # noqa: S608
+        parameters = {name: list(values) for name, values in zip(self._columns, zip(*rows, strict=True), strict=True)}
+        return connection.exec_driver_sql(text, parameters).all()
+
+
+class Plain:
+    """A statement as the driver takes it, for those that bring thousands of values: nothing is done to each of them on the way.
+
+    `:name` stands for a value, and `IN :name` for any of a list, at most MOST_VALUES long; `lists` has PostgreSQL's type of its values.
+    """
+
+    def __init__(self, query: str, *, postgresql: str | None = None, **lists: str) -> None:
+        self._parts = re.split(r":(\w+)", query)
+        self._lists = lists
+        self._postgresql = re.sub(
+            r"(IN )?:(\w+)",
+            lambda found: f"= ANY(%({found[2]})s::{lists[found[2]]}[])" if found[1] else f"%({found[2]})s",
+            postgresql or query,
+        )
+
+    def __call__(self, connection: Runs, **given: Any) -> Found:
+        """Run it; a list may be any sequence."""
+        if connection.dialect.name == "sqlite":
+            return connection.exec_driver_sql(*self._on_sqlite(given))
+        return connection.exec_driver_sql(self._postgresql, {**given, **{name: list(given[name]) for name in self._lists}})
+
+    def each(self, connection: Runs, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Run it for each row of values, in the order in which the query names them; each once, and none a list."""
+        if not rows:
+            return
+        if connection.dialect.name == "sqlite":
+            connection.exec_driver_sql("?".join(self._parts[::2]), list(rows))
+        else:
+            connection.exec_driver_sql(self._postgresql, [dict(zip(self._parts[1::2], row, strict=True)) for row in rows])
+
+    def _on_sqlite(self, given: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
+        text, values = [self._parts[0]], list[Any]()
+        for name, after in zip(self._parts[1::2], self._parts[2::2], strict=True):
+            several = name in self._lists
+            text += [f"({', '.join('?' * len(given[name]))})" if several else "?", after]
+            values.extend(given[name] if several else (given[name],))
+        return "".join(text), tuple(values)

@@ -1,0 +1,27 @@
+"""How far the log is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import Connection, select
+
+from headrace.store.tables.base import meta
+
+HEAD: Final = "head"
+INSTANCE: Final = "instance"
+
+
+def log_head(connection: Connection) -> int:
+    """Return the last `seq` of the log, 0 while it is empty; it is also how many events were ever stored."""
+    return int(connection.execute(select(meta.c.value).where(meta.c.name == HEAD)).scalar_one())
+
+
+def own_log(connection: Connection) -> str:
+    """Return the id of this database's log."""
+    return log_id(int(connection.execute(select(meta.c.value).where(meta.c.name == INSTANCE)).scalar_one()))
+
+
+def log_id(instance: int) -> str:
+    """Return the id that tells the log of the database `instance` from every other: 16 hexadecimal digits."""
+    return f"{instance:016x}"

@@ -1,0 +1,1 @@
+"""The ordering in SQL."""

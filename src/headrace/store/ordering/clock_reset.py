@@ -1,0 +1,101 @@
+"""A scope's clock that is set back. Moments that it gave out and that lie ahead become the moment it is set to, some in each transaction.
+
+The law: the core's ordering, and each copy of it, changes at once. Rows follow, a slice in each transaction; who reads a row before its
+turn takes the earlier of its moment and the one that the clock was set to. What the scope gave out since stays: it has a higher seq, or
+number. Nothing is claimed before all rows have changed, so events are claimed in the order in which one transaction would have left them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+from uuid import uuid4
+
+from headrace.core.ordering.snapshot import Waiting
+from headrace.store.dialects.statements import Plain, Runs
+from headrace.store.ordering import statements as sql
+
+# The latest moments first: those given out since are the earliest. A row that changed is not found again.
+_FOUND: Final = {
+    "since": "state = 'waiting' AND since > :now ORDER BY since DESC",
+    "ready": "state = 'ready' AND due > :now ORDER BY due DESC",
+    "claimed": "state = 'claimed' AND due > :lease ORDER BY due DESC",
+    "given up": "number <= :last AND at > :now",
+    "handled": "at > :now ORDER BY at DESC",
+}
+_CHANGED: Final = {"since": "since = :now", "ready": "due = :now", "claimed": "due = :lease"}
+_OTHERS: Final = {"given up": "ordering_given_up", "handled": "ordering_handled"}
+
+
+def _statement(state: str) -> Plain:
+    if state in _OTHERS:
+        table = _OTHERS[state]
+        some = f"SELECT key FROM {table} WHERE scope_id = :scope AND {_FOUND[state]} LIMIT :most"  # noqa: S608
+        return Plain(f"UPDATE {table} SET at = :now WHERE scope_id = :scope AND key IN ({some})")  # noqa: S608
+    some = f"SELECT seq FROM ordering_events WHERE scope_id = :scope AND seq <= :last AND {_FOUND[state]} LIMIT :most"  # noqa: S608
+    return Plain(f"UPDATE ordering_events SET {_CHANGED[state]} WHERE +scope_id = :scope AND seq IN ({some})")  # noqa: S608
+
+
+ALL: Final = tuple(_FOUND)
+"""The kinds of moments that a scope has."""
+WALL: Final = ("ready", "claimed")
+"""Those that are always on the wall clock. The others are on the steady clock of the scope, if it has one."""
+_statements: Final = {state: _statement(state) for state in _FOUND}
+_STATES: Final = ", ".join(f"'{state}'" for state in _FOUND)
+_left = Plain(
+    f"SELECT key, state, number, released FROM ordering_releases WHERE scope_id = :scope AND state IN ({_STATES}) ORDER BY released, key"  # noqa: S608
+)
+_any_left = Plain(f"SELECT 1 FROM ordering_releases WHERE scope_id = :scope AND state IN ({_STATES}) LIMIT 1")  # noqa: S608
+
+
+def begin(connection: Runs, scope: int, states: Iterable[str], now: int, *, head: int, lost: int) -> None:
+    """Note that moments of these kinds which lie ahead become `now`: those up to the seq `head`, and up to the lost leader `lost`."""
+    key = uuid4().bytes  # a clock may be set back again before this is done
+    rows = [(scope, key, state, lost if state == "given up" else head, now, "", None) for state in states]
+    sql.add_releases(connection, rows)
+    sql.set_releasing(connection, scope=scope)
+
+
+def is_left(connection: Runs, scope: int) -> bool:
+    """Whether moments are left to later transactions."""
+    return bool(_any_left(connection, scope=scope).all())
+
+
+def go_on(connection: Runs, scope: int, lease: int) -> bool:
+    """Change some moments, at most RELEASED_EVENTS; False if none were left. `lease` is how long a claim lasts (µs)."""
+    room, ended = sql.RELEASED_EVENTS, False
+    left = _left(connection, scope=scope).all()
+    for key, state, last, now in left:
+        given = {"scope": scope, "last": last, "now": now, "lease": now + lease, "most": room}
+        room -= _statements[state](connection, **given).rowcount
+        if room <= 0:
+            break
+        sql.end_releases(connection, scope=scope, state=state, keys=[key])
+        ended = True
+    if ended:
+        sql.set_releasing(connection, scope=scope)
+    return bool(left)
+
+
+class Moments:
+    """The moments that remain after a clock was set back, for readers of rows that have not changed yet."""
+
+    def __init__(self, connection: Runs, scope: int) -> None:
+        self._left = [(state, last, now) for _, state, last, now in _left(connection, scope=scope).all()]
+
+    def events(self, waiting: Sequence[Waiting]) -> list[Waiting]:
+        """Return waiting events with the moments that they have once all is done."""
+        changed = list(waiting)
+        for last, now in self._of("since"):
+            changed = [one._replace(since=now) if one.seq <= last and one.since > now else one for one in changed]
+        return changed
+
+    def given_up(self, rows: Iterable[tuple[int, bytes, int]]) -> Mapping[bytes, int]:
+        """Return, from rows of (number, key, at), when leaders were given up once all is done."""
+        listed = list(rows)
+        for last, now in self._of("given up"):
+            listed = [(number, key, now if number <= last and at > now else at) for number, key, at in listed]
+        return {key: at for _, key, at in listed}
+
+    def _of(self, wanted: str) -> list[tuple[int, Any]]:
+        return [(last, now) for state, last, now in self._left if state == wanted]

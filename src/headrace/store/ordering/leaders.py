@@ -1,0 +1,29 @@
+"""The leaders of events, by the events' keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, select
+
+from headrace.store.dialects.statements import among, rows_among
+from headrace.store.log.redeliveries import told_firings, trigger_names
+from headrace.store.tables.base import events
+from headrace.wire.pipelines.plans import FoundLeader
+
+_events = select(events.c.seq, events.c.key, events.c.leader_key).where(among(events.c.key, "keys"))
+
+
+def leaders_of(connection: Connection, keys: Sequence[bytes], project: str | None) -> list[FoundLeader]:
+    """Return those of the events that the log has; triggers of `project` only (None: of all) that fired before the event was stored."""
+    rows = rows_among(connection, _events, "keys", set(keys))
+    told = told_firings(connection, sorted(row.seq for row in rows))
+    names = trigger_names(connection, {trigger for fired in told.values() for trigger in fired}, project)
+    return [
+        FoundLeader(
+            key=bytes(row.key),
+            leader=None if row.leader_key is None else bytes(row.leader_key),
+            triggers=[names[trigger] for trigger, since in told.get(row.seq, {}).items() if not since and trigger in names],
+        )
+        for row in rows
+    ]

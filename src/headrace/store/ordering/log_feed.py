@@ -1,0 +1,65 @@
+"""A page of the log on its way into a scope of the ordering that lives in the same database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, Self
+
+from sqlalchemy import Connection, Row, select
+
+from headrace.core.ordering.handling import Caused
+from headrace.store.db.database import Database
+from headrace.store.ordering.sql_store import SqlOrdering
+from headrace.store.ordering.transaction import Fed, Feed
+from headrace.store.tables.base import events
+from headrace.store.tables.ordering import ordering_scopes
+
+LOOKBACK: Final = 900_000_000
+"""How long, in µs of the age of the database, such a scope waits for a leader."""
+PAGE: Final = 2_000
+
+_COLUMNS = ("seq", "key", "leader_key", "leader_seq", "source", "id", "type", "subject", "follows", "occurred")
+_FED = [events.c[name] for name in _COLUMNS]
+
+
+class Progress(NamedTuple):
+    """What reading a page did for a scope: whether the scope moved on, and whether it is at the end of the log."""
+
+    moved: bool
+    at_end: bool
+
+    @classmethod
+    def of(cls, page: Sequence[Row[Any]]) -> Self:
+        """Return the progress that a page makes; after a full page, the log may have more."""
+        return cls(bool(page), len(page) < PAGE)
+
+
+def feed(database: Database, home: SqlOrdering, passes: Callable[[Row[Any]], bool]) -> Progress:
+    """Let the scope read a page of the log. What `passes` nobody handles: it counts as soon as its leader does."""
+    with database.reading() as connection:
+        rows = page_after(connection, home.scope_id)
+    if rows:
+        home.take(fed(rows, passes), database.now())
+    return Progress.of(rows)
+
+
+def expire(home: SqlOrdering, progress: Progress, now: int) -> None:
+    """Give up the leaders that did not come, at the end of the log only: after a pause they may be on the next page."""
+    if progress.at_end:
+        home.expire(now)
+
+
+def page_after(connection: Connection, scope_id: int) -> Sequence[Row[Any]]:
+    """Return the next events of the log that a scope has not read."""
+    head = connection.execute(select(ordering_scopes.c.head).where(ordering_scopes.c.id == scope_id)).scalar_one()
+    return connection.execute(select(*_FED).where(events.c.seq > head).order_by(events.c.seq).limit(PAGE)).all()
+
+
+def fed(rows: Sequence[Row[Any]], passes: Callable[[Row[Any]], bool]) -> Feed:
+    """Return a page as a scope takes it."""
+    return Feed([_fed(row, passes=passes(row)) for row in rows], rows[-1].seq)
+
+
+def _fed(row: Row[Any], *, passes: bool) -> Fed:
+    event = Caused(row.source, row.id, row.follows, row.occurred, None, row.key, row.leader_key)
+    return Fed(event, row.seq, passes=passes, known=row.leader_seq >= 0)

@@ -1,0 +1,360 @@
+"""The SQL home of the ordering: the pure core decides, rows keep what it decided, and any number of processes share a scope.
+
+The law: every change is one transaction of the one writer, so changes follow one another on both databases, and a claim is given once.
+What waits is decided by a copy of the core's ordering, brought up to the scope's version within the transaction; a transaction that is
+not kept leaves no copy behind. What is ready, blocked or claimed is told from the rows alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from threading import Lock
+from typing import Any, Final, Protocol, TypeVar
+from uuid import uuid4
+
+from typing_extensions import override
+
+from headrace.core.ordering.handling import Caused, Claim, Counts, HandlingPolicy, State, Wait
+from headrace.ports.ordering_store import EXPIRED_EVENTS, OrderingHome
+from headrace.store.dialects.statements import Plain, Runs, row_by_row
+from headrace.store.ordering import clock_reset
+from headrace.store.ordering import statements as sql
+from headrace.store.ordering.replica import BUILDS, Replica
+from headrace.store.ordering.steady_clock import ScopeClock
+from headrace.store.ordering.transaction import Feed, Turn
+
+T = TypeVar("T")
+AHEAD_MICROS: Final = 5_000_000
+"""A scope whose clock is further ahead than this was told the time by a clock that was wrong: it is set back."""
+
+
+class Store(Protocol):
+    """What the home needs of its database."""
+
+    def reading(self) -> AbstractContextManager[Any]:
+        """Give what reads one moment of the database."""
+        ...
+
+    def write(self, work: Callable[[Any], T]) -> T:
+        """Run `work` in the writer's transaction and wait until it is durable."""
+        ...
+
+
+class SqlOrdering(OrderingHome):
+    """One scope in a database. With `by_age`, events that are older than the lookback when they come do not wait.
+
+    With `logged`, the scope is fed from the log: that knows duplicates and keeps bodies, so nothing is kept of what was handled.
+    Events wait by the clock `steady`; without it, by the wall clock, which `now` is in each call.
+    """
+
+    def __init__(
+        self,
+        database: Store,
+        scope_id: int,
+        *,
+        policy: HandlingPolicy | None = None,
+        by_age: bool = True,
+        logged: bool = False,
+        steady: ScopeClock | None = None,
+    ) -> None:
+        self.policy = policy or HandlingPolicy()
+        self.scope_id = scope_id
+        self._database = database
+        self._by_age = by_age
+        self._logged = logged
+        self._steady = steady
+        self._lock = Lock()
+        self._replica: Replica | None = None
+
+    @override
+    def offer(self, events: Sequence[Caused], now: int) -> list[State]:
+        self._turn(now, lambda turn: turn.offer(Feed.of(events)))
+        return [state or "handled" for state in self.states([event.key for event in events])]
+
+    def take(self, feed: Feed, now: int) -> None:
+        """Take events without asking what becomes of them; those of a log with their seqs."""
+        self._turn(now, lambda turn: turn.offer(feed))
+
+    def take_from(self, page: Callable[[Any], Feed], now: int) -> None:
+        """Take the events that `page` gives within the transaction."""
+        self._turn(now, lambda turn: turn.offer(page(turn.connection)))
+
+    @override
+    def expire(self, now: int) -> int:
+        lost = some = self.expire_some(now)
+        while some >= EXPIRED_EVENTS:
+            some = self.expire_some(now)
+            lost += some
+        return lost
+
+    @override
+    def expire_some(self, now: int) -> int:
+        return self._turn(now, lambda turn: turn.expire(EXPIRED_EVENTS))
+
+    @override
+    def claim(self, most: int, now: int, *, after: Sequence[bytes] | None = None, only: bytes | None = None) -> list[Claim]:
+        return self._claimed(lambda connection: self._claim_some(connection, most, now, after, only), now)
+
+    def _claim_some(self, connection: Any, most: int, now: int, after: Sequence[bytes] | None, only: bytes | None) -> list[Claim] | None:
+        """Claim what `claim` says; None if the scope's clock has to be set back before."""
+        moment = self._moment(connection, now)
+        if moment is None:
+            return None
+        if only is not None:
+            return self._claim(connection, sql.one, 1, moment, key=only)
+        if after is not None:
+            return self._claim(connection, sql.after, most, moment, keys=after)
+        return self._claim(connection, sql.due, most, moment)
+
+    def _claimed(self, work: Callable[[Any], list[Claim] | None], now: int) -> list[Claim]:
+        """Return what `work` claims; while it finds nothing, make more ready of what is left to later transactions."""
+        while not (claims := self._database.write(work)):
+            if claims is None:  # the scope's clock is set back, and what it gave out before anything else
+                if self._turn(now, lambda turn: turn.go_back(self.policy.lease)) and not self._goes_on():
+                    return []
+            elif not self._goes_on() or not self.release_some(now):
+                return []
+        return claims
+
+    def _goes_on(self) -> bool:
+        """Whether the next call is a transaction of its own."""
+        return True
+
+    @override
+    def release_some(self, now: int) -> bool:
+        with self._database.reading() as connection:
+            scope = sql.scope_row(connection, self.scope_id)
+        if scope.releasing:
+            self._turn(now, lambda turn: turn.release(self.policy.lease))
+        return bool(scope.releasing)
+
+    @override
+    def settle(self, claims: Sequence[Claim], now: int) -> int:
+        return self._database.write(lambda connection: self.settle_within(connection, claims, now)) if claims else 0
+
+    @override
+    def renew(self, claims: Sequence[Claim], now: int) -> list[Claim]:
+        return self._database.write(lambda connection: self.renew_within(connection, claims, now)) if claims else []
+
+    def renew_within(self, connection: Runs, claims: Sequence[Claim], now: int) -> list[Claim]:
+        """Renew the claims in a transaction that does more; return those that are still held."""
+        mine: set[int] = set()
+        for token, some in _by_token(claims).items():
+            for seqs in sql.slices(claim.seq for claim in some):
+                given = {"scope": self.scope_id, "token": token, "lease": now + self.policy.lease}
+                mine.update(sql.renew(connection, seqs=seqs, **given).scalars())
+        return [claim for claim in claims if claim.seq in mine]
+
+    @override
+    def fail(self, claim: Claim, now: int, error: str, retry_at: int | None) -> bool:
+        return self._database.write(lambda connection: self._fail(connection, claim, now, error, retry_at))
+
+    @override
+    def give_back(self, claims: Sequence[Claim], now: int) -> None:
+        def work(connection: Runs) -> None:
+            for token, mine in _by_token(claims).items():
+                for seqs in sql.slices(claim.seq for claim in mine):
+                    sql.give_back(connection, scope=self.scope_id, token=token, seqs=seqs, now=now)
+
+        if claims:
+            self._database.write(work)
+
+    @override
+    def redrive(self, keys: Sequence[bytes] | None, now: int) -> int:
+        if keys is None:
+            with self._database.reading() as connection:
+                keys = list(sql.dead_keys(connection, scope=self.scope_id).scalars())
+        return sum(self._redrive_some(some, now) for some in sql.slices(keys, sql.RELEASED_EVENTS))
+
+    def _redrive_some(self, keys: Sequence[bytes], now: int) -> int:
+        """Try some of what is dead again, in a transaction of their own: others wait for the writers' lock meanwhile."""
+        return self._database.write(lambda connection: sql.redrive(connection, scope=self.scope_id, now=now, keys=keys).rowcount)
+
+    @override
+    def forget(self, key: bytes, now: int) -> bool:
+        def change(turn: Turn) -> bool:
+            found = sql.event_by_key(turn.connection, scope=self.scope_id, key=key).all()
+            if not found:
+                return False
+            seq, _, state, position, claim, due = found[0]
+            if state in {"claimed", "blocked"} and claim is not None and (due is None or due > turn.now):
+                return False
+            if state == "waiting":
+                turn.withdraw(key)
+            sql.remove(turn.connection, scope=self.scope_id, seq=seq)
+            self._finish(turn.connection, [(key, position)], turn.now)
+            self._unblock(turn.connection, {"": [key]}, turn.now)
+            return True
+
+        return self._turn(now, change)
+
+    @override
+    def states(self, keys: Sequence[bytes]) -> list[State | None]:
+        with self._database.reading() as connection:
+            known = sql.states(connection, self.scope_id, keys)
+        return [known.get(key) for key in keys]
+
+    @override
+    def followers(self, key: bytes) -> list[Caused]:
+        with self._database.reading() as connection:
+            return [Caused(*row) for row in sql.followers(connection, scope=self.scope_id, key=key).all()]
+
+    @override
+    def ready(self, most: int, now: int) -> list[tuple[Caused, str | None]]:
+        with self._database.reading() as connection:
+            rows = sql.ready(connection, scope=self.scope_id, most=most, now=now).all()
+        return [(Caused(*row[:7]), row[7]) for row in rows]
+
+    @override
+    def waits(self, limit: int) -> list[Wait]:
+        with self._database.reading() as connection:
+            found = sql.waits(connection, scope=self.scope_id, most=limit).all()
+            scope = sql.scope_row(connection, self.scope_id)
+        ahead = 0 if self._steady is None else scope.clock - scope.age
+        return [Wait(Caused(*row[:7]), row[7], row[8] + ahead) for row in found]
+
+    @override
+    def counts(self) -> Counts:
+        with self._database.reading() as connection:
+            states = {row[0]: row[1] for row in sql.by_state(connection, scope=self.scope_id).all()}
+            scope = sql.scope_row(connection, self.scope_id)
+        return Counts(
+            **{state: states.get(state, 0) for state in ("waiting", "blocked", "ready", "claimed")},
+            dead=states.get("dead", 0) + states.get("skipped", 0),
+            released=scope.position,
+            **{name: getattr(scope, name) for name in ("handled", "lost", "late", "cycles", "held")},
+        )
+
+    @override
+    def next_due(self, now: int | None = None) -> int | None:
+        with self._database.reading() as connection:
+            ((*columns, due, since),) = sql.next_due(connection, scope=self.scope_id).all()
+        scope = sql.Scope(*columns)
+        moment = scope.clock if now is None else now
+        if scope.releasing:
+            return min(scope.clock, moment)
+        if scope.clock > moment + AHEAD_MICROS and (due is not None or since is not None):
+            return moment  # the caller sets the scope's clock back
+        age = moment if self._steady is None else self._steady(scope, moment)
+        expiry = None if since is None else moment + since + scope.lookback - age
+        return min((each for each in (due, expiry) if each is not None), default=None)
+
+    @override
+    def close(self) -> None:
+        """Keep everything: the database is its opener's to close."""
+
+    def _turn(self, now: int, change: Callable[[Turn], T], keys: Sequence[bytes] = ()) -> T:
+        """Run `change` in a transaction with a copy of the ordering that is up to date there. It asks for the states of `keys`."""
+        with self._lock:
+            kept = [] if self._replica is None else [self._replica]
+            self._replica = None
+            builds = 0
+
+            def work(connection: Runs) -> tuple[T, Replica] | None:
+                # a copy that has seen a transaction which was not kept is worth nothing
+                copy = kept.pop() if kept else None
+                changed = self._change(connection, copy, now, change, keys, whole=builds == BUILDS)
+                if changed is None and copy is not None:
+                    kept.append(copy)
+                return changed
+
+            while (changed := self._database.write(work)) is None:
+                builds += 1
+                kept = self._caught_up(kept.pop() if kept else None)
+            answer, self._replica = changed
+            return answer
+
+    def _caught_up(self, kept: Replica | None) -> list[Replica]:
+        """Return a copy that was brought up to date without the writers' lock, if others left time for it."""
+        copy = Replica.caught_up(self._database.reading, self.scope_id, kept, by_age=self._by_age)
+        return [] if copy is None else [copy]
+
+    def _change(
+        self, connection: Runs, kept: Replica | None, now: int, change: Callable[[Turn], T], keys: Sequence[bytes], *, whole: bool
+    ) -> tuple[T, Replica] | None:
+        """Run `change` with the copy `kept`; None if that has too much to catch up on, and `whole` does not allow it."""
+        given: dict[str, Any] = {"by_age": self._by_age, "logged": self._logged, "steady": self._steady, "limit": sql.RELEASED_EVENTS}
+        turn = Turn.begin(connection, self.scope_id, kept, now, keys=keys, whole=whole, **given)
+        if turn is None:
+            return None
+        if turn.scope.clock > now + AHEAD_MICROS:
+            turn.turn_back(now, self.policy.lease)
+        turn.keeps_time = abs(now - turn.scope.clock) > AHEAD_MICROS
+        answer = change(turn)
+        turn.end()
+        return answer, turn.replica
+
+    def _moment(self, connection: Runs, now: int) -> int | None:
+        """Return the scope's time, and keep it; None if its clock has to be set back, or is being set back."""
+        scope = sql.scope_row(connection, self.scope_id)
+        if scope.clock > now + AHEAD_MICROS or (scope.releasing and clock_reset.is_left(connection, self.scope_id)):
+            return None
+        if now > scope.clock + AHEAD_MICROS:
+            sql.set_clock(connection, scope=self.scope_id, now=now, age=now if self._steady is None else self._steady(scope, now))
+        return max(now, scope.clock)
+
+    def _age(self, connection: Runs, now: int) -> int:
+        """Return the time by which events wait, and are forgotten."""
+        if self._steady is None:
+            return now
+        counted = self._steady.counted()
+        return self._steady(sql.scope_row(connection, self.scope_id), now) if counted is None else counted
+
+    def _claim(self, connection: Runs, statement: Plain, most: int, now: int, **given: Any) -> list[Claim]:
+        token, lease = uuid4().hex, now + self.policy.lease
+        row_by_row(connection)
+        seqs = statement(connection, scope=self.scope_id, most=most, now=now, **given).scalars()
+        claims: list[Claim] = []
+        for some in sql.slices(seqs):
+            claims += [claimed(row, token) for row in sql.take(connection, scope=self.scope_id, seqs=some, token=token, lease=lease).all()]
+        return sorted(claims, key=lambda claim: claim.position)
+
+    def _fail(self, connection: Runs, claim: Claim, now: int, error: str, retry_at: int | None, *, alone: int = 0) -> bool:
+        """Let a claim be tried again, or be dead; it is ours by its token or, if `alone`, since nobody else has its lock."""
+        becomes = self._becomes(retry_at)
+        given = {"seq": claim.seq, "token": claim.token, "alone": alone, "becomes": becomes, "again": retry_at, "why": error}
+        mine = bool(sql.put_off(connection, scope=self.scope_id, **given).all())
+        if mine and becomes == "skipped":
+            self._unblock(connection, {claim.token: [claim.event.key]}, now)
+        return mine
+
+    def _becomes(self, retry_at: int | None) -> State:
+        return "ready" if retry_at is not None else "dead" if self.policy.dead == "hold" else "skipped"
+
+    def settle_within(self, connection: Runs, claims: Sequence[Claim], now: int) -> int:
+        """Settle the claims in a transaction that does more; return how many were still held."""
+        row_by_row(connection)
+        done: dict[str, list[tuple[bytes, int]]] = {}
+        for token, mine in _by_token(claims).items():
+            found = done[token] = []
+            for seqs in sql.slices(claim.seq for claim in mine):
+                found += [(row[0], row[1]) for row in sql.settle(connection, scope=self.scope_id, token=token, seqs=seqs).all()]
+        rows = [row for found in done.values() for row in found]
+        self._finish(connection, rows, now)
+        self._unblock(connection, {token: [key for key, _ in found] for token, found in done.items()}, now)
+        return len(rows)
+
+    def _finish(self, connection: Runs, done: Sequence[tuple[bytes, int | None]], now: int) -> None:
+        if not self._logged:
+            age = self._age(connection, now)
+            sql.add_handled(connection, [(self.scope_id, key, position or 0, age) for key, position in done])
+        if done:
+            sql.count_handled(connection, scope=self.scope_id, count=len(done))
+
+    def _unblock(self, connection: Runs, done: dict[str, list[bytes]], now: int) -> None:
+        for token, keys in done.items():
+            sql.unblock_followers(connection, self.scope_id, keys, now, token=token, lease=now + self.policy.lease)
+
+
+def _by_token(claims: Sequence[Claim]) -> dict[str, list[Claim]]:
+    found: dict[str, list[Claim]] = {}
+    for claim in claims:
+        found.setdefault(claim.token, []).append(claim)
+    return found
+
+
+def claimed(row: Sequence[Any], token: str) -> Claim:
+    """Return the claim of a row that a claiming statement gave."""
+    seq, source, id, follows, occurred, body, key, leader_key, position, mark, attempts = row
+    return Claim(seq, Caused(source, id, follows, occurred, body, key, leader_key), position, mark, attempts, token)

@@ -1,0 +1,396 @@
+"""What the SQL home of the ordering says to its database; the same on SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from headrace.core.ordering.handling import State
+from headrace.store.dialects.statements import FEW, BulkInsert, Found, Plain, Runs
+from headrace.store.tables.ordering import ordering_events, ordering_given_up, ordering_handled, ordering_releases
+
+T = TypeVar("T")
+MOST_PARAMETERS: Final = 10_000
+RELEASED_EVENTS: Final = 1_000
+"""So many followers are released in one transaction."""
+# `+scope_id`: the scope is not looked up, the event is. Neither database then reads all of a scope that it thinks small.
+
+
+class Scope(NamedTuple):
+    """A row of `ordering_scopes`."""
+
+    id: int
+    lookback: int
+    version: int
+    clock: int
+    age: int
+    head: int
+    position: int
+    lost: int
+    late: int
+    cycles: int
+    handled: int
+    held: int
+    holds: str
+    releasing: int
+
+
+_scope_row = Plain(f"SELECT {', '.join(Scope._fields)} FROM ordering_scopes WHERE id = :scope")  # noqa: S608
+
+_TREE = """
+WITH RECURSIVE roots AS ({roots}), tree(seq, key) AS (SELECT seq, key FROM roots UNION ALL SELECT e.seq, e.key FROM tree CROSS JOIN {below})
+SELECT seq FROM tree LIMIT :most
+"""
+_BELOW = "ordering_events e WHERE +e.scope_id = :scope AND e.leader_key = tree.key AND e.state = 'blocked'"
+# SQLite reads followers in the order of the index, by position; PostgreSQL in any order that nothing asks it for. The LIMIT also keeps
+# PostgreSQL from joining: it would take one column of the index and read the whole scope for each step down.
+_BELOW_EACH = f"LATERAL (SELECT e.seq, e.key FROM {_BELOW} ORDER BY e.position LIMIT :most) e"  # noqa: S608
+
+_DUE = "SELECT seq, key FROM ordering_events WHERE scope_id = :scope AND due <= :now ORDER BY due, position LIMIT :most"
+_ONE = """
+SELECT seq, key FROM ordering_events
+WHERE +scope_id = :scope AND key = :key AND (state = 'ready' OR (state = 'claimed' AND due <= :now))
+"""
+_AFTER = """
+SELECT seq, key FROM ordering_events
+WHERE +scope_id = :scope AND leader_key IN :keys AND state = 'ready' AND due <= :now ORDER BY position LIMIT :most
+"""
+
+
+def _trees(roots: str, **lists: str) -> Plain:
+    return Plain(_TREE.format(roots=roots, below=_BELOW), postgresql=_TREE.format(roots=roots, below=_BELOW_EACH), **lists)
+
+
+due, one, after = _trees(_DUE), _trees(_ONE), _trees(_AFTER, keys="bytea")
+"""Of what may be claimed and, as far down as there is room, what only waits for that: a leader always comes before its followers."""
+
+_CLAIMED = "RETURNING seq, source, id, follows, occurred, body, key, leader_key, position, mark, attempts"
+# What only waits for one in this claim stays blocked: it comes back with that one, and nobody can take it alone.
+take = Plain(
+    f"""
+UPDATE ordering_events SET
+    state = CASE WHEN state = 'blocked' THEN state ELSE 'claimed' END,
+    due = CASE WHEN state = 'blocked' THEN NULL ELSE :lease END,
+    claim = :token,
+    attempts = attempts + 1
+WHERE +scope_id = :scope AND seq IN :seqs
+{_CLAIMED}
+""",  # noqa: S608
+    seqs="bigint",
+)
+
+
+def _take(which: str) -> Plain:
+    return Plain(
+        f"""
+UPDATE ordering_events SET state = 'claimed', due = :lease, claim = :token, attempts = attempts + 1
+WHERE +scope_id = :scope AND seq IN ({which})
+{_CLAIMED}
+"""  # noqa: S608
+    )
+
+
+take_due = _take("SELECT seq FROM ordering_events WHERE scope_id = :scope AND due <= :now ORDER BY due, position LIMIT :most")
+take_followers = _take(
+    "SELECT seq FROM ordering_events WHERE +scope_id = :scope AND leader_key = :key "
+    "AND (state = 'blocked' OR (state = 'ready' AND due <= :now)) "
+    "AND NOT EXISTS (SELECT 1 FROM ordering_events WHERE +scope_id = :scope AND key = :key) ORDER BY position LIMIT :most"
+)
+"""Those that follow an event which was handled; none while that has a row."""
+take_back = Plain("UPDATE ordering_events SET attempts = attempts - 1 WHERE +scope_id = :scope AND seq IN :seqs", seqs="bigint")
+
+_HELD = "+scope_id = :scope AND claim = :token AND state IN ('claimed', 'blocked') AND seq IN :seqs"
+settle = Plain(f"DELETE FROM ordering_events WHERE {_HELD} RETURNING key, position", seqs="bigint")  # noqa: S608
+_SETTLE_ONE = (
+    "DELETE FROM ordering_events WHERE +scope_id = :scope AND seq = :seq AND (claim = :token OR :alone = 1) RETURNING key, position"
+)
+_settle_one = Plain(_SETTLE_ONE)
+_settle_at_once = Plain(
+    f"""
+WITH gone AS ({_SETTLE_ONE}), added AS (
+    INSERT INTO ordering_handled (scope_id, key, position, at) SELECT :scope, key, coalesce(position, 0), :now FROM gone
+)
+UPDATE ordering_scopes SET handled = handled + 1 WHERE id = :scope AND EXISTS (SELECT 1 FROM gone) RETURNING releasing
+"""  # noqa: S608
+)
+renew = Plain(f"UPDATE ordering_events SET due = CASE WHEN state = 'claimed' THEN :lease END WHERE {_HELD} RETURNING seq", seqs="bigint")  # noqa: S608
+remove = Plain("DELETE FROM ordering_events WHERE +scope_id = :scope AND seq = :seq")
+unblock = Plain(
+    """
+UPDATE ordering_events SET
+    state = CASE WHEN claim = :token THEN 'claimed' ELSE 'ready' END,
+    due = CASE WHEN claim = :token THEN :lease ELSE :now END
+WHERE +scope_id = :scope AND state = 'blocked' AND leader_key IN :keys
+""",
+    keys="bytea",
+)
+_many_blocked = Plain(
+    "SELECT count(*) FROM (SELECT 1 FROM ordering_events "
+    "WHERE +scope_id = :scope AND leader_key IN :keys AND state = 'blocked' LIMIT :most) AS found",
+    keys="bytea",
+)
+_unblock_slice = Plain(
+    """
+UPDATE ordering_events SET
+    state = CASE WHEN claim = :token THEN 'claimed' ELSE 'ready' END,
+    due = CASE WHEN claim = :token THEN :lease ELSE :now END
+WHERE +scope_id = :scope AND seq IN (
+    SELECT seq FROM ordering_events
+    WHERE +scope_id = :scope AND leader_key = :key AND position > :released AND state = 'blocked' ORDER BY position LIMIT :most
+) RETURNING position
+"""
+)
+releases = Plain("SELECT key, number FROM ordering_releases WHERE scope_id = :scope AND state = 'waiting' ORDER BY number, key")
+cycles = Plain("SELECT key, number, members FROM ordering_releases WHERE scope_id = :scope AND state = 'cycle' ORDER BY number, key")
+# What is placed long after its leader was released may find that this was handled meanwhile; siblings before it may still be blocked.
+unblock_placed = Plain(
+    """
+UPDATE ordering_events SET state = 'ready', due = :now
+WHERE +scope_id = :scope AND seq IN :seqs AND state = 'blocked' AND NOT EXISTS (
+    SELECT 1 FROM ordering_events AS leader
+    WHERE +leader.scope_id = :scope AND leader.key = ordering_events.leader_key AND leader.state <> 'skipped'
+) AND NOT EXISTS (
+    SELECT 1 FROM ordering_releases AS release
+    WHERE release.scope_id = :scope AND release.state = 'blocked' AND release.key = ordering_events.leader_key
+)
+""",
+    seqs="bigint",
+)
+_releases = Plain(
+    "SELECT key, released, claim FROM ordering_releases WHERE scope_id = :scope AND state = 'blocked' ORDER BY number, key LIMIT :most"
+)
+_is_releasing = Plain("SELECT 1 FROM ordering_releases WHERE scope_id = :scope AND key = :key AND state = 'waiting'")
+end_releases = Plain("DELETE FROM ordering_releases WHERE scope_id = :scope AND state = :state AND key IN :keys", keys="bytea")
+_move_release = Plain("UPDATE ordering_releases SET released = :released WHERE scope_id = :scope AND state = 'blocked' AND key = :key")
+_last_release = Plain("SELECT coalesce(max(number), 0) FROM ordering_releases WHERE scope_id = :scope AND state = 'blocked'")
+set_releasing = Plain(
+    "UPDATE ordering_scopes SET releasing = CASE WHEN EXISTS (SELECT 1 FROM ordering_releases WHERE scope_id = :scope) THEN 1 ELSE 0 END "
+    "WHERE id = :scope"
+)
+_place = Plain(
+    "UPDATE ordering_events SET state = :state, due = :due, position = :position, mark = :mark WHERE +scope_id = :scope AND seq = :seq"
+)
+_GIVEN = {"state": "text", "due": "bigint", "position": "bigint", "mark": "text", "seq": "bigint"}
+_ARRAYS = {name: f"CAST(:{name} AS {kind}[])" for name, kind in _GIVEN.items()}
+# PostgreSQL takes four times as long for a statement for each. It must not join either: it thinks the scope small, and would compare each
+# event of it with each that is given.
+_place_at_once = Plain(
+    f"""
+UPDATE ordering_events SET (state, due, position, mark) = (
+    SELECT {", ".join(f"({_ARRAYS[name]})[i]" for name in _GIVEN if name != "seq")}
+    FROM (SELECT array_position({_ARRAYS["seq"]}, ordering_events.seq) AS i OFFSET 0) AS given
+) WHERE +scope_id = :scope AND seq = ANY({_ARRAYS["seq"]})
+"""  # noqa: S608
+)
+put_off = Plain(
+    "UPDATE ordering_events SET state = :becomes, due = :again, error = :why, claim = NULL "
+    "WHERE +scope_id = :scope AND seq = :seq AND (claim = :token AND state IN ('claimed', 'blocked') OR :alone = 1) RETURNING seq"
+)
+put_off_new = Plain(
+    "UPDATE ordering_events SET state = :becomes, due = :again, error = :why, attempts = 1 WHERE +scope_id = :scope AND key = :key"
+)
+give_back = Plain(
+    f"""
+UPDATE ordering_events SET
+    attempts = attempts - 1,
+    claim = NULL,
+    due = CASE WHEN state = 'claimed' THEN :now END,
+    state = CASE WHEN state = 'claimed' THEN 'ready' ELSE state END
+WHERE {_HELD}
+""",  # noqa: S608
+    seqs="bigint",
+)
+dead_keys = Plain("SELECT key FROM ordering_events WHERE scope_id = :scope AND state IN ('dead', 'skipped') ORDER BY seq")
+redrive = Plain(
+    "UPDATE ordering_events SET state = 'ready', due = :now, attempts = 0, claim = NULL "
+    "WHERE +scope_id = :scope AND state IN ('dead', 'skipped') AND key IN :keys",
+    keys="bytea",
+)
+
+states_of_open = Plain("SELECT key, state FROM ordering_events WHERE +scope_id = :scope AND key IN :keys", keys="bytea")
+states_of_all = Plain(
+    "SELECT key, 'handled' FROM ordering_handled WHERE scope_id = :scope AND key IN :keys "
+    "UNION ALL SELECT key, state FROM ordering_events WHERE +scope_id = :scope AND key IN :keys",
+    keys="bytea",
+)
+forget_given_up = Plain("DELETE FROM ordering_given_up WHERE scope_id = :scope AND key IN :keys", keys="bytea")
+WAITING: Final = "SELECT seq, key, leader_key, occurred, id, since, late FROM ordering_events WHERE scope_id = :scope AND state = 'waiting'"
+waiting_some = Plain(f"{WAITING} LIMIT :most")
+GIVEN_UP: Final = "SELECT number, key, at FROM ordering_given_up WHERE scope_id = :scope"
+given_up_some = Plain(f"{GIVEN_UP} LIMIT :most")
+
+_EVENT = "source, id, follows, occurred, body, key, leader_key"
+event_by_key = Plain("SELECT seq, key, state, position, claim, due FROM ordering_events WHERE +scope_id = :scope AND key = :key")
+followers = Plain(
+    f"SELECT {_EVENT} FROM ordering_events WHERE +scope_id = :scope AND leader_key = :key "  # noqa: S608
+    "AND state IN ('waiting', 'blocked', 'ready') ORDER BY occurred, id"
+)
+ready = Plain(
+    f"SELECT {_EVENT}, mark FROM ordering_events "  # noqa: S608
+    "WHERE scope_id = :scope AND due <= :now ORDER BY due, position LIMIT :most"
+)
+waits = Plain(
+    f"SELECT {_EVENT}, state, since FROM ordering_events "  # noqa: S608
+    "WHERE scope_id = :scope AND state IN ('waiting', 'blocked') ORDER BY seq LIMIT :most"
+)
+by_state = Plain("SELECT state, count(*) FROM ordering_events WHERE scope_id = :scope GROUP BY state")
+next_due = Plain(
+    f"SELECT {', '.join(Scope._fields)}, "  # noqa: S608
+    "(SELECT due FROM ordering_events WHERE scope_id = :scope AND due IS NOT NULL ORDER BY due LIMIT 1), "
+    "(SELECT since FROM ordering_events WHERE scope_id = :scope AND state = 'waiting' ORDER BY since LIMIT 1) "
+    "FROM ordering_scopes WHERE id = :scope"
+)
+look = Plain(
+    """
+SELECT (SELECT state FROM ordering_events WHERE +scope_id = :scope AND key = :key),
+    EXISTS (SELECT 1 FROM ordering_handled WHERE scope_id = :scope AND key = :key),
+    (SELECT state FROM ordering_events WHERE +scope_id = :scope AND key = :leader),
+    EXISTS (SELECT 1 FROM ordering_handled WHERE scope_id = :scope AND key = :leader)
+"""
+)
+
+end_turn = Plain(
+    """
+UPDATE ordering_scopes SET version = :version, clock = :clock, age = :age, head = :head, position = :position, lost = :lost, late = :late,
+    cycles = :cycles, held = held + :waited, holds = :holds, handled = handled + :passed
+WHERE id = :scope
+"""
+)
+_count_one_handled = Plain("UPDATE ordering_scopes SET handled = handled + 1 WHERE id = :scope RETURNING releasing")
+count_handled = Plain("UPDATE ordering_scopes SET handled = handled + :count WHERE id = :scope")
+set_clock = Plain("UPDATE ordering_scopes SET clock = :now, age = :age WHERE id = :scope")
+
+steps_since = Plain("SELECT version, step FROM ordering_journal WHERE scope_id = :scope AND version > :since ORDER BY version LIMIT :most")
+forget_steps = Plain("DELETE FROM ordering_journal WHERE scope_id = :scope AND version <= :until")
+add_step = Plain("INSERT INTO ordering_journal (scope_id, version, step) VALUES (:scope, :version, :step)")
+
+add_events = BulkInsert(ordering_events)
+add_handled = BulkInsert(ordering_handled)
+add_given_up = BulkInsert(ordering_given_up)
+add_releases = BulkInsert(ordering_releases)
+
+_UNKNOWN = """
+NOT EXISTS (SELECT 1 FROM ordering_events WHERE +scope_id = :scope AND key = :key)
+AND NOT EXISTS (SELECT 1 FROM ordering_events WHERE +scope_id = :scope AND leader_key = :key)
+AND NOT EXISTS (SELECT 1 FROM ordering_handled WHERE scope_id = :scope AND key = :key)
+AND NOT EXISTS (SELECT 1 FROM ordering_given_up WHERE scope_id = :scope AND key = :key)
+"""
+_PASSED = f"""
+INSERT INTO ordering_handled (scope_id, key, position, at)
+SELECT id, :key, position + 1, :now FROM ordering_scopes WHERE id = :scope AND {_UNKNOWN}
+"""  # noqa: S608
+_PASS = "UPDATE ordering_scopes SET position = position + 1, head = head + 1, handled = handled + 1 WHERE id = :scope"  # noqa: S105
+_pass, _count_passed = Plain(_PASSED), Plain(_PASS)
+_pass_at_once = Plain(
+    f"""
+WITH passed AS ({_PASSED} RETURNING position)
+{_PASS} AND EXISTS (SELECT 1 FROM passed) RETURNING id
+"""  # noqa: S608
+)
+forget_handled = Plain(
+    """
+DELETE FROM ordering_handled WHERE scope_id = :scope AND key IN
+    (SELECT key FROM ordering_handled WHERE scope_id = :scope AND at <= :before ORDER BY at LIMIT :most)
+"""
+)
+
+
+def scope_row(connection: Runs, scope: int) -> Scope:
+    """Return the row of a scope."""
+    return Scope(*_scope_row(connection, scope=scope).all()[0])
+
+
+def pass_through(connection: Runs, scope: int, key: bytes, now: int) -> bool:
+    """Count an event as handled which the scope knows nothing of; False if it does: it came, was given up, or others follow it."""
+    if connection.dialect.name == "postgresql":
+        return bool(_pass_at_once(connection, scope=scope, key=key, now=now).all())
+    if _pass(connection, scope=scope, key=key, now=now).rowcount < 1:
+        return False
+    _count_passed(connection, scope=scope)
+    return True
+
+
+def settle_one(connection: Runs, scope: int, seq: int, now: int, *, token: str, alone: bool) -> Callable[[], bool | None]:
+    """Count one claim as handled. Return a function that tells whether `ordering_releases` has rows; None: the claim is lost.
+
+    PostgreSQL's answer travels with those of the next statements, so call it late.
+    """
+    given = {"scope": scope, "seq": seq, "token": token, "alone": int(alone)}
+    if connection.dialect.name == "postgresql":
+        answer = _settle_at_once(connection, now=now, **given)
+        return lambda: _releasing(answer.all())
+    gone = _settle_one(connection, **given).all()
+    add_handled(connection, [(scope, key, position or 0, now) for key, position in gone])
+    counted = _count_one_handled(connection, scope=scope).all() if gone else []
+    return lambda: _releasing(counted)
+
+
+def _releasing(rows: Sequence[Sequence[int]]) -> bool | None:
+    return bool(rows[0][0]) if rows else None
+
+
+def place(connection: Runs, scope: int, rows: Sequence[tuple[str, int | None, int, str | None, int]]) -> None:
+    """Write down what was released, as rows of (state, due, position, mark, seq)."""
+    if connection.dialect.name != "postgresql" or len(rows) <= FEW:
+        _place.each(connection, [(*row[:4], scope, row[4]) for row in rows])
+    else:
+        columns = zip(_GIVEN, map(list, zip(*rows, strict=True)), strict=True)
+        _place_at_once(connection, scope=scope, **dict(columns))
+
+
+def is_releasing(connection: Runs, scope: int, key: bytes) -> bool:
+    """Return whether followers of this event wait for `release_some` alone."""
+    return bool(_is_releasing(connection, scope=scope, key=key).all())
+
+
+def slices(items: Iterable[T], most: int = MOST_PARAMETERS) -> Iterator[Sequence[T]]:
+    """Yield the items `most` at a time: without it, as many as one statement takes."""
+    rest = list(items)
+    for start in range(0, len(rest), most):
+        yield rest[start : start + most]
+
+
+def states_sent(connection: Runs, scope: int, keys: Iterable[bytes], *, logged: bool = False) -> list[Found]:
+    """Ask for the states of these events, and read no answer yet; in a scope that is fed from a log, only for those not handled yet."""
+    statement = states_of_open if logged else states_of_all
+    return [statement(connection, scope=scope, keys=some) for some in slices(dict.fromkeys(keys))]
+
+
+def states(connection: Runs, scope: int, keys: Iterable[bytes], *, logged: bool = False) -> dict[bytes, State]:
+    """Return what is known of these events; in a scope that is fed from a log, only of those that are not handled yet."""
+    return {row[0]: row[1] for answer in states_sent(connection, scope, keys, logged=logged) for row in answer.all()}
+
+
+def unblock_followers(connection: Runs, scope: int, keys: Iterable[bytes], now: int, *, token: str, lease: int) -> None:
+    """Make ready what these blocked; what the claim `token` took along stays in its hands until `lease`.
+
+    Where they are many, this is written down as work for `release_some`, and begun.
+    """
+    for some in slices(keys):
+        ((found,),) = _many_blocked(connection, scope=scope, keys=some, most=RELEASED_EVENTS + 1).all()
+        if found > RELEASED_EVENTS:
+            end_releases(connection, scope=scope, state="blocked", keys=some)
+            ((last,),) = _last_release(connection, scope=scope).all()
+            add_releases(connection, [(scope, key, "blocked", last + 1, 0, token, None) for key in some])
+            set_releasing(connection, scope=scope)
+            release_some(connection, scope, now, lease)
+        elif found:
+            unblock(connection, scope=scope, keys=some, token=token, lease=lease, now=now)
+
+
+def release_some(connection: Runs, scope: int, now: int, lease: int) -> bool:
+    """Make ready some of what handled events blocked, the first of them first; False if nothing was left to do."""
+    room, done = RELEASED_EVENTS, list[bytes]()
+    for key, released, token in _releases(connection, scope=scope, most=RELEASED_EVENTS).all():
+        given = {"scope": scope, "key": key, "released": released, "token": token, "lease": lease, "now": now, "most": room}
+        moved = sorted(_unblock_slice(connection, **given).scalars())
+        if len(moved) == room:
+            _move_release(connection, scope=scope, key=key, released=moved[-1])
+            room = 0
+            break
+        room -= len(moved)
+        done.append(key)
+    if done:
+        end_releases(connection, scope=scope, state="blocked", keys=done)
+        set_releasing(connection, scope=scope)
+    return bool(done) or room < RELEASED_EVENTS

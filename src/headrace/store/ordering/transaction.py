@@ -1,0 +1,291 @@
+"""One transaction that changes what waits in a scope: offers, expiries and withdrawals, as the core decides them, written as rows."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
+
+from headrace.core.ordering.causal_order import CausalOrder
+from headrace.core.ordering.handling import Caused, Offering, Placed, State, placed
+from headrace.store.dialects.statements import Found, Runs, row_by_row
+from headrace.store.ordering import clock_reset
+from headrace.store.ordering import statements as sql
+from headrace.store.ordering.replica import Replica, Step
+from headrace.store.ordering.steady_clock import ScopeClock
+from headrace.store.ordering.wait_histogram import counted
+
+
+class Fed(NamedTuple):
+    """One event; `seq` is its place in the log, `passes` says that nobody handles it, and `known` that its leader came."""
+
+    event: Caused
+    seq: int = 0
+    passes: bool = False
+    known: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """Events on their way into a scope, and how far they bring it in the log, if they are from there."""
+
+    events: Sequence[Fed]
+    head: int | None = None
+
+    @classmethod
+    def of(cls, events: Iterable[Caused]) -> Self:
+        """Return events that are from nowhere."""
+        return cls([Fed(event) for event in events])
+
+
+@dataclass(slots=True)
+class Turn:
+    """What one transaction does to one scope.
+
+    `now` is the wall clock's time, and says what is due; it never goes back, from one to the next, unless the scope's clock is set back.
+    `age` is the time of the scope's steady clock, by which events wait; None for `steady`: that is the wall clock. With `keeps_time`,
+    the turn writes both although it changes nothing else.
+    """
+
+    connection: Runs
+    replica: Replica
+    now: int
+    age: int
+    steady: ScopeClock | None
+    scope: sql.Scope
+    logged: bool
+    head: int
+    limit: int
+    waited: list[int] = field(default_factory=list)
+    passed: int = 0
+    steps: list[Step] = field(default_factory=list)
+    left: dict[bytes, int] = field(default_factory=dict)
+    cycles: frozenset[bytes] = frozenset()
+    turned: bool = False
+    asked: frozenset[bytes] = frozenset()
+    answers: Sequence[Found] = ()
+    keeps_time: bool = False
+
+    @classmethod
+    def begin(
+        cls,
+        connection: Runs,
+        scope_id: int,
+        kept: Replica | None,
+        now: int,
+        *,
+        by_age: bool,
+        logged: bool,
+        steady: ScopeClock | None,
+        limit: int,
+        keys: Sequence[bytes] = (),
+        whole: bool = False,
+    ) -> Self | None:
+        """Return a turn with the ordering as it is in this transaction; the states of `keys` travel with the scope.
+
+        About `limit` waiting events are released at most, and the others left to `release`. None: `kept` has too much to catch up on
+        (see `Replica.current`), and nothing was done.
+        """
+        row_by_row(connection)
+        answers = sql.states_sent(connection, scope_id, keys, logged=logged)
+        scope = sql.scope_row(connection, scope_id)
+        replica = Replica.current(connection, scope, kept, by_age=by_age, whole=whole)
+        if replica is None:
+            return None
+        held = dict(replica.order.releasing)
+        latest = max(now, scope.clock)
+        return cls(
+            connection,
+            replica,
+            latest,
+            latest if steady is None else steady(scope, now),
+            steady,
+            scope,
+            logged,
+            scope.head,
+            limit,
+            left=held,
+            cycles=frozenset(replica.order.breaking),
+            asked=frozenset(keys),
+            answers=answers,
+        )
+
+    @property
+    def order(self) -> CausalOrder:
+        """The ordering."""
+        return self.replica.order
+
+    def offer(self, feed: Feed) -> None:
+        """Take events; those of a log that the scope has read already change nothing."""
+        events = [fed for fed in feed.events if not self.logged or fed.seq > self.head]
+        offering = Offering(self.order, self._known(events))
+        taken: dict[int, Fed] = {}
+        for fed in events:
+            self.head = fed.seq if self.logged else self.head + 1
+            if offering.add(self.head, fed.event, passes=fed.passes):
+                taken[self.head] = fed
+        if feed.head is not None:
+            self.head = max(self.head, feed.head)
+        if not taken:
+            return
+        late = [key for _, key, *_ in offering.offered if self.order.gave_up(key)]
+        lost = self.order.lost
+        ahead = self.now - self.age
+        places = offering.decide(self.age, self.limit, ahead)
+        at = {place.seq: place for place in places}
+        passed = set(offering.passed)
+        sql.add_events(self.connection, [self._row(seq, fed, at.get(seq)) for seq, fed in taken.items() if fed.event.key not in passed])
+        self._place(place for place in places if place.seq not in taken)
+        self._count_passed(offering.passed)
+        for keys in sql.slices(late):
+            sql.forget_given_up(self.connection, scope=self.scope.id, keys=keys)
+        self._give_up(lost)
+        self.steps.append(Step(self.age, offering.offered, received=offering.received, limit=self.limit, ahead=ahead))
+
+    def expire(self, most: int) -> int:
+        """Give up on leaders that did not come, until `most` events were released as lost; return how many were."""
+        due, first, before = self.order.next_expiry(), self.order.position + 1, self.order.lost
+        if due is None or due > self.age:
+            return 0
+        places = placed(self.order.expire(self.age, most, self.limit), first)
+        self._place(places)
+        self._give_up(before)
+        self.steps.append(Step(self.age, most=most, limit=self.limit))
+        return self.order.lost - before
+
+    def withdraw(self, key: bytes) -> None:
+        """Let an event that waits count as handled."""
+        first = self.order.position + 1
+        self._place(placed(self.order.withdraw(key, self.age, self.limit), first))
+        self.steps.append(Step(self.age, withdrawn=key, limit=self.limit))
+
+    def release(self, lease: int) -> None:
+        """Do some of what earlier transactions left to this one: moments of a clock that was set back, and followers to release."""
+        if self.go_back(lease) or sql.release_some(self.connection, self.scope.id, self.now, self.now + lease):
+            return
+        if not self.order.releasing and not self.order.breaking:
+            return
+        first = self.order.position + 1
+        self._place(placed(self.order.release(self.age, sql.RELEASED_EVENTS), first))
+        self.steps.append(Step(self.age, limit=sql.RELEASED_EVENTS, released=True))
+
+    def turn_back(self, now: int, lease: int) -> None:
+        """Set the scope's clock back: it was told a moment that is yet to come."""
+        self.now = now
+        states: Sequence[str] = clock_reset.WALL
+        if self.steady is None:
+            self.age = now
+            self.order.turn_back(now)
+            self.steps.append(Step(now, turned_back=True))
+            states = clock_reset.ALL
+        clock_reset.begin(self.connection, self.scope.id, states, now, head=self.scope.head, lost=self.order.lost)
+        self.go_back(lease)
+        self.turned = True
+
+    def go_back(self, lease: int) -> bool:
+        """Set some moments back that a clock which was ahead gave out, unless this turn did; False if there are none."""
+        if self.turned:
+            return clock_reset.is_left(self.connection, self.scope.id)
+        return clock_reset.go_on(self.connection, self.scope.id, lease)
+
+    def end(self) -> None:
+        """Write down what was done."""
+        self._write_releases()
+        for step in self.steps:
+            self.replica.advance(self.connection, self.scope.id, step)
+        if self.steps or self.keeps_time or self.head != self.scope.head:
+            order = self.order
+            sql.end_turn(
+                self.connection,
+                scope=self.scope.id,
+                version=self.replica.version,
+                clock=self.now,
+                age=self.age,
+                head=self.head,
+                position=order.position,
+                lost=order.lost,
+                late=order.late,
+                cycles=order.cycles,
+                waited=sum(self.waited),
+                holds=counted(self.scope.holds, self.waited) if self.waited else self.scope.holds,
+                passed=self.passed,
+            )
+
+    def _write_releases(self) -> None:
+        """Write down what is left to later transactions: followers of released events, and members of cycles."""
+        left, cycles = self.order.releasing, self.order.breaking
+        if left == self.left and cycles.keys() == self.cycles:
+            return
+        scope = self.scope.id
+        for state, keys in (("waiting", self.left.keys() - left.keys()), ("cycle", self.cycles - cycles.keys())):
+            for some in sql.slices(keys):
+                sql.end_releases(self.connection, scope=scope, state=state, keys=some)
+        added: list[tuple[Any, ...]] = [
+            (scope, key, "waiting", number, 0, "", None) for key, number in left.items() if key not in self.left
+        ]
+        for key in cycles.keys() - self.cycles:
+            seqs = cycles[key].seqs
+            added.append((scope, key, "cycle", cycles[key].number, 0, "", struct.pack(f"<{len(seqs)}q", *seqs)))
+        sql.add_releases(self.connection, added)
+        sql.set_releasing(self.connection, scope=scope)
+
+    def _known(self, events: Sequence[Fed]) -> dict[bytes, State]:
+        known: dict[bytes, State] = {}
+        keys: list[bytes] = []
+        for key in {key: None for fed in events for key in (fed.event.key, fed.event.leader_key) if key is not None}:
+            if self.order.entry(key) is None:
+                keys.append(key)
+            else:  # the copy knows what waits
+                known[key] = "waiting"
+        known |= self._states(keys)
+        mine = {fed.event.key for fed in events}
+        for fed in events:  # the log says which leaders came; of those that are not here any more, all is done
+            if fed.known and fed.event.leader_key is not None and fed.event.leader_key not in mine:
+                known.setdefault(fed.event.leader_key, "handled")
+        return known
+
+    def _states(self, keys: Sequence[bytes]) -> dict[bytes, State]:
+        if not self.asked.issuperset(keys):
+            return sql.states(self.connection, self.scope.id, keys, logged=self.logged)
+        answers, self.asked, self.answers = self.answers, frozenset(), ()  # a second step may find others
+        found: dict[bytes, State] = {row[0]: row[1] for answer in answers for row in answer.all()}
+        return {key: found[key] for key in keys if key in found}
+
+    def _row(self, seq: int, fed: Fed, place: Placed | None) -> tuple[Any, ...]:
+        event = fed.event
+        late, since = False, self.age
+        state, due = "waiting", None
+        if place is not None:
+            self.waited.append(place.waited)
+            state, due = ("blocked", None) if place.blocked else ("ready", self.now)
+        else:
+            entry = self.order.entry(fed.event.key)
+            if entry is not None:
+                late, since = entry.late, entry.since
+        body = None if self.logged else event.body
+        who = (event.source, event.id, event.follows, event.occurred, since, late)
+        told = (None, None) if place is None else (place.position, place.mark)
+        return (self.scope.id, seq, fed.event.key, fed.event.leader_key, *who, state, *told, due, 0, None, None, body)
+
+    def _place(self, places: Iterable[Placed]) -> None:
+        rows = []
+        for place in places:
+            self.waited.append(place.waited)
+            state, due = ("blocked", None) if place.blocked else ("ready", self.now)
+            rows.append((state, due, place.position, place.mark, place.seq))
+        sql.place(self.connection, self.scope.id, rows)
+        if self.scope.releasing:
+            for seqs in sql.slices(row[-1] for row in rows):
+                sql.unblock_placed(self.connection, scope=self.scope.id, seqs=seqs, now=self.now)
+
+    def _count_passed(self, keys: Sequence[bytes]) -> None:
+        self.passed += len(keys)
+        sql.unblock_followers(self.connection, self.scope.id, keys, self.now, token="", lease=self.now)
+
+    def _give_up(self, lost: int) -> None:
+        """Write down which leaders the last step gave up or forgot; `lost` were lost before it."""
+        for keys in sql.slices(self.order.forgot):
+            sql.forget_given_up(self.connection, scope=self.scope.id, keys=keys)
+        rows = [(self.scope.id, key, at, number) for number, (key, at) in enumerate(self.order.gave.items(), lost + 1)]
+        sql.add_given_up(self.connection, rows)

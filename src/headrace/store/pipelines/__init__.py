@@ -1,0 +1,1 @@
+"""Scopes, plans and runs of pipelines."""

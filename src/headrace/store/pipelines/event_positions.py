@@ -1,0 +1,68 @@
+"""The positions of the events that scopes have ordered: stored with the plan of their batch, for triggers that fire on them later.
+
+The driver packs and reads the blocks; the store finds those that may have an event. A block goes with the last of its events in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
+
+from sqlalchemy import Connection, delete, exists, select, tuple_
+
+from headrace.store.db.slices import MAX_SLICE_BYTES, Slice, size_of
+from headrace.store.dialects.statements import BulkInsert, Given
+from headrace.store.retention.event_log import forgotten
+from headrace.store.tables.base import events, scopes
+from headrace.store.tables.pipelines import event_positions
+from headrace.wire.pipelines.plans import MAX_POSITION_SEQS, PositionBlock, Positions
+
+_block = event_positions.c
+_place = (_block.incarnation, _block.first_seq, _block.batch)
+_add = BulkInsert(event_positions)
+_near = Given(
+    {"incarnation": "text", "seq": "bigint"},
+    "SELECT given.seq, p.first_seq, p.batch, length(p.data) AS bytes FROM given CROSS JOIN event_positions p "  # noqa: S608
+    f"WHERE p.incarnation = given.incarnation AND p.first_seq > given.seq - {MAX_POSITION_SEQS} AND p.first_seq <= given.seq "
+    "AND p.last_seq >= given.seq ORDER BY given.seq",
+)
+_data = Given(
+    {"incarnation": "text", "first_seq": "bigint", "batch": "bigint"},
+    "SELECT p.data FROM given CROSS JOIN event_positions p "
+    "WHERE p.incarnation = given.incarnation AND p.first_seq = given.first_seq AND p.batch = given.batch",
+)
+
+
+def add_positions(connection: Connection, incarnation: str, batch: int, blocks: Iterable[PositionBlock]) -> None:
+    """Store the positions of a batch; in the plan's transaction."""
+    _add(connection, [(incarnation, block.first, batch, block.last, block.data) for block in blocks])
+
+
+def positions_of(connection: Connection, incarnation: str, seqs: Sequence[int]) -> Positions:
+    """Return the blocks that may have these events: those of some of the first, by seq, where all would be more than MAX_SLICE_BYTES."""
+    near = sorted(_near(connection, [(incarnation, seq) for seq in set(seqs)]))
+    sizes: dict[tuple[int, int], int] = {}
+    to: int | None = None
+    for seq, rows in groupby(near, itemgetter(0)):
+        new = {(first, batch): size for _, first, batch, size in rows if (first, batch) not in sizes}
+        if sizes and sum(sizes.values()) + sum(new.values()) > MAX_SLICE_BYTES:
+            to = seq - 1
+            break
+        sizes |= new
+    blocks = _data(connection, [(incarnation, *place) for place in sizes])
+    return Positions(blocks=[bytes(row.data) for row in blocks], to=to)
+
+
+def positions(connection: Connection, before: int, most: int) -> int:
+    """Delete one slice of the blocks of whose events the log has none; return how many."""
+    del before
+    last = forgotten(connection)
+    deleted = Slice(most)
+    for incarnation in connection.execute(select(scopes.c.incarnation)).scalars().all():
+        kept = exists().where(events.c.seq.between(_block.first_seq, _block.last_seq))
+        mine = (_block.incarnation == incarnation, _block.first_seq <= last, _block.last_seq <= last, ~kept)
+        found = deleted.add(connection, select(*_place, size_of(_block.data)).where(*mine).order_by(*_place))
+        if found:
+            connection.execute(delete(event_positions).where(tuple_(*_place).in_([tuple(row)[:3] for row in found])))
+    return len(deleted.rows)

@@ -1,0 +1,152 @@
+"""Planned runs: open from their plan until their outcome is stored."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection
+
+from headrace.errors import ApiRefused
+from headrace.store.dialects.statements import MOST_VALUES, Given, Plain
+from headrace.store.pipelines.scope_leases import require_holder
+from headrace.store.pipelines.scope_rows import scope_row
+from headrace.wire.pipelines.runs import RunReport
+
+_open = Given(
+    {"incarnation": "text", "batch": "bigint", "number": "bigint"},
+    "SELECT r.incarnation, r.batch, r.number, r.slice, r.begun, r.ended FROM given CROSS JOIN planned_runs r "
+    "WHERE r.incarnation = given.incarnation AND r.batch = given.batch AND r.number = given.number",
+)
+# Each takes the runs of one batch together: PostgreSQL, which has no statistics of a young batch, may look at all of its runs each time.
+_count = Plain(
+    "UPDATE planned_runs SET begun = :begun, ended = :ended WHERE incarnation = :incarnation AND batch = :batch AND number IN :numbers",
+    numbers="bigint",
+)
+_slices = Given(
+    {"incarnation": "text", "batch": "bigint", "number": "bigint"},
+    "SELECT s.incarnation, s.batch, s.number, s.data FROM given CROSS JOIN plan_slices s "
+    "WHERE s.incarnation = given.incarnation AND s.batch = given.batch AND s.number = given.number",
+)
+_close = Plain("DELETE FROM planned_runs WHERE incarnation = :incarnation AND batch = :batch AND number IN :numbers", numbers="bigint")
+_used = Plain(
+    "SELECT DISTINCT slice FROM planned_runs WHERE incarnation = :incarnation AND batch = :batch AND slice IN :numbers", numbers="bigint"
+)
+_drop = Plain("DELETE FROM plan_slices WHERE incarnation = :incarnation AND batch = :batch AND number IN :numbers", numbers="bigint")
+
+
+class _Place(NamedTuple):
+    incarnation: str
+    batch: int
+    number: int
+
+
+class _Open:
+    """One open run while its reports are taken up."""
+
+    def __init__(self, number: int, slice: int, begun: int, ended: int) -> None:
+        self.number = number
+        self.slice = slice
+        self.begun = begun
+        self.ended = ended
+        self.is_over = False
+        self.letter: str | None = None
+
+    def take(self, report: RunReport) -> None:
+        self.begun = max(self.begun, report.attempt)
+        if report.state != "running":
+            self.ended = max(self.ended, report.attempt)
+        self.letter = report.letter if report.state == "failed" else None
+        self.is_over = report.state == "succeeded" or self.letter is not None
+
+
+class Taken(NamedTuple):
+    """The reports that say something new, and the slices of the dead letters among them."""
+
+    reports: list[RunReport]
+    slices: dict[str, bytes]
+
+
+def take_up(connection: Connection, job_id: int, reports: Sequence[RunReport]) -> Taken:
+    """Count attempts of planned runs and close those that are over.
+
+    A report of a planned run that is closed says nothing new: it is a repeat whose answer was lost.
+
+    Raises:
+        Fenced: The job does not hold the scope of a planned run.
+        ApiRefused: The scope has no such batch (`conflict`).
+    """
+    rows = _scopes(connection, job_id, reports)
+    runs = _open_runs(connection, (_place(rows, report) for report in reports if report.number is not None))
+    taken: list[RunReport] = []
+    for report in reports:
+        run = None if report.number is None else runs.get(_place(rows, report))
+        if run is not None and not run.is_over:
+            run.take(report)
+        elif report.number is not None:
+            continue
+        taken.append(report)
+    slices = _slices_of_letters(connection, runs)
+    _write(connection, runs)
+    return Taken(taken, slices)
+
+
+def _scopes(connection: Connection, job_id: int, reports: Iterable[RunReport]) -> dict[str, Any]:
+    """Return the rows of the scopes of planned runs."""
+    rows: dict[str, Any] = {}
+    for report in reports:
+        if report.number is None:
+            continue
+        if report.scope not in rows:
+            require_holder(connection, job_id, report.scope)
+            rows[report.scope] = scope_row(connection, report.scope)
+        if report.batch > rows[report.scope].batch:
+            message = f"The scope '{report.scope}' has no batch {report.batch}: its last plan is that of batch {rows[report.scope].batch}."
+            raise ApiRefused(message, hint="Store the plan of a batch before the reports of its runs.", status=409, problem="conflict")
+    return rows
+
+
+def _place(rows: dict[str, Any], report: RunReport) -> _Place:
+    return _Place(rows[report.scope].incarnation, report.batch, report.number or 0)
+
+
+def _open_runs(connection: Connection, places: Iterator[_Place]) -> dict[_Place, _Open]:
+    return {_Place(*row[:3]): _Open(*row[2:]) for row in _open(connection, sorted(set(places)))}
+
+
+def _slices_of_letters(connection: Connection, runs: dict[_Place, _Open]) -> dict[str, bytes]:
+    places = {run.letter: (place.incarnation, place.batch, run.slice) for place, run in runs.items() if run.letter is not None}
+    if not places:
+        return {}
+    found = {tuple(row[:3]): bytes(row[3]) for row in _slices(connection, sorted(set(places.values())))}
+    return {letter: found[place] for letter, place in places.items()}
+
+
+def _write(connection: Connection, runs: dict[_Place, _Open]) -> None:
+    attempts: dict[tuple[str, int, int, int], list[int]] = defaultdict(list)
+    over: dict[tuple[str, int], list[_Open]] = defaultdict(list)
+    for place, run in runs.items():
+        if run.is_over:
+            over[place[:2]].append(run)
+        else:
+            attempts[(*place[:2], run.begun, run.ended)].append(place.number)
+    for (incarnation, batch, begun, ended), numbers in attempts.items():
+        for some in _parts(numbers):
+            _count(connection, incarnation=incarnation, batch=batch, begun=begun, ended=ended, numbers=some)
+    for (incarnation, batch), closed in over.items():
+        close_runs(connection, incarnation, batch, {run.number: run.slice for run in closed})
+
+
+def close_runs(connection: Connection, incarnation: str, batch: int, closed: Mapping[int, int]) -> None:
+    """Delete runs of a batch, and their slices that no other open run has. `closed` has the slice of each run, by number."""
+    for some in _parts(list(closed)):
+        _close(connection, incarnation=incarnation, batch=batch, numbers=some)
+    for some in _parts(sorted(set(closed.values()))):
+        used = set(_used(connection, incarnation=incarnation, batch=batch, numbers=some).scalars())
+        _drop(connection, incarnation=incarnation, batch=batch, numbers=[number for number in some if number not in used])
+
+
+def _parts(numbers: list[int]) -> Iterator[list[int]]:
+    """Yield numbers, as many as one statement takes."""
+    return (numbers[start : start + MOST_VALUES] for start in range(0, len(numbers), MOST_VALUES))

@@ -1,0 +1,50 @@
+"""Where a scope begins to read the log."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from sqlalchemy import Connection
+
+from headrace.errors import ApiRefused
+from headrace.store.log.head import log_head
+from headrace.store.log.redeliveries import last_redelivery
+from headrace.store.retention.event_log import forgotten
+from headrace.wire.events import Cursor
+
+
+class Begin(NamedTuple):
+    """A scope begins after the event `seq` and the redelivery `again`. `known` is the last redelivery at that time."""
+
+    seq: int
+    again: int
+    known: int
+
+    @property
+    def cursor(self) -> Cursor:
+        """The cursor of a scope that has no plan yet."""
+        return Cursor(cursor=self.seq, batch=0, again=self.again)
+
+    def columns(self) -> dict[str, Any]:
+        """Return the columns of `scopes` that stay until the scope is reset: a new incarnation, and where it begins."""
+        return {"incarnation": uuid4().hex, "begin_seq": self.seq, "begin_again": self.known, "epoch": 0}
+
+
+def beginning(connection: Connection, begin: int | None) -> Begin:
+    """Return where a scope begins whose first event is `begin`, or the next one that is stored (None).
+
+    Raises:
+        ApiRefused: The event is beyond the next one of the log.
+    """
+    head, known = log_head(connection), last_redelivery(connection)
+    if begin is None:
+        return Begin(head, known, known)
+    if begin > head + 1:
+        raise ApiRefused(
+            f"The event log ends at event {head}: a scope cannot begin at event {begin}.",
+            hint="For what comes from now on: --from now",
+            status=422,
+            problem="invalid",
+        )
+    return Begin(max(begin - 1, forgotten(connection)), 0, known)  # what is forgotten cannot be read

@@ -1,0 +1,1 @@
+"""Queries for people: status, lists and pages."""

@@ -1,0 +1,151 @@
+"""Pages of the log and the dead letters, the newest first, for people who look around."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, select, tuple_
+
+from headrace.core.tracing import event_trace
+from headrace.store.db.times import moment
+from headrace.store.dead_letters.texts import whole_text
+from headrace.store.log.head import log_head
+from headrace.store.queries.pipeline_runs import run_called, runs_of_event
+from headrace.store.queries.short_ids import full_ids, short_id
+from headrace.store.tables.base import dead_letters, events, firings, triggers
+from headrace.wire.status.status import DeadLetterDetail, DeadLetterPage, DeadLetterSummary, EventDetail, EventPage, EventSummary
+
+STRETCH = 100_000
+"""How many events a filtered page looks through at most."""
+RUNS_OF_EVENT = 100
+"""How many runs of an event are shown at most."""
+
+_SUMMARY = [events.c[name] for name in ("seq", "type", "subject", "id", "source", "follows", "leader_seq", "occurred", "received")]
+_LETTER = [
+    dead_letters.c[name] for name in ("id", "kind", "reason", "stream", "lane", "position", "triggers", "attempts", "received", "state")
+]
+
+Found = Row[*tuple[Any, ...]]
+
+
+def newest_events(connection: Connection, *, limit: int) -> list[EventSummary]:
+    """Return the last `limit` events, the newest first."""
+    last = select(*_SUMMARY).where(events.c.seq > log_head(connection) - limit).order_by(events.c.seq.desc())
+    return _summaries(connection, connection.execute(last).all())
+
+
+def event_page(
+    connection: Connection,
+    *,
+    after: int | None = None,
+    before: int | None = None,
+    limit: int,
+    type: str | None = None,
+    subject: str | None = None,
+) -> EventPage:
+    """Return events with after < seq < before, of that type and subject where these are given.
+
+    The newest come first, unless only `after` is given: then those that follow it, the oldest first.
+    """
+    end = log_head(connection) + 1
+    low = after or 0
+    high = end if before is None else min(before, end)
+    forward = after is not None and before is None
+    stretch = high if type is None and subject is None else STRETCH
+    if forward:
+        high = min(high, low + 1 + stretch)
+    bottom = low if forward else max(low, high - 1 - stretch)
+    query = select(*_SUMMARY).where(events.c.seq > bottom, events.c.seq < high)
+    if type is not None:
+        query = query.where(events.c.type == type)
+    if subject is not None:
+        query = query.where(events.c.subject == subject)
+    order = events.c.seq.asc() if forward else events.c.seq.desc()
+    found = connection.execute(query.order_by(order).limit(limit)).all()
+    full = len(found) == limit
+    summaries = _summaries(connection, found)
+    if forward:
+        return EventPage(events=summaries, after=found[-1].seq if full else max(low, high - 1), before=None)
+    reached = found[-1].seq if full else bottom + 1
+    return EventPage(events=summaries, after=None, before=reached if reached > low + 1 else None)
+
+
+def event_detail(connection: Connection, seq: int) -> EventDetail | None:
+    """Return the event `seq`, or None."""
+    columns = [*_SUMMARY, *(events.c[name] for name in ("stream", "lane", "position", "trace", "payload"))]
+    row = connection.execute(select(*columns).where(events.c.seq == seq)).one_or_none()
+    if row is None:
+        return None
+    known = {**_times(row), "trace": event_trace(row.source, row.id, row.trace)}
+    return EventDetail(**known, triggers=_fired(connection, [seq])[seq], runs=runs_of_event(connection, seq, limit=RUNS_OF_EVENT))
+
+
+def _summaries(connection: Connection, found: Sequence[Found]) -> list[EventSummary]:
+    names = _fired(connection, [row.seq for row in found])
+    return [EventSummary(**_times(row), triggers=names[row.seq]) for row in found]
+
+
+def _times(row: Found) -> dict[str, Any]:
+    return {**row._asdict(), "occurred": moment(row.occurred), "received": moment(row.received)}
+
+
+def _fired(connection: Connection, seqs: Sequence[int]) -> dict[int, list[str]]:
+    """Return the names of the triggers that fired on each event."""
+    names: dict[int, list[str]] = defaultdict(list)
+    query = select(firings.c.seq, triggers.c.name).join(triggers, triggers.c.id == firings.c.trigger_id).where(firings.c.seq.in_(seqs))
+    for seq, name in connection.execute(query.order_by(triggers.c.name)):
+        names[seq].append(name)
+    return names
+
+
+def events_of_run(connection: Connection, run_id: str, *, before: int | None, limit: int) -> EventPage | None:
+    """Return events that a run took, the newest first, with seq < before; None where there is no such run."""
+    run = run_called(connection, run_id)
+    if run is None:
+        return None
+    seqs: list[int] = []
+    for first, last in sorted(run.seqs, reverse=True):
+        top = last if before is None else min(last, before - 1)
+        seqs += range(top, max(first - 1, top - (limit + 1 - len(seqs))), -1)
+    found = connection.execute(select(*_SUMMARY).where(events.c.seq.in_(seqs[:limit])).order_by(events.c.seq.desc())).all()
+    return EventPage(events=_summaries(connection, found), after=None, before=seqs[limit - 1] if len(seqs) > limit else None)
+
+
+def dead_letter_page(connection: Connection, *, before: str | None, limit: int, state: str | None = None) -> DeadLetterPage:
+    """Return the newest dead letters, or those older than the one with the id `before`; only those in `state` where it is given."""
+    order = tuple_(dead_letters.c.received, dead_letters.c.id)
+    query = select(*_LETTER).order_by(dead_letters.c.received.desc(), dead_letters.c.id.desc()).limit(limit + 1)
+    if state is not None:
+        query = query.where(dead_letters.c.state == state)
+    if before is not None:
+        last = select(dead_letters.c.received, dead_letters.c.id).where(dead_letters.c.id == before)
+        query = query.where(order < last.scalar_subquery())
+    found = connection.execute(query).all()
+    names = _names(connection, found)
+    shown = found[:limit]
+    letters = [DeadLetterSummary(**_letter(row, names)) for row in shown]
+    return DeadLetterPage(dead_letters=letters, before=shown[-1].id if len(found) > limit else None)
+
+
+def dead_letter_detail(connection: Connection, id: str) -> DeadLetterDetail | None:
+    """Return the dead letter `id`, which may be short, or None."""
+    (id,) = full_ids(connection, dead_letters.c.id, [id])
+    row = connection.execute(select(*_LETTER, dead_letters.c.raw, dead_letters.c.traceback).where(dead_letters.c.id == id)).one_or_none()
+    if row is None:
+        return None
+    raw = whole_text(connection, id) or row.raw
+    return DeadLetterDetail(**_letter(row, _names(connection, [row])), raw=raw, traceback=json.loads(row.traceback))
+
+
+def _letter(row: Found, names: dict[int, str]) -> dict[str, Any]:
+    known = {column.name: getattr(row, column.name) for column in _LETTER}
+    fired = [names.get(trigger, f"trigger {trigger}") for trigger in json.loads(row.triggers)]
+    return {**known, "triggers": fired, "received": moment(row.received), "short": short_id(row.id)}
+
+
+def _names(connection: Connection, letters: Sequence[Found]) -> dict[int, str]:
+    wanted = {trigger for row in letters for trigger in json.loads(row.triggers)}
+    return {row.id: row.name for row in connection.execute(select(triggers.c.id, triggers.c.name).where(triggers.c.id.in_(wanted)))}

@@ -1,0 +1,93 @@
+"""Who may have written a log: the triggers, runs and jobs behind its name."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, func, or_, select
+
+from headrace.store.tables.base import jobs, runs, triggers
+from headrace.store.tables.task_runs import deferred_runs
+
+ENDED = ("succeeded", "failed", "skipped", "cancelled")
+ALIKE = 5
+"""How many runs are named at most where the beginning of an id fits several."""
+
+
+class LoggedTrigger(NamedTuple):
+    """A trigger and the job that holds it, if one does."""
+
+    id: int
+    project: str
+    name: str
+    job_id: int | None
+
+
+class LoggedJob(NamedTuple):
+    """A process that writes, or wrote, logs."""
+
+    id: int
+    kind: str
+    hostname: str
+    state: str
+    log_url: str | None
+
+
+class LoggedRun(NamedTuple):
+    """A run, and the job that it was given to, where that is known."""
+
+    run_id: str
+    project: str
+    job_id: int | None
+
+
+_trigger = select(triggers.c.id, triggers.c.project, triggers.c.name, triggers.c.job_id)
+_job = select(jobs.c.id, jobs.c.kind, jobs.c.hostname, jobs.c.state, jobs.c.log_url)
+
+
+def triggers_called(connection: Connection, called: str) -> list[LoggedTrigger]:
+    """Return the triggers that have this name, or this id: a name may be in several projects."""
+    which: ColumnElement[bool] = triggers.c.name == called
+    if called.isascii() and called.isdigit() and len(called) < 19:
+        which = or_(which, triggers.c.id == int(called))
+    return [LoggedTrigger(*row) for row in connection.execute(_trigger.where(which).order_by(triggers.c.id))]
+
+
+def trigger_names(connection: Connection) -> list[str]:
+    """Return the names of all triggers."""
+    return list(connection.execute(select(triggers.c.name).order_by(triggers.c.name)).scalars())
+
+
+def runs_called(connection: Connection, called: str) -> list[LoggedRun]:
+    """Return the run with this id, or those whose ids begin so."""
+    found: list[LoggedRun] = []
+    for table, job in ((runs, None), (deferred_runs, deferred_runs.c.job_id)):
+        columns = [table.c.run_id, table.c.project, *([] if job is None else [job])]
+        begins = func.substr(table.c.run_id, 1, len(called)) == called
+        for which in (table.c.run_id == called, begins):
+            rows = connection.execute(select(*columns).where(which).order_by(table.c.run_id).limit(ALIKE)).all()
+            found += [LoggedRun(row[0], row[1], None if job is None else row[2]) for row in rows]
+            if rows and rows[0][0] == called:
+                return found[-1:]
+    return found
+
+
+def has_ended(connection: Connection, run_id: str) -> bool:
+    """Whether a run is over: nobody logs in it any more, but its last words."""
+    found = [
+        connection.execute(select(table.c.state).where(table.c.run_id == run_id)).scalar_one_or_none() for table in (runs, deferred_runs)
+    ]
+    return all(state is None or state in ENDED for state in found)
+
+
+def job_called(connection: Connection, job_id: int) -> LoggedJob | None:
+    """Return a job."""
+    row = connection.execute(_job.where(jobs.c.id == job_id)).one_or_none()
+    return None if row is None else LoggedJob(*row)
+
+
+def writers_of(connection: Connection, run: LoggedRun) -> list[LoggedJob]:
+    """Return the running jobs that may write the log of a run: the one that it was given to, or the pipelines of its project."""
+    mine = jobs.c.id == run.job_id if run.job_id is not None else (jobs.c.project == run.project) & (jobs.c.kind == "pipeline")
+    rows = connection.execute(_job.where(mine, jobs.c.state == "running", jobs.c.log_url.is_not(None)).order_by(jobs.c.id.desc()))
+    return [LoggedJob(*row) for row in rows]

@@ -1,0 +1,104 @@
+"""What the database knows of a scope's runs: which events each one took, and which firings the scope has read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from sqlalchemy import Connection, func, select, tuple_
+
+from headrace.store.db.slices import size_of, take_slice
+from headrace.store.db.times import moment
+from headrace.store.log.redeliveries import trigger_names
+from headrace.store.pipelines.scope_rows import cursor_of, scope_row
+from headrace.store.retention.event_log import forgotten
+from headrace.store.tables.base import events, firings, run_totals, runs, triggers
+from headrace.store.tables.pipelines import pipeline_letters, redeliveries
+from headrace.wire.pipelines.scope_audit import FiringPlace, LedgerFirings, LedgerLetter, LedgerLetters, LedgerRun, LedgerRuns, ScopeLedger
+
+PAGE_ROWS: Final = 5_000
+"""Runs or letters of a page, at most; MAX_SLICE_BYTES bounds it in bytes."""
+PAGE_FIRINGS: Final = 100_000
+CLOCK_MARGIN: Final = 600 * 1_000_000
+"""Microseconds that the clocks of the API and of a driver may differ."""
+
+_ROW_BYTES: Final = 500
+_run = runs.c
+_fired = firings.c
+
+
+def scope_ledger(connection: Connection, log: str, scope: str, now: int) -> ScopeLedger | None:
+    """Return how far the scope is, and how many events are on their way; None where there is no such scope. `now` is in microseconds."""
+    row = scope_row(connection, scope)
+    if row is None:
+        return None
+    cursor = cursor_of(row)
+    return ScopeLedger(
+        scope=scope,
+        log=log,
+        incarnation=row.incarnation,
+        first=max(row.begin_seq, forgotten(connection), _before_kept_runs(connection, row.project, now)) + 1,
+        cursor=cursor.cursor,
+        again=cursor.again,
+        batch=cursor.batch,
+        waiting=cursor.waiting,
+        held=cursor.report.held if cursor.report else 0,
+    )
+
+
+def ledger_runs(connection: Connection, scope: str, after: str) -> LedgerRuns:
+    """Return a page of the scope's runs that succeeded, after the run with this id."""
+    columns = [_run[name] for name in ("run_id", "incarnation", "pipeline", "batch", "attempt", "started", "rows", "seqs")]
+    query = select(*columns, size_of(_run.seqs, plus=_ROW_BYTES))
+    mine = query.where(_run.scope == scope, _run.state == "succeeded", _run.run_id > after).order_by(_run.run_id)
+    page = take_slice(connection, mine, PAGE_ROWS)
+    found = [LedgerRun(**_named(row, columns), started=moment(row.started), seqs=json.loads(row.seqs)) for row in page.rows]
+    return LedgerRuns(runs=found, after=found[-1].run_id if page.full else None)
+
+
+def ledger_letters(connection: Connection, scope: str, after: str) -> LedgerLetters:
+    """Return a page of the scope's dead letters, after the one with this id."""
+    letter = pipeline_letters.c
+    query = select(letter.id, letter.pipeline, letter.seqs, size_of(letter.seqs, plus=_ROW_BYTES))
+    page = take_slice(connection, query.where(letter.scope == scope, letter.id > after).order_by(letter.id), PAGE_ROWS)
+    found = [LedgerLetter(id=row.id, pipeline=row.pipeline, seqs=json.loads(row.seqs)) for row in page.rows]
+    return LedgerLetters(letters=found, after=found[-1].id if page.full else None)
+
+
+def ledger_firings(connection: Connection, scope: str, to: int, again: int, after: tuple[int, int]) -> LedgerFirings:
+    """Return a page of firings of the triggers of the scope's project, up to the event `to` and the redelivery `again`."""
+    row = scope_row(connection, scope)
+    mine = select(triggers.c.id).where(triggers.c.project == (None if row is None else row.project))
+    place = (_fired.seq, _fired.trigger_id)
+    bounds = (_fired.seq >= after[0], _fired.seq <= to, tuple_(*place) > after)
+    query = select(*place).where(*bounds, _fired.trigger_id.in_(mine)).order_by(*place).limit(PAGE_FIRINGS)
+    found = [(row[0], row[1]) for row in connection.execute(query)]
+    later = _unread(connection, after[0], found[-1][0] if found else to, again)
+    told = [pair for pair in found if pair not in later] if later else found
+    return LedgerFirings(
+        names=trigger_names(connection, {trigger for _, trigger in told}, None),
+        seqs=[seq for seq, _ in told],
+        fired=[trigger for _, trigger in told],
+        after=FiringPlace(seq=found[-1][0], trigger=found[-1][1]) if len(found) == PAGE_FIRINGS else None,
+    )
+
+
+def _named(row: Any, columns: list[Any]) -> dict[str, Any]:
+    return {column.name: getattr(row, column.name) for column in columns if column.name not in ("started", "seqs")}
+
+
+def _unread(connection: Connection, first: int, last: int, again: int) -> set[tuple[int, int]]:
+    """Return the (seq, trigger) of these seqs that are told by redeliveries after `again`."""
+    place = redeliveries.c.seq.between(first, last) & (redeliveries.c.id > again) & redeliveries.c.trigger_id.is_not(None)
+    return {(row[0], row[1]) for row in connection.execute(select(redeliveries.c.seq, redeliveries.c.trigger_id).where(place))}
+
+
+def _before_kept_runs(connection: Connection, project: str, now: int) -> int:
+    """Return the last event that a run may have taken whose report retention has deleted; 0: it has deleted none of the project."""
+    known = connection.execute(select(func.count(), func.min(_run.started)).where(_run.project == project)).one()
+    total = connection.execute(select(func.sum(run_totals.c.runs)).where(run_totals.c.project == project)).scalar_one() or 0
+    if known[0] >= total:
+        return 0
+    oldest = now if known[1] is None else known[1] + CLOCK_MARGIN
+    query = select(events.c.seq).where(events.c.received < oldest).order_by(events.c.seq.desc()).limit(1)
+    return int(connection.execute(query).scalar_one_or_none() or 0)

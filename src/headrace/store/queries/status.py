@@ -1,0 +1,297 @@
+"""What a person is shown of everything at one moment: maintained totals, and of each list its most important entries.
+
+What it costs follows what is live (triggers, running jobs, scopes), never the length of the log or of the history.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, case, column, func, inspect, or_, select, table, true
+
+from headrace.errors import ResourceError
+from headrace.store.control.balancing import UnservedTriggers
+from headrace.store.control.jobs import Liveness
+from headrace.store.custody.stream_counts import stream_totals
+from headrace.store.db.schema import REVISION_TABLE
+from headrace.store.db.times import moment
+from headrace.store.dead_letters.counts import dead_letter_counts
+from headrace.store.log.extent import log_extent
+from headrace.store.log.head import log_head
+from headrace.store.pipelines.run_totals import RunTotals, run_totals
+from headrace.store.queries.events import newest_events
+from headrace.store.queries.ordering_scopes import sql_scope_count, sql_scopes
+from headrace.store.queries.pipeline_runs import last_runs
+from headrace.store.queries.scopes import pipeline_scopes
+from headrace.store.queries.streams import top_streams
+from headrace.store.queries.task_runs import task_run_list
+from headrace.store.queries.triggers import blocks, top_triggers
+from headrace.store.tables.base import backlog, jobs, pipelines, scopes, spills, triggers
+from headrace.wire.custody.dead_letters import DeadLetterState
+from headrace.wire.pipelines.runs import RunReport
+from headrace.wire.pipelines.scopes import ScopeStatus
+from headrace.wire.status.status import (
+    BacklogStatus,
+    Counts,
+    EventSummary,
+    JobStatus,
+    LogExtent,
+    PipelineStatus,
+    StreamStatus,
+    Totals,
+    TriggerStatus,
+)
+from headrace.wire.task_runs import TaskRun
+
+LATEST = 20
+MAX_ENDED_JOBS = 20
+MAX_RUNNING_JOBS = 50
+MAX_TRIGGERS = 50
+MAX_STREAMS = 20
+MAX_BACKLOGS = 20
+MAX_SCOPES = 20
+MAX_PIPELINES = 50
+
+TRIGGER_STATES = ("waiting", "running", "failed", "parked")
+
+
+def _sum(value: ColumnElement[Any]) -> ColumnElement[int]:
+    return func.coalesce(func.sum(value), 0)
+
+
+_declared = triggers.c.run_id.is_(None)
+_trigger_sums = select(
+    _sum(triggers.c.fired),
+    _sum(triggers.c.backlog),
+    func.count().filter(triggers.c.backlog > 0),
+    *(func.count().filter(triggers.c.state == state, _declared) for state in TRIGGER_STATES),
+)
+
+
+class Overview(NamedTuple):
+    """All of the status that the database knows; the caller adds its version and the speed. `now` is in microseconds."""
+
+    now: int
+    head: int
+    log: LogExtent
+    totals: Totals
+    counts: Counts
+    jobs: list[JobStatus]
+    triggers: list[TriggerStatus]
+    streams: list[StreamStatus]
+    backlogs: list[BacklogStatus]
+    letters: dict[DeadLetterState, int]
+    scopes: list[ScopeStatus]
+    pipelines: list[PipelineStatus]
+    runs: list[RunReport]
+    task_runs: list[TaskRun]
+    recent: list[EventSummary]
+
+
+class TriggerSums(NamedTuple):
+    """The sums over the triggers that are there or were, and how many projects have declared of them, by state."""
+
+    fired: int
+    backlog: int
+    backlogs: int
+    states: dict[str, int]
+
+
+def overview(connection: Connection, now: int, liveness: Liveness, unserved: UnservedTriggers | None = None) -> Overview:
+    """Return what the database knows at one moment; `now` is in microseconds.
+
+    `unserved` keeps, from one call to the next, which triggers no triggerer can run.
+    """
+    top = log_head(connection)
+    per_pipeline = run_totals(connection)
+    letters = dead_letter_counts(connection)
+    sums = trigger_sums(connection)
+    why = (unserved or UnservedTriggers())(connection)
+    streams = top_streams(connection, MAX_STREAMS)
+    scopes_shown = scope_list(connection, top, limit=MAX_SCOPES)
+    pipelines_shown = pipeline_list(connection, per_pipeline)
+    running, blocked = running_jobs(connection)
+    return Overview(
+        now=now,
+        head=top,
+        log=log_extent(connection, top),
+        totals=_totals(connection, top, per_pipeline, letters, sums),
+        counts=Counts(
+            jobs=running,
+            blocked=blocked,
+            triggers=sums.states,
+            unserved=len(why),
+            streams=streams.total,
+            backlogs=sums.backlogs,
+            scopes=scope_count(connection),
+            pipelines=len(pipelines_shown),
+        ),
+        jobs=job_list(connection, now, liveness, limit=MAX_RUNNING_JOBS),
+        triggers=top_triggers(connection, now, why, MAX_TRIGGERS),
+        streams=streams.shown,
+        backlogs=backlog_list(connection, limit=MAX_BACKLOGS) if sums.backlogs else [],
+        letters=letters,
+        scopes=scopes_shown,
+        pipelines=pipelines_shown[:MAX_PIPELINES],
+        runs=last_runs(connection, limit=LATEST, with_seqs=False),
+        task_runs=task_run_list(connection, limit=LATEST),
+        recent=newest_events(connection, limit=LATEST),
+    )
+
+
+def schema_revision(connection: Connection) -> str:
+    """Return the revision of the database's schema.
+
+    Raises:
+        ResourceError: The database has no schema of Headrace any more.
+    """
+    if not inspect(connection).has_table(REVISION_TABLE):
+        raise ResourceError("The database has no schema of Headrace.", hint="Was its file removed? Stop the api and restore it.")
+    return str(connection.execute(select(column("version_num")).select_from(table(REVISION_TABLE))).scalar_one())
+
+
+def trigger_sums(connection: Connection) -> TriggerSums:
+    """Return the sums over all triggers, in one pass over them."""
+    fired, depth, backlogs, *counts = map(int, connection.execute(_trigger_sums).one())
+    return TriggerSums(fired, depth, backlogs, dict(zip(TRIGGER_STATES, counts, strict=True)))
+
+
+def _totals(
+    connection: Connection,
+    top: int,
+    per_pipeline: Mapping[tuple[str, str], RunTotals],
+    letters: Mapping[DeadLetterState, int],
+    sums: TriggerSums,
+) -> Totals:
+    streams = stream_totals(connection)
+    names = ("waiting", "ordered", "lost", "late", "cycles")
+    ordering = connection.execute(select(*(func.coalesce(func.sum(scopes.c[name]), 0) for name in names))).one()
+    return Totals(
+        read=streams.read,
+        fired=sums.fired,
+        stored=top,
+        advanced=streams.advanced,
+        **{name: int(value) for name, value in zip(names, ordering, strict=True)},
+        runs=sum(each.runs for each in per_pipeline.values()),
+        rows=sum(each.rows for each in per_pipeline.values()),
+        dead_letters=letters["open"] + letters["redriven"],
+        backlog=sums.backlog,
+    )
+
+
+def backlog_list(connection: Connection, *, limit: int | None = None) -> list[BacklogStatus]:
+    """Return the triggers for which something is kept, those for which the most is first."""
+    oldest = (
+        select(spills.c.received)
+        .join(backlog, backlog.c.spill_id == spills.c.id)
+        .where(backlog.c.trigger_id == triggers.c.id, backlog.c.answer.is_(None))
+        .order_by(backlog.c.number)
+        .limit(1)
+        .correlate(triggers)
+        .scalar_subquery()
+    )
+    columns = (triggers.c.id, triggers.c.name, triggers.c.stream, triggers.c.backlog, triggers.c.state, oldest.label("oldest"))
+    deepest = select(*columns).where(triggers.c.backlog > 0).order_by(triggers.c.backlog.desc(), triggers.c.id).limit(limit)
+    return [
+        BacklogStatus(
+            trigger_id=row.id,
+            trigger=row.name,
+            stream=row.stream,
+            depth=row.backlog,
+            oldest=None if row.oldest is None else moment(row.oldest),
+            removed=row.state == "removed",
+        )
+        for row in connection.execute(deepest)
+    ]
+
+
+def running_jobs(connection: Connection) -> tuple[dict[str, int], int]:
+    """Return how many processes run, by kind, and how many of them are blocked."""
+    found = connection.execute(
+        select(jobs.c.kind, func.count(), func.count(jobs.c.blocked)).where(jobs.c.state == "running").group_by(jobs.c.kind)
+    ).all()
+    return {row[0]: int(row[1]) for row in found}, sum(int(row[2]) for row in found)
+
+
+def job_list(connection: Connection, now: int, liveness: Liveness, *, kind: str | None = None, limit: int | None = None) -> list[JobStatus]:
+    """Return processes that run, at most `limit`, then those that ended last; of one kind, where it is given.
+
+    With a `limit`, those that are silent or blocked come first. A job that should have been heard of is `silent` already here: it is taken
+    for lost only when another job sweeps.
+    """
+    silent = now - liveness.threshold
+    of_kind = true() if kind is None else jobs.c.kind == kind
+    trouble = case((jobs.c.heartbeat < silent, 0), (jobs.c.blocked.is_not(None), 1), else_=2)
+    running = (
+        select(jobs.c.id)
+        .where(jobs.c.state == "running", of_kind)
+        .order_by(trouble, jobs.c.kind == "worker", jobs.c.id.desc())
+        .limit(limit)
+    )
+    ended = select(jobs.c.id).where(jobs.c.state != "running", of_kind).order_by(jobs.c.id.desc()).limit(MAX_ENDED_JOBS)
+    order = case((jobs.c.state == "running", 0), else_=1)
+    shown = or_(jobs.c.id.in_(running), jobs.c.id.in_(ended))
+    found = connection.execute(select(jobs).where(shown).order_by(order, jobs.c.id.desc())).all()
+    mine = triggers.c.job_id.in_([row.id for row in found])
+    held = {
+        row[0]: int(row[1]) for row in connection.execute(select(triggers.c.job_id, func.count()).where(mine).group_by(triggers.c.job_id))
+    }
+    blocked = blocks(connection)
+    return [
+        JobStatus(
+            id=row.id,
+            kind=row.kind,
+            state="silent" if row.state == "running" and row.heartbeat < silent else row.state,
+            hostname=row.hostname,
+            pid=row.pid,
+            started=moment(row.registered),
+            last_heartbeat=moment(row.heartbeat),
+            wanted=row.wanted,
+            version=row.version,
+            capacity=row.capacity,
+            queues=[] if row.capacity is None else json.loads(row.queues),
+            held=held.get(row.id, 0),
+            blocked=blocked.get(row.id),
+            project=row.project,
+            ended=None if row.ended is None else moment(row.ended),
+            reason=row.reason,
+        )
+        for row in found
+    ]
+
+
+def scope_list(connection: Connection, top: int, *, limit: int | None = None) -> list[ScopeStatus]:
+    """Return the scopes, those of pipelines first: by name, or with a `limit` those that are furthest behind; `top` is the log's head."""
+    found = pipeline_scopes(connection, top, limit=limit)
+    room = None if limit is None else limit - len(found)
+    return found if room == 0 else [*found, *sql_scopes(connection, top, limit=room)]
+
+
+def scope_count(connection: Connection) -> int:
+    """Return how many scopes there are."""
+    return int(connection.execute(select(func.count()).select_from(scopes)).scalar_one()) + sql_scope_count(connection)
+
+
+def pipeline_list(connection: Connection, per_pipeline: Mapping[tuple[str, str], RunTotals]) -> list[PipelineStatus]:
+    """Return the declared pipelines by name, with the sums of their runs."""
+    none = RunTotals(0, 0, 0, 0, None)
+    found = connection.execute(select(pipelines).where(pipelines.c.removed.is_(False)).order_by(pipelines.c.name, pipelines.c.project))
+    shown = []
+    for row in found:
+        sums = per_pipeline.get((row.project, row.name), none)
+        shown.append(
+            PipelineStatus(
+                name=row.name,
+                on=json.loads(row.patterns),
+                table=row.table_name,
+                on_failure=row.on_failure,
+                runs=sums.runs,
+                failed=sums.failed,
+                events=sums.events,
+                rows=sums.rows,
+                last_run=None if sums.last is None else moment(sums.last),
+            )
+        )
+    return shown

@@ -1,0 +1,119 @@
+"""What people are shown of shared streams: the last report of each, with the counts of all the jobs that had it."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Row, case, func, or_, select
+
+from headrace.store.control.stream_reports import COUNTS, SECONDS
+from headrace.store.custody.stream_counts import recorded_by_stream
+from headrace.store.tables.base import jobs, stream_reports, triggers
+from headrace.wire.control.streams import StreamReport
+from headrace.wire.status.status import StreamList, StreamStatus
+
+HOLDER = re.compile(r"trigger (\d{1,18})(\b.*)", re.DOTALL)
+MAX_LANES_SHOWN = 20
+"""Lanes of each stream in a list of the most important streams."""
+
+Found = Row[*tuple[Any, ...]]
+
+_wanted = select(triggers.c.stream).where(triggers.c.state != "removed", triggers.c.stream.is_not(None))
+_in_use = or_(stream_reports.c.stream.in_(_wanted), jobs.c.state == "running")
+_running = select(jobs.c.id).where(jobs.c.state == "running")
+_trouble = case((stream_reports.c.state == "polling", 1), else_=0)
+
+
+class Streams(NamedTuple):
+    """The most important streams by name, and how many there are."""
+
+    shown: list[StreamStatus]
+    total: int
+
+
+def stream_list(connection: Connection) -> list[StreamStatus]:
+    """Return each stream that a job runs or a trigger wants, by name."""
+    return _statuses(connection, _reports(connection, _in_use))
+
+
+def stream_page(connection: Connection, *, after: str | None, limit: int) -> StreamList:
+    """Return streams that a job runs or a trigger wants, by name, from the one that follows `after`."""
+    names = select(stream_reports.c.stream).outerjoin(jobs, jobs.c.id == stream_reports.c.job_id).where(_in_use).distinct()
+    if after is not None:
+        names = names.where(stream_reports.c.stream > after)
+    found = list(connection.execute(names.order_by(stream_reports.c.stream).limit(limit)).scalars())
+    return StreamList(streams=streams_named(connection, found), after=found[-1] if len(found) == limit else None)
+
+
+def top_streams(connection: Connection, limit: int) -> Streams:
+    """Return at most `limit` streams: those that run first, of these what does not poll, then those with the most outstanding."""
+    running = stream_reports.c.job_id.in_(_running)
+    rank = (_trouble, stream_reports.c.outstanding.desc(), stream_reports.c.stream)
+    names = list(connection.execute(select(stream_reports.c.stream).where(running).order_by(*rank).limit(limit)).scalars())
+    total = int(connection.execute(select(func.count()).select_from(stream_reports).where(running)).scalar_one())
+    if total < limit:
+        stopped = select(stream_reports.c.stream).distinct().where(~running, stream_reports.c.stream.in_(_wanted))
+        others = list(connection.execute(stopped.order_by(stream_reports.c.stream)).scalars())
+        more = [name for name in others if name not in set(names)]
+        total += len(more)
+        names += more[: limit - len(names)]
+    found = streams_named(connection, list(dict.fromkeys(names)))
+    return Streams([one.model_copy(update={"lanes": one.lanes[:MAX_LANES_SHOWN], "retrying": one.retrying[:1]}) for one in found], total)
+
+
+def streams_named(connection: Connection, names: Sequence[str]) -> list[StreamStatus]:
+    """Return these streams, by name."""
+    return _statuses(connection, _reports(connection, stream_reports.c.stream.in_(names))) if names else []
+
+
+def _reports(connection: Connection, which: Any) -> Sequence[Found]:
+    joined = select(stream_reports, jobs.c.state.label("job_state")).outerjoin(jobs, jobs.c.id == stream_reports.c.job_id)
+    return connection.execute(joined.where(which).order_by(stream_reports.c.stream, stream_reports.c.updated)).all()
+
+
+def _statuses(connection: Connection, found: Sequence[Found]) -> list[StreamStatus]:
+    by_stream: dict[str, list[Found]] = defaultdict(list)
+    for row in found:
+        by_stream[row.stream].append(row)
+    reports = {stream: StreamReport.model_validate_json(rows[-1].report) for stream, rows in by_stream.items()}
+    names = _holders(connection, reports.values())
+    books = recorded_by_stream(connection, list(by_stream))
+    return [_stream(rows, _naming(reports[stream], names), books.get(stream)) for stream, rows in by_stream.items()]
+
+
+def _stream(reports: list[Found], report: StreamReport, recorded: int | None) -> StreamStatus:
+    last = reports[-1]
+    sums = {name: sum(getattr(row, name) for row in reports) for name in COUNTS + SECONDS if name != "outstanding"}
+    nothing: dict[str, Any] = {"outstanding": 0, "in_flight": 0, "oldest_unresolved": None, "held_by": None, "oldest_lane": None}
+    over = {"state": "stopped", **nothing, "lanes_retrying": 0, "retrying": []}
+    gone = {} if last.job_state == "running" else over
+    counts: dict[str, int] = {"recorded": sums["read"]}
+    if recorded is not None:
+        under_way = max(0, last.read - last.advanced) if last.job_state == "running" else 0
+        counts = {"read": recorded + under_way, "advanced": recorded, "recorded": recorded}
+    behind = [max(0, lane.end - (lane.advanced or 0)) for lane in report.lanes if lane.end is not None]
+    lag = sum(behind) if behind else None
+    return StreamStatus(**{**report.model_dump(), **sums, **counts, **gone, "job_id": last.job_id, "lag": lag})
+
+
+def _holders(connection: Connection, reports: Any) -> dict[int, str]:
+    """Return the names of the triggers that hold the oldest events or try one again, which jobs know by number only."""
+    held = {int(found[1]) for report in reports if (found := HOLDER.match(report.held_by or "")) is not None}
+    held.update(retry.trigger_id for report in reports for retry in report.retrying)
+    if not held:
+        return {}
+    return {row.id: row.name for row in connection.execute(select(triggers.c.id, triggers.c.name).where(triggers.c.id.in_(held)))}
+
+
+def _naming(report: StreamReport, names: dict[int, str]) -> StreamReport:
+    held = HOLDER.match(report.held_by or "")
+    named: dict[str, Any] = {}
+    if held is not None and int(held[1]) in names:
+        named["held_by"] = names[int(held[1])] + held[2]
+    if report.retrying:
+        known = [one.model_copy(update={"trigger": names.get(one.trigger_id, f"trigger {one.trigger_id}")}) for one in report.retrying]
+        named["retrying"] = known
+    return report.model_copy(update=named) if named else report

@@ -1,0 +1,68 @@
+"""Task runs as people see them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, Select, select
+
+from headrace.store.db.times import moment
+from headrace.store.retention.ages import wall_of
+from headrace.store.tables.base import triggers
+from headrace.store.tables.task_runs import awaited_events, deferred_runs
+from headrace.store.task_runs.rows import callbacks_of
+from headrace.wire.task_runs import AwaitedEvent, TaskRun, TaskRunDetail, TaskRunState, WaitedFor
+
+_awaited = [triggers.c[name].label(f"trigger_{name}") for name in ("classpath", "state", "job_id", "failure")]
+
+
+def task_run_list(connection: Connection, *, limit: int, state: TaskRunState | None = None, task: str | None = None) -> list[TaskRun]:
+    """Return task runs, those that changed last first."""
+    query = _query().order_by(deferred_runs.c.changed.desc(), deferred_runs.c.run_id.desc()).limit(limit)
+    if state is not None:
+        query = query.where(deferred_runs.c.state == state)
+    if task is not None:
+        query = query.where(deferred_runs.c.task == task)
+    return [TaskRun(**_facts(row)) for row in connection.execute(query)]
+
+
+def task_run(connection: Connection, run_id: str) -> TaskRunDetail | None:
+    """Return one task run, with its arguments and its result."""
+    row = connection.execute(_query().where(deferred_runs.c.run_id == run_id)).one_or_none()
+    if row is None:
+        return None
+    return TaskRunDetail(**_facts(row), kwargs=row.next_kwargs, result=row.result, callbacks=callbacks_of(row.callback))
+
+
+def _query() -> Select[Any]:
+    shown = select(deferred_runs, *_awaited, awaited_events.c.event, wall_of(deferred_runs.c.timeout_at).label("timeout"))
+    joined = shown.outerjoin(triggers, triggers.c.id == deferred_runs.c.trigger_id)
+    return joined.outerjoin(awaited_events, awaited_events.c.run_id == deferred_runs.c.run_id)
+
+
+def _facts(row: Any) -> dict[str, Any]:
+    waits = row.state == "deferred" and row.event is None and row.trigger_classpath is not None
+    awaited = WaitedFor(
+        trigger_id=row.trigger_id,
+        classpath=row.trigger_classpath,
+        state=row.trigger_state,
+        job_id=row.trigger_job_id,
+        failure=row.trigger_failure,
+    ) if waits else None  # fmt: skip
+    return {
+        "run_id": row.run_id,
+        "project": row.project,
+        "task": row.task,
+        "state": row.state,
+        "method": row.next_method,
+        "attempt": row.attempt,
+        "step": row.step,
+        "waits_for": awaited,
+        "waits_for_event": None if row.event is None else AwaitedEvent.model_validate_json(row.event),
+        "timeout": None if row.timeout is None else moment(row.timeout),
+        "job_id": row.job_id if row.state == "running" else None,
+        "created": moment(row.created),
+        "changed": moment(row.changed),
+        "finished": None if row.finished is None else moment(row.finished),
+        "error": row.error,
+    }

@@ -1,0 +1,96 @@
+"""What people are shown of triggers: how each does now, and how it last failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, Row, and_, case, or_, select
+
+from headrace.store.control.balancing import unserved
+from headrace.store.db.times import moment
+from headrace.store.tables.base import jobs, triggers
+from headrace.wire.control.jobs import Blocked
+from headrace.wire.status.status import TriggerList, TriggerStatus
+
+_AS_THEY_ARE = [name for name in TriggerStatus.model_fields if name in triggers.c]
+
+
+def trigger_page(connection: Connection, now: int, why: Mapping[int, str], *, after: int | None, limit: int) -> TriggerList:
+    """Return triggers that projects declare, by name, from the one that follows `after`; those that task runs wait for are with the runs.
+
+    `why` says of those that no triggerer runs why that is. `now` is in microseconds.
+    """
+    declared = [triggers.c.run_id.is_(None), triggers.c.state != "removed"]
+    if after is not None:
+        name = select(triggers.c.name).where(triggers.c.id == after).scalar_subquery()
+        declared.append(or_(triggers.c.name > name, and_(triggers.c.name == name, triggers.c.id > after)))
+    chosen = select(triggers.c.id).where(*declared).order_by(triggers.c.name, triggers.c.id).limit(limit)
+    shown = _listed(connection, now, why, triggers.c.id.in_(chosen))
+    return TriggerList(triggers=shown, after=shown[-1].id if len(shown) == limit else None)
+
+
+def triggers_shown(connection: Connection, now: int, *which: ColumnElement[bool]) -> list[TriggerStatus]:
+    """Return those of the triggers that are registered, by name; `now` is in microseconds."""
+    return _listed(connection, now, unserved(connection), *which)
+
+
+def top_triggers(connection: Connection, now: int, why: Mapping[int, str], limit: int) -> list[TriggerStatus]:
+    """Return at most `limit` of the triggers that projects declare, by name: those in trouble rather than those that do well.
+
+    `why` says of those that no triggerer runs why that is. `now` is in microseconds.
+    """
+    declared = (triggers.c.run_id.is_(None), triggers.c.state != "removed")
+    blocking = [block.trigger_id for block in blocks(connection).values()]
+    first = [*blocking, *list(why)[:limit]]
+    rank = case(
+        (triggers.c.state == "parked", 0),
+        (triggers.c.state == "failed", 1),
+        (triggers.c.id.in_(first), 2),
+        (triggers.c.state == "waiting", 3),
+        (triggers.c.failure.is_not(None), 4),
+        (triggers.c.backlog > 0, 5),
+        else_=6,
+    )
+    chosen = select(triggers.c.id).where(*declared).order_by(rank, triggers.c.name, triggers.c.id).limit(limit)
+    return _listed(connection, now, why, triggers.c.id.in_(chosen))
+
+
+def _listed(connection: Connection, now: int, why: Mapping[int, str], *which: ColumnElement[bool]) -> list[TriggerStatus]:
+    columns = [*(triggers.c[name] for name in _AS_THEY_ARE), triggers.c.retry_at, triggers.c.started]
+    listed = select(*columns).where(triggers.c.state != "removed", *which).order_by(triggers.c.name, triggers.c.id)
+    blocking = {block.trigger_id: block for block in blocks(connection).values()}
+    return [_shown(row, now, why.get(row.id), blocking.get(row.id)) for row in connection.execute(listed)]
+
+
+def blocks(connection: Connection) -> dict[int, Blocked]:
+    """Return what blocks the runners of jobs just now, by job."""
+    found = connection.execute(select(jobs.c.id, jobs.c.blocked).where(jobs.c.blocked.is_not(None), jobs.c.state == "running"))
+    return {row.id: Blocked.model_validate_json(row.blocked) for row in found}
+
+
+def last_failure(kept: str | None) -> dict[str, Any]:
+    """Return what is known of a trigger's last failure, from the JSON that the store keeps; nothing: it never failed."""
+    return {} if kept is None else dict(msgspec.json.decode(kept))
+
+
+def _since(row: Row[Any], now: int) -> datetime | None:
+    return None if row.started is None else moment(min(row.started, now))
+
+
+def _shown(row: Row[Any], now: int, why: str | None, block: Blocked | None) -> TriggerStatus:
+    failure = last_failure(row.failure)
+    # Whoever holds it starts it again by itself when its time has come, and says so to nobody.
+    again = row.state == "failed" and row.job_id is not None and row.retry_at is not None and row.retry_at <= now
+    state = "running" if again else row.state
+    shown = {name: getattr(row, name) for name in _AS_THEY_ARE} | {
+        "state": state,
+        "failure": f"{failure['type']}: {failure['message']}" if failure else None,
+        "failed": failure.get("at"),
+        "since": _since(row, now) if state == "running" else None,
+        "blocking": None if block is None else block.seconds,
+        "unserved": why,
+    }
+    return TriggerStatus.model_validate(shown)

@@ -1,0 +1,1 @@
+"""Retention: deletes what is older than it must be kept."""

@@ -1,0 +1,154 @@
+"""What the event log forgets: events that are old, that every scope is past, and that nothing open asks for.
+
+Its law:
+- What any scope may still read stays: what comes after the `kept` of a pipeline's scope, and the events of its open runs with what comes
+  after them; what comes after the head of a webhook's, paused or not, and after that of task runs while one waits.
+- What is open stays by itself, and holds nothing else back: events of pipelines' dead letters, events that a webhook has yet to settle or
+  has given up on, and events of redeliveries that some scope has not read.
+- An event goes with its firings and redeliveries. Its key stays, with its `seq`, until it is KEY_RETENTIONS times as old: so long a copy
+  that comes later is still a copy, and a follower that comes later follows one that is known to have come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, insert, or_, select, update
+
+from headrace.store.db.slices import Slice, size_of, take_slice
+from headrace.store.dialects.statements import BulkInsert, Plain
+from headrace.store.pipelines.scope_needs import needed_after
+from headrace.store.retention.ages import Old
+from headrace.store.tables.base import events, firings, forgotten_keys, meta, scopes
+from headrace.store.tables.ordering import ordering_events, ordering_scopes
+from headrace.store.tables.pipelines import pipeline_letters, redeliveries
+from headrace.store.tables.task_runs import awaited_events
+from headrace.store.tables.webhooks import webhooks
+
+FORGOTTEN = "forgotten"
+"""The name in `meta` of the last seq that is forgotten: what comes after it, the log has without a gap."""
+
+SCAN: Final = 5_000
+"""Events that one transaction looks at: those that are still needed are passed over, however many they are."""
+
+FIRING_BYTES: Final = 256
+"""Bytes that a firing counts for: its row has few, but is looked up by itself."""
+
+_ENDLESS = 2**63 - 1
+
+_forgotten = select(meta.c.value).where(meta.c.name == FORGOTTEN)
+_kept = select(func.min(needed_after), func.min(scopes.c.again)).select_from(scopes)
+# The scope of task runs reads only while one waits; it begins anew then.
+_at_work = ordering_scopes.c.id.in_(select(webhooks.c.scope_id)) | exists(select(awaited_events.c.run_id))
+_heads = select(func.min(ordering_scopes.c.head)).where(_at_work)
+_last_redelivery = select(func.max(redeliveries.c.id))
+_unsettled = exists().where(ordering_events.c.seq == events.c.seq)
+_DELETES = [Plain(f"DELETE FROM {table} WHERE seq IN :seqs", seqs="bigint") for table in ("firings", "redeliveries", "events")]  # noqa: S608
+_add_keys = BulkInsert(forgotten_keys)
+_firings = select(func.count()).where(firings.c.seq == events.c.seq).correlate(events).scalar_subquery()
+_bytes = size_of(events.c.payload, plus=FIRING_BYTES * _firings)
+
+
+def forgotten(connection: Connection) -> int:
+    """Return the last seq that is forgotten; 0: none is."""
+    return int(connection.execute(_forgotten).scalar_one_or_none() or 0)
+
+
+class Swept(NamedTuple):
+    """What one transaction deleted of the log, up to which seq it looked, and whether there is no more."""
+
+    rows: int
+    position: int
+    done: bool
+
+
+def logged_events(connection: Connection, old: Old, most: int, after: int = 0) -> Swept:
+    """Forget events of the log after the seq `after` that are old: at most `most`, and look at no more than SCAN.
+
+    Where payloads are large or firings are many, MAX_SLICE_BYTES bounds the transaction before `most` does.
+    """
+    kept, again = connection.execute(_kept).one()
+    head = connection.execute(_heads).scalar_one()
+    bound = min(old.next_head, *(_ENDLESS if end is None else end for end in (kept, head)))
+    aged = or_(events.c.seq <= old.head, events.c.received < old.received)
+    spare = [aged, ~_unsettled, ~_unread(connection, _ENDLESS if again is None else again)]
+    deletion = Slice(most)
+    position, room = after, SCAN
+    for first, last in _free(_of_letters(connection), bound):
+        start = _first_from(connection, max(first, position + 1), last)
+        if start is None:
+            continue
+        end = min(last, start + room - 1)
+        query = select(events.c.seq, events.c.key, _bytes).where(events.c.seq.between(start, end), *spare)
+        deletion.add(connection, query.order_by(events.c.seq))
+        room -= end - start + 1
+        position = deletion.rows[-1].seq if deletion.full else end
+        if deletion.full or not room:
+            break
+    else:
+        position = _ENDLESS
+    if deletion.rows:
+        _forget(connection, deletion.rows)
+    return Swept(len(deletion.rows), position, position == _ENDLESS)
+
+
+def _first_from(connection: Connection, first: int, last: int) -> int | None:
+    """Return the first seq that the log has from `first` to `last`."""
+    if first > last:
+        return None
+    found: int | None = connection.execute(select(func.min(events.c.seq)).where(events.c.seq.between(first, last))).scalar_one()
+    return found
+
+
+def event_keys(connection: Connection, up_to: int, most: int) -> int:
+    """Delete the keys of deleted events up to the seq `up_to`, at most `most`; return how many."""
+    seqs = select(forgotten_keys.c.seq).where(forgotten_keys.c.seq <= up_to).order_by(forgotten_keys.c.seq).limit(most)
+    found = connection.execute(seqs).scalars().all()
+    if found:
+        connection.execute(delete(forgotten_keys).where(forgotten_keys.c.seq.between(found[0], found[-1])))
+    return len(found)
+
+
+def discarded_letters(connection: Connection, before: int, most: int) -> int:
+    """Forget dead letters of pipelines that were discarded; what asked for their events asks no more."""
+    over = (pipeline_letters.c.state == "discarded", pipeline_letters.c.acted < before)
+    size = size_of(pipeline_letters.c.seqs, pipeline_letters.c.error)
+    old = take_slice(connection, select(pipeline_letters.c.id, size).where(*over).order_by(pipeline_letters.c.acted), most)
+    return connection.execute(delete(pipeline_letters).where(pipeline_letters.c.id.in_([row.id for row in old.rows]))).rowcount
+
+
+def _unread(connection: Connection, read: int) -> ColumnElement[bool]:
+    """Return whether an event has a redelivery after `read`. The last redelivery of all stays too: its number must not be given again."""
+    last = connection.execute(_last_redelivery).scalar_one()
+    return exists().where(and_(redeliveries.c.seq == events.c.seq, or_(redeliveries.c.id > read, redeliveries.c.id == (last or 0))))
+
+
+def _of_letters(connection: Connection) -> list[tuple[int, int]]:
+    """Return the ranges of seqs that dead letters of pipelines have, in order."""
+    texts = connection.execute(select(pipeline_letters.c.seqs)).scalars()
+    return sorted(stretch for text in texts for stretch in msgspec.json.decode(text, type=list[tuple[int, int]]))
+
+
+def _free(needed: Iterable[tuple[int, int]], bound: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges from 1 to `bound` that are in none of those."""
+    start = 1
+    for first, last in needed:
+        if first > start:
+            yield start, min(first - 1, bound)
+        start = max(start, last + 1)
+        if start > bound:
+            return
+    if start <= bound:
+        yield start, bound
+
+
+def _forget(connection: Connection, rows: list[Any]) -> None:
+    seqs = [row.seq for row in rows]
+    for statement in _DELETES:
+        statement(connection, seqs=seqs)
+    _add_keys(connection, [(row.key, row.seq) for row in rows])
+    last = max(seqs[-1], forgotten(connection))
+    if not connection.execute(update(meta).where(meta.c.name == FORGOTTEN).values(value=last)).rowcount:
+        connection.execute(insert(meta).values(name=FORGOTTEN, value=last))

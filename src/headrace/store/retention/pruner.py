@@ -1,0 +1,116 @@
+"""Forgets, in the background, what was kept for long enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from threading import Event, Thread
+from types import TracebackType
+from typing import Self, TypeVar
+
+import structlog
+from sqlalchemy import Connection
+
+from headrace.store.retention.ages import Old, forget_marks, old_enough
+from headrace.store.retention.event_log import event_keys, logged_events
+from headrace.store.retention.retention import SWEEPS, Sweep
+from headrace.store.store import Store
+
+T = TypeVar("T")
+
+EVERY = 3600.0  # seconds between two rounds
+REST = 0.05  # seconds between two transactions of a round: whoever works comes first
+AT_ONCE = 500  # rows in one transaction
+DAY = 86_400 * 1_000_000
+
+
+class Tidier:
+    """A thread that forgets what is older than so many days; with 0 it keeps all for ever. A context manager."""
+
+    def __init__(self, store: Store, days: float, *, every: float = EVERY, sweeps: Sequence[Sweep] = SWEEPS) -> None:
+        self._store = store
+        self._days = days
+        self._every = self._pause = every
+        self._sweeps = sweeps
+        self._over = Event()
+        self._thread = Thread(target=self._run, name="headrace-tidier", daemon=True)
+        self._log = structlog.get_logger(__name__)
+
+    def __enter__(self) -> Self:
+        if self._days > 0:
+            self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._over.set()
+        if self._days > 0:
+            self._thread.join()
+
+    def tidy(self) -> int:
+        """Forget all that is old enough; return how many rows that were.
+
+        Raises:
+            ResourceError: The database is away.
+        """
+        old = self._old()
+        return sum(self._sweep(sweep, old.before) for sweep in self._sweeps) + self._sweep_log(old) + self._sweep(event_keys, old.keys)
+
+    def tidy_all(self) -> float:
+        """Forget what is old enough, each kind by itself; return how many seconds to wait before the next round."""
+        self._pause, gone = self._every, 0
+        old = self._attempt("retention", self._old, None)
+        if old is not None:
+            for sweep in self._sweeps:
+                gone += self._attempt(f"retention of {sweep.__name__.replace('_', ' ')}", partial(self._sweep, sweep, old.before), 0)
+            gone += self._attempt("retention of events", partial(self._sweep_log, old), 0)
+            gone += self._attempt("retention of event keys", partial(self._sweep, event_keys, old.keys), 0)
+        if gone:
+            self._log.info("old rows deleted", rows=gone, retention_days=self._days)
+        return self._pause
+
+    def _attempt(self, work: str, step: Callable[[], T], otherwise: T) -> T:
+        """Take a step; where it fails for whatever reason, it is tried again soon, and the others go on."""
+        try:
+            answer = step()
+        except Exception as error:
+            self._pause = min(self._pause, self._store.background.record_failure(work, error))
+            return otherwise
+        self._store.background.record_success(work)
+        return answer
+
+    def _old(self) -> Old:
+        """Return what is old enough, by an age that nobody can set."""
+        kept_for = round(self._days * DAY)
+
+        def work(connection: Connection) -> Old:
+            now = self._store.now()
+            age = self._store.ages.mark(connection, now)
+            forget_marks(connection, age, kept_for)
+            old = old_enough(connection, age, now, kept_for)
+            self._store.background.record_lag(now - kept_for - old.before)
+            return old
+
+        return self._store.write(work)
+
+    def _sweep_log(self, old: Old) -> int:
+        gone, after = 0, 0
+        while not self._over.is_set():
+            swept = self._store.write(partial(logged_events, old=old, most=AT_ONCE, after=after))
+            gone += swept.rows
+            if swept.done:
+                break
+            after = swept.position
+            self._over.wait(REST)
+        return gone
+
+    def _sweep(self, sweep: Sweep, before: int) -> int:
+        gone = 0
+        # A slice may be short because its rows are large: only an empty one is the last.
+        while not self._over.is_set() and (rows := self._store.tidy(lambda connection: sweep(connection, before, AT_ONCE))):
+            gone += rows
+            self._over.wait(REST)
+        return gone
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            self._over.wait(self.tidy_all())

@@ -1,0 +1,113 @@
+"""What is kept for a time only. A sweep forgets at most so many rows in one transaction, and the sums that people see stay right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import Column, Connection, delete, func, insert, select, tuple_
+
+from headrace.store.control.stream_reports import COUNTS, SECONDS
+from headrace.store.custody.pruning import BOOKS
+from headrace.store.db.slices import Slice, size_of, take_slice
+from headrace.store.dead_letters.counts import count_deleted_letters
+from headrace.store.dead_letters.texts import delete_letters, oversized_texts
+from headrace.store.ordering.scopes import abandoned_scopes
+from headrace.store.pipelines.event_positions import positions
+from headrace.store.pipelines.ledger_deletion import ledgers
+from headrace.store.retention.event_log import discarded_letters
+from headrace.store.tables.base import dead_letter_actions, dead_letter_texts, dead_letters, jobs, runs, stream_reports
+from headrace.store.tables.task_runs import deferred_runs
+
+Sweep = Callable[[Connection, int, int], int]
+"""Deletes one slice of what is older than a moment (microseconds), at most so many rows, within a work of the writer.
+
+Returns how many rows it deleted; 0: nothing is left.
+"""
+
+FORGOTTEN = 0
+"""The job under which the reports of those are summed that are forgotten; no job has this number."""
+
+
+def task_runs(connection: Connection, before: int, most: int) -> int:
+    """Forget task runs that have ended. Whoever starts one under the same id again starts another."""
+    size = size_of(*(deferred_runs.c[name] for name in ("next_kwargs", "result", "error", "callback")))
+    query = select(deferred_runs.c.run_id, size).where(deferred_runs.c.finished < before).order_by(deferred_runs.c.finished)
+    return _delete(connection, deferred_runs.c.run_id, take_slice(connection, query, most))
+
+
+def pipeline_runs(connection: Connection, before: int, most: int) -> int:
+    """Forget reports of pipelines' runs; their pipelines' totals keep what they did."""
+    query = select(runs.c.run_id, size_of(runs.c.seqs, runs.c.error)).where(runs.c.started < before).order_by(runs.c.started)
+    return _delete(connection, runs.c.run_id, take_slice(connection, query, most))
+
+
+def ended_jobs(connection: Connection, before: int, most: int) -> int:
+    """Forget jobs that have ended, and sum up what their streams did: first a slice of the reports, then jobs that have none."""
+    over = (jobs.c.ended < before, jobs.c.state != "running")
+    old = connection.execute(select(jobs.c.id).where(*over).order_by(jobs.c.id).limit(most)).scalars().all()
+    keys = (stream_reports.c.job_id, stream_reports.c.stream)
+    reports = select(*keys, size_of(stream_reports.c.report)).where(stream_reports.c.job_id.in_(old)).order_by(*keys)
+    summed = take_slice(connection, reports, most)
+    _sum_up(connection, [(row.job_id, row.stream) for row in summed.rows])
+    if summed.full:
+        return len(summed.rows)
+    return connection.execute(delete(jobs).where(jobs.c.id.in_(old))).rowcount
+
+
+def letter_actions(connection: Connection, before: int, most: int) -> int:
+    """Forget who redrove or discarded dead letters, and when."""
+    columns = dead_letter_actions.c
+    query = select(columns.id, size_of(columns.asked)).where(columns.at < before).order_by(columns.id)
+    return _delete(connection, columns.id, take_slice(connection, query, most))
+
+
+def discarded_dead_letters(connection: Connection, before: int, most: int) -> int:
+    """Forget dead letters that were discarded, with the raw events in them; how many there were is still told."""
+    over = (dead_letters.c.state == "discarded", dead_letters.c.acted < before)
+    whole = func.coalesce(dead_letter_texts.c.bytes, 0)
+    size = size_of(dead_letters.c.raw, dead_letters.c.reason, dead_letters.c.traceback, plus=whole)
+    query = select(dead_letters.c.id, size).outerjoin(dead_letter_texts, dead_letter_texts.c.letter_id == dead_letters.c.id)
+    old = take_slice(connection, query.where(*over).order_by(dead_letters.c.acted), most)
+    gone = delete_letters(connection, [row.id for row in old.rows])
+    if gone:
+        count_deleted_letters(connection, gone)
+    return gone
+
+
+SWEEPS: tuple[Sweep, ...] = (
+    task_runs,
+    pipeline_runs,
+    ended_jobs,
+    letter_actions,
+    discarded_letters,
+    discarded_dead_letters,
+    oversized_texts,
+    abandoned_scopes,
+    ledgers,
+    positions,
+    *BOOKS,
+)
+"""All but that of the log: whatever is to be kept for a time only goes in here, and `Tidier` does the rest."""
+
+
+def _delete(connection: Connection, key: Column[Any], old: Slice) -> int:
+    """Delete the rows of a slice by their key, its first column."""
+    return connection.execute(delete(key.table).where(key.in_([row[0] for row in old.rows]))).rowcount
+
+
+def _sum_up(connection: Connection, reports: Sequence[tuple[int, str]]) -> None:
+    """Put one report of each stream in the place of these (job, stream), and of what was summed up before."""
+    if not reports:
+        return
+    wanted = [*reports, *{(FORGOTTEN, stream) for _, stream in reports}]
+    which = tuple_(stream_reports.c.job_id, stream_reports.c.stream).in_(wanted)
+    taken = connection.execute(select(stream_reports).where(which).order_by(stream_reports.c.updated, stream_reports.c.job_id)).all()
+    summed: dict[str, dict[str, object]] = {}
+    for row in taken:
+        before = summed.get(row.stream, dict.fromkeys(COUNTS + SECONDS, 0))
+        sums = {name: before[name] + getattr(row, name) for name in COUNTS + SECONDS}
+        summed[row.stream] = {**row._asdict(), **sums, "job_id": FORGOTTEN, "outstanding": 0}
+    keys = [(row.job_id, row.stream) for row in taken]
+    connection.execute(delete(stream_reports).where(tuple_(stream_reports.c.job_id, stream_reports.c.stream).in_(keys)))
+    connection.execute(insert(stream_reports), list(summed.values()))

@@ -1,0 +1,1 @@
+"""Connections, variables, tokens, and the keys that encrypt them."""

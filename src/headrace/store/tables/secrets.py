@@ -1,0 +1,40 @@
+"""The tables of connections and variables, whose values are encrypted, and of whom tokens were made for, which are not in it."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, Table, Text
+
+from headrace.store.tables.base import metadata
+
+connections = Table(
+    "connections",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("value", Text, nullable=False),  # encrypted JSON
+    Column("description", Text),
+    Column("created", BigInteger, nullable=False),
+    Column("updated", BigInteger, nullable=False),
+)
+
+variables = Table(
+    "variables",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("value", Text, nullable=False),  # encrypted text
+    Column("secret", Boolean, nullable=False),  # masked wherever people look
+    Column("description", Text),
+    Column("created", BigInteger, nullable=False),
+    Column("updated", BigInteger, nullable=False),
+)
+
+person_tokens = Table(
+    "person_tokens",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("scope", Text, nullable=False),
+    Column("made", BigInteger, nullable=False),
+    Column("expires", BigInteger, nullable=False),
+    Column("revoked", BigInteger),  # when it was taken back
+)

@@ -1,0 +1,70 @@
+"""The tables of task runs: runs outside of the pipelines, which may give their place up until a trigger fires."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Index, Table, Text
+
+from headrace.store.tables.base import Number, metadata
+
+deferred_runs = Table(
+    "deferred_runs",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("project", Text, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("state", Text, nullable=False),  # scheduled | running | deferred | succeeded | failed | skipped | cancelled
+    Column("attempt", BigInteger, nullable=False),  # how often a worker has begun its present step
+    Column("step", BigInteger, nullable=False),  # how often it has deferred
+    Column("trigger_id", BigInteger),  # what it waits for, or waited for last
+    Column("next_method", Text),  # none: from its beginning
+    Column("next_kwargs", Text, nullable=False),  # JSON text; what fired is spliced into it as it came
+    Column("callback", Text),  # JSON: which task is started with the outcome
+    Column("job_id", BigInteger),  # the worker that runs it, or ran it last
+    Column("epoch", BigInteger, nullable=False),
+    Column("head", BigInteger, nullable=False),  # how far the log was when it was made
+    Column("created", BigInteger, nullable=False),
+    Column("changed", BigInteger, nullable=False),
+    Column("timeout_at", BigInteger),  # the age of the database at which its time is up (headrace.store.retention.ages)
+    Column("timeout_method", Text),  # what it goes on with when its time is up; none: it fails
+    Column("finished", BigInteger),
+    Column("result", Text),
+    Column("error", Text),
+    Index(None, "state", "project", "task", "changed", "run_id"),
+    Index(None, "changed", "run_id"),
+    Index(None, "trigger_id"),
+    Index(None, "timeout_at"),
+    Index(None, "finished"),
+)
+
+# `number` grows from one wait to the next and is never used again: who has looked at the waits up to one misses none that begins later.
+awaited_events = Table(
+    "awaited_events",
+    metadata,
+    Column("number", Number, primary_key=True),
+    Column("run_id", Text, nullable=False, unique=True),
+    Column("project", Text, nullable=False),
+    Column("event", Text, nullable=False),  # JSON: AwaitedEvent
+    Column("head", BigInteger, nullable=False),  # the run's: what is in the log up to here is not what it waits for
+    sqlite_autoincrement=True,
+)
+
+# The terms by which an event finds the runs that may wait for it (headrace.store.task_runs.wait_terms).
+awaited_terms = Table(
+    "awaited_terms",
+    metadata,
+    Column("kind", Text, primary_key=True),  # id | subject | name | type | prefix
+    Column("term", Text, primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),  # of the wait
+    Index(None, "number"),
+    sqlite_with_rowid=False,
+)
+
+# Which events the runs that have not ended were given: none of them twice.
+run_events = Table(
+    "run_events",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Index(None, "seq"),
+    sqlite_with_rowid=False,
+)

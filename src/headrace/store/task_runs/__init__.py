@@ -1,0 +1,1 @@
+"""Task runs, and the events that they wait for."""

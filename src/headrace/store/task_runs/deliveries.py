@@ -1,0 +1,89 @@
+"""Events that task runs wait for: spliced into the run in the transaction that takes them, and kept nowhere else.
+
+A transaction lets at most STEPS_AT_ONCE runs continue, and fewer where their texts are large. A batch that needs more is delivered in
+several transactions, of which the last one stores the rest of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Set
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, select
+
+from headrace.core import task_run
+from headrace.store.db.slices import Slice, size_of
+from headrace.store.dialects.statements import among, rows_among
+from headrace.store.tables.task_runs import deferred_runs
+from headrace.store.task_runs.rows import read, save
+from headrace.store.task_runs.sweep import STEPS_AT_ONCE
+from headrace.wire.events import EventItem, ItemStatus
+
+_R = deferred_runs.c
+_deferred = select(_R.trigger_id, size_of(_R.next_kwargs)).where(_R.state == "deferred", among(_R.run_id, "run_ids"))
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What a transaction delivered of one batch. `first` maps each trigger of a task run to the item that fires it first.
+
+    `fired` are the triggers whose runs continue, in this transaction or an earlier one. `finished`: no run is left to a later one.
+    """
+
+    first: Mapping[int, EventItem]
+    fired: Set[int]
+    finished: bool
+
+    def status(self, item: EventItem) -> ItemStatus | None:
+        """Return the status of an item: the first for a run wins, and what comes later is a duplicate. None: no run is concerned."""
+        concerned = [trigger for trigger in item.firings if trigger in self.first]
+        if not concerned:
+            return None
+        return "stored" if any(trigger in self.fired and self.first[trigger] is item for trigger in concerned) else "duplicate"
+
+
+_NOTHING = Delivery({}, frozenset(), finished=True)
+
+
+class Deliveries:
+    """What one transaction delivers. `waits` maps the triggers of task runs to their runs; those of a project are not in it."""
+
+    def __init__(self, connection: Connection, waits: Mapping[int, str], now: int) -> None:
+        self._connection = connection
+        self._waits = waits
+        self._now = now
+        self._taken = Slice(STEPS_AT_ONCE)
+
+    def __bool__(self) -> bool:
+        """Whether a run continues."""
+        return bool(self._taken.rows)
+
+    def deliver(self, items: Iterable[EventItem], before: Set[int]) -> Delivery:
+        """Give the items of one batch to the runs that wait for them; the triggers `before` fired in earlier transactions."""
+        if not self._waits:
+            return _NOTHING
+        first: dict[int, EventItem] = {}
+        for item in items:
+            for trigger in item.firings:
+                if trigger in self._waits:
+                    first.setdefault(trigger, item)
+        chosen, finished = self._choose(first)
+        runs = read(self._connection, [self._waits[trigger] for trigger in chosen])
+        for held in runs.values():
+            # Read again under the lock: another api may have been quicker.
+            if held.run.state == "deferred" and held.trigger_id is not None and held.trigger_id in chosen:
+                item = first[held.trigger_id]
+                save(self._connection, held, task_run.fire(held.run, item.type, item.payload), self._now)
+        return Delivery(first, before | set(chosen), finished)
+
+    def _choose(self, first: Mapping[int, EventItem]) -> tuple[Collection[int], bool]:
+        """Return the triggers whose runs this transaction lets continue, and whether these are all."""
+        rows = rows_among(self._connection, _deferred, "run_ids", {self._waits[trigger] for trigger in first})
+        sizes = {row.trigger_id: row.bytes for row in rows}
+        chosen: list[int] = []
+        for trigger, item in first.items():
+            if trigger in sizes:
+                if not self._taken.take(trigger, sizes[trigger] + len(item.payload.encode())):
+                    return chosen, False
+                chosen.append(trigger)
+        return chosen, True

@@ -1,0 +1,115 @@
+"""Find an event that came before its run began to wait for it, however many others came in between.
+
+The log is looked through by a reader, a stretch at a time. The writer's transaction looks only at what was read since, so it is short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection, Row, select
+
+from headrace.store.db.database import Database
+from headrace.store.dialects.statements import among
+from headrace.store.ordering.statements import slices
+from headrace.store.tables.base import events, firings, triggers
+from headrace.store.tables.ordering import ordering_events, ordering_scopes
+from headrace.store.tables.task_runs import deferred_runs, run_events
+from headrace.store.task_runs.wait_terms import Wait
+from headrace.wire.task_runs import AwaitedEvent
+
+SCOPE: Final = "task-runs"
+STRETCH: Final = 5_000
+"""Events of the log that one reading transaction looks through."""
+
+_read_to = select(ordering_scopes.c.head).where(ordering_scopes.c.name == SCOPE)
+_fired = (
+    select(firings.c.seq, triggers.c.project, triggers.c.name)
+    .join(triggers, triggers.c.id == firings.c.trigger_id)
+    .where(among(firings.c.seq, "seqs"))
+)
+_open = select(ordering_events.c.seq).where(among(ordering_events.c.seq, "seqs"))
+_had = select(run_events.c.seq).where(among(run_events.c.seq, "seqs"))
+
+
+class Looked(NamedTuple):
+    """How far the log was looked through for a run, and which events fit: the last one can be had, those before it are not handled yet."""
+
+    to: int
+    seqs: list[int]
+
+
+def look_back(database: Database, run_id: str, asked: AwaitedEvent) -> Looked | None:
+    """Look for what the run asks for in what the scope of task runs has read since the run was made; None: there is no such run."""
+    with database.reading() as connection:
+        run = connection.execute(
+            select(deferred_runs.c.project, deferred_runs.c.head).where(deferred_runs.c.run_id == run_id)
+        ).one_or_none()
+    if run is None:
+        return None
+    wait = Wait(run_id, run.project, asked, run.head)
+    looked = Looked(run.head, [])
+    while True:
+        with database.reading() as connection:
+            read_to = connection.execute(_read_to).scalar_one_or_none() or 0
+            if looked.to >= read_to:
+                return looked
+            end = min(looked.to + STRETCH, read_to)
+            seqs = _fitting(connection, wait, looked.to, end)
+            looked = Looked(end, [*looked.seqs, *seqs])
+            if _free(connection, wait, seqs):
+                return looked
+
+
+def earlier_event(connection: Connection, wait: Wait, looked: Looked) -> Row[Any] | None:
+    """Return the first of the events that the scope has handled and that the run waits for: one that follows none of the others."""
+    read_to = connection.execute(_read_to).scalar_one()
+    seqs = looked.seqs
+    free = _free(connection, wait, seqs)
+    if not free:
+        free = _free(connection, wait, _fitting(connection, wait, looked.to, read_to))
+    if not free:
+        return None
+    first = connection.execute(select(events).where(events.c.seq == free[0])).one()
+    above = {first.key}
+    while first.leader_key is not None and first.leader_key not in above:
+        leader = connection.execute(select(events).where(events.c.key == first.leader_key)).one_or_none()
+        if leader is None or leader.seq > read_to or not _fits(connection, wait, leader) or not _free(connection, wait, [leader.seq]):
+            break
+        first = leader
+        above.add(first.key)
+    return first
+
+
+def trigger_names(connection: Connection, seqs: Iterable[int]) -> dict[tuple[int, str], list[str]]:
+    """Return the names of the triggers that fired on each event, by its seq and their project."""
+    named: dict[tuple[int, str], list[str]] = {}
+    for some in slices(seqs):
+        for row in connection.execute(_fired, {"seqs": list(some)}):
+            named.setdefault((row.seq, row.project), []).append(row.name)
+    return named
+
+
+def _fitting(connection: Connection, wait: Wait, after: int, to: int) -> list[int]:
+    columns = [events.c[name] for name in ("seq", "id", "subject", "type")]
+    asked = [events.c[name] == value for name, value in wait.fields.items()]
+    rows = connection.execute(select(*columns).where(events.c.seq > after, events.c.seq <= to, *asked).order_by(events.c.seq)).all()
+    fired = trigger_names(connection, [row.seq for row in rows])
+    return [row.seq for row in rows if wait.wants(row, fired.get((row.seq, wait.project), ()))]
+
+
+def _fits(connection: Connection, wait: Wait, event: Any) -> bool:
+    return wait.wants(event, trigger_names(connection, [event.seq]).get((event.seq, wait.project), ()))
+
+
+def _free(connection: Connection, wait: Wait, seqs: Sequence[int]) -> list[int]:
+    """Return those of the events that the scope has handled and the run has not had."""
+    taken: set[int] = set()
+    mine = ordering_scopes.c.name == SCOPE
+    scope = select(ordering_scopes.c.id).where(mine).scalar_subquery()
+    for some in slices(seqs):
+        given = {"seqs": list(some)}
+        taken.update(connection.execute(_open.where(ordering_events.c.scope_id == scope), given).scalars())
+        taken.update(connection.execute(_had.where(run_events.c.run_id == wait.run_id), given).scalars())
+    return [seq for seq in seqs if seq not in taken]

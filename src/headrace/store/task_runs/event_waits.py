@@ -1,0 +1,240 @@
+"""Events of the log that task runs wait for, in causal order: a scope of its own reads the log while any run waits.
+
+The law: a run gets each event at most once, and each after the one it follows. What counts is what came into the log after the run was
+made, so that an answer that is quicker than the run's `defer` is not missed: what the scope has handled by then is looked for in the log.
+An event for which many runs wait stays claimed until the last of them has it: others write between two of its transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from secrets import randbits
+from typing import Any, Final, NamedTuple, Self
+
+from sqlalchemy import Connection, exists, insert, select, update
+
+from headrace.core import task_run
+from headrace.core.ordering.handling import Claim, HandlingPolicy
+from headrace.core.task_run import Deferral
+from headrace.store.db.commit_signal import Bell
+from headrace.store.db.database import Database
+from headrace.store.db.slices import Slice
+from headrace.store.ordering.log_feed import LOOKBACK, PAGE, Progress, expire, fed, page_after
+from headrace.store.ordering.scopes import forget_rows, give_up_scope, has_few_rows, scope_named
+from headrace.store.ordering.sql_store import SqlOrdering
+from headrace.store.ordering.steady_clock import DatabaseAge
+from headrace.store.ordering.transaction import Feed
+from headrace.store.retention.ages import AgeClock
+from headrace.store.tables.base import events
+from headrace.store.tables.ordering import ordering_events, ordering_scopes
+from headrace.store.tables.task_runs import awaited_events, run_events
+from headrace.store.task_runs.earlier_events import SCOPE, Looked, earlier_event, trigger_names
+from headrace.store.task_runs.passing_over import is_behind, pass_over
+from headrace.store.task_runs.rows import Held, read, save
+from headrace.store.task_runs.sweep import STEPS_AT_ONCE
+from headrace.store.task_runs.wait_terms import Candidates, Fired, Wait, Waits, add_wait, waits_for
+from headrace.wire.cloud_event import cloud_event
+from headrace.wire.task_runs import AwaitedEvent
+
+CLAIM: Final = 500
+WAITS_AT_ONCE: Final = 500
+"""Runs that one transaction looks at to find those that wait for an event."""
+_LEASE: Final = 30_000_000
+
+
+class Taken(NamedTuple):
+    """What a turn of the scope gave: whether it read anything, and the events to hand on."""
+
+    read: bool
+    claims: list[Claim]
+
+
+class AwaitedEvents:
+    """What hands events to the task runs of one database. `bell` is theirs: it rings when one begins to wait, or may go on."""
+
+    def __init__(self, database: Database, bell: Bell, ages: AgeClock) -> None:
+        self._database = database
+        self._steady = DatabaseAge(ages)
+        self._bell = bell
+        self._home: SqlOrdering | None = None
+
+    def take(self) -> Taken | None:
+        """Read on in the log and claim what has its turn; None where no run waits."""
+        home = self._scope()
+        if home is None:
+            return None
+        progress = self._read_on(home)
+        now = self._database.now()
+        due = home.next_due(now)
+        if due is None or due > now:
+            return Taken(progress.moved, [])
+        expire(home, progress, now)
+        return Taken(progress.moved, home.claim(CLAIM, now))
+
+    def hand(self, claims: Sequence[Claim], proceed: Callable[[], bool] = lambda: True) -> int:
+        """Let the runs that wait for these events go on, in the order of the claims, and settle them; return how many do.
+
+        Each transaction lets a few runs go on. Where `proceed` says no between two, what is left is given back.
+        """
+        home, left, count = self._home, _Left(claims), 0
+        if home is None:
+            return 0
+        while left.claims:
+            if not proceed():
+                home.give_back(left.claims, self._database.now())
+                break
+            more, left = self._database.write(partial(self._hand_some, home=home, left=left))
+            count += more
+        return count
+
+    def _hand_some(self, connection: Connection, home: SqlOrdering, left: _Left) -> tuple[int, _Left]:
+        """Let a few runs go on; return how many, and what is left.
+
+        The transaction that finds no more runs for an event settles it. So a run that begins to wait is among those that are found here, or
+        finds the event handled.
+        """
+        mine = _still_claimed(connection, home.scope_id, left.claims)
+        if not mine:
+            return 0, _Left([])
+        after = left.after if mine[0] == left.claims[0] else 0
+        handing = _Handing.begin(connection, mine, after)
+        done, after = handing.fire(self._database, after)
+        if handing.count:
+            self._bell.mark(connection)
+        now = self._database.now()
+        home.settle_within(connection, mine[:done], now)
+        home.renew_within(connection, mine[done:], now)
+        return handing.count, _Left(mine[done:], after)
+
+    def _read_on(self, home: SqlOrdering) -> Progress:
+        """Let the scope read on in the log. What no run waits for counts as soon as its leader does."""
+        with self._database.reading() as connection:
+            if not is_behind(connection, home.scope_id):  # a transaction for nothing would wake the other apis
+                return Progress.of([])
+        moved = self._database.write(lambda connection: pass_over(connection, home.scope_id, self._database.now()))
+        with self._database.reading() as connection:
+            rows = page_after(connection, home.scope_id)
+            fired = trigger_names(connection, [row.seq for row in rows])
+        if not rows:
+            return Progress(moved, at_end=True)
+
+        def page(connection: Connection) -> Feed:
+            # Asked in the transaction that moves the scope on: a run that begins to wait before it is asked for is among them.
+            found = waits_for(connection, rows, fired, PAGE)
+            waits = Waits(found.waits, fired)
+            # Where they are too many to be read here, each event is claimed, and whom it is for is found then.
+            return fed(rows, lambda row: found.last is None and not waits.have(row))
+
+        home.take_from(page, self._database.now())
+        return Progress.of(rows)
+
+    def _scope(self) -> SqlOrdering | None:
+        """Return the scope, if a run waits."""
+        waits = select(exists(select(awaited_events.c.run_id)))
+        with self._database.reading() as connection:
+            if not connection.execute(waits).scalar_one():
+                return None
+            found = connection.execute(select(ordering_scopes.c.id).where(ordering_scopes.c.name == SCOPE)).scalar_one()
+        if self._home is None or self._home.scope_id != found:
+            policy = HandlingPolicy(lease=_LEASE)
+            self._home = SqlOrdering(self._database, found, policy=policy, by_age=False, logged=True, steady=self._steady)
+        return self._home
+
+
+class _Left(NamedTuple):
+    """Claims whose events are to be handed over. `after` is the last wait that was looked at for the first of them."""
+
+    claims: Sequence[Claim]
+    after: int = 0
+
+
+@dataclass(slots=True)
+class _Handing:
+    """One transaction that hands events to runs; `claims` are those that it looks at."""
+
+    connection: Connection
+    claims: Sequence[Claim]
+    rows: Mapping[int, Any]
+    fired: Fired
+    found: Candidates
+    count: int = 0
+
+    @classmethod
+    def begin(cls, connection: Connection, claims: Sequence[Claim], after: int) -> Self:
+        """Look at some of the claims: at the first alone where many runs may wait for them, or where that was begun before."""
+        some = claims[:1] if after else claims[:STEPS_AT_ONCE]
+        query = select(events).where(events.c.seq.in_([claim.seq for claim in some]))
+        rows = {row.seq: row for row in connection.execute(query)}
+        fired = trigger_names(connection, rows)
+        found = waits_for(connection, rows.values(), fired, WAITS_AT_ONCE, after=after)
+        if found.last is not None and len(some) > 1:
+            some = some[:1]
+            found = waits_for(connection, [rows[some[0].seq]], fired, WAITS_AT_ONCE)
+        return cls(connection, some, rows, fired, found)
+
+    def fire(self, database: Database, after: int) -> tuple[int, int]:
+        """Let runs go on; return of how many claims all have, and the last wait that was looked at for the one after these."""
+        waits, had, taken = Waits(self.found.waits, self.fired), _had(self.connection, self.rows), Slice(STEPS_AT_ONCE)
+        for done, claim in enumerate(self.claims):
+            row = self.rows[claim.seq]
+            event = cloud_event(row, claim.mark)
+            for wait in waits.find(row, had):
+                held = read(self.connection, [wait.run_id]).get(wait.run_id)
+                if not taken.take(wait, len(event) + (0 if held is None else len(held.run.wait.kwargs.encode()))):
+                    return done, after
+                waits.remove(wait)
+                after = wait.number
+                if held is not None and held.run.state == "deferred":
+                    save(self.connection, held, _fired(self.connection, held.run_id, held.run, row, event), database.now())
+                    self.count += 1
+            if self.found.last is not None:
+                return done, self.found.last
+            after = 0
+        return len(self.claims), 0
+
+
+def await_event(connection: Connection, held: Held, after: Deferral, asked: AwaitedEvent, looked: Looked | None = None) -> Deferral:
+    """Let a run, which is now as in `after`, wait for an event. Return how it is then: it goes on at once with one that came already.
+
+    `looked` is what was found for it in the log so far.
+    """
+    _begin(connection, held.head)
+    found = earlier_event(connection, Wait(held.run_id, held.project, asked, held.head), looked or Looked(held.head, []))
+    if found is not None:
+        return _fired(connection, held.run_id, after, found, cloud_event(found, None))
+    add_wait(connection, held.run_id, held.project, asked, held.head)
+    return after
+
+
+def _begin(connection: Connection, head: int) -> None:
+    """Let there be the scope. It has not read on while no run waited: if it is not where the run begins yet, it begins anew there."""
+    scope = scope_named(connection, SCOPE, LOOKBACK, head=head)
+    nobody = ~exists(select(awaited_events.c.run_id))
+    behind = update(ordering_scopes).where(ordering_scopes.c.id == scope, ordering_scopes.c.head < head, nobody)
+    if not connection.execute(behind.values(head=head, version=randbits(40))).rowcount:
+        return
+    if has_few_rows(connection, scope):
+        forget_rows(connection, scope)
+    else:  # retention deletes them in slices
+        give_up_scope(connection, scope)
+        scope_named(connection, SCOPE, LOOKBACK, head=head)
+
+
+def _fired(connection: Connection, run_id: str, run: Deferral, row: Any, event: bytes) -> Deferral:
+    connection.execute(insert(run_events).values(run_id=run_id, seq=row.seq))
+    return task_run.fire(run, row.type, event.decode())
+
+
+def _had(connection: Connection, seqs: Iterable[int]) -> set[tuple[str, int]]:
+    """Return which runs have had which of these events."""
+    query = select(run_events.c.run_id, run_events.c.seq).where(run_events.c.seq.in_(list(seqs)))
+    return {(row.run_id, row.seq) for row in connection.execute(query)}
+
+
+def _still_claimed(connection: Connection, scope: int, claims: Sequence[Claim]) -> list[Claim]:
+    """Return those of the claims that nobody else has had since: what another handed on first would be out of order here."""
+    query = select(ordering_events.c.seq, ordering_events.c.claim).where(ordering_events.c.scope_id == scope)
+    held = {row.seq: row.claim for row in connection.execute(query.where(ordering_events.c.seq.in_([claim.seq for claim in claims])))}
+    return [claim for claim in claims if held.get(claim.seq) == claim.token]

@@ -1,0 +1,86 @@
+"""Let the scope of task runs pass over what no run waits for, without ordering it: most of the log, most of the time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, exists, or_, select, update
+
+from headrace.store.dialects.statements import among
+from headrace.store.log.head import log_head
+from headrace.store.ordering.statements import slices
+from headrace.store.tables.base import events, firings, triggers
+from headrace.store.tables.ordering import ordering_events, ordering_given_up, ordering_scopes
+from headrace.store.tables.task_runs import awaited_terms
+from headrace.store.task_runs.wait_terms import prefixes
+
+STRETCH: Final = 5_000
+"""Events that one transaction passes over at most."""
+
+_FIELDS: Final = ("id", "subject", "type")
+_T = awaited_terms.c
+_S = ordering_scopes.c
+_kinds = select(_T.kind).distinct()
+_asked = select(_T.term).where(_T.kind == bindparam("kind"), among(_T.term, "terms")).distinct()
+_orphan = and_(events.c.leader_key.is_not(None), events.c.leader_seq < 0)
+
+
+def is_behind(connection: Connection, scope_id: int) -> bool:
+    """Whether there is more in the log than the scope has read."""
+    return bool(log_head(connection) > connection.execute(select(_S.head).where(_S.id == scope_id)).scalar_one())
+
+
+def pass_over(connection: Connection, scope_id: int, now: int) -> bool:
+    """Move the scope on to before the first event that must be ordered; whether it moved.
+
+    That is an event that a run may wait for, one whose leader did not come before it, and any while the scope holds some.
+    """
+    held = select(exists().where(ordering_events.c.scope_id == scope_id))
+    if connection.execute(held).scalar_one():
+        return False
+    mine = _S.id == scope_id
+    head = connection.execute(select(_S.head).where(mine)).scalar_one()
+    end = min(log_head(connection), head + STRETCH)
+    needed = or_(_orphan, *_awaited(connection, head, end), *_given_up(connection, scope_id))
+    first = select(events.c.seq).where(events.c.seq > head, events.c.seq <= end, needed).order_by(events.c.seq).limit(1)
+    found = connection.execute(first).scalar_one_or_none()
+    to = end if found is None else found - 1
+    if to <= head:
+        return False
+    moved = {"head": to, "handled": _S.handled + (to - head), "clock": case((_S.clock < now, now), else_=_S.clock)}
+    connection.execute(update(ordering_scopes).where(mine).values(**moved))
+    return True
+
+
+def _awaited(connection: Connection, after: int, to: int) -> list[ColumnElement[bool]]:
+    """Return the conditions under which a run may wait for an event: one for each kind of term that there is."""
+    kinds = set(connection.execute(_kinds).scalars())
+    conditions: list[ColumnElement[bool]] = [
+        exists().where(_T.kind == kind, _T.term == events.c[kind]) for kind in _FIELDS if kind in kinds
+    ]
+    if kinds & {"name", "prefix"}:
+        concerned = _concerned(connection, after, to)
+        if concerned:
+            conditions.append(exists().where(firings.c.seq == events.c.seq, firings.c.trigger_id.in_(concerned)))
+    return conditions
+
+
+def _concerned(connection: Connection, after: int, to: int) -> list[int]:
+    """Return the triggers that fired on a stretch of the log and whose names a run waits for."""
+    fired = select(firings.c.trigger_id).where(firings.c.seq > after, firings.c.seq <= to).distinct()
+    rows = connection.execute(select(triggers.c.id, triggers.c.project, triggers.c.name).where(triggers.c.id.in_(fired))).all()
+    named = _among(connection, "name", [f"{row.project}/{row.name}" for row in rows])
+    begun = _among(connection, "prefix", {prefix for row in rows for prefix in prefixes(row.project, row.name)})
+    return [row.id for row in rows if f"{row.project}/{row.name}" in named or not begun.isdisjoint(prefixes(row.project, row.name))]
+
+
+def _among(connection: Connection, kind: str, terms: Iterable[str]) -> set[str]:
+    """Return those of the terms by which a run waits."""
+    return {term for some in slices(terms) for term in connection.execute(_asked, {"kind": kind, "terms": list(some)}).scalars()}
+
+
+def _given_up(connection: Connection, scope_id: int) -> list[ColumnElement[bool]]:
+    mine = ordering_given_up.c.scope_id == scope_id
+    any_ = connection.execute(select(exists().where(mine))).scalar_one()
+    return [exists().where(mine, ordering_given_up.c.key == events.c.key)] if any_ else []

@@ -1,0 +1,95 @@
+"""What time does to task runs: those whose worker ended are lost to it, those whose time is up expire, those whose trigger failed end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from sqlalchemy import Connection, delete, func, select
+
+from headrace.core import task_run
+from headrace.core.task_run import Deferral
+from headrace.store.db.database import Database
+from headrace.store.db.slices import Slice, size_of, take_slice
+from headrace.store.tables.base import jobs, triggers
+from headrace.store.tables.task_runs import deferred_runs
+from headrace.store.task_runs.rows import read, save
+
+AT_ONCE = 200
+"""Triggers that one transaction deletes."""
+STEPS_AT_ONCE = 40
+"""Runs that one transaction lets go: each of them takes some ten statements."""
+CLAIMS_AT_ONCE = 200
+"""Runs that one transaction gives to a worker; it asks again while it has room."""
+
+_size = size_of(*(deferred_runs.c[name] for name in ("next_kwargs", "result", "error", "callback")))
+_lost = (
+    select(deferred_runs.c.run_id, _size)
+    .join(jobs, jobs.c.id == deferred_runs.c.job_id)
+    .where(deferred_runs.c.state == "running", jobs.c.state != "running")
+)
+_stranded = (
+    select(deferred_runs.c.run_id, triggers.c.failure, _size)
+    .join(triggers, triggers.c.id == deferred_runs.c.trigger_id)
+    .where(deferred_runs.c.state == "deferred", triggers.c.state == "parked")
+)
+
+
+def sweep(database: Database, connection: Connection, age: int) -> bool:
+    """Take some of those steps at an age of the database, within a work of the writer; whether there was one to take."""
+    steps: dict[str, Deferral] = {}
+    late = (
+        select(deferred_runs.c.run_id, triggers.c.failure, _size)
+        .outerjoin(triggers, triggers.c.id == deferred_runs.c.trigger_id)
+        .where(deferred_runs.c.timeout_at <= age)
+    )
+    taken = Slice(STEPS_AT_ONCE)
+    lost = {row.run_id for row in taken.add(connection, _lost)}
+    expired = {row.run_id: row.failure for row in taken.add(connection, late)}
+    stranded = {row.run_id: row.failure for row in taken.add(connection, _stranded)}
+    held = read(connection, [*lost, *expired, *stranded])
+    for run_id, one in held.items():
+        # Looked at again under the lock: another api may have been quicker.
+        if one.run.state == "running" and run_id in lost:
+            steps[run_id] = task_run.lose(one.run)
+        elif one.run.state == "deferred" and run_id in stranded:
+            steps[run_id] = task_run.strand(one.run, _told("Its trigger failed for good:", stranded[run_id]))
+        elif one.run.state == "deferred" and run_id in expired:
+            failure = expired[run_id]
+            steps[run_id] = task_run.expire(one.run, None if failure is None else _told("Its trigger last failed with", failure))
+    for run_id, after in steps.items():
+        save(connection, held[run_id], after, database.now())
+    return bool(steps)
+
+
+def _told(words: str, kept: str | None) -> str:
+    """Return `words` and the exception with its traceback, from the JSON that the store keeps of a trigger's last failure."""
+    failure = msgspec.json.decode(kept) if kept else {}
+    error = f"{words} {failure.get('type', 'unknown')}: {failure.get('message', '')}"
+    return "\n".join([error, *failure.get("traceback", ())])
+
+
+def delete_ended_waits(connection: Connection) -> bool:
+    """Delete triggers that nothing waits on and that nobody has yet to let go, at most AT_ONCE; return whether there may be more."""
+    over = (
+        triggers.c.run_id.is_not(None),
+        triggers.c.state == "removed",
+        triggers.c.job_id.is_(None),
+        triggers.c.revoked_job_id.is_(None),
+    )
+    some = take_slice(connection, select(triggers.c.id, size_of(triggers.c.kwargs)).where(*over), AT_ONCE)
+    connection.execute(delete(triggers).where(triggers.c.id.in_([row.id for row in some.rows])))
+    return some.full
+
+
+def first_claims(connection: Connection, run_ids: Sequence[str]) -> list[str]:
+    """Return the first of these runs, as many as one transaction and one answer take."""
+    mine = select(deferred_runs.c.run_id, size_of(deferred_runs.c.next_kwargs)).where(deferred_runs.c.run_id.in_(run_ids))
+    ordered = mine.order_by(deferred_runs.c.changed, deferred_runs.c.run_id)
+    return [row.run_id for row in take_slice(connection, ordered, CLAIMS_AT_ONCE).rows] if run_ids else []
+
+
+def next_deadline(connection: Connection) -> int | None:
+    """Return the age of the database at which the first of the waits is over."""
+    found: int | None = connection.execute(select(func.min(deferred_runs.c.timeout_at))).scalar_one()
+    return found

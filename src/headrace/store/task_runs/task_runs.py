@@ -1,0 +1,201 @@
+"""Task runs: started, claimed by workers, deferred, ended, cancelled; each step of `core.task_run` is one transaction.
+
+The law, under the writer's transaction:
+- a run is started once for each id, and ends once; what is said again changes nothing and is answered with what the run is now;
+- only the worker that holds a run, at the epoch it was given, may defer or finish it: anybody else is fenced;
+- a run whose worker's job has ended is lost to it at the next sweep, and one whose time is up expires then; the `bell` says when that is;
+- time is up by the age of the database (`store.retention.ages`): a wall clock that somebody sets ends no wait and prolongs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlalchemy import Connection, select
+
+from headrace.core import task_run
+from headrace.core.task_run import Deferral
+from headrace.errors import ApiRefused, Fenced
+from headrace.store.control.jobs import Jobs, require_running, touch
+from headrace.store.db.commit_signal import Bell
+from headrace.store.db.database import Database
+from headrace.store.retention.ages import AgeClock
+from headrace.store.tables.task_runs import deferred_runs
+from headrace.store.task_runs.earlier_events import look_back
+from headrace.store.task_runs.event_waits import await_event
+from headrace.store.task_runs.rows import Held, await_trigger, create, in_order, read, save, wait_of
+from headrace.store.task_runs.sweep import delete_ended_waits, first_claims, next_deadline, sweep
+from headrace.wire.task_runs import ClaimedRun, ClaimRuns, DeferRun, FinishRun, RunsClaimed, StartRun, TaskRunIs, TaskRunResult
+
+T = TypeVar("T")
+
+
+class TaskRuns:
+    """The task runs of one database. `bell` rings after a commit in which a run became free, began or ended a wait, or was cancelled."""
+
+    def __init__(self, database: Database, jobs: Jobs, ages: AgeClock) -> None:
+        self._database = database
+        self._jobs = jobs
+        self._ages = ages
+        self.bell = Bell(database)
+
+    def start(self, project: str, start: StartRun) -> TaskRunIs:
+        """Start a run, or leave it as it is where there is one of this id."""
+        return self._changing(lambda connection: self._start(connection, project, start))
+
+    def start_from(self, job_id: int, start: StartRun) -> TaskRunIs:
+        """Start a run of the project of a job."""
+        return self._changing(lambda connection: self._start(connection, require_running(connection, job_id).project, start))
+
+    def claim(self, job_id: int, asked: ClaimRuns) -> RunsClaimed:
+        """Give the worker what is free of its project, the oldest first, and tell it which runs are not its own any more."""
+        return self._database.write(lambda connection: self._claim(connection, job_id, asked))
+
+    def defer(self, job_id: int, run_id: str, asked: DeferRun) -> TaskRunIs:
+        """Let a run give its place up until its trigger fires."""
+        looked = None if asked.waiting.event is None else look_back(self._database, run_id, asked.waiting.event)
+
+        def work(connection: Connection) -> TaskRunIs:
+            held = self._mine(connection, job_id, run_id, asked.epoch)
+            if held.run.state != "running":
+                return TaskRunIs(run_id=run_id, state=held.run.state)
+            after = task_run.defer(held.run, wait_of(asked.waiting, self._ages.now()))
+            if asked.waiting.event is not None:
+                return self._save(connection, held, await_event(connection, held, after, asked.waiting.event, looked))
+            if asked.waiting.trigger is None:  # the wire sees to it that there is one or the other
+                raise AssertionError(asked)
+            trigger_id = await_trigger(self._database, connection, held.project, run_id, after.step, asked.waiting.trigger)
+            return self._save(connection, held, after, trigger_id)
+
+        return self._changing(work)
+
+    def finish(self, job_id: int, run_id: str, asked: FinishRun) -> TaskRunIs:
+        """End a run as its worker says."""
+
+        def work(connection: Connection) -> TaskRunIs:
+            held = self._mine(connection, job_id, run_id, asked.epoch)
+            if held.run.state != "running":
+                return TaskRunIs(run_id=run_id, state=held.run.state)
+            text = asked.error if asked.state == "failed" else asked.result
+            return self._save(connection, held, task_run.finish(held.run, asked.state, text))
+
+        return self._changing(work)
+
+    def cancel(self, run_id: str) -> TaskRunIs:
+        """Cancel a run; one that has ended stays as it ended."""
+
+        def work(connection: Connection) -> TaskRunIs:
+            held = _known(read(connection, [run_id]).get(run_id), run_id)
+            if held.run.ended:
+                return TaskRunIs(run_id=run_id, state=held.run.state)
+            return self._save(connection, held, task_run.cancel(held.run))
+
+        return self._changing(work)
+
+    def result(self, run_id: str, *, project: str | None = None) -> TaskRunResult:
+        """Return in which state a run is and what came of it; with `project`, only if it is of that project."""
+        query = select(deferred_runs.c.state, deferred_runs.c.result, deferred_runs.c.error).where(deferred_runs.c.run_id == run_id)
+        if project is not None:
+            query = query.where(deferred_runs.c.project == project)
+        with self._database.reading() as connection:
+            row = _known(connection.execute(query).one_or_none(), run_id)
+        return TaskRunResult(run_id=run_id, state=row.state, result=row.result, error=row.error)
+
+    def project_of(self, job_id: int) -> str:
+        """Return the project of a job that runs."""
+        with self._database.reading() as connection:
+            return require_running(connection, job_id).project
+
+    def sweep(self) -> int | None:
+        """Let go what has no worker, no trigger or no time any more, as much as one transaction takes.
+
+        Return in how many microseconds that is to be done again, if it is known.
+        """
+
+        def work(connection: Connection) -> int | None:
+            age = self._ages.mark(connection, self._database.now())
+            self._sweep(connection)
+            if delete_ended_waits(connection):
+                return 0
+            first = next_deadline(connection)
+            return None if first is None else max(0, first - age)
+
+        return self._database.write(work)
+
+    def _start(self, connection: Connection, project: str, start: StartRun) -> TaskRunIs:
+        known = read(connection, [start.run_id]).get(start.run_id)
+        if known is None:
+            made = create(self._database, connection, project, start, self._ages.now())
+            if start.waiting is not None and start.waiting.event is not None:
+                await_event(connection, made, made.run, start.waiting.event)
+            return TaskRunIs(run_id=made.run_id, state=made.run.state, created=True)
+        if (known.project, known.task) != (project, start.task):
+            message = f"The run {start.run_id} is one of task '{known.task}' of project '{known.project}'."
+            raise ApiRefused(message, hint="Start this one under another id.", status=409, problem="invalid")
+        return TaskRunIs(run_id=known.run_id, state=known.run.state)
+
+    def _claim(self, connection: Connection, job_id: int, asked: ClaimRuns) -> RunsClaimed:
+        job = require_running(connection, job_id)
+        touch(connection, job_id, self._database.now())
+        self._jobs.sweep(connection)
+        self._sweep(connection)
+        taken = [] if job.wanted != "run" else self._take(connection, job_id, job.project, asked)
+        return RunsClaimed(runs=taken, gone=_gone(connection, job_id, asked.running), wanted=job.wanted)
+
+    def _take(self, connection: Connection, job_id: int, project: str, asked: ClaimRuns) -> list[ClaimedRun]:
+        oldest: list[tuple[int, str]] = []
+        for task in dict.fromkeys(asked.tasks):  # one look into the index for each: a list of tasks would be sorted as a whole
+            free = (deferred_runs.c.state == "scheduled", deferred_runs.c.project == project, deferred_runs.c.task == task)
+            order = (deferred_runs.c.changed, deferred_runs.c.run_id)
+            chosen = select(*order).where(*free).order_by(*order).limit(asked.capacity).with_for_update(skip_locked=True)
+            oldest += [(row.changed, row.run_id) for row in connection.execute(chosen)]
+        wanted = first_claims(connection, [run_id for _, run_id in sorted(oldest)[: asked.capacity]])
+        taken = []
+        for held in in_order(read(connection, wanted), wanted):
+            run = task_run.claim(held.run, job_id)
+            save(connection, held, run, self._database.now())
+            taken.append(_claimed(held, run))
+        return taken
+
+    def _sweep(self, connection: Connection) -> None:
+        if sweep(self._database, connection, self._ages.now()):
+            self.bell.mark(connection)
+
+    def _mine(self, connection: Connection, job_id: int, run_id: str, epoch: int) -> Held:
+        require_running(connection, job_id)
+        held = _known(read(connection, [run_id]).get(run_id), run_id)
+        if (held.run.holder, held.run.epoch) != (job_id, epoch):
+            raise Fenced(f"Job {job_id} does not hold run {run_id} at epoch {epoch}.", status=409, problem="fenced")
+        return held
+
+    def _save(self, connection: Connection, held: Held, after: Deferral, trigger_id: int | None = None) -> TaskRunIs:
+        save(connection, held, after, self._database.now(), trigger_id)
+        return TaskRunIs(run_id=held.run_id, state=after.state)
+
+    def _changing(self, work: Callable[[Connection], TaskRunIs]) -> TaskRunIs:
+        def marked(connection: Connection) -> TaskRunIs:
+            self.bell.mark(connection)
+            return work(connection)
+
+        return self._database.write(marked)
+
+
+def _known(found: T | None, run_id: str) -> T:
+    if found is None:
+        raise ApiRefused(f"No run has the id {run_id}.", hint="See: headrace runs list", status=404, problem="not-found")
+    return found
+
+
+def _gone(connection: Connection, job_id: int, running: list[str]) -> list[str]:
+    mine = select(deferred_runs.c.run_id).where(
+        deferred_runs.c.run_id.in_(running), deferred_runs.c.job_id == job_id, deferred_runs.c.state == "running"
+    )
+    held = set(connection.execute(mine).scalars()) if running else set()
+    return [run_id for run_id in running if run_id not in held]
+
+
+def _claimed(held: Held, run: Deferral) -> ClaimedRun:
+    return ClaimedRun(
+        run_id=held.run_id, task=held.task, method=run.wait.method, kwargs=run.wait.kwargs, attempt=run.attempt, epoch=run.epoch
+    )

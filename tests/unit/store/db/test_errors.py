@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError
+
+from headrace.errors import ApiRefused, HeadraceError, ResourceError, StorageBusy, StorageFull
+from headrace.store.db.errors import explained, named, undone
+
+URL = make_url("postgresql+psycopg://me:s3cret@db.example:5433/events?sslpassword=s3cret")
+
+
+class Failed(Exception):
+    """A driver's error."""
+
+    def __init__(self, words: str, sqlstate: str | None = None) -> None:
+        super().__init__(words)
+        self.sqlstate = sqlstate
+
+
+def failed(words: str, sqlstate: str | None = None, *, gone: bool = False, kind: str = "Error") -> DBAPIError:
+    return DBAPIError("SELECT 1", None, type(kind, (Failed,), {})(words, sqlstate), connection_invalidated=gone)
+
+
+@pytest.mark.parametrize(
+    ("state", "kind"),
+    [
+        ("57P01", StorageBusy),
+        ("08006", StorageBusy),
+        ("53300", StorageBusy),
+        ("40P01", StorageBusy),
+        ("55P03", StorageBusy),
+        ("53100", StorageFull),
+        ("25006", StorageFull),
+        ("42501", ResourceError),
+        ("22003", ApiRefused),
+        ("54000", ApiRefused),
+    ],
+)
+def test_a_state_of_postgresql_is_told_with_what_to_do(state: str, kind: type[HeadraceError]) -> None:
+    told = explained(failed("…", state), URL)
+    assert type(told) is kind
+    assert told.hint
+
+
+def test_what_is_our_own_fault_stays_a_traceback() -> None:
+    assert explained(failed("syntax error", "42601"), URL) is None
+
+
+def test_no_password_is_told() -> None:
+    assert named(URL) == "postgresql://me@db.example:5433/events"
+    told = explained(failed('connection failed: "s3cret" is no name', kind="OperationalError"), URL)
+    assert isinstance(told, StorageBusy)
+    assert "s3cret" not in str(told)
+
+
+def test_what_is_certainly_gone_may_be_tried_again() -> None:
+    assert undone(failed("deadlock", "40P01"))
+    assert undone(failed("server closed the connection", gone=True))
+    assert not undone(failed("duplicate key", "23505"))
