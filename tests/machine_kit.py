@@ -14,8 +14,8 @@ import httpx
 import uvicorn
 
 from headrace.api.app import create_app
-from headrace.api.gate import Exposure
-from headrace.api.rates import Bucket, RatePolicy
+from headrace.api.middleware.access_control import Exposure
+from headrace.api.middleware.rate_limit import Bucket, RatePolicy
 from headrace.api.server import BoundedHttp
 from headrace.store import Liveness, Store, open_store
 from headrace.store.secrets.keyring import Keyring

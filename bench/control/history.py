@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from sqlalchemy import Connection, Table, event
 
-from headrace.api.live import Live
+from headrace.api.admin.live_status import Live
 from headrace.store import Store, open_store
 from headrace.store.dialects.statements import BulkInsert
 from headrace.store.ordering.scopes import scope_named

@@ -43,7 +43,7 @@ def serve_api(settings: Settings, *, migrate: bool, new_secrets: bool = False) -
     import uvicorn
 
     from headrace.api.app import create_app
-    from headrace.api.gate import Exposure
+    from headrace.api.middleware.access_control import Exposure
     from headrace.api.server import BoundedHttp, Server
     from headrace.standalone.alerts import published_api
     from headrace.store import Liveness, open_store

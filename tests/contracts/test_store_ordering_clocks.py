@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from headrace.api.dispatcher import Dispatcher
+from headrace.api.background.webhook_dispatcher import Dispatcher
 from headrace.store import Store
 from headrace.store.ordering import log_feed
 from headrace.store.ordering.log_feed import LOOKBACK

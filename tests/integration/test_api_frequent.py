@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from starlette.routing import Match
 
-from headrace.api.frequent import calls
-from headrace.api.versions import ASKED
+from headrace.api.execution.fast_path import calls
+from headrace.api.middleware.version import ASKED
 from headrace.wire.base import API_VERSION, FIRST_API_VERSION
 from headrace.wire.control.jobs import RegisterJob
 from machine_kit import Api, serving

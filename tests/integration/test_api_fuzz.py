@@ -19,8 +19,8 @@ from schemathesis.core.result import Ok
 from schemathesis.schemas import APIOperation
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
 
-from headrace.api.description import PEOPLE_PATH
-from headrace.api.versions import DESCRIPTION_PATH, SPOKEN
+from headrace.api.middleware.version import DESCRIPTION_PATH, SPOKEN
+from headrace.api.openapi import PEOPLE_PATH
 from headrace.wire.base import VERSION_HEADER
 from machine_kit import KEY, UNLIMITED, Api, serving
 from store_kit import declaration, event, registration

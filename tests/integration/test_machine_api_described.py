@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from headrace.api.description import PEOPLE_PATH
-from headrace.api.versions import DESCRIPTION_PATH, SPOKEN
+from headrace.api.middleware.version import DESCRIPTION_PATH, SPOKEN
+from headrace.api.openapi import PEOPLE_PATH
 from headrace.wire.base import API_VERSION, FIRST_API_VERSION, VERSION_HEADER
 from headrace.wire.problem import PROBLEM_JSON
 from machine_kit import Api, serving
@@ -48,7 +48,7 @@ def promises(document: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("version", [version for version in SPOKEN if version != API_VERSION])
 def test_an_older_version_stays_what_it_was(api: Api, version: str) -> None:
-    """Where this fails, a wire model or a route was changed: declare in api/changes.py what the older version had."""
+    """Where this fails, a wire model or a route was changed: declare in api/middleware/changes.py what the older version had."""
     recorded = promised(json.loads((RECORDED / f"{version}.openapi.json").read_text()))
     now = promises(described(api, version))
     assert sorted(now["paths"]) == sorted(recorded["paths"])

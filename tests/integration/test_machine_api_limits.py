@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headrace.api.rates import Bucket, RateLimit, RatePolicy
+from headrace.api.middleware.rate_limit import Bucket, RateLimit, RatePolicy
 from headrace.wire.problem import PROBLEM_JSON, PROBLEM_PREFIX
 from machine_kit import Api, serving
 from store_kit import declaration, registration

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from headrace.api.auth import Tokens
+from headrace.api.auth.authentication import Tokens
 from headrace.wire.base import API_VERSION, VERSION_HEADER
 from headrace.wire.events import EventBatch
 from headrace.wire.problem import PROBLEM_JSON, PROBLEM_PREFIX

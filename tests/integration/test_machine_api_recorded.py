@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headrace.api.versions import SPOKEN
+from headrace.api.middleware.version import SPOKEN
 from headrace.wire.base import API_VERSION, FIRST_API_VERSION, VERSION_HEADER
 from headrace.wire.control.triggers import LoadTriggers
 from headrace.wire.problem import PROBLEM_PREFIX

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from sqlalchemy import select
 
-from headrace.api.description import machine
+from headrace.api.openapi import machine
 from headrace.core.ledger.subscriber_sets import crew_digest, digest_text
 from headrace.store.tables.base import metadata
 from headrace.wire.base import API_VERSION

@@ -12,8 +12,8 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from headrace.api.admin.live_status import Live, Speed
 from headrace.api.app import create_app
-from headrace.api.live import Live, Speed
 from headrace.client.triggerer import TriggererClient
 from headrace.errors import StorageBusy
 from headrace.store import Liveness, Store, open_store

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import headrace
-from headrace.api.problems import TITLES
+from headrace.api.http.problems import TITLES
 
 NAMED = re.compile(r'problem="([a-z-]+)"|(?:Refusal|problem)\(\s*\d+,\s*"([a-z-]+)"')
 

@@ -11,8 +11,8 @@ import pytest
 from starlette.routing import Route
 
 from browser_kit import looking
-from headrace.api.auth import COOKIE, Tokens
-from headrace.api.gate import Exposure
+from headrace.api.auth.authentication import COOKIE, Tokens
+from headrace.api.middleware.access_control import Exposure
 from headrace.wire.problem import PROBLEM_PREFIX
 from machine_kit import KEY, UNLIMITED, Api, serving
 from store_kit import registration

@@ -15,8 +15,8 @@ import jwt
 import pytest
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from headrace.api import auth
-from headrace.api.auth import TOKEN_SECONDS, Tokens
+from headrace.api.auth import authentication
+from headrace.api.auth.authentication import TOKEN_SECONDS, Tokens
 from headrace.client.pipeline import PipelineClient
 from headrace.client.triggerer import TriggererClient
 from headrace.errors import ApiRefused
@@ -95,7 +95,7 @@ def test_a_token_that_lacks_a_claim_opens_nothing_though_it_is_signed(api: Api, 
     tokens = tokens_of(api)
     claims = claims_of(tokens.token(1, "triggerer"))
     del claims[missing]
-    signed = jwt.encode(claims, tokens._secret, auth.ALGORITHM)
+    signed = jwt.encode(claims, tokens._secret, authentication.ALGORITHM)
     problem(api.ask("GET", "/execution/events/head", token=signed), 401, "unauthorized")
 
 
@@ -249,7 +249,7 @@ def test_the_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -
         compared.append((one, other))
         return compare_digest(one, other)
 
-    monkeypatch.setattr("headrace.api.auth.compare_digest", spy)
+    monkeypatch.setattr("headrace.api.auth.authentication.compare_digest", spy)
     assert not Tokens(KEY, 1).is_key("wrong")
     assert Tokens(KEY, 1).is_key(KEY)
     assert compared == [(b"wrong", KEY.encode()), (KEY.encode(), KEY.encode())]

@@ -13,8 +13,8 @@ import pytest
 from sqlalchemy import event as on
 from sqlalchemy import insert
 
-import headrace.api.live
-from headrace.api.live import Live
+import headrace.api.admin.live_status
+from headrace.api.admin.live_status import Live
 from headrace.store import Store
 from headrace.store.control.balancing import UnservedTriggers
 from headrace.store.queries.series import MAX_SERIES, OTHERS
@@ -98,7 +98,7 @@ def test_a_frame_has_a_bound_and_tells_of_trouble_first(kind: str, tmp_path: Pat
 
 
 def test_followers_share_one_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(headrace.api.live, "TICK", 3_600.0)
+    monkeypatch.setattr(headrace.api.admin.live_status, "TICK", 3_600.0)
 
     async def two(live: Live) -> tuple[bytes, bytes]:
         return await first_frame(live), await first_frame(live)

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from headrace.api import webhook_sending
-from headrace.api.webhook_sending import signature
+from headrace.api.background import webhook_sender
+from headrace.api.background.webhook_sender import signature
 from headrace.store.ordering.log_feed import Progress
 from headrace.store.webhooks import Hook
 from headrace.wire.cloud_event import cloud_event
@@ -152,7 +152,7 @@ def test_an_event_that_cannot_be_sent_fails_alone(scene: tuple[Api, Receiver, Ho
             raise OverflowError("no such year")
         return whole(row, mark)
 
-    monkeypatch.setattr(webhook_sending, "cloud_event", odd)
+    monkeypatch.setattr(webhook_sender, "cloud_event", odd)
     add(api, receiver, max_attempts=1)
     owner.append(*(event(f"{n}") for n in range(20)), event("odd"), *(event(f"{n}") for n in range(20, 40)))
     assert sorted(receiver.ids(40), key=int) == [f"{n}" for n in range(40)]

@@ -9,29 +9,31 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
-import headrace.api.fleet
-import headrace.api.letters
-import headrace.api.login
-import headrace.api.logs
-import headrace.api.pages
-import headrace.api.people
-import headrace.api.scope_audit
-import headrace.api.scopes
-import headrace.api.secrets
-import headrace.api.task_runs
-import headrace.api.webhooks
-from headrace.api import description, frequent, problems
-from headrace.api.auth import Tokens
-from headrace.api.dispatcher import Dispatcher
-from headrace.api.gate import Exposure, Gate
-from headrace.api.limits import BodyLimit
-from headrace.api.live import Live
-from headrace.api.log_finder import LogFinder
-from headrace.api.machine.routers import ROUTERS
-from headrace.api.rates import RateLimit, RatePolicy, accepted_by
-from headrace.api.revocations import following
-from headrace.api.run_dispatcher import RunDispatcher
-from headrace.api.versions import SPOKEN, OlderVersion, VersionCheck
+import headrace.api.admin.dead_letters
+import headrace.api.admin.logs
+import headrace.api.admin.scope_audit
+import headrace.api.admin.scopes
+import headrace.api.admin.secrets
+import headrace.api.admin.status
+import headrace.api.admin.task_runs
+import headrace.api.admin.triggerers
+import headrace.api.admin.webhooks
+import headrace.api.auth.login
+import headrace.api.ui
+from headrace.api import openapi
+from headrace.api.admin.live_status import Live
+from headrace.api.admin.log_locator import LogFinder
+from headrace.api.auth.authentication import Tokens
+from headrace.api.auth.revocation import following
+from headrace.api.background.event_wait_dispatcher import RunDispatcher
+from headrace.api.background.webhook_dispatcher import Dispatcher
+from headrace.api.execution import fast_path
+from headrace.api.execution.routers import ROUTERS
+from headrace.api.http import problems
+from headrace.api.middleware.access_control import Exposure, Gate
+from headrace.api.middleware.body_limit import BodyLimit
+from headrace.api.middleware.rate_limit import RateLimit, RatePolicy, accepted_by
+from headrace.api.middleware.version import SPOKEN, OlderVersion, VersionCheck
 from headrace.logs.read_tokens import Passes
 from headrace.store import Store
 from headrace.wire.base import API_VERSION, MAX_BODY_BYTES
@@ -72,22 +74,22 @@ def create_app(
     app.state.live = live = Live(store, local_alerts=local_alerts)
     app.state.tokens = tokens
     problems.install(app)
-    app.router.routes.extend(frequent.calls())
+    app.router.routes.extend(fast_path.calls())
     app.router.routes.extend(OlderVersion(version) for version in SPOKEN if version != API_VERSION)
-    description.install(app)
+    openapi.install(app)
     for router in ROUTERS:
         app.include_router(router, include_in_schema=False)
-    app.include_router(headrace.api.people.router_for(store, live))
-    app.include_router(headrace.api.scope_audit.router)
-    app.include_router(headrace.api.scopes.router)
-    app.include_router(headrace.api.letters.router_for(store))
-    app.include_router(headrace.api.fleet.router_for(store))
-    app.include_router(headrace.api.task_runs.router_for(store))
-    app.include_router(headrace.api.logs.router_for(LogFinder(store, logs, socket.gethostname()), Passes(key), live))
-    app.include_router(headrace.api.secrets.router)
-    app.include_router(headrace.api.webhooks.router)
-    app.include_router(headrace.api.login.router)
-    app.include_router(headrace.api.pages.router_for(store))
+    app.include_router(headrace.api.admin.status.router_for(store, live))
+    app.include_router(headrace.api.admin.scope_audit.router)
+    app.include_router(headrace.api.admin.scopes.router)
+    app.include_router(headrace.api.admin.dead_letters.router_for(store))
+    app.include_router(headrace.api.admin.triggerers.router_for(store))
+    app.include_router(headrace.api.admin.task_runs.router_for(store))
+    app.include_router(headrace.api.admin.logs.router_for(LogFinder(store, logs, socket.gethostname()), Passes(key), live))
+    app.include_router(headrace.api.admin.secrets.router)
+    app.include_router(headrace.api.admin.webhooks.router)
+    app.include_router(headrace.api.auth.login.router)
+    app.include_router(headrace.api.ui.router_for(store))
     app.add_middleware(BodyLimit, most=most_body)
     app.add_middleware(Gate, tokens=app.state.tokens, exposure=exposure or Exposure())
     app.add_middleware(VersionCheck)

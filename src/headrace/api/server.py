@@ -8,8 +8,8 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from headrace.api.limits import MOST_HEADERS
-from headrace.api.live import Live
+from headrace.api.admin.live_status import Live
+from headrace.api.middleware.body_limit import MOST_HEADERS
 
 TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 

@@ -1,0 +1,1 @@
+"""The admin API: for people, the page and the command line."""

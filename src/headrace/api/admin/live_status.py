@@ -1,0 +1,216 @@
+"""One live status for everybody who looks, however many they are.
+
+The law: a status is worked out at most once in `TICK` seconds for those who follow, by whichever of them comes first, and only while
+somebody follows; the store's commits wake them. One who asks once gets a status that is no older than the question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import NamedTuple
+
+import structlog
+
+from headrace.api.admin.metrics import exposition
+from headrace.api.alerts import alerts_of
+from headrace.errors import ResourceError
+from headrace.store import Store
+from headrace.store.control.balancing import UnservedTriggers
+from headrace.store.db.outages import Outage
+from headrace.store.db.times import moment
+from headrace.store.queries.series import series
+from headrace.store.queries.status import Overview, overview
+from headrace.wire.base import rfc3339
+from headrace.wire.status.alerts import Alert
+from headrace.wire.status.fitting import fitted
+from headrace.wire.status.status import EventCount, Status
+
+TICK = 0.5
+IDLE = 1.0
+BEAT = 5.0
+SPEED_OVER = 10.0
+VERSION = version("headrace")
+
+log = structlog.get_logger(__name__)
+
+
+class Speed:
+    """How fast a count grows: over the last `over` seconds of what it was shown."""
+
+    def __init__(self, over: float = SPEED_OVER) -> None:
+        self._over = over
+        self._samples: deque[tuple[float, int]] = deque()
+
+    def sample(self, now: float, count: int) -> float:
+        """Note the count at `now` (seconds) and return how many it grew by a second; 0 for the first."""
+        samples = self._samples
+        samples.append((now, count))
+        while len(samples) > 2 and samples[1][0] <= now - self._over:
+            samples.popleft()
+        since, before = samples[0]
+        return (count - before) / (now - since) if now > since else 0.0
+
+
+class Shown(NamedTuple):
+    """A status, when its making began (monotonic seconds), its JSON without the clock, to tell a change by, and its event for followers."""
+
+    began: float
+    status: Status
+    content: str
+    frame: bytes
+
+
+class Live:
+    """The status of one store, shared by all who ask for it."""
+
+    def __init__(
+        self, store: Store, *, clock: Callable[[], float] = time.monotonic, local_alerts: Callable[[], list[Alert]] = list
+    ) -> None:
+        self._store = store
+        self._local_alerts = local_alerts
+        self._clock = clock
+        self._speed = Speed()
+        self._unserved = UnservedTriggers()
+        self._shown: Shown | None = None
+        self._unreadable: Outage | None = None
+        self._making = asyncio.Lock()
+        self._woken = asyncio.Event()
+        self._closing = asyncio.Event()
+
+    async def status(self) -> Status:
+        """Return the status as it is now."""
+        return (await self._fresh(self._clock())).status
+
+    async def metrics(self) -> bytes:
+        """Return the counters as Prometheus reads them."""
+        return await asyncio.to_thread(self._exposed, await self.status())
+
+    async def frames(self) -> AsyncGenerator[bytes]:
+        """Yield server-sent events for ever: `status` at once and on each change, and `beat` in every `BEAT` seconds of silence."""
+        seen = ""
+        spoke = 0.0
+        with self._waking():
+            while not self._closing.is_set():
+                try:
+                    shown = await self._fresh(self._clock() - TICK)
+                except ResourceError as error:
+                    log.warning("the status cannot be read", error=str(error), hint=error.hint)
+                    return  # whoever follows comes back by himself
+                if shown.content != seen:
+                    yield shown.frame
+                    seen, spoke = shown.content, self._clock()
+                elif self._clock() - spoke >= BEAT:
+                    yield f'event: beat\ndata: {{"now":"{rfc3339(shown.status.now)}"}}\n\n'.encode()
+                    spoke = self._clock()
+                await self._pause(shown.began + TICK)
+
+    def close(self) -> None:
+        """End every stream of frames, so that a server may stop while browsers look on."""
+        self._closing.set()
+        self._woken.set()
+
+    async def closed(self) -> None:
+        """Wait until that is told."""
+        await self._closing.wait()
+
+    async def _fresh(self, since: float) -> Shown:
+        """Return a status whose making began at `since` or later."""
+        async with self._making:
+            if self._shown is None or self._shown.began < since:
+                self._woken.clear()
+                self._shown = await self._make()
+            return self._shown
+
+    async def _make(self) -> Shown:
+        began = self._clock()
+        try:
+            found = await asyncio.to_thread(self._read)
+        except ResourceError as error:
+            return self._with_last_status(began, error)
+        self._unreadable = None
+        return await asyncio.to_thread(self._shown_of, began, found)
+
+    def _shown_of(self, began: float, found: Overview) -> Shown:
+        speed = self._speed.sample(began, found.head)
+        status = Status(
+            version=VERSION,
+            now=moment(found.now),
+            head=found.head,
+            log=found.log,
+            events=EventCount(total=found.totals.stored, per_second=round(speed, 1)),
+            dead_letters=found.totals.dead_letters,
+            letters=found.letters,
+            jobs=found.jobs,
+            triggers=found.triggers,
+            streams=found.streams,
+            backlogs=found.backlogs,
+            totals=found.totals,
+            counts=found.counts,
+            scopes=found.scopes,
+            pipelines=found.pipelines,
+            runs=found.runs,
+            task_runs=found.task_runs,
+            recent=found.recent,
+        )
+        return self._with_alerts(began, status)
+
+    def _with_last_status(self, began: float, error: ResourceError) -> Shown:
+        """Return the last status that could be read, with why there is no newer one. Raises `error` where there is none."""
+        if self._shown is None:
+            raise error
+        now = datetime.now(UTC)
+        self._unreadable = self._unreadable or Outage(now, str(error), error.hint)
+        return self._with_alerts(began, self._shown.status.model_copy(update={"now": now}))
+
+    def _with_alerts(self, began: float, status: Status) -> Shown:
+        alerts = alerts_of(
+            status,
+            self._store.outage or self._unreadable,
+            [*self._store.background.alerts(), *self._local_alerts()],
+            self._store.liveness.threshold / 1e6,
+        )
+        fit = fitted(status.model_copy(update={"alerts": alerts}))
+        frame = f"event: status\ndata: {fit.model_dump_json()}\n\n".encode()
+        return Shown(began, fit, fit.model_dump_json(exclude={"now"}), frame)
+
+    def _read(self) -> Overview:
+        with self._store.reading() as connection:
+            return overview(connection, self._store.now(), self._store.liveness, self._unserved)
+
+    def _exposed(self, status: Status) -> bytes:
+        with self._store.reading() as connection:
+            found = series(connection)
+        return exposition(status, found)
+
+    async def _pause(self, earliest: float) -> None:
+        """Wait until `earliest`, then for a commit or, since time alone changes a status too, `IDLE` seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, earliest - self._clock())):
+                await self._closing.wait()
+        if self._closing.is_set():
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(IDLE):
+                await self._woken.wait()
+
+    @contextmanager
+    def _waking(self) -> Iterator[None]:
+        """Let the store's commits wake those who wait, as long as somebody follows."""
+        loop = asyncio.get_running_loop()
+
+        def committed() -> None:
+            if not self._woken.is_set():
+                with suppress(RuntimeError):  # the loop has closed since: nobody looks any more
+                    loop.call_soon_threadsafe(self._woken.set)
+
+        forget = self._store.observe(committed)
+        try:
+            yield
+        finally:
+            forget()

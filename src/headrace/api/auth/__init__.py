@@ -1,0 +1,1 @@
+"""Authentication: the deployment key, tokens, and the login page."""

@@ -1,0 +1,70 @@
+"""GET and POST /login: a token for a cookie, so that a browser may look at an api that can be reached from outside."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from headrace.api.auth.authentication import COOKIE, TokensOf, allow
+from headrace.api.http.problems import Refusal
+
+POLICY = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "same-origin",  # with less, a browser would call the origin of this form unknown
+}
+LONGEST = 4096
+TOLD = "That token opens nothing here, or no longer."
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="dark light">
+<title>Headrace: who looks?</title>
+<link rel="icon" href="/static/icon.svg" type="image/svg+xml">
+<link rel="stylesheet" href="/static/page.css">
+</head>
+<body>
+<main>
+<h1>Headrace</h1>
+<p role="alert">{told}</p>
+<form method="post" action="/login">
+<label for="token">Token, made with <code>headrace token create --scope read</code></label>
+<p>
+<input id="token" name="token" type="password" autocomplete="current-password" required autofocus>
+<button type="submit">Look</button>
+</p>
+</form>
+</main>
+</body>
+</html>
+"""
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/login")
+async def ask() -> Response:
+    """Ask for a token."""
+    return HTMLResponse(PAGE.format(told=""), headers=HEADERS)
+
+
+@router.post("/login")
+async def enter(request: Request, tokens: TokensOf) -> Response:
+    """Keep the token in a cookie that no script reads and no other site sends, and show the page."""
+    body = (await request.body())[:LONGEST].decode("ascii", "replace")
+    given = parse_qs(body).get("token", [""])[0].strip()
+    try:
+        if tokens.is_key(given):
+            raise Refusal(403, "forbidden", "The deployment key does not belong in a browser.")
+        allow(tokens, given, "read")
+    except Refusal:
+        return HTMLResponse(PAGE.format(told=TOLD), 403, headers=HEADERS)
+    seconds = tokens.seconds_left(given)
+    answer = RedirectResponse("/", 303)
+    answer.set_cookie(COOKIE, given, max_age=seconds, httponly=True, samesite="strict", secure=request.url.scheme == "https")
+    return answer

@@ -1,0 +1,38 @@
+"""Which people's tokens were taken back: kept in memory, and read again each second, since another api may have been told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+from headrace.api.auth.authentication import Tokens
+from headrace.store import Store
+
+EVERY: Final = 1.0
+
+WORK: Final = "the list of revoked tokens"
+
+
+@asynccontextmanager
+async def following(store: Store, tokens: Tokens) -> AsyncGenerator[None]:
+    """Follow what is taken back as long as the body runs; while the database is away, what is known stays."""
+    task = asyncio.create_task(_follow(store, tokens))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def _follow(store: Store, tokens: Tokens) -> None:
+    while True:
+        await asyncio.sleep(EVERY)
+        try:
+            tokens.revoked = await asyncio.to_thread(store.person_tokens.revoked)
+        except Exception as error:  # whatever it is: without this task a token that is revoked at another api would stay valid here
+            await asyncio.sleep(store.background.record_failure(WORK, error))
+        else:
+            store.background.record_success(WORK)

@@ -1,0 +1,1 @@
+"""HTTP of the API: routes of wire models, problems, commits."""

@@ -1,0 +1,82 @@
+"""Bodies read straight from their bytes into a wire model and back: no tree of Python objects in between, and the same OpenAPI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError
+from starlette.types import Receive, Scope
+
+from headrace.api.http.problems import Refusal, in_words
+
+SMALL = 64 * 1024
+
+
+class WireAnswer(JSONResponse):
+    """A wire model as the answer, written to JSON by pydantic itself."""
+
+    def render(self, content: BaseModel) -> bytes:
+        """Return `content` as JSON bytes."""
+        return content.model_dump_json().encode()
+
+
+class JsonAnswer(JSONResponse):
+    """JSON that is bytes already."""
+
+    def render(self, content: bytes) -> bytes:
+        """Return `content` as it is."""
+        return content
+
+
+class BinaryAnswer(Response):
+    """Bytes that are no text; under this charset they come through Cadwyn, which decodes and encodes what it answers, as they are."""
+
+    charset = "latin-1"
+
+
+class WireRoute(APIRoute):
+    """A route whose body, where it takes a model, is read from its bytes; a large one off the loop, so that heartbeats are answered."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return what serves a request of this route."""
+        handle = super().get_route_handler()
+        model = self.body_field.field_info.annotation if self.body_field else None
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            return handle
+        taken = model
+
+        async def serve(request: Request) -> Response:
+            return await handle(_WireRequest(request.scope, request.receive, taken))
+
+        return serve
+
+
+class _WireRequest(Request):
+    """A request whose JSON is one `model`."""
+
+    def __init__(self, scope: Scope, receive: Receive, model: type[BaseModel]) -> None:
+        super().__init__(scope, receive)
+        self._model = model
+
+    async def json(self) -> BaseModel:
+        """Return the body, read as the model."""
+        return await modelled(await self.body(), self._model)
+
+
+async def modelled(body: bytes, model: type[BaseModel]) -> BaseModel:
+    """Return a body of JSON, read as `model`.
+
+    Raises:
+        Refusal: The body is not JSON, or not that model's.
+    """
+    try:
+        if len(body) <= SMALL:
+            return model.model_validate_json(body)
+        return await run_in_threadpool(model.model_validate_json, body)
+    except ValidationError as error:
+        raise Refusal(422, "invalid", in_words(error.errors(include_url=False, include_input=False))) from error

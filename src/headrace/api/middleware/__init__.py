@@ -1,0 +1,1 @@
+"""Checks before every route: access, rates, body sizes, protocol version."""

@@ -1,0 +1,167 @@
+"""The gate before every route: which names the api answers to, whose pages may change something, who may look, and what browsers are told.
+
+On loopback whoever is on this machine may look, and the name that a request calls is checked: a page from elsewhere, whose name was
+made to lead here, must not read what it finds. From outside, looking needs a token of scope `read`. Changing always needs the key or a
+token as a bearer; the cookie that the login page gives opens nothing but looking.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from headrace.api.auth.authentication import COOKIE, Tokens, allow, bearer, unauthorized
+from headrace.api.http.problems import Refusal, problem
+
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+MACHINE = "/execution/"
+DESCRIPTION = "/execution/openapi.json"
+LOGIN = "/login"
+OPEN = frozenset({"/healthz", LOGIN, "/static/page.css", "/static/icon.svg"})
+MOST_KNOWN = 100
+HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
+TOLD = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """How the api can be reached: from outside this machine or not, and by which names besides those of loopback."""
+
+    outside: bool = False
+    hosts: frozenset[str] = frozenset()
+
+    def knows(self, host: str) -> bool:
+        """Whether a request that calls `host` (with a port or not) means this api; from outside, any name does unless some are given."""
+        if self.outside and not self.hosts:
+            return True
+        name = _name(host)
+        return name in LOOPBACK or name in self.hosts
+
+
+class Gate:
+    """Refuses what must not come in, before anything else looks at it."""
+
+    def __init__(self, app: ASGIApp, tokens: Tokens, exposure: Exposure) -> None:
+        self._app = app
+        self._tokens = tokens
+        self._exposure = exposure
+        self._known: set[str] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request that may come in."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if scope["path"].startswith(MACHINE):
+            await self._machine(scope, receive, send)
+        else:
+            await self._people(scope, receive, send)
+
+    async def _machine(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        try:
+            self._check_host(headers.get("host", ""))
+            if scope["path"] != DESCRIPTION:
+                self._check_caller(headers)
+        except Refusal as refused:
+            await _answer(refused)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    async def _people(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+
+        async def told(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                answered = MutableHeaders(scope=message)
+                for name, value in TOLD.items():
+                    answered.setdefault(name, value)
+            await send(message)
+
+        try:
+            self._check_host(headers.get("host", ""))
+            self._check_origin(scope, headers)
+            self._check_person(scope, headers)
+        except Refusal as refused:
+            person = scope["method"] == "GET" and "text/html" in headers.get("accept", "")
+            answer = RedirectResponse(LOGIN, 303) if person and refused.status_code == 401 else _answer(refused)
+            await answer(scope, receive, told)
+            return
+        await self._app(scope, receive, told)
+
+    def _check_host(self, host: str) -> None:
+        if host in self._known:
+            return
+        if not self._exposure.knows(host):
+            hint = "Name it in HEADRACE_ALLOWED_HOSTS, or use 127.0.0.1."
+            raise Refusal(421, "wrong-host", "This api is not called by that name.", hint=hint)
+        if len(self._known) < MOST_KNOWN:
+            self._known.add(host)
+
+    def _check_caller(self, headers: Headers) -> None:
+        """Refuse who shows nothing that could open a route, before the body is read; what it opens, the route says."""
+        given = bearer(headers)
+        if given is None:
+            raise unauthorized("The request carries no bearer token.")
+        try:
+            self._tokens.claims(given)  # first, since it is a token nearly always, and one that is known
+        except Refusal:
+            if not self._tokens.is_key(given):
+                raise
+
+    def _check_origin(self, scope: Scope, headers: Headers) -> None:
+        """Refuse a page of another site that would have the reader's browser change something here."""
+        if scope["method"] in HARMLESS:
+            return
+        origin = headers.get("origin")
+        foreign = origin is not None and urlsplit(origin).netloc != headers.get("host")
+        if foreign or headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            raise Refusal(403, "cross-origin", "A page of another site may change nothing here.")
+
+    def _check_person(self, scope: Scope, headers: Headers) -> None:
+        if scope["path"] in OPEN:
+            return
+        if scope["method"] not in HARMLESS:
+            given = bearer(headers)  # never the cookie, which a browser sends unasked
+            if given is None:
+                raise unauthorized("The request carries no bearer token.")
+            allow(self._tokens, given, "admin")
+        elif self._exposure.outside:
+            given = credentials(headers)
+            if given is None:
+                raise unauthorized("Looking needs a token, since this api can be reached from outside.")
+            allow(self._tokens, given, "read")
+
+
+def _answer(refused: Refusal) -> Response:
+    return problem(refused.status_code, refused.slug, refused.detail, hint=refused.hint, headers=refused.headers)
+
+
+def credentials(headers: Headers) -> str | None:
+    """Return the token that a reader shows: as a bearer, or in the cookie of the login page."""
+    given = bearer(headers)
+    if given is not None:
+        return given
+    try:
+        cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+    except CookieError:
+        return None
+    return cookie.value if cookie is not None else None
+
+
+def _name(host: str) -> str:
+    """Return a Host header's name without its port."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    except ValueError:
+        return ""

@@ -1,0 +1,50 @@
+"""The largest body that the api reads, whether its length is announced or not, and the longest headers."""
+
+from __future__ import annotations
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from headrace.api.http.problems import Refusal, problem
+from headrace.wire.base import MAX_BODY_BYTES
+
+MOST_HEADERS = 32 * 1024
+
+
+class BodyLimit:
+    """Refuses a body of more than `most` bytes, before it is read where it announces its length."""
+
+    def __init__(self, app: ASGIApp, most: int = MAX_BODY_BYTES) -> None:
+        self._app = app
+        self._most = most
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request whose body is within the limit."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > MOST_HEADERS:
+            await problem(431, "too-large", f"The headers are longer than {MOST_HEADERS} bytes.")(scope, receive, send)
+            return
+        announced = Headers(scope=scope).get("content-length", "")
+        if announced.isdecimal() and int(announced) > self._most:
+            await problem(413, "too-large", self._detail, hint=HINT)(scope, receive, send)
+            return
+        read = 0
+
+        async def counted() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > self._most:
+                raise Refusal(413, "too-large", self._detail, hint=HINT)
+            return message
+
+        await self._app(scope, counted, send)
+
+    @property
+    def _detail(self) -> str:
+        return f"The body is larger than {self._most} bytes."
+
+
+HINT = "Send smaller batches."

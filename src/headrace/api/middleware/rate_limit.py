@@ -1,0 +1,162 @@
+"""How often one may call: so generous that no triggerer at full speed is ever held back, and a loop that has gone wrong is.
+
+The law: a token that was accepted has a bucket of its own, whatever its address; everything else is paid for by its address. Every call
+is paid for when it is answered, by what came of it, and a call that finds its bucket empty is refused. Both sets of buckets are bounded:
+who was not seen for longest is forgotten.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_network
+from typing import Generic, TypeVar
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from headrace.api.auth.authentication import Tokens
+from headrace.api.http.problems import Refusal, problem
+
+K = TypeVar("K", bound=Hashable)
+
+FREE = frozenset({"/healthz"})
+CHEAP = "/execution/triggers/"
+HINT = "Wait as long as Retry-After says. A client that meets this at its usual speed repeats a call that is refused: see its log."
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """The size of a bucket: calls that may come at once, and how many it gets back each second."""
+
+    size: float
+    refill: float
+
+
+@dataclass(frozen=True, slots=True)
+class RatePolicy:
+    """What callers have, and what calls cost.
+
+    A call that stores costs 1, any other `call`, a refused one (4xx) `refused`; a failed authentication costs an address `forged`.
+    """
+
+    token: Bucket = Bucket(size=20_000, refill=5_000)
+    address: Bucket = Bucket(size=2_000, refill=300)
+    call: float = 5.0
+    refused: float = 50.0
+    forged: float = 30.0
+    most: int = 10_000
+
+
+class Buckets(Generic[K]):
+    """The buckets of one kind of caller, at most `most` of them."""
+
+    def __init__(self, bucket: Bucket, most: int) -> None:
+        self._bucket = bucket
+        self._most = most
+        self._levels: OrderedDict[K, tuple[float, float]] = OrderedDict()
+
+    def __contains__(self, caller: K) -> bool:
+        return caller in self._levels
+
+    def __len__(self) -> int:
+        return len(self._levels)
+
+    def wait(self, caller: K, now: float) -> float:
+        """Return how many seconds the caller must wait; 0: none."""
+        return max(0.0, -self._level(caller, now) / self._bucket.refill)
+
+    def pay(self, caller: K, cost: float, now: float) -> None:
+        """Take `cost` from the caller's bucket, which may so fall below empty."""
+        self._levels[caller] = (self._level(caller, now) - cost, now)
+        self._levels.move_to_end(caller)
+        if len(self._levels) > self._most:
+            self._levels.popitem(last=False)
+
+    def forget(self, caller: K) -> None:
+        """Treat the caller as one who was never seen."""
+        self._levels.pop(caller, None)
+
+    def _level(self, caller: K, now: float) -> float:
+        level, then = self._levels.get(caller, (self._bucket.size, now))
+        return min(self._bucket.size, level + (now - then) * self._bucket.refill)
+
+
+class RateLimit:
+    """Refuses calls of those who call too often with 429, and says when to come again; `accepted` tells which credentials are valid."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        accepted: Callable[[str], bool],
+        policy: RatePolicy | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._app = app
+        self._accepted = accepted
+        self._policy = policy or RatePolicy()
+        self._clock = clock
+        self.tokens: Buckets[int] = Buckets(self._policy.token, self._policy.most)
+        self.addresses: Buckets[str] = Buckets(self._policy.address, self._policy.most)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request whose caller has something left."""
+        if scope["type"] != "http" or scope["path"] in FREE:
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("authorization", "")
+        token = hash(given)  # under a secret of this process: nobody makes one that falls on another's
+        wait = self.tokens.wait(token, self._clock()) if token in self.tokens else self.addresses.wait(_address(scope), self._clock())
+        if wait > 0:
+            headers = {"Retry-After": str(math.ceil(wait))}
+            await problem(429, "too-often", "Too many calls in a short time.", hint=HINT, headers=headers)(scope, receive, send)
+            return
+
+        async def paid(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._pay(scope, message["status"], given, token)
+            await send(message)
+
+        await self._app(scope, receive, paid)
+
+    def _pay(self, scope: Scope, status: int, given: str, token: int) -> None:
+        now = self._clock()
+        if status == 401:
+            self.tokens.forget(token)
+            self.addresses.pay(_address(scope), self._policy.forged, now)
+        elif token in self.tokens or (given and self._accepted(given.partition(" ")[2].strip())):
+            self.tokens.pay(token, self._cost(scope, status), now)
+        else:
+            self.addresses.pay(_address(scope), 1.0, now)
+
+    def _cost(self, scope: Scope, status: int) -> float:
+        if 400 <= status < 500:
+            return self._policy.refused
+        return 1.0 if scope["method"] == "POST" and scope["path"].startswith(CHEAP) else self._policy.call
+
+
+def accepted_by(tokens: Tokens) -> Callable[[str], bool]:
+    """Return what tells whether a credential is the deployment key or a token that holds."""
+
+    def accepted(credential: str) -> bool:
+        if tokens.is_key(credential):
+            return True
+        try:
+            tokens.claims(credential)
+        except Refusal:
+            return False
+        return True
+
+    return accepted
+
+
+def _address(scope: Scope) -> str:
+    """Return whom an address stands for; of IPv6 the network of 64 bits, which is one customer's."""
+    client = scope.get("client")
+    host = str(client[0]) if client else ""
+    if ":" not in host:
+        return host
+    return str(ip_network((IPv6Address(host.partition("%")[0]), 64), strict=False))

@@ -1,0 +1,80 @@
+"""What OpenAPI says of the machine API, in each of its versions, and of the people's API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse
+from pydantic import TypeAdapter
+from starlette.requests import Request
+
+from headrace.api.admin.live_status import VERSION
+from headrace.api.http.problems import Refusal
+from headrace.api.middleware.version import DESCRIPTION_PATH, SPOKEN, routes_of
+from headrace.wire.base import API_VERSION, VERSION_HEADER
+from headrace.wire.problem import PROBLEM_JSON, Problem
+
+PEOPLE_PATH = "/api/openapi.json"
+METHODS = ("get", "put", "post", "delete", "patch")
+_PROBLEM = {"description": "What is wrong, and what to do", "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+_BEARER = {"type": "http", "scheme": "bearer", "description": "The deployment key, or the token of a job."}
+
+
+def install(app: FastAPI) -> None:
+    """Let `app` describe the machine API at `DESCRIPTION_PATH`, by `?version=`, and the people's API at `PEOPLE_PATH`."""
+    router = APIRouter(include_in_schema=False)
+
+    @router.get(DESCRIPTION_PATH)
+    def describe(request: Request, version: str | None = None) -> JSONResponse:
+        """Return the machine API's description in the version that the query or the header names; in the newest by default."""
+        asked = version or request.headers.get(VERSION_HEADER) or API_VERSION
+        if asked not in SPOKEN:
+            raise Refusal(404, "not-found", f"Version {asked} is not known.", hint=f"This api speaks {', '.join(SPOKEN)}.")
+        return JSONResponse(machine(asked))
+
+    @router.get(PEOPLE_PATH)
+    def describe_people() -> JSONResponse:
+        """Return the people's API's description."""
+        if not people:
+            people.update(_completed(get_openapi(title="Headrace for people", version=VERSION, routes=app.routes)))
+        return JSONResponse(people)
+
+    people: dict[str, Any] = {}
+    app.include_router(router)
+
+
+@cache
+def machine(version: str) -> dict[str, Any]:
+    """Return what OpenAPI says of the machine API in `version`."""
+    made = get_openapi(title="Headrace's machine API", version=version, routes=routes_of(version).routes)
+    header = {"name": VERSION_HEADER, "in": "header", "required": True, "schema": {"type": "string", "const": version}}
+    for operation in _operations(made):
+        operation.setdefault("parameters", []).append(header)
+    return _completed(made)
+
+
+def _completed(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the document with the problems that every call may answer, and who may call."""
+    parts = document.setdefault("components", {})
+    schemas = parts.setdefault("schemas", {})
+    schemas["Problem"] = TypeAdapter(Problem).json_schema()
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    parts["securitySchemes"] = {"bearer": _BEARER}
+    for operation in _operations(document):
+        answers = operation["responses"]
+        answers.pop("422", None)
+        answers |= {"4XX": _PROBLEM, "5XX": _PROBLEM}
+        operation["security"] = [{"bearer": []}, {}] if operation["tags"] == ["people"] else [{"bearer": []}]
+    return document
+
+
+def _operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for path in document["paths"].values():
+        for method in METHODS:
+            if method in path:
+                yield path[method]

@@ -1,0 +1,55 @@
+"""Answers of another thread reach those who wait, all of them, also those that come while others are brought."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from headrace.api.http.commit_waiter import Durable
+
+
+async def test_every_answer_arrives_whatever_the_threads_do() -> None:
+    durable = Durable()
+    futures: list[Future[int]] = [Future() for _ in range(2_000)]
+    shuffled = random.Random(7).sample(range(len(futures)), len(futures))
+
+    def answer(part: int) -> None:
+        for number in shuffled[part::4]:
+            futures[number].set_result(number)
+
+    async with asyncio.timeout(120):
+        with ThreadPoolExecutor(4) as threads:
+            asking = [asyncio.create_task(durable(future)) for future in futures]
+            answering = [asyncio.get_running_loop().run_in_executor(threads, answer, part) for part in range(4)]
+            assert await asyncio.gather(*asking) == list(range(len(futures)))
+            await asyncio.gather(*answering)
+
+
+async def test_a_refusal_is_raised_where_it_is_waited_for_and_nowhere_else() -> None:
+    durable = Durable()
+    bad: Future[int] = Future()
+    good: Future[int] = Future()
+    refused, answered = asyncio.create_task(durable(bad)), asyncio.create_task(durable(good))
+    await asyncio.sleep(0)
+    bad.set_exception(ValueError("no"))
+    good.set_result(1)
+    with pytest.raises(ValueError, match="no"):
+        await refused
+    assert await answered == 1
+
+
+async def test_one_who_went_away_does_not_hold_up_the_rest() -> None:
+    durable = Durable()
+    gone: Future[int] = Future()
+    stays: Future[int] = Future()
+    leaving, staying = asyncio.create_task(durable(gone)), asyncio.create_task(durable(stays))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    await asyncio.wait({leaving})
+    gone.set_result(1)
+    stays.set_result(2)
+    assert await staying == 2
+    assert await durable(gone) == 1, "what is answered already is answered at once"
