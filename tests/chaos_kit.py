@@ -23,8 +23,8 @@ import httpx
 
 from chaos_feed import Load
 from chaos_plan import Fault, Shape
+from headrace.process.child import LIFELINE, REGISTRATION, REPLACES
 from headrace.settings import new_fernet_key
-from headrace.standalone.child import LIFELINE, REGISTRATION, REPLACES
 from network_kit import CALM, Network
 from ports import free_port
 from postgres_kit import Postgres

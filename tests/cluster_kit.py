@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pyspark
 
 from headrace.pipeline.spark.java import find_java
-from headrace.standalone.child import LIFELINE
+from headrace.process.child import LIFELINE
 from headrace.wire.events import EventItem
 from pipeline_kit import KEY, Api, leg, until
 from pipeline_run import open_runs

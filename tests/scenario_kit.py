@@ -27,9 +27,9 @@ import msgspec
 import uvicorn
 
 from headrace.client.admin.client import PeopleClient
+from headrace.process.child import LIFELINE, REGISTRATION, REPLACES
 from headrace.sources.queue.upstream import Queue
 from headrace.sources.queue.writer import QueueWriter
-from headrace.standalone.child import LIFELINE, REGISTRATION, REPLACES
 from headrace.triggers.upstream import Upstream
 from ports import free_port
 

@@ -16,10 +16,10 @@ from headrace.client.triggerer import TriggererClient
 from headrace.core.ledger.outcome import AdvanceItem
 from headrace.logs.setup import configure, process_handler
 from headrace.project import Project
-from headrace.standalone.runner import run_runner, run_trigger_process
 from headrace.triggerer.runner.runner import Limits
 from headrace.triggers.producer import SharedStreamProducer
 from headrace.triggers.upstream import Upstream
+from headrace.wiring.runner import run_runner, run_trigger_process
 
 WATCHES: Final = 100_000
 LARGE: Final = 20_000
@@ -119,7 +119,7 @@ def api(stalls: Path) -> None:
     """Serve the api."""
     from headrace.api.server import Server
     from headrace.settings import read_settings
-    from headrace.wiring import serve_api
+    from headrace.wiring.processes import serve_api
 
     startup, tasks = Server.startup, set()
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.client.admin.task_runs import TaskRunsClient
-from headrace.standalone.child import REGISTRATION, REPLACES
+from headrace.process.child import REGISTRATION, REPLACES
 from headrace.wire.task_runs import StartTask, TaskRunDetail
 from scenario_kit import KEY, Deployment, Process, until
 

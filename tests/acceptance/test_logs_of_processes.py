@@ -20,7 +20,7 @@ import httpx
 import pytest
 
 from headrace.logs.read_tokens import Passes
-from headrace.standalone.child import REGISTRATION
+from headrace.process.child import REGISTRATION
 from scenario_kit import KEY, Deployment, Feed, until
 
 pytestmark = pytest.mark.acceptance

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 
-from headrace.standalone.child import LIFELINE
+from headrace.process.child import LIFELINE
 
 _GRACE = 5.0  # seconds to end in; a new supervisor may already be starting our successor
 

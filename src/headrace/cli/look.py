@@ -20,8 +20,8 @@ from headrace.cli.scopes import show_scopes
 from headrace.cli.tables import ago, show, show_json
 from headrace.client.admin.client import PeopleClient
 from headrace.errors import ApiError, ApiUnavailable
+from headrace.process.alerts import standalone_alerts
 from headrace.settings import Settings, read_settings
-from headrace.standalone.alerts import standalone_alerts
 from headrace.wire.base import API_VERSION
 from headrace.wire.status.alerts import Alert
 from headrace.wire.status.status import EventPage, RunList, Status, TriggerList, TriggerStatus

@@ -102,8 +102,8 @@ def replay(
 
 def _run(settings: Settings, options: ReplayOptions, *, asks_project: bool, fields_from_project: bool, as_json: bool) -> None:
     from headrace.replay.project_inputs import fields_of
-    from headrace.wiring import read_project
-    from headrace.wiring import replay as start
+    from headrace.wiring.processes import read_project
+    from headrace.wiring.processes import replay as start
 
     project = read_project(settings) if asks_project else None
     if project is not None and fields_from_project:

@@ -21,10 +21,10 @@ from headrace.demo.follow import follow
 from headrace.demo.manifest import Manifest
 from headrace.demo.progress import Progress
 from headrace.demo.report import report
+from headrace.process.child import ChildSpec
+from headrace.process.local_deployment import Stack
+from headrace.process.signals import first_of, stop_signals
 from headrace.settings import Settings
-from headrace.standalone.child import ChildSpec
-from headrace.standalone.signals import first_of, stop_signals
-from headrace.standalone.stack import Stack
 from headrace.wire.status.status import Status
 
 LOOKBACK: Final = 20.0

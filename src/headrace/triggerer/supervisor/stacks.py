@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 _PACKAGE: Final = f"{Path(__file__).resolve().parents[2]}/"
-_CALLERS: Final = ("engine/", "streams/", "standalone/", "cli/", "wiring.py")
+_CALLERS: Final = ("engine/", "streams/", "standalone/", "cli/", "wiring/processes.py")
 _FILE: Final = re.compile(r'^File "([^"]*)"')
 
 

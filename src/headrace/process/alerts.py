@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from headrace.process.child import Child
 from headrace.run_files import API, STANDALONE, RunFile, read_run_file
-from headrace.standalone.child import Child
 from headrace.wire.status.alerts import Alert
 
 WINDOW_SECONDS: Final = 600.0

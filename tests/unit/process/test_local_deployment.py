@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import ResourceError
+from headrace.process.local_deployment import Stack
 from headrace.run_files import STANDALONE, RunFile
 from headrace.settings import Settings
-from headrace.standalone.stack import Stack
 
 
 async def test_a_second_standalone_of_a_home_is_refused_at_once(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from headrace.errors import ProcessFailed
-from headrace.standalone.alerts import standalone_facts
-from headrace.standalone.child import Child, ChildSpec
-from headrace.standalone.fleet import Fleet
+from headrace.process.alerts import standalone_facts
+from headrace.process.child import Child, ChildSpec
+from headrace.process.supervisor import Fleet
 
 ANNOUNCE = "import os, pathlib; pathlib.Path(os.environ['MARK'] + str(os.getpid())).touch();"
 WAIT_FOR_TERM = ANNOUNCE + "import signal; signal.sigwait([signal.SIGTERM])"
@@ -137,9 +137,9 @@ async def test_children_lose_their_standard_input_with_the_fleet(tmp_path: Path)
 
 async def test_a_child_whose_disk_is_full_says_so_and_is_not_given_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notices: list[str] = []
-    monkeypatch.setattr("headrace.standalone.child.shutil.disk_usage", lambda _: SimpleNamespace(free=0))
-    monkeypatch.setattr("headrace.standalone.child.Record.backoff", lambda *_, **__: None)  # as after six short lives
-    monkeypatch.setattr("headrace.standalone.fleet._FULL_PAUSE", 0.01)
+    monkeypatch.setattr("headrace.process.child.shutil.disk_usage", lambda _: SimpleNamespace(free=0))
+    monkeypatch.setattr("headrace.process.child.Record.backoff", lambda *_, **__: None)  # as after six short lives
+    monkeypatch.setattr("headrace.process.supervisor._FULL_PAUSE", 0.01)
     async with Fleet(tmp_path / "logs", notices.append) as fleet:
         await fleet.start(spec("one", ANNOUNCE + "raise SystemExit(1)", tmp_path))
         await appeared(tmp_path, "one", 3)

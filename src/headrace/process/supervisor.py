@@ -12,7 +12,7 @@ from typing import Self
 import structlog
 
 from headrace.errors import HeadraceError, ProcessFailed, ResourceError
-from headrace.standalone.child import USAGE_EXIT, Child, ChildSpec, LastWords
+from headrace.process.child import USAGE_EXIT, Child, ChildSpec, LastWords
 
 Ready = Callable[[], Awaitable[None]]
 Notice = Callable[[str], None]

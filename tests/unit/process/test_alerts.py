@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from headrace.process.alerts import published_api, restart_alert, standalone_alerts
 from headrace.run_files import API, STANDALONE, RunFile
-from headrace.standalone.alerts import published_api, restart_alert, standalone_alerts
 
 NOW = 1_800_000_000.0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.standalone.child import Record
+from headrace.process.child import Record
 
 
 def test_the_first_failure_costs_no_wait() -> None:

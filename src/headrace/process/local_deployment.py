@@ -15,11 +15,11 @@ import httpx
 import structlog
 
 from headrace.errors import ResourceError
+from headrace.process.alerts import standalone_facts
+from headrace.process.child import LIFELINE, Child, ChildSpec
+from headrace.process.supervisor import Fleet, Notice
 from headrace.run_files import STANDALONE, RunFile, read_run_file
 from headrace.settings import Settings
-from headrace.standalone.alerts import standalone_facts
-from headrace.standalone.child import LIFELINE, Child, ChildSpec
-from headrace.standalone.fleet import Fleet, Notice
 
 # HOST goes with the key: without one it may only be a loopback.
 _FOR_THE_API_ALONE = ("HEADRACE_FERNET_KEYS", "HEADRACE_TOKEN")  # users' code runs in the others

@@ -45,7 +45,7 @@ def serve_api(settings: Settings, *, migrate: bool, new_secrets: bool = False) -
     from headrace.api.app import create_app
     from headrace.api.middleware.access_control import Exposure
     from headrace.api.server import BoundedHttp, Server
-    from headrace.standalone.alerts import published_api
+    from headrace.process.alerts import published_api
     from headrace.store import Liveness, open_store
     from headrace.store.db.single_instance import sole_api
     from headrace.store.retention.pruner import Tidier
@@ -80,8 +80,8 @@ async def run_triggerer(settings: Settings) -> None:
     """Run the project's triggers until SIGINT or SIGTERM; the second signal does not wait for what is under way."""
     from headrace.client.triggerer import TriggererClient
     from headrace.logs.server import serving
-    from headrace.standalone.signals import calling
-    from headrace.standalone.stack import runner_environment
+    from headrace.process.local_deployment import runner_environment
+    from headrace.process.signals import calling
     from headrace.triggerer.supervisor.runner_process import RunnerCommand, RunnerProcess
     from headrace.triggerer.supervisor.session import Orders, Share
     from headrace.triggerer.supervisor.stall_detector import Patience
@@ -105,9 +105,9 @@ async def run_triggerer(settings: Settings) -> None:
 def run_runner(settings: Settings) -> None:
     """Run the streams and watches of a triggerer; `run_triggerer` starts this."""
     from headrace.client.triggerer import TriggererClient
-    from headrace.standalone import runner
     from headrace.triggerer.runner.runner import Limits
     from headrace.triggerer.supervisor.stall_detector import Patience
+    from headrace.wiring import runner
 
     patience = Patience(stuck=settings.stuck_timeout)
     limits = Limits(settings.ack_timeout, settings.advance_timeout, settings.retry_wait, patience)
@@ -120,7 +120,7 @@ def run_runner(settings: Settings) -> None:
 def run_trigger_process(settings: Settings) -> None:
     """Run what users wrote of triggers; `run_runner` starts this."""
     from headrace.client.triggerer import TriggererClient
-    from headrace.standalone import runner
+    from headrace.wiring import runner
 
     runner.run_trigger_process(lambda: read_project(settings), lambda session: TriggererClient(settings.url, key="", session=session))
 
@@ -230,7 +230,7 @@ def _logs(settings: Settings) -> Serving:
 
 def _registration(kind: JobKind, project: str, log_url: str) -> RegisterJob:
     """Return who this process is; the supervisor says which dead process it stands in for."""
-    from headrace.standalone.child import REGISTRATION, REPLACES
+    from headrace.process.child import REGISTRATION, REPLACES
 
     return RegisterJob(
         registration_id=os.environ.get(REGISTRATION) or uuid4().hex,
