@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli import (
+from headrace.cli.commands import (
     audit,
     connections,
     db,
@@ -18,13 +18,13 @@ from headrace.cli import (
     init,
     keys,
     logs,
-    look,
-    pipeline_letters,
+    pipeline_dead_letters,
     processes,
     replay,
     runs,
     scopes,
     send,
+    status,
     streams,
     table_folders,
     triggerers,
@@ -50,7 +50,7 @@ processes.add_to(app)
 worker.add_to(app)
 db.add_to(app)
 demo.add_to(app)
-look.add_to(app)
+status.add_to(app)
 events.add_to(app)
 triggers.add_to(app)
 triggerers.add_to(app)
@@ -63,7 +63,7 @@ send.add_to(app)
 replay.add_to(app)
 audit.add_to(app)
 dead_letters.add_to(app)
-pipeline_letters.add_to(dead_letters.group)
+pipeline_dead_letters.add_to(dead_letters.group)
 connections.add_to(app)
 variables.add_to(app)
 webhooks.add_to(app)

@@ -14,7 +14,7 @@ import json, logging, os, pathlib, sys, traceback
 import structlog
 from headrace.triggerer.context import Running, current_trigger
 from headrace.triggerer.trigger_log import trigger_target
-from headrace.cli.logging import set_up_logging
+from headrace.cli.log_setup import set_up_logging
 from headrace.settings import Settings
 from headrace.triggers.masking import mask
 

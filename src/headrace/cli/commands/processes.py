@@ -9,8 +9,7 @@ import typer
 from rich.markup import escape
 
 from headrace.cli.console import err, out
-from headrace.cli.lifeline import hold_lifeline
-from headrace.cli.logging import set_up_logging
+from headrace.cli.log_setup import set_up_logging
 from headrace.cli.options import (
     ApiUrl,
     Capacity,
@@ -28,6 +27,7 @@ from headrace.cli.options import (
     spark_conf,
 )
 from headrace.logs.context import run_target
+from headrace.process.lifeline import hold_lifeline
 from headrace.process.local_deployment import Stack
 from headrace.process.signals import until_told_to_stop
 from headrace.settings import Settings, read_settings

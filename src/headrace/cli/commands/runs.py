@@ -9,11 +9,11 @@ from uuid import uuid4
 import msgspec
 import typer
 
-from headrace.cli import look
+from headrace.cli.commands import status
 from headrace.cli.console import out
 from headrace.cli.credentials import for_changing, for_looking
 from headrace.cli.options import ApiUrl, AsJson, Home, Limit, Project, is_alone
-from headrace.cli.tables import ago, show, show_json
+from headrace.cli.rendering import ago, show, show_json
 from headrace.client.admin.task_runs import TaskRunsClient
 from headrace.errors import PipelineError, UsageError
 from headrace.settings import read_settings
@@ -42,7 +42,7 @@ def add_to(app: typer.Typer) -> None:
 def runs(context: typer.Context, api_url: ApiUrl = None, limit: Limit = LISTED, json: AsJson = False) -> None:
     """List the newest runs of the pipelines. With a command: the runs of the tasks."""
     if is_alone(context):
-        look.runs(api_url, limit, json)
+        status.runs(api_url, limit, json)
 
 
 @group.command("list", epilog="Example: [bold]headrace runs list --state deferred[/bold]")

@@ -12,7 +12,7 @@ from rich.markup import escape
 from headrace.cli.console import err, out
 from headrace.cli.credentials import deployment_key, for_changing
 from headrace.cli.options import ApiUrl, AsJson, Home
-from headrace.cli.tables import ago, show, show_json, when
+from headrace.cli.rendering import ago, show, show_json, when
 from headrace.client.admin.secrets import SecretsClient
 from headrace.errors import UsageError
 from headrace.settings import new_fernet_key, read_settings

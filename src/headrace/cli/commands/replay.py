@@ -13,7 +13,7 @@ from rich.markup import escape
 from headrace.cli.console import out
 from headrace.cli.options import ApiUrl, AsJson, Conf, Home, Master, Project, spark_conf
 from headrace.cli.progress import ShownProgress
-from headrace.cli.tables import show
+from headrace.cli.rendering import show
 from headrace.errors import UsageError
 from headrace.replay.options import Fields, LogAsked, ReplayOptions
 from headrace.settings import Settings, read_settings

@@ -12,7 +12,7 @@ from rich.markup import escape
 from headrace.cli.console import out
 from headrace.cli.credentials import for_changing, for_looking
 from headrace.cli.options import ApiUrl, AsJson, Home, first_event, is_alone
-from headrace.cli.tables import ago, lasts, show, show_json
+from headrace.cli.rendering import ago, lasts, show, show_json
 from headrace.client.admin.client import PeopleClient
 from headrace.settings import read_settings
 from headrace.wire.pipelines.scopes import ResetScope, ScopeList, ScopeReset, ScopeStatus

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from headrace.cli.console import out
-from headrace.cli.lifeline import hold_lifeline
-from headrace.cli.logging import set_up_logging
+from headrace.cli.log_setup import set_up_logging
 from headrace.cli.options import Master, Port
+from headrace.process.lifeline import hold_lifeline
 from headrace.settings import read_settings
 
 DEFAULT_HOME = Path("headrace-demo")

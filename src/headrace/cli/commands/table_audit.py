@@ -10,7 +10,7 @@ from rich.markup import escape
 from headrace.cli.console import out
 from headrace.cli.credentials import for_looking
 from headrace.cli.progress import ShownProgress
-from headrace.cli.tables import show
+from headrace.cli.rendering import show
 from headrace.client.admin.client import PeopleClient
 from headrace.client.scope_audit import read_firings, read_ledger, read_letters, read_open_runs, read_runs, read_state
 from headrace.settings import Settings

@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from headrace.cli import look
+from headrace.cli.commands import status
 from headrace.cli.console import out
 from headrace.cli.credentials import for_changing, for_looking
 from headrace.cli.options import ApiUrl, AsJson, Home, is_alone
-from headrace.cli.tables import show, show_json, when
+from headrace.cli.rendering import show, show_json, when
 from headrace.client.admin.client import PeopleClient
 from headrace.errors import UsageError
 from headrace.settings import read_settings
@@ -48,7 +48,7 @@ def add_to(app: typer.Typer) -> None:
 def triggers(context: typer.Context, api_url: ApiUrl = None, json: AsJson = False) -> None:
     """List the triggers: who watches, and how often each fired. With a command: look at one, or let it start again."""
     if is_alone(context):
-        look.triggers(api_url, json)
+        status.triggers(api_url, json)
 
 
 @group.command("show", epilog="Example: [bold]headrace triggers show legs.united[/bold]")
@@ -67,7 +67,7 @@ def show_trigger(name: Name, api_url: ApiUrl = None, json: AsJson = False) -> No
     for line in found.traceback:
         out.print(escape(line))
     if found.blocking is not None or found.unserved is not None:
-        out.print(f"{found.name}: {look.trouble(found)}", style="red", markup=False)
+        out.print(f"{found.name}: {status.trouble(found)}", style="red", markup=False)
     for line in found.stack:
         out.print(f"  {escape(line)}")
 

@@ -13,11 +13,11 @@ from pydantic import BaseModel
 from rich.markup import escape
 
 import headrace
+from headrace.cli.commands.scopes import show_scopes
 from headrace.cli.console import out
 from headrace.cli.credentials import for_looking
 from headrace.cli.options import ApiUrl, AsJson, Limit
-from headrace.cli.scopes import show_scopes
-from headrace.cli.tables import ago, show, show_json
+from headrace.cli.rendering import ago, show, show_json
 from headrace.client.admin.client import PeopleClient
 from headrace.errors import ApiError, ApiUnavailable
 from headrace.process.alerts import standalone_alerts

@@ -9,7 +9,7 @@ import typer
 from headrace.cli.console import out
 from headrace.cli.credentials import for_changing, for_looking
 from headrace.cli.options import ApiUrl, AsJson, Home, is_alone
-from headrace.cli.tables import ago, show, show_json
+from headrace.cli.rendering import ago, show, show_json
 from headrace.client.admin.client import PeopleClient
 from headrace.settings import read_settings
 from headrace.wire.control.jobs import Wanted

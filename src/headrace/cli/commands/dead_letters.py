@@ -11,7 +11,7 @@ import typer
 from headrace.cli.console import out
 from headrace.cli.credentials import for_changing, for_looking
 from headrace.cli.options import ApiUrl, AsJson, Home, Limit, is_alone
-from headrace.cli.tables import ago, show, show_json
+from headrace.cli.rendering import ago, show, show_json
 from headrace.client.admin.client import PeopleClient
 from headrace.errors import UsageError
 from headrace.settings import Settings, read_settings

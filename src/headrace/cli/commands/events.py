@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli import look
+from headrace.cli.commands import status
 from headrace.cli.console import out
 from headrace.cli.credentials import for_looking
 from headrace.cli.options import ApiUrl, AsJson, Limit, is_alone
-from headrace.cli.tables import lasts, show_json
+from headrace.cli.rendering import lasts, show_json
 from headrace.client.admin.client import PeopleClient
 from headrace.settings import read_settings
 from headrace.wire.base import Wire
@@ -59,7 +59,7 @@ def events(
 ) -> None:
     """List the newest events of the log. With a command: those that wait for the ones they follow."""
     if is_alone(context):
-        look.events(api_url, limit, type, subject, json)
+        status.events(api_url, limit, type, subject, json)
 
 
 @group.command("waiting", epilog=WAITING)

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.lifeline import hold_lifeline
-from headrace.cli.logging import set_up_logging
+from headrace.cli.log_setup import set_up_logging
 from headrace.cli.options import ApiUrl, Conf, Home, Master, Project, spark_conf
 from headrace.logs.context import run_target
+from headrace.process.lifeline import hold_lifeline
 from headrace.settings import read_settings
 
 Slots = Annotated[int | None, typer.Option("--slots", min=1, help="How many runs at a time. [default: 4]", show_default=False)]

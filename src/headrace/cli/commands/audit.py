@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from headrace.cli.commands.table_audit import audit_tables, show_tables
 from headrace.cli.console import err, out
 from headrace.cli.credentials import for_looking
 from headrace.cli.options import ApiUrl, AsJson, Home, Project
-from headrace.cli.table_audit import audit_tables, show_tables
-from headrace.cli.tables import show, show_json
+from headrace.cli.rendering import show, show_json
 from headrace.client.admin.client import PeopleClient
 from headrace.errors import UsageError
 from headrace.settings import Settings, read_settings

@@ -11,8 +11,8 @@ from rich.markup import escape
 from headrace.cli.console import out
 from headrace.cli.credentials import for_changing, for_looking
 from headrace.cli.options import ApiUrl, AsJson, Home
-from headrace.cli.secret_text import secret_text
-from headrace.cli.tables import ago, show, show_json
+from headrace.cli.rendering import ago, show, show_json
+from headrace.cli.secret_input import secret_text
 from headrace.client.admin.secrets import SecretsClient
 from headrace.core.connection import parse_connection
 from headrace.errors import SecretError
