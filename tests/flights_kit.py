@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 
-from headrace.demo.feed_main import parameters
-from headrace.demo.flights import Leg, read_legs
-from headrace.demo.manifest import Manifest
-from headrace.demo.plan import FeedPlan, plan_feed
-from headrace.demo.tables import BoardHour, Departure
+from headrace.demo.feed.flights import Leg, read_legs
+from headrace.demo.feed.manifest import Manifest
+from headrace.demo.feed.plan import FeedPlan, plan_feed
+from headrace.demo.feed.process import parameters
+from headrace.demo.report.tables import BoardHour, Departure
 from headrace.sources.file_names import new_lane
 from headrace.wire.status.status import DeadLetterSummary
 

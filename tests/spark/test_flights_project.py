@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from flights_kit import FEW, few_plan, january, right_outcome
-from headrace.demo.check import CheckResult, check_tables
 from headrace.demo.project_file import install_project
-from headrace.demo.tables import read_board, read_departures
+from headrace.demo.report.check import CheckResult, check_tables
+from headrace.demo.report.tables import read_board, read_departures
 from headrace.pipeline.runs.identity import Attempt, Origin, Place
 from headrace.pipeline.tables.parquet import ParquetSink
 from headrace.project import Project, load_project

@@ -11,16 +11,16 @@ from typing import Final
 from rich.console import Console
 from rich.markup import escape
 
-from headrace.demo.check import CheckResult, check
-from headrace.demo.custody import custody
+from headrace.demo.custody_check import custody
 from headrace.demo.dead_letters import fetch_dead_letters
-from headrace.demo.feed_main import parameters
-from headrace.demo.flights import Period
-from headrace.demo.folder import mark_done, prepare
-from headrace.demo.follow import follow
-from headrace.demo.manifest import Manifest
+from headrace.demo.feed.flights import Period
+from headrace.demo.feed.manifest import Manifest
+from headrace.demo.feed.process import parameters
 from headrace.demo.progress import Progress
-from headrace.demo.report import report
+from headrace.demo.report.check import CheckResult, check
+from headrace.demo.report.report import report
+from headrace.demo.watch import follow
+from headrace.demo.workspace import mark_done, prepare
 from headrace.process.child import ChildSpec
 from headrace.process.local_deployment import Stack
 from headrace.process.signals import first_of, stop_signals

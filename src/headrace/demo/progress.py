@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from headrace.demo.manifest import Manifest
+from headrace.demo.feed.manifest import Manifest
 from headrace.wire.status.status import Status
 
 LINE_EVERY: Final = 5.0

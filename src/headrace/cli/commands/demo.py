@@ -49,7 +49,7 @@ def demo(
 
 def demo_feed(home: Home, seed: Seed = 1, period: str = "january") -> None:
     """Write the demo's feed (run by the demo)."""
-    from headrace.demo.feed_main import main
+    from headrace.demo.feed.process import main
 
     hold_lifeline()
     raise typer.Exit(main(["--home", str(home), "--seed", str(seed), "--period", period]))

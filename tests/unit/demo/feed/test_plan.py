@@ -7,8 +7,8 @@ import pytest
 
 from flights_kit import FEW, january, january_plan
 from headrace.core.matching.envelope import Envelope
-from headrace.demo.feed_main import parameters
-from headrace.demo.plan import plan_feed
+from headrace.demo.feed.plan import plan_feed
+from headrace.demo.feed.process import parameters
 from headrace.demo.project_file import project_source
 from headrace.errors import MalformedEvent, MissingField
 from headrace.project import load_project

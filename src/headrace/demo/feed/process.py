@@ -1,4 +1,4 @@
-"""The feed as a process of its own: `python -m headrace.demo.feed_main --home HOME --seed N`."""
+"""The feed as a process of its own: `python -m headrace.demo.feed.process --home HOME --seed N`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from threading import Event
 from types import FrameType
 from typing import Final
 
-from headrace.demo.feed import run_feed
-from headrace.demo.flights import Period
-from headrace.demo.manifest import Parameters
+from headrace.demo.feed.flights import Period
+from headrace.demo.feed.manifest import Parameters
+from headrace.demo.feed.writer import run_feed
 from headrace.errors import HeadraceError
 
 SECONDS: Final[dict[Period, float]] = {"january": 25.0, "year": 150.0}
@@ -28,7 +28,7 @@ def parameters(seed: int, period: Period, seconds: float | None = None) -> Param
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the feed; 0 when it is complete or was told to stop, 1 when it cannot be written."""
-    parser = argparse.ArgumentParser(prog="python -m headrace.demo.feed_main", description="Write the flights feed of the demo.")
+    parser = argparse.ArgumentParser(prog="python -m headrace.demo.feed.process", description="Write the flights feed of the demo.")
     parser.add_argument("--home", type=Path, required=True, help="the demo's folder; files go to its feed/ folder")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--period", choices=("january", "year"), default="january")

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from headrace.demo.manifest import Manifest, Parameters
+from headrace.demo.feed.manifest import Manifest, Parameters
 from headrace.demo.project_file import install_project
 from headrace.errors import ResourceError, UsageError
 

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from headrace.demo.chart import draw_chart
-from headrace.demo.check import CheckResult
-from headrace.demo.manifest import Manifest
-from headrace.demo.tables import Departure, read_board, read_departures
+from headrace.demo.feed.manifest import Manifest
+from headrace.demo.report.chart import draw_chart
+from headrace.demo.report.check import CheckResult
+from headrace.demo.report.tables import Departure, read_board, read_departures
 
 CHART_NAME: Final = "knock-on-delay.png"
 TOP: Final = 10

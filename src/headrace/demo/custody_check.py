@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.client.admin.client import PeopleClient
-from headrace.demo.check import EXAMPLES, Point
+from headrace.demo.report.check import EXAMPLES, Point
 from headrace.wire.custody.receipts import Audit
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo
 
 if TYPE_CHECKING:
-    from headrace.demo.report import Delays
-    from headrace.demo.tables import BoardHour
+    from headrace.demo.report.report import Delays
+    from headrace.demo.report.tables import BoardHour
 
 NEW_YORK: Final = ZoneInfo("America/New_York")
 

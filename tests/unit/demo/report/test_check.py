@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flights_kit import Outcome, few_plan, right_outcome
-from headrace.demo.check import CheckResult, check, check_tables, feed_is_complete
+from headrace.demo.report.check import CheckResult, check, check_tables, feed_is_complete
 from headrace.errors import ResourceError
 
 Corrupt = Callable[[Outcome], Outcome]

@@ -11,10 +11,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from headrace.demo.feed import FEED_FOLDER, done_files
-from headrace.demo.flights import Leg, read_legs
-from headrace.demo.manifest import Manifest
-from headrace.demo.tables import BoardHour, Departure, read_board, read_departures
+from headrace.demo.feed.flights import Leg, read_legs
+from headrace.demo.feed.manifest import Manifest
+from headrace.demo.feed.writer import FEED_FOLDER, done_files
+from headrace.demo.report.tables import BoardHour, Departure, read_board, read_departures
 from headrace.errors import ResourceError
 from headrace.sources.file_names import file_of
 from headrace.wire.status.status import DeadLetterSummary

@@ -11,9 +11,9 @@ from typing import Final
 
 import structlog
 
+from headrace.demo.feed.manifest import Manifest, Parameters
+from headrace.demo.feed.plan import FeedPlan, plan_feed
 from headrace.demo.files import write_atomically
-from headrace.demo.manifest import Manifest, Parameters
-from headrace.demo.plan import FeedPlan, plan_feed
 from headrace.errors import ResourceError, UsageError
 from headrace.sources.directory.folder import DONE_FOLDER
 from headrace.sources.folder_lock import FolderLock

@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from headrace.demo.chance import Chance
-from headrace.demo.flights import Leg, read_legs
-from headrace.demo.manifest import BadKind, BadLine, Manifest, Parameters
+from headrace.demo.feed.flights import Leg, read_legs
+from headrace.demo.feed.manifest import BadKind, BadLine, Manifest, Parameters
+from headrace.demo.feed.seeded_random import Chance
 
 REPEATED: Final = 0.02
 BROKEN_A_MONTH: Final = 25

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from headrace.demo.feed import FEED_FOLDER, done_files
-from headrace.demo.live import statuses
-from headrace.demo.manifest import Manifest
+from headrace.demo.feed.manifest import Manifest
+from headrace.demo.feed.writer import FEED_FOLDER, done_files
+from headrace.demo.status_stream import statuses
 from headrace.errors import ProcessFailed
 from headrace.wire.status.status import Status
 

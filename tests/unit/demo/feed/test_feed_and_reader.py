@@ -11,12 +11,12 @@ import pytest
 
 from flights_kit import few_plan, right_outcome
 from folder_kit import files_done, until_done
-from headrace.demo import feed
-from headrace.demo.check import check_tables, feed_is_complete
-from headrace.demo.feed import run_feed
-from headrace.demo.follow import complete
-from headrace.demo.manifest import Parameters
-from headrace.demo.plan import FeedPlan
+from headrace.demo.feed import writer
+from headrace.demo.feed.manifest import Parameters
+from headrace.demo.feed.plan import FeedPlan
+from headrace.demo.feed.writer import run_feed
+from headrace.demo.report.check import check_tables, feed_is_complete
+from headrace.demo.watch import complete
 from headrace.sources.directory import folder, lane
 from headrace.sources.directory import lanes as directory_lanes
 from headrace.sources.directory.upstream import Directory
@@ -33,7 +33,7 @@ def few_flights_and_short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     def plan(_: Parameters) -> FeedPlan:
         return few_plan()
 
-    monkeypatch.setattr(feed, "plan_feed", plan)
+    monkeypatch.setattr(writer, "plan_feed", plan)
     monkeypatch.setattr(lane, "QUIET", 0.1)
     monkeypatch.setattr(directory_lanes, "QUIET", 0.1)
 

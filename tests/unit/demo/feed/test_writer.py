@@ -11,10 +11,10 @@ import pytest
 from watchfiles import watch
 
 from flights_kit import few_plan
-from headrace.demo import feed
-from headrace.demo.feed import run_feed
-from headrace.demo.manifest import Manifest, Parameters
-from headrace.demo.plan import FeedPlan
+from headrace.demo.feed import writer
+from headrace.demo.feed.manifest import Manifest, Parameters
+from headrace.demo.feed.plan import FeedPlan
+from headrace.demo.feed.writer import run_feed
 from headrace.errors import ResourceError, UsageError
 from headrace.sources.folder_lock import FolderLock
 
@@ -28,7 +28,7 @@ def few_flights(monkeypatch: pytest.MonkeyPatch) -> None:
     def plan(asked: Parameters) -> FeedPlan:
         return FeedPlan(msgspec.structs.replace(few_plan().manifest, parameters=asked), few_plan().files)
 
-    monkeypatch.setattr(feed, "plan_feed", plan)
+    monkeypatch.setattr(writer, "plan_feed", plan)
 
 
 def there(home: Path) -> dict[str, bytes]:
@@ -87,7 +87,7 @@ def test_a_home_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 
 def test_two_feeds_do_not_write_at_once(tmp_path: Path) -> None:
-    lock = FolderLock(tmp_path / feed.LOCK_NAME)
+    lock = FolderLock(tmp_path / writer.LOCK_NAME)
     assert lock.try_acquire()
     run_feed(tmp_path, asked_for(), StopAfter(3))
     assert there(tmp_path) == {}
@@ -97,7 +97,7 @@ def test_two_feeds_do_not_write_at_once(tmp_path: Path) -> None:
 
 
 def test_the_process_says_its_seed_and_stops_when_told(tmp_path: Path) -> None:
-    command = [sys.executable, "-u", "-m", "headrace.demo.feed_main", "--home", str(tmp_path), "--seed", "41", "--seconds", "600"]
+    command = [sys.executable, "-u", "-m", "headrace.demo.feed.process", "--home", str(tmp_path), "--seed", "41", "--seconds", "600"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         assert "41" in process.stdout.readline()
@@ -109,7 +109,7 @@ def test_the_process_says_its_seed_and_stops_when_told(tmp_path: Path) -> None:
 
 def test_the_process_says_what_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "home").touch()
-    command = [sys.executable, "-m", "headrace.demo.feed_main", "--home", str(tmp_path / "home"), "--seed", "1"]
+    command = [sys.executable, "-m", "headrace.demo.feed.process", "--home", str(tmp_path / "home"), "--seed", "1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert "cannot be written" in done.stderr
@@ -118,7 +118,7 @@ def test_the_process_says_what_is_wrong(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_feed_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "headrace.demo.feed_main", "--home", str(tmp_path), "--seed", "7", "--seconds", "2"]
+    command = [sys.executable, "-m", "headrace.demo.feed.process", "--home", str(tmp_path), "--seed", "7", "--seconds", "2"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         wait_for(process, tmp_path / "feed", files=3)
         process.send_signal(signal.SIGKILL)

@@ -7,8 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from headrace.demo.feed.flights import Period
 from headrace.demo.files import write_atomically
-from headrace.demo.flights import Period
 
 BadKind = Literal["malformed", "missing_field"]
 

@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from flights_kit import january
-from headrace.demo import flights
-from headrace.demo.flights import UNASSIGNED, chains, flights_archive
+from headrace.demo.feed import flights
+from headrace.demo.feed.flights import UNASSIGNED, chains, flights_archive
 from headrace.errors import ResourceError
 
 

@@ -1,0 +1,1 @@
+"""The feed of the demo: flights as JSON lines in a folder."""
