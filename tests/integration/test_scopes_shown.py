@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.client.pipeline import PipelineClient
-from headrace.store.db.times import moment
+from headrace.core.values.moments import moment
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, RunningBatch
 from headrace.wire.events import HOLD_BUCKETS, Cursor, ScopeReport, WaitingEvent
 from headrace.wire.pipelines.runs import BatchEnded, RunReport

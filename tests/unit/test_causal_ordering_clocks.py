@@ -16,7 +16,7 @@ from headrace.causal import ordering as causal
 from headrace.causal.event import CausalEvent
 from headrace.causal.memory_store import MemoryHome
 from headrace.causal.ordering import CausalOrdering
-from headrace.store.db.times import moment
+from headrace.core.values.moments import moment
 from headrace.store.ordering.scopes import OwnOrdering
 from postgres_kit import database_of
 from store_kit import SECOND, TurnedClock

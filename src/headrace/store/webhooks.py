@@ -15,9 +15,9 @@ import msgspec
 from sqlalchemy import Connection, Row, delete, exists, func, insert, select, update
 
 from headrace.core.ordering.handling import Claim, HandlingPolicy
+from headrace.core.values.moments import moment
 from headrace.errors import ApiRefused
 from headrace.store.db.database import Database
-from headrace.store.db.times import moment
 from headrace.store.log.head import log_head
 from headrace.store.ordering.log_feed import LOOKBACK, Progress, feed
 from headrace.store.ordering.scopes import ROWS_AT_ONCE, abandoned_scopes, give_up_scope, scope_named

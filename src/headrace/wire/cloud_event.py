@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.store.db.times import moment
+from headrace.core.values.moments import moment
 from headrace.wire.base import rfc3339
 
 

@@ -19,11 +19,11 @@ import structlog
 
 from headrace.api.admin.metrics import exposition
 from headrace.api.alerts import alerts_of
+from headrace.core.values.moments import moment
 from headrace.errors import ResourceError
 from headrace.store import Store
 from headrace.store.control.balancing import UnservedTriggers
 from headrace.store.db.outages import Outage
-from headrace.store.db.times import moment
 from headrace.store.queries.series import series
 from headrace.store.queries.status import Overview, overview
 from headrace.wire.base import rfc3339

@@ -1,8 +1,11 @@
-"""Which moments every part can keep and show: the years 1 to 9999 in UTC. Pure."""
+"""Moments: aware datetimes of the years 1 to 9999 in UTC, and as microseconds since the epoch. Pure."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 def in_range(moment: datetime) -> bool:
@@ -12,3 +15,16 @@ def in_range(moment: datetime) -> bool:
     except (OverflowError, ValueError):
         return False
     return True
+
+
+def micros(moment: datetime) -> int:
+    """Return an aware `moment` as microseconds since the epoch, exactly."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def moment(micros: int) -> datetime:
+    """Return microseconds since the epoch as a moment in UTC, exactly; one outside the years 1 to 9999 as the nearest that is within."""
+    try:
+        return _EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        return (datetime.max if micros > 0 else datetime.min).replace(tzinfo=UTC)

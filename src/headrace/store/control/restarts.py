@@ -9,9 +9,9 @@ import msgspec
 from sqlalchemy import Connection, Row, select, update
 
 from headrace.core.restart_policy import MAX_RESTARTS, MOST, Verdict, after_failure
+from headrace.core.values.moments import moment
 from headrace.errors import ApiRefused
 from headrace.store.control import leases
-from headrace.store.db.times import moment
 from headrace.store.dialects.statements import among, rows_among
 from headrace.store.tables.base import triggers
 from headrace.wire.base import rfc3339

@@ -12,9 +12,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, func, select
 
+from headrace.core.values.moments import moment
 from headrace.store.custody.stream_logs import adopted_without
 from headrace.store.custody.subscriber_sets import ANSWERS, SETTLED, Owed, crews_of
-from headrace.store.db.times import moment
 from headrace.store.dialects.statements import driver_rows
 from headrace.store.queries.streams import stream_list
 from headrace.store.tables.base import backlog, custody, custody_problems, custody_streams, lanes, stream_reports, triggers

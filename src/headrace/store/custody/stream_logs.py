@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 from sqlalchemy import Connection, insert, select, update
 
+from headrace.core.values.moments import moment
 from headrace.errors import ApiRefused
 from headrace.store.control.jobs import require_running
 from headrace.store.custody.subscriber_sets import streams_of
 from headrace.store.db.database import Database
-from headrace.store.db.times import moment
 from headrace.store.log.head import own_log
 from headrace.store.tables.base import custody_streams
 from headrace.store.tables.streams import adopted_streams

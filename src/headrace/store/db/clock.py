@@ -1,4 +1,4 @@
-"""The database's clock, for apis on several hosts: all of them tell the time by the one server that they share."""
+"""Clocks of the store, in microseconds since the epoch: this machine's, and the database's, which several hosts share."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ from headrace.store.dialects.postgresql import MOMENT
 
 DRIFT = 50_000
 """Microseconds by which the two clocks may part before this one is set anew; it is about how long a begin may take."""
+
+
+def wall_clock() -> int:
+    """Return this machine's time in microseconds since the epoch."""
+    return time.time_ns() // 1000
 
 
 class DatabaseClock:
@@ -24,7 +29,7 @@ class DatabaseClock:
 
     def __call__(self) -> int:
         """Return the time of the database, or this machine's until the first transaction has begun."""
-        return time.time_ns() // 1000 if self._ahead is None else time.monotonic_ns() // 1000 + self._ahead
+        return wall_clock() if self._ahead is None else time.monotonic_ns() // 1000 + self._ahead
 
     def _began(self, connection: Connection) -> None:
         ahead = int(connection.info[MOMENT]) - time.monotonic_ns() // 1000

@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, delete, insert, select, update
 
+from headrace.core.values.moments import moment
 from headrace.errors import ApiRefused
 from headrace.store.db.database import Database
 from headrace.store.db.slices import size_of, take_slice
-from headrace.store.db.times import moment
 from headrace.store.log.redeliveries import Again, tried_again
 from headrace.store.queries.short_ids import full_ids, short_id
 from headrace.store.tables.pipelines import pipeline_letters

@@ -13,12 +13,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from sqlalchemy import Connection, Row, false, func, insert, or_, select, update
 
+from headrace.core.values.moments import moment
 from headrace.errors import ApiRefused
 from headrace.store.custody.lanes import Lane, lanes_of, stream_of
 from headrace.store.custody.spills import Keeping, letter_key
 from headrace.store.db.database import Database
 from headrace.store.db.slices import Slice, size_of
-from headrace.store.db.times import moment
 from headrace.store.dead_letters.texts import whole_text
 from headrace.store.dialects.statements import among, has_number
 from headrace.store.queries.short_ids import full_ids

@@ -10,7 +10,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from headrace.errors import SettingsError
-from headrace.store.db.times import wall_clock
+from headrace.store.db.clock import wall_clock
 from headrace.store.dialects import sqlite
 
 POSTGRESQL = frozenset({"postgresql", "postgres", "postgresql+psycopg"})

@@ -23,10 +23,10 @@ from itertools import compress
 from sqlalchemy import Connection, bindparam, case, select, update
 
 from headrace.core.identity import EventKey, event_key
+from headrace.core.values.moments import micros
 from headrace.errors import Fenced
 from headrace.store.custody.receipts import Claim, record
 from headrace.store.custody.spills import Spills
-from headrace.store.db.times import micros
 from headrace.store.dead_letters.dead_letters import Letters
 from headrace.store.dialects.statements import BulkInsert, among, rows_among
 from headrace.store.log.conflicts import count_conflicts

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Connection, Select, select
 
+from headrace.core.values.moments import moment
 from headrace.errors import Fenced, StorageBusy
 from headrace.store.db.commit_signal import Bell
 from headrace.store.db.database import Database
-from headrace.store.db.times import moment
 from headrace.store.dialects.statements import driver_rows
 from headrace.store.log.append import MOST_PARAMETERS, Prepared, Unfinished, append, prepare
 from headrace.store.log.head import log_head

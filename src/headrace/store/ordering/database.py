@@ -12,8 +12,8 @@ from typing import Any, TypeVar, cast
 from sqlalchemy import Connection, Engine, inspect
 from sqlalchemy.schema import CreateColumn
 
+from headrace.store.db.clock import wall_clock
 from headrace.store.db.errors import told
-from headrace.store.db.times import wall_clock
 from headrace.store.db.writer import Writer
 from headrace.store.dialects.driver import Direct, DirectPostgresql, direct
 from headrace.store.dialects.engines import engines, parsed

@@ -9,9 +9,9 @@ import msgspec
 from sqlalchemy import Connection, delete, insert, select
 
 from headrace.core.interval_index import node_of
+from headrace.core.values.moments import micros
 from headrace.store.control.jobs import require_running
 from headrace.store.db.database import Database
-from headrace.store.db.times import micros
 from headrace.store.dead_letters.pipelines import settle_letters
 from headrace.store.pipelines.planned_runs import Taken, take_up
 from headrace.store.pipelines.run_totals import add_to_totals, contribution

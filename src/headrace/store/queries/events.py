@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, select, tuple_
 
 from headrace.core.tracing import event_trace
-from headrace.store.db.times import moment
+from headrace.core.values.moments import moment
 from headrace.store.dead_letters.texts import whole_text
 from headrace.store.log.head import log_head
 from headrace.store.queries.pipeline_runs import run_called, runs_of_event

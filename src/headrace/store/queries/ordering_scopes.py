@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, exists, func, literal, select
 
-from headrace.store.db.times import moment
+from headrace.core.values.moments import moment
 from headrace.store.log.extent import came_after
 from headrace.store.ordering.wait_histogram import told
 from headrace.store.queries.scopes import SHOWN

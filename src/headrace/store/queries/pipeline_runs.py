@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, select
 
 from headrace.core.interval_index import nodes_over
-from headrace.store.db.times import moment
+from headrace.core.values.moments import moment
 from headrace.store.tables.base import runs
 from headrace.wire.pipelines.runs import RunReport
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, func, select, tuple_
 
+from headrace.core.values.moments import moment
 from headrace.store.db.slices import size_of, take_slice
-from headrace.store.db.times import moment
 from headrace.store.log.redeliveries import trigger_names
 from headrace.store.pipelines.scope_rows import cursor_of, scope_row
 from headrace.store.retention.event_log import forgotten

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, select
 
-from headrace.store.db.times import moment
+from headrace.core.values.moments import moment
 from headrace.store.log.extent import came_after
 from headrace.store.pipelines.scope_needs import OUTSTANDING
 from headrace.store.tables.base import events, jobs, scopes

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, case, column, func, inspect, or_, select, table, true
 
+from headrace.core.values.moments import moment
 from headrace.errors import ResourceError
 from headrace.store.control.balancing import UnservedTriggers
 from headrace.store.control.jobs import Liveness
 from headrace.store.custody.stream_counts import stream_totals
 from headrace.store.db.schema import REVISION_TABLE
-from headrace.store.db.times import moment
 from headrace.store.dead_letters.counts import dead_letter_counts
 from headrace.store.log.extent import log_extent
 from headrace.store.log.head import log_head

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, select
 
-from headrace.store.db.times import moment
+from headrace.core.values.moments import moment
 from headrace.store.retention.ages import wall_of
 from headrace.store.tables.base import triggers
 from headrace.store.tables.task_runs import awaited_events, deferred_runs

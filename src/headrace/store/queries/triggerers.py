@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, select
 
+from headrace.core.values.moments import moment
 from headrace.store.control.jobs import Liveness
-from headrace.store.db.times import moment
 from headrace.store.queries.status import job_list
 from headrace.store.queries.triggers import blocks, last_failure, triggers_shown
 from headrace.store.tables.base import triggers

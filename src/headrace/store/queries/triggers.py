@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, and_, case, or_, select
 
+from headrace.core.values.moments import moment
 from headrace.store.control.balancing import unserved
-from headrace.store.db.times import moment
 from headrace.store.tables.base import jobs, triggers
 from headrace.wire.control.jobs import Blocked
 from headrace.wire.status.status import TriggerList, TriggerStatus

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Row, Table, delete, insert, select, update
 
+from headrace.core.values.moments import moment
 from headrace.errors import ApiRefused
 from headrace.store.control.jobs import require_running
 from headrace.store.db.database import Database
-from headrace.store.db.times import moment
 from headrace.store.tables.secrets import connections, variables
 from headrace.wire.secrets import (
     MASK,

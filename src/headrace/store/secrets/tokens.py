@@ -6,8 +6,8 @@ import secrets
 
 from sqlalchemy import Connection, delete, insert, select, update
 
+from headrace.core.values.moments import moment
 from headrace.store.db.database import Database
-from headrace.store.db.times import moment
 from headrace.store.tables.secrets import person_tokens
 from headrace.wire.secrets import MakeToken, ShownToken
 

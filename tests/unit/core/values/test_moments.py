@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.store.db.times import micros, moment
+from headrace.core.values.moments import micros, moment
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
