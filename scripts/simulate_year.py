@@ -19,12 +19,13 @@ from tempfile import TemporaryDirectory
 import structlog
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests/support/projects"))
 
 from headrace.store.db.migrations import upgrade
 from headrace.store.retention.pruner import REST
-from postgres_kit import Postgres
-from store_kit import DATABASES, sqlite_of
-from year_kit import WEEK, Day, Shape, Step, Year, steady_from
+from support.processes.postgres import Postgres
+from support.processes.store import DATABASES, sqlite_of
+from support.year.kit import WEEK, Day, Shape, Step, Year, steady_from
 
 GROWTH = 1.1
 SLACK = {

@@ -16,10 +16,11 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests/support/projects"))
 
-from chaos_kit import clock_library
-from chaos_plan import Shape, plan
-from chaos_run import chaos
+from support.chaos.kit import clock_library
+from support.chaos.plan import Shape, plan
+from support.chaos.run import chaos
 
 
 def main() -> int:

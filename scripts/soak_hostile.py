@@ -16,8 +16,9 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests/support/projects"))
 
-from hostile.soak import Shape, Soak
+from support.hostile.soak import Shape, Soak
 
 
 def main() -> int:

@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/support/projects"))
 
-from kernel_kit import RESTORES, ROUNDS, WIDTHS, History, Restore, histories, hold_equal, subset_steps
+from support.ordering.kernel import RESTORES, ROUNDS, WIDTHS, History, Restore, histories, hold_equal, subset_steps
 
 ROUND = 1_000
 

@@ -15,14 +15,15 @@ from time import monotonic
 from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/support/projects"))
 
 from headrace.causal.memory_store import MemoryHome
 from headrace.core.ordering.handling import HandlingPolicy
 from headrace.ports.ordering_store import OrderingHome
 from headrace.store.ordering import statements
-from ordering_cases import CASES
-from ordering_homes import KernelHome, SqlScopes
-from ordering_kit import LOOKBACK, POLICY, WIDE, Crew, Handling, history, run
+from support.ordering.cases import CASES
+from support.ordering.events import LOOKBACK, POLICY, WIDE, Crew, Handling, history, run
+from support.ordering.stores import KernelHome, SqlScopes
 
 SHARES: Final = {"memory": 40, "kernel": 40, "sqlite": 15, "postgresql": 5}
 """How many of a hundred histories each home gets."""

@@ -21,10 +21,11 @@ from tempfile import mkdtemp
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests/support/projects"))
 
-from pipeline_kills import PHASES, Shape, soak
-from pipeline_rivals import fight
-from power_cut_volume import Volume, missing
+from support.pipelines.kills import PHASES, Shape, soak
+from support.pipelines.power_cut_volume import Volume, missing
+from support.pipelines.rivals import fight
 
 
 def main() -> int:

@@ -91,7 +91,7 @@ def _databases(wanted: list[str]) -> Iterator[dict[str, str]]:
         yield urls
         return
     sys.path.insert(0, str(ROOT / "tests"))
-    from postgres_kit import Postgres
+    from support.processes.postgres import Postgres
 
     server = Postgres(fsync=True)
     try:

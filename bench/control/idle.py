@@ -28,7 +28,7 @@ from headrace.triggers.event import Handled, TriggerEvent
 from headrace.wire.control.triggers import FailureRecorded, RunTrigger
 
 sys.path.insert(0, str(ROOT / "tests"))
-from trigger_process_kit import local_processes, local_producers
+from support.processes.trigger_process import local_processes, local_producers
 
 Form: TypeAlias = Literal["alone", "shared"]
 

@@ -22,7 +22,7 @@ from bench.api_process import ROOT, commit, machine
 
 sys.path.insert(0, str(ROOT / "tests"))
 
-from scenario_kit import Deployment, Feed, Oracle, Process, Trigger, project_text, until
+from support.processes.deployment import Deployment, Feed, Oracle, Process, Trigger, project_text, until
 
 THRESHOLDS: Final = (5, 30)
 HOW: Final = ("supervisor", "both", "stopped")

@@ -62,7 +62,7 @@ def _databases(home: str) -> Iterator[tuple[str, str | None]]:
         yield "", None
         return
     sys.path.insert(0, str(ROOT / "tests"))
-    from postgres_kit import Postgres
+    from support.processes.postgres import Postgres
 
     server = Postgres(fsync=True)
     try:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from headrace.sources.queue.writer import QueueWriter
-from scenario_kit import Deployment, Process, until
+from support.processes.deployment import Deployment, Process, until
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300)]
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from postgres_kit import database_of
-from scenario_kit import Deployment, Process, until
+from support.processes.deployment import Deployment, Process, until
+from support.processes.postgres import database_of
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.spark, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(500)]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from chaos_kit import clock_library
-from chaos_plan import Shape
-from chaos_run import chaos
+from support.chaos.kit import clock_library
+from support.chaos.plan import Shape
+from support.chaos.run import chaos
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(420)]
 

@@ -22,7 +22,7 @@ import pytest
 from headrace.client.admin.task_runs import TaskRunsClient
 from headrace.process.child import REGISTRATION, REPLACES
 from headrace.wire.task_runs import StartTask, TaskRunDetail
-from scenario_kit import KEY, Deployment, Process, until
+from support.processes.deployment import KEY, Deployment, Process, until
 
 pytestmark = pytest.mark.acceptance
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from scenario_kit import until
+from support.processes.deployment import until
 
 KILLED = """
 import sys, time
 from pathlib import Path
-from scenario_kit import Deployment
+from support.processes.deployment import Deployment
 with Deployment(Path(sys.argv[1])) as deployment:
     print(deployment.url, flush=True)
     time.sleep(600)

@@ -21,7 +21,7 @@ import pytest
 
 from headrace.logs.read_tokens import Passes
 from headrace.process.child import REGISTRATION
-from scenario_kit import KEY, Deployment, Feed, until
+from support.processes.deployment import KEY, Deployment, Feed, until
 
 pytestmark = pytest.mark.acceptance
 

@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.async_api import expect
 
-from browser_kit import looking, need_chromium
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.events import Cursor
-from people_scene import Scene, at_work, opened, run, serving
+from support.processes.admin_scene import Scene, at_work, opened, run, serving
+from support.processes.browser import looking, need_chromium
 
 pytestmark = [pytest.mark.browser, pytest.mark.acceptance]
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
-from browser_kit import looking, need_chromium
 from headrace.logs.line import encode
 from headrace.logs.names import run_log_name, trigger_log
 from headrace.logs.writer import LogFiles
-from people_scene import at_work, opened, run, serving
+from support.processes.admin_scene import at_work, opened, run, serving
+from support.processes.browser import looking, need_chromium
 
 pytestmark = [pytest.mark.browser, pytest.mark.acceptance]
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
-from browser_kit import looking, need_chromium
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, RunningBatch
 from headrace.wire.events import Cursor, ScopeReport, WaitingEvent
 from headrace.wire.pipelines.runs import RunReport
-from people_scene import PROJECT, Scene, at_work, opened, run, serving
-from plan_kit import NOON
+from support.pipelines.plans import NOON
+from support.processes.admin_scene import PROJECT, Scene, at_work, opened, run, serving
+from support.processes.browser import looking, need_chromium
 
 pytestmark = [pytest.mark.browser, pytest.mark.acceptance]
 

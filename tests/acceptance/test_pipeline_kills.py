@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_kills import PHASES, Shape, soak
-from power_cut_volume import Volume, missing
+from support.pipelines.kills import PHASES, Shape, soak
+from support.pipelines.power_cut_volume import Volume, missing
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.spark, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(500)]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_kills import Shape
-from pipeline_rivals import FAULTS, fight
+from support.pipelines.kills import Shape
+from support.pipelines.rivals import FAULTS, fight
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.spark, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(600)]
 

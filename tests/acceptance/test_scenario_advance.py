@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from scenario_kit import Deployment, Feed, Oracle, Trigger, project_text, until
 from scenario_triggers import TroubledQueue
+from support.processes.deployment import Deployment, Feed, Oracle, Trigger, project_text, until
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos_feed import Load
-from chaos_oracle import Oracle
-from chaos_plan import Shape
-from scenario_kit import Deployment, until
+from support.chaos.feed import Load
+from support.chaos.oracle import Oracle
+from support.chaos.plan import Shape
+from support.processes.deployment import Deployment, until
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300)]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from scenario_kit import Deployment, Feed, Oracle, Trigger, Trouble, project_text
+from support.processes.deployment import Deployment, Feed, Oracle, Trigger, Trouble, project_text
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(6 * 3600)]
 

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from acceptance.test_scenario_isolation import children, runner_of
-from scenario_kit import Deployment, Feed, Oracle, Trigger, project_text, until
 from scenario_triggers import BlockingQueue
+from support.processes.deployment import Deployment, Feed, Oracle, Trigger, project_text, until
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scenario_kit import Deployment, Feed, Oracle, Trigger, project_text
+from support.processes.deployment import Deployment, Feed, Oracle, Trigger, project_text
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scenario_kit import Deployment, Feed, Oracle, Process, Trigger, project_text, until
+from support.processes.deployment import Deployment, Feed, Oracle, Process, Trigger, project_text, until
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scenario_kit import Deployment, Feed, Oracle, Trigger, project_text, until
+from support.processes.deployment import Deployment, Feed, Oracle, Trigger, project_text, until
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from scenario_kit import Deployment, until
+from support.processes.deployment import Deployment, until
 
 SECRET = "correct-horse-7"
 TOKEN = "battery-staple-9"

@@ -13,10 +13,10 @@ from headrace.client.admin.client import PeopleClient
 from headrace.client.admin.task_runs import TaskRunsClient
 from headrace.client.worker import WorkerClient
 from headrace.wire.task_runs import ClaimRuns, StartTask
-from ports import free_port
-from postgres_kit import database_of
-from scenario_kit import KEY, Deployment, until
-from store_kit import registration
+from support.processes.deployment import KEY, Deployment, until
+from support.processes.ports import free_port
+from support.processes.postgres import database_of
+from support.processes.store import registration
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.store import Store
-from store_kit import DATABASES, TurnedClock, opened
+from support.processes.store import DATABASES, TurnedClock, opened
 
 
 @pytest.fixture

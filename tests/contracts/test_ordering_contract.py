@@ -21,11 +21,11 @@ from headrace.ports.ordering_store import OrderingHome
 from headrace.store.ordering import sql_store as store_ordering
 from headrace.store.ordering import statements
 from headrace.store.ordering.sql_store import SqlOrdering
-from ordering_cases import CHAIN, a_leader_after_many_others, a_reversed_chain, followers_of_one_leader
-from ordering_homes import KernelHome, SqlScopes
-from ordering_kit import LEASE, LOOKBACK, POLICY, START, WIDE, Crew, Event, Handling, Home, caused, history, run, seeds
-from postgres_kit import database_of
-from store_kit import database_url
+from support.ordering.cases import CHAIN, a_leader_after_many_others, a_reversed_chain, followers_of_one_leader
+from support.ordering.events import LEASE, LOOKBACK, POLICY, START, WIDE, Crew, Event, Handling, Home, caused, history, run, seeds
+from support.ordering.stores import KernelHome, SqlScopes
+from support.processes.postgres import database_of
+from support.processes.store import database_url
 
 HANDLING = ["memory", "sqlite", "postgresql"]
 EVERY = [*HANDLING, "kernel"]
@@ -394,8 +394,9 @@ def test_two_processes_share_a_scope(kind: str, tmp_path: Path) -> None:
     """Both offer half of the chains' events and handle whatever is ready: each event once in all, leaders before followers."""
     url = database_url(kind, tmp_path) if kind == "sqlite" else database_of(tmp_path, empty=True)
     chains, depth = 60, 10
-    command = [sys.executable, str(Path(__file__).parents[1] / "ordering_process.py"), url, str(chains), str(depth)]
-    processes = [subprocess.Popen([*command, half], stdout=subprocess.PIPE, text=True) for half in ("0", "1")]
+    command = [sys.executable, "-m", "support.ordering.process", url, str(chains), str(depth)]
+    tests = Path(__file__).parents[1]
+    processes = [subprocess.Popen([*command, half], cwd=tests, stdout=subprocess.PIPE, text=True) for half in ("0", "1")]
     told = [process.communicate(timeout=100)[0].split() for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     assert all(told), "one of them handled nothing"

@@ -17,8 +17,8 @@ import pytest
 
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.triggers.upstream import load_upstream
-from source_brokers import BROKERS, Broker
-from source_kit import PATIENCE, opened, reading
+from support.sources.brokers import BROKERS, Broker
+from support.sources.kit import PATIENCE, opened, reading
 
 ACKED = AdvanceOutcome(1, 0)
 FAILED = AdvanceOutcome(0, 1)

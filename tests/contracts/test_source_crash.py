@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from headrace.triggers.upstream import Upstream
-from source_brokers import BROKERS, Broker
-from source_kit import PATIENCE, reading
+from support.sources.brokers import BROKERS, Broker
+from support.sources.kit import PATIENCE, reading
 
 READER = """
 import asyncio, json, sys

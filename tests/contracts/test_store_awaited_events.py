@@ -24,7 +24,7 @@ from headrace.store.task_runs.event_waits import AwaitedEvents
 from headrace.store.task_runs.wait_terms import waits_for
 from headrace.wire.events import EventItem
 from headrace.wire.task_runs import AwaitedEvent, ClaimedRun, ClaimRuns, DeferRun, FinishRun, StartRun, TaskRunDetail, Waiting
-from store_kit import TurnedClock, event, holder, registration
+from support.processes.store import TurnedClock, event, holder, registration
 
 
 class Feed:

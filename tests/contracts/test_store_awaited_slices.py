@@ -22,7 +22,7 @@ from headrace.store.task_runs.event_waits import AwaitedEvents
 from headrace.store.task_runs.sweep import STEPS_AT_ONCE
 from headrace.store.task_runs.wait_terms import Wait, Waits
 from headrace.wire.task_runs import AwaitedEvent, ClaimedRun, ClaimRuns, DeferRun, StartRun, Waiting
-from store_kit import Holder, TurnedClock, event, holder, registration
+from support.processes.store import Holder, TurnedClock, event, holder, registration
 
 MANY = 2 * STEPS_AT_ONCE + 5
 

@@ -11,7 +11,7 @@ from headrace.store import Store
 from headrace.store.background import MAX_PAUSE_SECONDS, BackgroundWork
 from headrace.store.retention.pruner import Tidier
 from headrace.store.task_runs.deadline_timer import Alarm
-from store_kit import registration
+from support.processes.store import registration
 
 
 class Failing:

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
-from custody_kit import answered, balance, books, counts, keep, positions, receipt, record, settle, spill, waiting
 from headrace.errors import Fenced
 from headrace.store import Store
 from headrace.store.tables.base import backlog, spills, triggers
 from headrace.wire.control.jobs import CompleteJob, Heartbeat
 from headrace.wire.custody.backlog import SettleBacklog, Settled
 from headrace.wire.events import EventBatch
-from store_kit import DATABASES, Holder, event, holder, opened
+from support.processes.store import DATABASES, Holder, event, holder, opened
+from support.sources.custody import answered, balance, books, counts, keep, positions, receipt, record, settle, spill, waiting
 
 
 @pytest.fixture(params=DATABASES)

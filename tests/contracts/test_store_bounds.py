@@ -22,7 +22,7 @@ from headrace.store.tables.base import dead_letters
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
 from headrace.store.tables.webhooks import webhooks
 from headrace.wire.custody.dead_letters import ActOnDeadLetters
-from store_kit import TurnedClock, event, holder, letter, opened
+from support.processes.store import TurnedClock, event, holder, letter, opened
 
 DAY = 86_400
 WEBHOOK = {"url": "https://example", "types": "[]", "secret": "", "policy": "hold", "max_attempts": 8, "timeout": 1, "created": 0}

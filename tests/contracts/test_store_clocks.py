@@ -21,7 +21,7 @@ from headrace.store.tables.task_runs import deferred_runs
 from headrace.store.tables.webhooks import webhooks
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.task_runs import AwaitedTrigger, StartRun, Waiting
-from store_kit import DATABASES, Holder, TurnedClock, event, holder, opened, registration
+from support.processes.store import DATABASES, Holder, TurnedClock, event, holder, opened, registration
 
 HOUR = 3_600
 DAY = 86_400

@@ -11,7 +11,6 @@ import pytest
 from sqlalchemy import Connection, delete, func, select, update
 from sqlalchemy import event as on
 
-from custody_kit import STREAM, answered, balance, books, counts, keep, marks, receipt, record, settle, spill
 from headrace.core.ledger.subscriber_sets import EMPTY, crew_digest, digest_text
 from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store
@@ -27,7 +26,8 @@ from headrace.wire.control.triggers import CleanupTriggers
 from headrace.wire.custody.receipts import CrewDefinition, Receipt
 from headrace.wire.events import EventBatch
 from headrace.wire.task_runs import AwaitedTrigger, StartRun, Waiting
-from store_kit import Holder, TurnedClock, declaration, holder
+from support.processes.store import Holder, TurnedClock, declaration, holder
+from support.sources.custody import STREAM, answered, balance, books, counts, keep, marks, receipt, record, settle, spill
 
 DAY = 86_400
 SEEDS = [1, 2, 3]

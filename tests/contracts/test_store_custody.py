@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import func, select
 
-from custody_kit import answered, books, counts, keep, marks, receipt, record, settle, spill, waiting
 from headrace.errors import Fenced
 from headrace.store import Store
 from headrace.store.tables.base import crews, custody, custody_streams, lanes
@@ -18,7 +17,8 @@ from headrace.wire.control.jobs import CompleteJob, Heartbeat
 from headrace.wire.control.streams import LaneReport, StreamReport
 from headrace.wire.control.triggers import CleanupTriggers
 from headrace.wire.custody.receipts import Receipts
-from store_kit import DATABASES, Holder, declaration, holder, opened
+from support.processes.store import DATABASES, Holder, declaration, holder, opened
+from support.sources.custody import answered, books, counts, keep, marks, receipt, record, settle, spill, waiting
 
 
 @pytest.fixture(params=DATABASES)

@@ -16,7 +16,7 @@ from headrace.store.control.declarations import staged_declarations
 from headrace.store.tables.base import pipelines, staged_triggers, triggers
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject, ProjectDeclared, StageTriggers
-from store_kit import Holder, TurnedClock, arguments, declaration, holder, registration
+from support.processes.store import Holder, TurnedClock, arguments, declaration, holder, registration
 
 ID = "declaration-1"
 

@@ -18,7 +18,7 @@ from headrace.store.tables.task_runs import deferred_runs
 from headrace.store.task_runs.sweep import STEPS_AT_ONCE
 from headrace.wire.events import EventBatch
 from headrace.wire.task_runs import AwaitedTrigger, ClaimRuns, StartRun, Waiting
-from store_kit import Holder, event, holder, registration
+from support.processes.store import Holder, event, holder, registration
 
 MANY = 2 * STEPS_AT_ONCE + 5
 

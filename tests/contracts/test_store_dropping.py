@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import func, select
 
-from custody_kit import STREAM, answered, books, bury, counts, keep, positions, receipt, record, settle, some, spill, waiting
 from headrace.errors import ApiRefused
 from headrace.store import Store
 from headrace.store.custody.backlog import DROPPED_AT_ONCE, removed_backlogs
 from headrace.store.queries.events import dead_letter_page
 from headrace.store.queries.status import backlog_list
 from headrace.store.tables.base import backlog, spills, triggers
-from store_kit import Holder, TurnedClock, declaration, holder, letter
+from support.processes.store import Holder, TurnedClock, declaration, holder, letter
+from support.sources.custody import STREAM, answered, books, bury, counts, keep, positions, receipt, record, settle, some, spill, waiting
 
 DAY = 86_400
 

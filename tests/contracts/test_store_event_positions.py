@@ -18,8 +18,8 @@ from headrace.store.tables.pipelines import event_positions as stored
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.events import Cursor
 from headrace.wire.pipelines.plans import MAX_POSITION_SEQS, Plan, PositionBlock
-from plan_kit import driver, plan, planned, report
-from store_kit import event, holder
+from support.pipelines.plans import driver, plan, planned, report
+from support.processes.store import event, holder
 
 SEEDS = [20261122, 20261123]
 

@@ -26,7 +26,7 @@ from headrace.wire.control.triggers import (
     StreamFailure,
     TriggerFailure,
 )
-from store_kit import Holder, TurnedClock, declaration, event, holder
+from support.processes.store import Holder, TurnedClock, declaration, event, holder
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
 from headrace.wire.events import Cursor
 from headrace.wire.pipelines.plans import Plan, ScopeLetter
-from plan_kit import driver, places, plan, planned, report, state, stored_slices
-from store_kit import event, holder
+from support.pipelines.plans import driver, places, plan, planned, report, state, stored_slices
+from support.processes.store import event, holder
 
 
 def scope(store: Store) -> int:

@@ -26,8 +26,8 @@ from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
 from headrace.wire.events import Cursor
 from headrace.wire.pipelines.runs import RunReport
-from plan_kit import store_next
-from store_kit import Holder, TurnedClock, declaration, event, holder, registration
+from support.pipelines.plans import store_next
+from support.processes.store import Holder, TurnedClock, declaration, event, holder, registration
 
 DAY = 86_400
 WEBHOOK = {"url": "https://example", "types": "[]", "secret": "", "policy": "hold", "max_attempts": 8, "timeout": 1, "created": 0}

@@ -19,7 +19,7 @@ from headrace.wire.control.jobs import CompleteJob, Heartbeat
 from headrace.wire.control.triggers import CleanupTriggers
 from headrace.wire.task_runs import AwaitedTrigger, StartRun, Waiting
 from headrace.wire.webhooks import SetWebhook
-from store_kit import DATABASES, TurnedClock, event, holder, opened, registration
+from support.processes.store import DATABASES, TurnedClock, event, holder, opened, registration
 
 KEY = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
 NUMBERED = [table for table in metadata.sorted_tables if table.autoincrement_column is not None]

@@ -14,7 +14,7 @@ from headrace.store.tables.base import jobs, stream_reports, triggers
 from headrace.wire.control.jobs import CompleteJob, Heartbeat
 from headrace.wire.control.streams import StreamReport
 from headrace.wire.control.triggers import CleanupTriggers, LoadTriggers, TriggerFailure
-from store_kit import TurnedClock, arguments, declaration, event, holder, opened, registration
+from support.processes.store import TurnedClock, arguments, declaration, event, holder, opened, registration
 
 NOTHING = Heartbeat()
 

@@ -11,7 +11,7 @@ from headrace.store.queries.status import overview
 from headrace.store.tables.base import triggers
 from headrace.wire.control.jobs import CompleteJob, Heartbeat
 from headrace.wire.control.triggers import CleanupTriggers, DeclaredTrigger, DeclareProject, LoadTriggers, TriggersLoaded
-from store_kit import Holder, TurnedClock, event, holder, registration
+from support.processes.store import Holder, TurnedClock, event, holder, registration
 
 NOTHING = Heartbeat()
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from custody_kit import answered, books, bury, counts, receipt, record, settle, some, waiting
 from headrace.errors import ApiRefused
 from headrace.store import Store
 from headrace.store.dead_letters import texts as letter_texts
@@ -17,7 +16,8 @@ from headrace.store.retention.retention import discarded_dead_letters
 from headrace.store.tables.base import dead_letter_texts, dead_letters
 from headrace.wire.custody.dead_letters import ActOnDeadLetters
 from headrace.wire.status.status import DeadLetterDetail
-from store_kit import DATABASES, START, Holder, declaration, holder, letter, opened
+from support.processes.store import DATABASES, START, Holder, declaration, holder, letter, opened
+from support.sources.custody import answered, books, bury, counts, receipt, record, settle, some, waiting
 
 
 @pytest.fixture(params=DATABASES)

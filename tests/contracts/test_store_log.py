@@ -17,7 +17,7 @@ from headrace.store.tables.base import dead_letters, events, firings, triggers
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.events import EventItem
 from headrace.wire.log import LOG_SCHEMA, NO_LEADER_SEQ
-from store_kit import DATABASES, START, Holder, event, holder, letter, opened, registration
+from support.processes.store import DATABASES, START, Holder, event, holder, letter, opened, registration
 
 
 @pytest.fixture(params=DATABASES)

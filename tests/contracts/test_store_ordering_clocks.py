@@ -18,7 +18,7 @@ from headrace.store.secrets.keyring import Keyring
 from headrace.store.tables.ordering import ordering_scopes
 from headrace.wire.task_runs import AwaitedEvent, StartRun, Waiting
 from headrace.wire.webhooks import SetWebhook
-from store_kit import DATABASES, SECOND, Holder, TurnedClock, event, holder, opened
+from support.processes.store import DATABASES, SECOND, Holder, TurnedClock, event, holder, opened
 
 HOUR = 3_600
 WAIT = LOOKBACK // SECOND

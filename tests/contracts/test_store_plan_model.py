@@ -17,9 +17,9 @@ from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.events import Cursor
 from headrace.wire.pipelines.plans import Plan
 from headrace.wire.pipelines.runs import RunReport
-from plan_kit import driver, plan, planned, report, stored_cursor
-from plan_model import Ledger, Refused
-from store_kit import TurnedClock
+from support.pipelines.plan_model import Ledger, Refused
+from support.pipelines.plans import driver, plan, planned, report, stored_cursor
+from support.processes.store import TurnedClock
 
 STEPS = 150
 SEEDS = [20261122, 20261123, 20261124]

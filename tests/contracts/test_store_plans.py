@@ -19,8 +19,8 @@ from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
 from headrace.wire.events import Cursor, ScopeReport
 from headrace.wire.pipelines.plans import OpenRun, Plan, PlannedRun, PlanPage, SplitRun
 from headrace.wire.pipelines.runs import BatchEnded
-from plan_kit import driver, open_runs, places, plan, planned, report, state, stored_cursor, stored_slices
-from store_kit import event, holder
+from support.pipelines.plans import driver, open_runs, places, plan, planned, report, state, stored_cursor, stored_slices
+from support.processes.store import event, holder
 
 
 def test_a_new_scope_begins_where_its_first_driver_says(store: Store) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from custody_kit import receipt
 from headrace.store import Store
 from headrace.wire.control.triggers import CleanupTriggers
 from headrace.wire.events import EventBatch
-from store_kit import Holder, declaration, event, registration
+from support.processes.store import Holder, declaration, event, registration
+from support.sources.custody import receipt
 
 
 def second_project(store: Store, *names: str) -> Holder:

@@ -21,7 +21,7 @@ from headrace.wire.control.streams import StreamReport
 from headrace.wire.custody.dead_letters import ActOnDeadLetters
 from headrace.wire.pipelines.runs import RunReport
 from headrace.wire.task_runs import ClaimRuns, FinishRun, StartRun
-from store_kit import TurnedClock, declaration, event, holder, letter, registration
+from support.processes.store import TurnedClock, declaration, event, holder, letter, registration
 
 DAY = 86_400
 

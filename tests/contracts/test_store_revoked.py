@@ -6,7 +6,7 @@ from pathlib import Path
 
 from headrace.store import Store
 from headrace.store.queries.status import overview
-from store_kit import Holder, declaration, event, holder, opened, registration
+from support.processes.store import Holder, declaration, event, holder, opened, registration
 
 
 def test_what_the_last_holder_still_has_to_say_of_a_trigger_that_went_is_stored(tmp_path: Path) -> None:

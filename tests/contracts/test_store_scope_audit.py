@@ -13,8 +13,8 @@ from headrace.store.tables.base import firings
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.events import Cursor, ScopeReport
 from headrace.wire.pipelines.scope_audit import LedgerLetter, LedgerRun
-from plan_kit import driver, plan, planned, report
-from store_kit import event, holder
+from support.pipelines.plans import driver, plan, planned, report
+from support.processes.store import event, holder
 
 
 def all_firings(store: Store, to: int, again: int, after: int = 0) -> list[tuple[int, str]]:

@@ -8,8 +8,8 @@ from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store
 from headrace.store.pipelines.scope_leases import LEASE_SECONDS
 from headrace.wire.control.jobs import CompleteJob, Heartbeat
-from plan_kit import driver, plan, stored_cursor
-from store_kit import TurnedClock
+from support.pipelines.plans import driver, plan, stored_cursor
+from support.processes.store import TurnedClock
 
 
 def wait_silently(store: Store, clock: TurnedClock, waiting: int, seconds: int) -> None:

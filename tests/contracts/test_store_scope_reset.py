@@ -21,8 +21,8 @@ from headrace.store.tables.pipelines import plan_slices, planned_runs, scope_lea
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, RunningBatch
 from headrace.wire.events import Cursor
 from headrace.wire.pipelines.scopes import ScopeReset
-from plan_kit import driver, open_runs, places, plan, planned, report, state
-from store_kit import TurnedClock, event, holder
+from support.pipelines.plans import driver, open_runs, places, plan, planned, report, state
+from support.processes.store import TurnedClock, event, holder
 
 LEDGER = (planned_runs, plan_slices, scope_state)
 

@@ -16,8 +16,8 @@ from headrace.store.tables.base import pipelines, runs
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.events import Cursor
 from headrace.wire.pipelines.runs import RunReport
-from plan_kit import plan, store_next, stored_cursor
-from store_kit import DATABASES, declaration, opened, registration
+from support.pipelines.plans import plan, store_next, stored_cursor
+from support.processes.store import DATABASES, declaration, opened, registration
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

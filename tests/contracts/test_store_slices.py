@@ -15,7 +15,7 @@ from headrace.store.tables.base import triggers
 from headrace.triggerer.supervisor.held_leases import Holding
 from headrace.wire.control.jobs import CompleteJob, Heartbeat
 from headrace.wire.control.triggers import CleanupTriggers, LoadTriggers
-from store_kit import TurnedClock, declaration, holder, registration
+from support.processes.store import TurnedClock, declaration, holder, registration
 
 SLICE = 3
 MANY = 10

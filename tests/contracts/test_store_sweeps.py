@@ -11,7 +11,6 @@ import pytest
 from cryptography.fernet import Fernet
 from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
-from custody_kit import bury, keep, positions, settle, some, spill
 from headrace.core.ordering.handling import Caused
 from headrace.store import Store
 from headrace.store.control.declarations import forget
@@ -45,7 +44,8 @@ from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
 from headrace.wire.secrets import RotateSecrets
 from headrace.wire.task_runs import AwaitedEvent, AwaitedTrigger, ClaimRuns, StartRun, Waiting
-from store_kit import Holder, TurnedClock, event, holder, letter, opened, registration
+from support.processes.store import Holder, TurnedClock, event, holder, letter, opened, registration
+from support.sources.custody import bury, keep, positions, settle, some, spill
 
 DAY = 86_400
 LARGE = "x" * 10_000

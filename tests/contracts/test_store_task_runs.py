@@ -17,7 +17,7 @@ from headrace.store.task_runs.sweep import AT_ONCE
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.control.triggers import CleanupTriggers, LoadTriggers, TriggerFailure
 from headrace.wire.task_runs import AwaitedTrigger, Callbacks, ClaimedRun, ClaimRuns, DeferRun, FinishRun, RunsClaimed, StartRun, Waiting
-from store_kit import Holder, TurnedClock, arguments, declaration, event, holder, registration
+from support.processes.store import Holder, TurnedClock, arguments, declaration, event, holder, registration
 
 PROJECT = "flights"
 TRIGGER = AwaitedTrigger(classpath="some.Trigger", kwargs={"path": "there"})

@@ -8,8 +8,8 @@ import pytest
 
 from headrace.store.custody.subscriber_sets import KEPT
 from headrace.store.retention.pruner import AT_ONCE
-from store_kit import DATABASES, database_url
-from year_kit import Day, Shape, Year, steady_from
+from support.processes.store import DATABASES, database_url
+from support.year.kit import Day, Shape, Year, steady_from
 
 DAYS = 12
 BOUNDS = {

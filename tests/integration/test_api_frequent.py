@@ -14,8 +14,8 @@ from headrace.api.execution.fast_path import calls
 from headrace.api.middleware.version import ASKED
 from headrace.wire.base import API_VERSION, FIRST_API_VERSION
 from headrace.wire.control.jobs import RegisterJob
-from machine_kit import Api, serving
-from store_kit import declaration, event, registration
+from support.processes.execution_api import Api, serving
+from support.processes.store import declaration, event, registration
 
 EVENTS, ONE = "/execution/triggers/events", "/execution/triggers/1/event"
 EVENT: dict[str, Any] = event("a", 1).model_dump(mode="json")

@@ -22,8 +22,8 @@ from schemathesis.specs.openapi.checks import content_type_conformance, response
 from headrace.api.middleware.version import DESCRIPTION_PATH, SPOKEN
 from headrace.api.openapi import PEOPLE_PATH
 from headrace.wire.base import VERSION_HEADER
-from machine_kit import KEY, UNLIMITED, Api, serving
-from store_kit import declaration, event, registration
+from support.processes.execution_api import KEY, UNLIMITED, Api, serving
+from support.processes.store import declaration, event, registration
 
 pytestmark = pytest.mark.slow
 

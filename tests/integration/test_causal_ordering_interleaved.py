@@ -13,9 +13,9 @@ import pytest
 from headrace.core.ordering.causal_order import CYCLE, LOST
 from headrace.core.ordering.handling import Claim, HandlingPolicy
 from headrace.store.ordering.scopes import OwnOrdering
-from ordering_kit import START, Event, History, caused, history, seeds
-from postgres_kit import database_of
-from store_kit import database_url
+from support.ordering.events import START, Event, History, caused, history, seeds
+from support.processes.postgres import database_of
+from support.processes.store import database_url
 
 SECOND = 1_000_000
 LOOKBACK = 3_600 * SECOND

@@ -17,8 +17,8 @@ import pytest
 
 from headrace import CausalEvent, CausalOrdering, EventArrivedEarly
 from headrace.store.dialects.driver import DirectPostgresql, DirectSqlite
-from postgres_kit import database_of
-from store_kit import database_url
+from support.processes.postgres import database_of
+from support.processes.store import database_url
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SEED = int(os.environ.get("HEADRACE_TEST_SEED", "1"))

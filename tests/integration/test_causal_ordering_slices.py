@@ -14,11 +14,11 @@ from headrace import CausalEvent, CausalOrdering, EventArrivedEarly, HandlingPol
 from headrace.causal import ordering as causal
 from headrace.store.ordering import statements
 from headrace.store.ordering.scopes import OwnOrdering
-from ordering_kit import START, Event, caused
-from ordering_release_process import SLICE
-from ordering_transactions import Transactions
-from postgres_kit import database_of
-from store_kit import database_url
+from support.ordering.events import START, Event, caused
+from support.ordering.release_process import SLICE
+from support.ordering.transactions import Transactions
+from support.processes.postgres import database_of
+from support.processes.store import database_url
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FOLLOWERS = 150
@@ -162,8 +162,8 @@ async def test_a_clock_that_was_ahead_is_set_back_in_slices(kind: str, tmp_path:
 @pytest.mark.parametrize("slices", [pytest.param(0, marks=pytest.mark.slow), 4])
 async def test_a_kill_between_two_slices_loses_nothing(kind: str, slices: int, tmp_path: Path) -> None:
     url = url_of(kind, tmp_path)
-    script = str(Path(__file__).parents[1] / "ordering_release_process.py")
-    killed = await asyncio.create_subprocess_exec(sys.executable, script, url, "own", f"{FOLLOWERS}", f"{slices}")
+    command = [sys.executable, "-m", "support.ordering.release_process", url, "own", f"{FOLLOWERS}", f"{slices}"]
+    killed = await asyncio.create_subprocess_exec(*command, cwd=Path(__file__).parents[1])
     assert await killed.wait() == -signal.SIGKILL
     async with CausalOrdering("killed", url, by_age=False, lookback=timedelta(hours=1)) as ordering:
         counts = await ordering.counts()

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from custody_kit import answered, keep, positions, receipt, record, spill
 from headrace.cli.main import app
 from headrace.errors import ApiRefused, UsageError
 from headrace.store.queries.short_ids import short_id
@@ -17,8 +16,9 @@ from headrace.wire.custody.dead_letters import DeadLetterActions, DeadLettersAct
 from headrace.wire.custody.receipts import Audit
 from headrace.wire.pipelines.runs import RunReport
 from headrace.wire.status.status import DeadLetterDetail, DeadLetterPage
-from machine_kit import KEY, Api, serving
-from store_kit import Holder, holder, letter
+from support.processes.execution_api import KEY, Api, serving
+from support.processes.store import Holder, holder, letter
+from support.sources.custody import answered, keep, positions, receipt, record, spill
 
 LETTERS = ("list", "show", "redrive", "discard", "history")
 

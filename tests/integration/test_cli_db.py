@@ -12,8 +12,8 @@ from headrace.cli.main import app
 from headrace.errors import SchemaError, UsageError
 from headrace.store import open_store
 from headrace.store.db.schema import steps
-from postgres_kit import PASSWORD, QUOTED, database_of
-from store_kit import DATABASES, TurnedClock, event, holder
+from support.processes.postgres import PASSWORD, QUOTED, database_of
+from support.processes.store import DATABASES, TurnedClock, event, holder
 
 HEAD = steps()[-1].revision
 

@@ -17,9 +17,9 @@ from headrace.wire.control.jobs import CompleteJob, Heartbeat, RunningBatch
 from headrace.wire.events import Cursor, ScopeReport, WaitingEvent
 from headrace.wire.pipelines.plans import Plan, PlannedRun
 from headrace.wire.pipelines.scopes import LeaderIs, Wait, WaitPage
-from machine_kit import KEY, Api, serving
-from plan_kit import plan_next, stored_cursor
-from store_kit import event, holder, registration
+from support.pipelines.plans import plan_next, stored_cursor
+from support.processes.execution_api import KEY, Api, serving
+from support.processes.store import event, holder, registration
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from headrace.cli.main import app
 from headrace.wire.secrets import ShownTokens, TokenMade
-from machine_kit import KEY, Api, serving
+from support.processes.execution_api import KEY, Api, serving
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,9 @@ from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.events import Cursor
 from headrace.wire.pipelines.scopes import ScopeList
 from headrace.wire.webhooks import Deliveries, ShownWebhooks
-from machine_kit import KEY, Api, serving
-from plan_kit import store_next
-from store_kit import declaration, event, holder, registration
+from support.pipelines.plans import store_next
+from support.processes.execution_api import KEY, Api, serving
+from support.processes.store import declaration, event, holder, registration
 
 SECRET = "swordfish swordfish"
 URL = "https://billing.example/events"

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from custody_kit import keep, spill, waiting
 from headrace.cli.main import app
 from headrace.client.triggerer import TriggererClient
 from headrace.errors import ApiRefused, UsageError
@@ -17,8 +16,9 @@ from headrace.store import Store
 from headrace.wire.control.jobs import Blocked, CompleteJob, Heartbeat
 from headrace.wire.control.triggerers import TriggerDetail, TriggererList
 from headrace.wire.control.triggers import CleanupTriggers, DeclaredTrigger, DeclareProject, LoadTriggers, TriggerFailure
-from machine_kit import KEY, Api, serving
-from store_kit import Holder, declaration, holder, opened, registration
+from support.processes.execution_api import KEY, Api, serving
+from support.processes.store import Holder, declaration, holder, opened, registration
+from support.sources.custody import keep, spill, waiting
 
 
 @pytest.fixture

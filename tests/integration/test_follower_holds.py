@@ -19,8 +19,8 @@ from headrace.wire.control.jobs import RegisterJob
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters, PipelineLetterAction
 from headrace.wire.events import EventItem
 from headrace.wire.pipelines.runs import RunReport
-from pipeline_kit import KEY, Api, leg, running_api
-from scope_kit import Scope, column
+from support.pipelines.kit import KEY, Api, leg, running_api
+from support.pipelines.scopes import Scope, column
 
 SEEDS = [20261122, 20261123, 20261124]
 

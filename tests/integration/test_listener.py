@@ -10,7 +10,7 @@ from threading import Event
 
 import pytest
 
-from store_kit import event, holder, opened
+from support.processes.store import event, holder, opened
 
 DESCRIPTORS = 1_100
 

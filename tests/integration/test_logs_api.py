@@ -18,7 +18,7 @@ from headrace.logs.server import serving as serving_logs
 from headrace.logs.writer import LogFiles
 from headrace.store import Store
 from headrace.wire.control.jobs import CompleteJob
-from people_scene import KEY, Scene, at_work, opened, run, serving
+from support.processes.admin_scene import KEY, Scene, at_work, opened, run, serving
 
 UNITED = "legs.united"
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, delete
 
-from custody_kit import answered, receipt, spill
 from headrace.client.admin.client import PeopleClient
 from headrace.client.triggerer import TriggererClient
 from headrace.core.ledger import receipts
@@ -25,8 +24,9 @@ from headrace.wire.custody.dead_letters import ActOnDeadLetters, DeadLetterActio
 from headrace.wire.custody.receipts import Audit, Receipts
 from headrace.wire.events import EventBatch
 from headrace.wire.status.status import DeadLetterDetail, Status
-from machine_kit import KEY, Api, serving
-from store_kit import DATABASES, declaration, event, letter, registration
+from support.processes.execution_api import KEY, Api, serving
+from support.processes.store import DATABASES, declaration, event, letter, registration
+from support.sources.custody import answered, receipt, spill
 
 
 @pytest.fixture(params=DATABASES)

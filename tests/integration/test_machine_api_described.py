@@ -14,7 +14,7 @@ from headrace.api.middleware.version import DESCRIPTION_PATH, SPOKEN
 from headrace.api.openapi import PEOPLE_PATH
 from headrace.wire.base import API_VERSION, FIRST_API_VERSION, VERSION_HEADER
 from headrace.wire.problem import PROBLEM_JSON
-from machine_kit import Api, serving
+from support.processes.execution_api import Api, serving
 
 RECORDED = Path(__file__).parent / "recorded"
 WORDS = {"title", "description", "summary", "operationId", "tags"}

@@ -16,8 +16,8 @@ import pytest
 
 from headrace.triggerer.outbox.dead_letters import smaller
 from headrace.wire.events import DeadLetterItem
-from machine_kit import Api, serving
-from store_kit import DATABASES, declaration, event, registration
+from support.processes.execution_api import Api, serving
+from support.processes.store import DATABASES, declaration, event, registration
 
 SEED = int(os.environ.get("HOSTILE_SEED", "9"))
 BATCHES = 6

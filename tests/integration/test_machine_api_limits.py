@@ -15,8 +15,8 @@ from starlette.routing import Route
 
 from headrace.api.middleware.rate_limit import Bucket, RateLimit, RatePolicy
 from headrace.wire.problem import PROBLEM_JSON, PROBLEM_PREFIX
-from machine_kit import Api, serving
-from store_kit import declaration, registration
+from support.processes.execution_api import Api, serving
+from support.processes.store import declaration, registration
 
 JSON = {"Content-Type": "application/json"}
 POLICY = RatePolicy(token=Bucket(size=100, refill=10), address=Bucket(size=20, refill=1), call=5, refused=50, forged=10, most=3)

@@ -19,9 +19,9 @@ from headrace.wire.events import Cursor, ScopeReport
 from headrace.wire.log import HEAD_HEADER, LOG_SCHEMA
 from headrace.wire.pipelines.plans import Plan
 from headrace.wire.pipelines.runs import BatchEnded, RunReport
-from machine_kit import KEY, Api, serving
-from plan_kit import planned
-from store_kit import DATABASES, declaration, event, holder, registration
+from support.pipelines.plans import planned
+from support.processes.execution_api import KEY, Api, serving
+from support.processes.store import DATABASES, declaration, event, holder, registration
 
 
 @pytest.fixture(params=DATABASES)

@@ -14,8 +14,8 @@ from headrace.api.auth.authentication import Tokens
 from headrace.wire.base import API_VERSION, VERSION_HEADER
 from headrace.wire.events import EventBatch
 from headrace.wire.problem import PROBLEM_JSON, PROBLEM_PREFIX
-from machine_kit import KEY, Api, serving
-from store_kit import declaration, event, registration
+from support.processes.execution_api import KEY, Api, serving
+from support.processes.store import declaration, event, registration
 
 JSON = {"Content-Type": "application/json"}
 

@@ -16,8 +16,8 @@ from headrace.api.middleware.version import SPOKEN
 from headrace.wire.base import API_VERSION, FIRST_API_VERSION, VERSION_HEADER
 from headrace.wire.control.triggers import LoadTriggers
 from headrace.wire.problem import PROBLEM_PREFIX
-from machine_kit import KEY, serving
-from store_kit import declaration, registration
+from support.processes.execution_api import KEY, serving
+from support.processes.store import declaration, registration
 
 RECORDED = Path(__file__).parent / "recorded"
 FIRST = {VERSION_HEADER: FIRST_API_VERSION}

@@ -19,8 +19,8 @@ from headrace.core.ledger.subscriber_sets import crew_digest, digest_text
 from headrace.store.tables.base import metadata
 from headrace.wire.base import API_VERSION
 from headrace.wire.control.jobs import JobKind
-from machine_kit import KEY, Api, serving
-from store_kit import declaration, event, registration
+from support.processes.execution_api import KEY, Api, serving
+from support.processes.store import declaration, event, registration
 
 Body = dict[str, Any]
 FENCED, FORBIDDEN, UNAUTHORIZED = 409, 403, 401

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from headrace.wire.problem import PROBLEM_PREFIX
-from machine_kit import Api, serving
-from store_kit import DATABASES, declaration, event, registration
+from support.processes.execution_api import Api, serving
+from support.processes.store import DATABASES, declaration, event, registration
 
 
 @pytest.fixture(params=DATABASES)

@@ -15,8 +15,8 @@ from headrace.client.worker import WorkerClient
 from headrace.errors import ApiRefused, Fenced
 from headrace.wire.control.jobs import JobKind
 from headrace.wire.task_runs import AwaitedTrigger, ClaimRuns, DeferRun, FinishRun, StartRun, StartTask, Waiting
-from machine_kit import KEY, Api, serving
-from store_kit import event, holder, registration
+from support.processes.execution_api import KEY, Api, serving
+from support.processes.store import event, holder, registration
 
 TRIGGER = AwaitedTrigger(classpath="some.Trigger", kwargs={})
 CLAIM = ClaimRuns(capacity=1, tasks=["submit"])

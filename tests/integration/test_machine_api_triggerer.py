@@ -16,8 +16,8 @@ from headrace.wire.base import MAX_BODY_BYTES
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, RegisterJob
 from headrace.wire.control.triggers import MAX_STAGED, TriggerFailure, Workloads
 from headrace.wire.events import EventBatch
-from machine_kit import KEY, Api, serving
-from store_kit import DATABASES, declaration, event, letter, registration
+from support.processes.execution_api import KEY, Api, serving
+from support.processes.store import DATABASES, declaration, event, letter, registration
 
 
 @pytest.fixture(params=DATABASES)

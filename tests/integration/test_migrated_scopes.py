@@ -18,10 +18,10 @@ from headrace.store.db.schema import alembic_config
 from headrace.store.dialects.engines import engines, parsed
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.events import Cursor
-from pipeline_kit import KEY, leg, running_api
-from plan_kit import plan
-from scope_kit import Scope
-from store_kit import registration, sqlite_of
+from support.pipelines.kit import KEY, leg, running_api
+from support.pipelines.plans import plan
+from support.pipelines.scopes import Scope
+from support.processes.store import registration, sqlite_of
 
 BEFORE_PLANS = "r0024"
 

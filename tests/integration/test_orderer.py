@@ -22,9 +22,9 @@ from headrace.wire.control.jobs import RegisterJob
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
 from headrace.wire.events import Cursor
 from headrace.wire.pipelines.runs import RunReport
-from pipeline_kit import KEY, Api, leg, running_api
-from scope_kit import Scope, column
-from store_kit import TurnedClock
+from support.pipelines.kit import KEY, Api, leg, running_api
+from support.pipelines.scopes import Scope, column
+from support.processes.store import TurnedClock
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ from headrace.store.ordering.scopes import OwnOrdering, scope_named
 from headrace.store.ordering.sql_store import SqlOrdering
 from headrace.store.tables.base import metadata
 from headrace.store.tables.ordering import ORDERING_TABLES
-from ordering_kit import START, Event, caused
-from ordering_transactions import Transactions
-from postgres_kit import database_of
-from store_kit import database_url
+from support.ordering.events import START, Event, caused
+from support.ordering.transactions import Transactions
+from support.processes.postgres import database_of
+from support.processes.store import database_url
 
 WAITING = 60
 PAGE = 7

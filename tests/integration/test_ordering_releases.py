@@ -15,10 +15,10 @@ from headrace.store.db.database import Database
 from headrace.store.ordering import statements
 from headrace.store.ordering.scopes import scope_named
 from headrace.store.ordering.sql_store import SqlOrdering
-from ordering_kit import START, Event, caused
-from ordering_release_process import SLICE
-from postgres_kit import database_of
-from store_kit import database_url
+from support.ordering.events import START, Event, caused
+from support.ordering.release_process import SLICE
+from support.processes.postgres import database_of
+from support.processes.store import database_url
 
 FOLLOWERS = 95
 
@@ -34,8 +34,8 @@ def test_a_kill_between_two_slices_loses_nothing(
 ) -> None:
     monkeypatch.setattr(statements, "RELEASED_EVENTS", SLICE)
     url = database_url(kind, tmp_path) if kind == "sqlite" else database_of(tmp_path, empty=True)
-    script = str(Path(__file__).parents[1] / "ordering_release_process.py")
-    assert subprocess.run([sys.executable, script, url, state, str(FOLLOWERS), str(slices)]).returncode == -signal.SIGKILL
+    command = [sys.executable, "-m", "support.ordering.release_process", url, state, str(FOLLOWERS), str(slices)]
+    assert subprocess.run(command, cwd=Path(__file__).parents[1]).returncode == -signal.SIGKILL
     database = Database(url)
     try:
         home = SqlOrdering(database, database.write(lambda connection: scope_named(connection, "killed", 3_600_000_000)), by_age=False)

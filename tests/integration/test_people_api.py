@@ -25,8 +25,8 @@ from headrace.wire.custody.receipts import Audit, Receipt
 from headrace.wire.events import HOLD_BUCKETS, Cursor, EventBatch
 from headrace.wire.problem import PROBLEM_JSON
 from headrace.wire.status.status import DeadLetterDetail, DeadLetterPage, EventDetail, EventPage, RunList, Status, StreamList, TriggerList
-from people_scene import KEY, PROJECT, STREAM, Scene, at_work, opened, run, serving
-from plan_kit import driver, plan, planned
+from support.pipelines.plans import driver, plan, planned
+from support.processes.admin_scene import KEY, PROJECT, STREAM, Scene, at_work, opened, run, serving
 
 SCRIPTS = ("page.js", "ordering.js", "parts.js", "detail.js", "words.js")
 

@@ -12,8 +12,8 @@ from headrace.client.admin.client import PeopleClient
 from headrace.errors import ApiUnavailable
 from headrace.wire.control.jobs import Heartbeat
 from headrace.wire.control.streams import StreamReport
-from machine_kit import Api, serving
-from store_kit import declaration, event, holder, letter, registration
+from support.processes.execution_api import Api, serving
+from support.processes.store import declaration, event, holder, letter, registration
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from headrace.errors import PipelineError
 from headrace.replay.inputs.event_log import _read
 from headrace.replay.options import LogAccess
 from headrace.store.tables.base import events
-from pipeline_kit import KEY, leg, running_api
-from store_kit import registration
+from support.pipelines.kit import KEY, leg, running_api
+from support.processes.store import registration
 
 
 def test_events_that_retention_deletes_before_they_are_read_are_told_of(tmp_path: Path) -> None:

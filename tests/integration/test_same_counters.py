@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from custody_kit import answered, receipt, record
 from headrace.store.custody.audit import audit
 from headrace.store.custody.lanes import idle_lanes
 from headrace.wire.control.jobs import CompleteJob, Heartbeat
 from headrace.wire.control.streams import StreamReport
-from machine_kit import Api, serving
-from store_kit import Holder, holder
+from support.processes.execution_api import Api, serving
+from support.processes.store import Holder, holder
+from support.sources.custody import answered, receipt, record
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from headrace.wire.events import HOLD_BUCKETS, Cursor, ScopeReport, WaitingEvent
 from headrace.wire.pipelines.runs import BatchEnded, RunReport
 from headrace.wire.pipelines.scopes import ScopeList, ScopeStatus, WaitPage
 from headrace.wire.status.status import EventDetail, EventPage, Status
-from machine_kit import KEY, Api, serving
-from plan_kit import plan_next
-from store_kit import DATABASES, Holder, event, holder, registration
+from support.pipelines.plans import plan_next
+from support.processes.execution_api import KEY, Api, serving
+from support.processes.store import DATABASES, Holder, event, holder, registration
 
 SCOPE = "a scope/of mine"
 HOLDS = [0, 0, 2, 0, 1, 0, 0, 0]

@@ -10,12 +10,12 @@ import httpx
 import pytest
 from starlette.routing import Route
 
-from browser_kit import looking
 from headrace.api.auth.authentication import COOKIE, Tokens
 from headrace.api.middleware.access_control import Exposure
 from headrace.wire.problem import PROBLEM_PREFIX
-from machine_kit import KEY, UNLIMITED, Api, serving
-from store_kit import registration
+from support.processes.browser import looking
+from support.processes.execution_api import KEY, UNLIMITED, Api, serving
+from support.processes.store import registration
 
 
 @pytest.fixture(scope="module")

@@ -22,9 +22,9 @@ from headrace.client.triggerer import TriggererClient
 from headrace.errors import ApiRefused
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, JobRegistered
 from headrace.wire.problem import PROBLEM_PREFIX
-from machine_kit import KEY, Api, serving
-from scenario_kit import until
-from store_kit import DATABASES, registration
+from support.processes.deployment import until
+from support.processes.execution_api import KEY, Api, serving
+from support.processes.store import DATABASES, registration
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ import structlog
 from headrace.cli.console import safe
 from headrace.logs.setup import configure, masks, process_handler
 from headrace.triggers.masking import mask, mask_event
-from machine_kit import KEY, Api, serving
-from store_kit import declaration, holder, registration
+from support.processes.execution_api import KEY, Api, serving
+from support.processes.store import declaration, holder, registration
 
 NAMES = [
     "Robert'); DROP TABLE triggers; --",

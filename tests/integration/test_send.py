@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.sources.queue.upstream import Queue
-from source_kit import reading
+from support.sources.kit import reading
 
 LINES = b'{"n": 1, "customer": "Ada"}\n\n{"n": 2, "customer": 7}\r\n{"n": 3, "customer": "Ada"}'
 

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from headrace.store.dialects.statement_pipeline import MAX_QUEUED_STATEMENTS, StatementPipeline
-from postgres_kit import database_of
+from support.processes.postgres import database_of
 
 VALUES = {"n": 7, "large": 2**62, "text": "å", "raw": b"\x00\xff", "none": None, "keys": [b"a", b"\\"], "flag": True}
 

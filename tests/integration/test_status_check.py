@@ -17,8 +17,8 @@ from headrace.store import Store
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.control.triggers import TriggerFailure
 from headrace.wire.events import Cursor
-from people_scene import KEY, STREAM, Scene, at_work, opened, serving
-from store_kit import registration
+from support.processes.admin_scene import KEY, STREAM, Scene, at_work, opened, serving
+from support.processes.store import registration
 
 
 @pytest.fixture

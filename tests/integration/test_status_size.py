@@ -24,7 +24,7 @@ from headrace.store.tables.task_runs import deferred_runs
 from headrace.wire.status.fitting import MAX_FRAME_BYTES
 from headrace.wire.status.status import Status
 from headrace.wire.task_runs import ClaimRuns
-from store_kit import DATABASES, SECOND, START, holder, opened, registration
+from support.processes.store import DATABASES, SECOND, START, holder, opened, registration
 
 TRIGGERS = 2_000
 STEPS = 100  # SQLite's instructions between two calls of a progress handler

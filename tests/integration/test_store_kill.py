@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from headrace.store import open_store
-from postgres_kit import Postgres
-from store_kit import DATABASES, TurnedClock, database_url, event, holder
+from support.processes.postgres import Postgres
+from support.processes.store import DATABASES, TurnedClock, database_url, event, holder
 
 BATCH = 50
 APPENDER = """
 import sys
 from contextlib import closing
 from headrace.store import open_store
-from store_kit import TurnedClock, event, holder
+from support.processes.store import TurnedClock, event, holder
 with closing(open_store(sys.argv[1], clock=TurnedClock())) as store:
     owner = holder(store, "first", registration_id="the killed one")
     n = 0

@@ -17,8 +17,8 @@ from headrace.store.queries.series import series
 from headrace.store.queries.status import overview
 from headrace.store.tables.base import dead_letters, events, firings, lanes, triggers
 from headrace.wire.task_runs import AwaitedEvent, ClaimRuns, StartRun, Waiting
-from store_kit import event as made
-from store_kit import holder, opened, registration
+from support.processes.store import event as made
+from support.processes.store import holder, opened, registration
 
 LOOKUPS = {
     "events": select(events.c.seq).where(among(events.c.key, "values")),

@@ -22,7 +22,6 @@ import headrace.store.tables.pipelines
 import headrace.store.tables.secrets
 import headrace.store.tables.task_runs
 import headrace.store.tables.webhooks  # noqa: F401
-from custody_kit import answered, books, counts, keep, positions, receipt, record, settle, some, spill
 from headrace.errors import SchemaError
 from headrace.store import Liveness, Store, open_store
 from headrace.store.db.schema import alembic_config
@@ -38,9 +37,10 @@ from headrace.wire.control.triggers import TriggerFailure
 from headrace.wire.events import Cursor
 from headrace.wire.pipelines.runs import RunReport
 from headrace.wire.task_runs import AwaitedEvent, AwaitedTrigger, StartRun, Waiting
-from plan_kit import plan
-from postgres_kit import database_of, programs
-from store_kit import DATABASES, SECOND, Holder, TurnedClock, database_url, event, holder, letter, registration
+from support.pipelines.plans import plan
+from support.processes.postgres import database_of, programs
+from support.processes.store import DATABASES, SECOND, Holder, TurnedClock, database_url, event, holder, letter, registration
+from support.sources.custody import answered, books, counts, keep, positions, receipt, record, settle, some, spill
 
 
 def opened(kind: str, folder: Path, clock: TurnedClock | None = None) -> Store:

@@ -16,8 +16,8 @@ from headrace.store import open_store
 from headrace.store.db import schema
 from headrace.store.dialects import engines
 from headrace.store.tables.base import metadata
-from postgres_kit import database_of
-from store_kit import DATABASES, TurnedClock, event, holder
+from support.processes.postgres import database_of
+from support.processes.store import DATABASES, TurnedClock, event, holder
 
 
 @pytest.fixture(params=DATABASES)

@@ -14,9 +14,9 @@ from sqlalchemy import Connection, text
 from headrace.errors import ApiRefused, HeadraceError, ResourceError, SettingsError, StorageBusy, StorageFull
 from headrace.store import open_store
 from headrace.store.dialects import engines
-from ports import free_port
-from postgres_kit import PASSWORD, QUOTED, Postgres, database_of, shared
-from store_kit import TurnedClock, event, holder, opened, registration
+from support.processes.ports import free_port
+from support.processes.postgres import PASSWORD, QUOTED, Postgres, database_of, shared
+from support.processes.store import TurnedClock, event, holder, opened, registration
 
 ROUNDS = 150
 

@@ -11,7 +11,7 @@ import pytest
 from headrace.errors import ResourceError, SettingsError, StorageBusy, StorageFull
 from headrace.store import Store, open_store
 from headrace.store.dialects import engines
-from store_kit import event, holder, opened
+from support.processes.store import event, holder, opened
 
 
 def url(folder: Path) -> str:

@@ -17,7 +17,7 @@ from headrace.store.dialects.engines import engines, parsed
 from headrace.store.secrets.keyring import Keyring
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.secrets import RotateSecrets, SetConnection, SetVariable
-from store_kit import DATABASES, TurnedClock, arguments, database_url, declaration, holder
+from support.processes.store import DATABASES, TurnedClock, arguments, database_url, declaration, holder
 
 OLD, NEW, OTHER = (Fernet.generate_key().decode() for _ in range(3))
 SECRET = "swordfish-7"

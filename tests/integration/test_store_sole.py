@@ -9,7 +9,7 @@ import pytest
 
 from headrace.errors import ResourceError
 from headrace.store.db.single_instance import sole_api
-from store_kit import DATABASES, database_url
+from support.processes.store import DATABASES, database_url
 
 
 def test_a_second_api_on_a_file_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:

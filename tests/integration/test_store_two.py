@@ -14,7 +14,6 @@ import psycopg
 import pytest
 from sqlalchemy import Connection, func, select
 
-from custody_kit import answered, books, keep, receipt, record, spill
 from headrace.errors import StorageBusy
 from headrace.store import Store, open_store
 from headrace.store.dialects import postgresql
@@ -22,8 +21,9 @@ from headrace.store.tables.base import backlog, crews, events, lanes, triggers
 from headrace.wire.control.triggers import LoadTriggers
 from headrace.wire.custody.receipts import Receipts
 from headrace.wire.task_runs import StartRun
-from postgres_kit import database_of
-from store_kit import Holder, declaration, event, holder, opened, registration
+from support.processes.postgres import database_of
+from support.processes.store import Holder, declaration, event, holder, opened, registration
+from support.sources.custody import answered, books, keep, receipt, record, spill
 
 ROUNDS = 40
 

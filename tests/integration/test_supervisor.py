@@ -21,7 +21,7 @@ from headrace.wire.base import MAX_BODY_BYTES
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
 from headrace.wire.control.streams import StreamReport
 from headrace.wire.control.triggers import DeclareProject, ProjectDeclared, StageTriggers
-from machine_kit import KEY, serving
+from support.processes.execution_api import KEY, serving
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -18,8 +18,8 @@ from headrace.api.background.webhook_sender import signature
 from headrace.store.ordering.log_feed import Progress
 from headrace.store.webhooks import Hook
 from headrace.wire.cloud_event import cloud_event
-from machine_kit import Api, serving
-from store_kit import DATABASES, Holder, event, holder
+from support.processes.execution_api import Api, serving
+from support.processes.store import DATABASES, Holder, event, holder
 
 SECRET = "a secret that is long enough"
 

@@ -19,9 +19,9 @@ from headrace.tasks.run import Run
 from headrace.triggers.builtin.file import FileTrigger
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.control.jobs import CompleteJob
-from machine_kit import serving
-from store_kit import event, holder
-from worker_kit import Working, worker_on
+from support.processes.execution_api import serving
+from support.processes.store import event, holder
+from support.processes.worker import Working, worker_on
 
 project = Project("flights")
 

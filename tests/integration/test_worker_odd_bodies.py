@@ -11,8 +11,8 @@ from headrace.project import Project
 from headrace.tasks.deferral import TaskDeferred, TaskSkipped
 from headrace.tasks.run import Run
 from headrace.triggers.builtin.file import FileTrigger
-from machine_kit import serving
-from worker_kit import Working, worker_on
+from support.processes.execution_api import serving
+from support.processes.worker import Working, worker_on
 
 
 class Unprintable(Exception):

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.pipeline.spark.session import open_session
-from pipeline_kit import Api, running_api
+from support.pipelines.kit import Api, running_api
 
 
 @pytest.fixture(scope="session")

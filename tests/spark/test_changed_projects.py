@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.core.batching import BatchPolicy, Window
 from headrace.pipeline.options import PipelineOptions
 from headrace.project import Project
-from pipeline_kit import Api, leg, until
-from pipeline_run import files, no_reports, open_runs, running, table
+from support.pipelines.kit import Api, leg, until
+from support.pipelines.run import files, no_reports, open_runs, running, table
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.slow]
 

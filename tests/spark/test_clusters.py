@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster_kit import QUICK_JVM, Driver, Gate, Standalone, bare_python, clean_environment, kill, spark_home
-from pipeline_kit import KEY, Api
+from support.pipelines.kit import KEY, Api
+from support.processes.spark_cluster import QUICK_JVM, Driver, Gate, Standalone, bare_python, clean_environment, kill, spark_home
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(500)]
 

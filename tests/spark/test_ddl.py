@@ -7,7 +7,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from ddl_cases import RIGHT, WRONG
+from support.pipelines.ddl_cases import RIGHT, WRONG
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

@@ -29,9 +29,9 @@ from headrace.pipeline.runs.run import Run
 from headrace.project import Project
 from headrace.store.tables.pipelines import planned_runs
 from headrace.wire.events import EventItem
-from pipeline_kit import Api, leg, until
-from pipeline_run import no_reports, open_runs, running
-from plan_kit import stored_cursor
+from support.pipelines.kit import Api, leg, until
+from support.pipelines.plans import stored_cursor
+from support.pipelines.run import no_reports, open_runs, running
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 

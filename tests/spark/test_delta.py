@@ -18,8 +18,8 @@ from headrace.pipeline.runs.identity import Attempt, Origin, Place
 from headrace.pipeline.tables.delta import DeltaSink
 from headrace.pipeline.tables.parquet import SMALL, ParquetSink
 from headrace.project import Project
-from pipeline_kit import Api, leg
-from pipeline_run import no_reports, running
+from support.pipelines.kit import Api, leg
+from support.pipelines.run import no_reports, running
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

@@ -9,13 +9,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from flights_kit import FEW, few_plan, january, right_outcome
 from headrace.demo.project_file import install_project
 from headrace.demo.report.check import CheckResult, check_tables
 from headrace.demo.report.tables import read_board, read_departures
 from headrace.pipeline.runs.identity import Attempt, Origin, Place
 from headrace.pipeline.tables.parquet import ParquetSink
 from headrace.project import Project, load_project
+from support.pipelines.flights import FEW, few_plan, january, right_outcome
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.pipeline.options import PipelineOptions
 from headrace.project import Project
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
-from pipeline_kit import KEY, Api, leg, until
-from pipeline_run import open_runs, running, table
-from plan_kit import stored_cursor
+from support.pipelines.kit import KEY, Api, leg, until
+from support.pipelines.plans import stored_cursor
+from support.pipelines.run import open_runs, running, table
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 

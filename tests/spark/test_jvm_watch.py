@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline_kit import KEY, Api, leg, until
-from pipeline_run import open_runs
+from support.pipelines.kit import KEY, Api, leg, until
+from support.pipelines.run import open_runs
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 

@@ -21,9 +21,9 @@ from headrace.pipeline.tables.parquet import ParquetSink
 from headrace.project import Pipeline, Project
 from headrace.store.log.head import log_id
 from headrace.store.tables.base import scopes
-from pipeline_kit import Api, leg, until
-from pipeline_run import files, no_reports, running, table
-from plan_kit import stored_cursor
+from support.pipelines.kit import Api, leg, until
+from support.pipelines.plans import stored_cursor
+from support.pipelines.run import files, no_reports, running, table
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

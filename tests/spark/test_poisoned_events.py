@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from headrace.project import Project
-from pipeline_kit import Api, leg
-from pipeline_run import running, table
+from support.pipelines.kit import Api, leg
+from support.pipelines.run import running, table
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 

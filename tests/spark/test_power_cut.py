@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.pipeline.runs.identity import Attempt, Origin, Place
 from headrace.pipeline.tables.delta import DeltaSink
 from headrace.pipeline.tables.parquet import ParquetSink
-from power_cut_kit import UnsyncedWrites
+from support.pipelines.power_cut import UnsyncedWrites
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

@@ -18,9 +18,9 @@ from headrace.store.queries.scopes import waits_of_pipeline
 from headrace.store.tables.base import jobs
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
 from headrace.wire.events import EventItem
-from pipeline_kit import Api, leg, running_api, until
-from pipeline_run import files, no_reports, open_runs, running, table
-from plan_kit import stored_cursor
+from support.pipelines.kit import Api, leg, running_api, until
+from support.pipelines.plans import stored_cursor
+from support.pipelines.run import files, no_reports, open_runs, running, table
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

@@ -20,7 +20,7 @@ from headrace.replay.project_inputs import fields_of
 from headrace.replay.run import ReplayReport, Stopped, run_replay
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import SKIP, Handled, Reject, TriggerEvent
-from pipeline_kit import KEY, Api, leg
+from support.pipelines.kit import KEY, Api, leg
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

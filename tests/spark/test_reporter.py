@@ -16,9 +16,9 @@ from headrace.pipeline.runs.reporter import Reporter
 from headrace.store.tables.base import jobs
 from headrace.wire.control.jobs import CompleteJob, RegisterJob
 from headrace.wire.pipelines.runs import BatchEnded, RunReport, RunState
-from network_kit import CALM, Network
-from pipeline_kit import KEY, Api, running_api, until
-from plan_kit import stored_cursor
+from support.pipelines.kit import KEY, Api, running_api, until
+from support.pipelines.plans import stored_cursor
+from support.processes.network import CALM, Network
 
 
 def registered(api: Api) -> PipelineClient:

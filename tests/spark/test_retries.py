@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.pipeline.runs import executor
 from headrace.project import Project
-from pipeline_kit import Api, leg, until
-from pipeline_run import running, table
+from support.pipelines.kit import Api, leg, until
+from support.pipelines.run import running, table
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

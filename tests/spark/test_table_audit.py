@@ -33,9 +33,9 @@ from headrace.wire.pipelines.plans import Plan, PlannedRun
 from headrace.wire.pipelines.runs import RunReport
 from headrace.wire.pipelines.scope_audit import TablesAudit
 from headrace.wire.pipelines.scope_leases import ScopeLease
-from pipeline_kit import KEY, Api, leg, until
-from pipeline_run import running, table
-from store_kit import registration
+from support.pipelines.kit import KEY, Api, leg, until
+from support.pipelines.run import running, table
+from support.processes.store import registration
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

@@ -15,10 +15,10 @@ from headrace.cli.main import app
 from headrace.errors import RunConflict
 from headrace.pipeline.options import PipelineOptions
 from headrace.project import Project
-from pipeline_kit import Api, leg, running_api, until
-from pipeline_run import files, running, table
-from plan_kit import stored_cursor
-from store_kit import Holder
+from support.pipelines.kit import Api, leg, running_api, until
+from support.pipelines.plans import stored_cursor
+from support.pipelines.run import files, running, table
+from support.processes.store import Holder
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.project import Project
 from headrace.store.queries.task_runs import task_run, task_run_list
 from headrace.tasks.run import Run
-from pipeline_kit import Api, leg
-from pipeline_run import running
+from support.pipelines.kit import Api, leg
+from support.pipelines.run import running
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

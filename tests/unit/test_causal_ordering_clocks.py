@@ -18,8 +18,8 @@ from headrace.causal.memory_store import MemoryHome
 from headrace.causal.ordering import CausalOrdering
 from headrace.core.values.moments import moment
 from headrace.store.ordering.scopes import OwnOrdering
-from postgres_kit import database_of
-from store_kit import SECOND, TurnedClock
+from support.processes.postgres import database_of
+from support.processes.store import SECOND, TurnedClock
 
 WAIT = 900
 HOUR = 3_600

@@ -14,11 +14,11 @@ from headrace.project import Project, load_project
 from headrace.tasks.deferral import TaskDeferred
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.builtin.file import FileTrigger
-from stream_kit import Feed, MemoryUpstream, reads
+from support.sources.streams import Feed, MemoryUpstream, reads
 
 GOOD = """
 from headrace.project import Project
-from stream_kit import MemoryUpstream
+from support.sources.streams import MemoryUpstream
 from pathlib import Path
 
 class Here(MemoryUpstream):
@@ -186,7 +186,7 @@ def test_a_trigger_of_ones_own() -> None:
     trigger = reads(Feed())()
     made.trigger("mine", trigger)
     declared = made.declaration().triggers[1]
-    assert (declared.name, declared.classpath, declared.stream) == ("mine", "stream_kit.Reads", "memory")
+    assert (declared.name, declared.classpath, declared.stream) == ("mine", "support.sources.streams.Reads", "memory")
     other: Any = object()
     with pytest.raises(ProjectError, match="BaseEventTrigger"):
         made.trigger("other", other)

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console
 
-from flights_kit import few_plan
 from headrace.demo.progress import Progress
 from headrace.wire.status.status import EventCount, Status, Totals
+from support.pipelines.flights import few_plan
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

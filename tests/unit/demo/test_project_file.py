@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flights_kit import january
 from headrace.core.matching.patterns import MatchIndex
 from headrace.demo.project_file import install_project
 from headrace.project import load_project
 from headrace.triggers.watch import WatchTrigger
+from support.pipelines.flights import january
 
 
 def test_all_watches_read_the_feed_beside_the_project_as_one_stream(tmp_path: Path) -> None:

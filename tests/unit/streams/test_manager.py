@@ -12,7 +12,7 @@ from headrace.core.ledger.outcome import AdvanceOutcome
 from headrace.errors import StreamEnded, StreamError
 from headrace.streams.manager import SharedStreamManager
 from headrace.triggers.producer import SharedStreamProducer
-from stream_kit import KEY, STOP, Feed, Reads, Runner, other_tasks, reads, settle, until
+from support.sources.streams import KEY, STOP, Feed, Reads, Runner, other_tasks, reads, settle, until
 
 
 @pytest.fixture

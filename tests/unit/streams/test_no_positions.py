@@ -12,7 +12,7 @@ from headrace.streams.manager import Refused, SharedStreamManager
 from headrace.triggers.event import TriggerEvent
 from headrace.triggers.reject import reject_shared_stream_event
 from headrace.triggers.watch import WatchTrigger
-from stream_kit import KEY, Engine, Feed, Keeper, MemoryUpstream, Reads, until
+from support.sources.streams import KEY, Engine, Feed, Keeper, MemoryUpstream, Reads, until
 
 TICK = {"tick": True}
 

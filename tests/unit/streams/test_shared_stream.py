@@ -10,7 +10,7 @@ import pytest
 from headrace.core.ledger.outcome import AdvanceOutcome
 from headrace.errors import AckTimeout, SubscriberOverflow
 from headrace.streams.manager import SharedStreamManager
-from stream_kit import KEY, Feed, Runner, other_tasks, reads, settle, until
+from support.sources.streams import KEY, Feed, Runner, other_tasks, reads, settle, until
 
 
 def seqs(runner: Runner) -> list[int]:

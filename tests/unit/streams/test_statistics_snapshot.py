@@ -10,7 +10,7 @@ import pytest
 
 from headrace.streams.manager import SharedStreamManager
 from headrace.triggerer.runner.stream_reports import heartbeat
-from stream_kit import KEY, Feed, Runner, reads, until
+from support.sources.streams import KEY, Feed, Runner, reads, until
 
 
 def seqs(runner: Runner) -> list[int]:

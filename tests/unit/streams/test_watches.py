@@ -15,7 +15,7 @@ from headrace.streams.watches import WatchSet
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.watch import WatchTrigger
-from stream_kit import KEY, Feed, MemoryUpstream, Runner, Sink, other_tasks, reads, settle, until
+from support.sources.streams import KEY, Feed, MemoryUpstream, Runner, Sink, other_tasks, reads, settle, until
 
 
 def hub_with(sink: Sink, **bounds: Any) -> SharedStreamManager:

@@ -14,7 +14,7 @@ from headrace.triggerer.outbox.outbox import Outbox
 from headrace.triggerer.outbox.sink import Sealer
 from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.watch import WatchTrigger
-from stream_kit import KEY, Feed, Kept, MemoryUpstream, reads, settle, until
+from support.sources.streams import KEY, Feed, Kept, MemoryUpstream, reads, settle, until
 
 MIB = 1024 * 1024
 

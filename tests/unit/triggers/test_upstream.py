@@ -6,7 +6,7 @@ import pytest
 
 from headrace.errors import ProjectError
 from headrace.triggers.upstream import load_upstream
-from stream_kit import MemoryUpstream
+from support.sources.streams import MemoryUpstream
 
 
 def test_an_upstream_is_written_down_and_made_again() -> None:
@@ -18,7 +18,17 @@ def test_an_upstream_is_written_down_and_made_again() -> None:
     assert upstream.relative_to(Path("/")) is upstream
 
 
-@pytest.mark.parametrize("classpath", ["nowhere.at.all.Upstream", "stream_kit.Nothing", "Bare", "", "stream_kit.Feed", "stream_kit.until"])
+@pytest.mark.parametrize(
+    "classpath",
+    [
+        "nowhere.at.all.Upstream",
+        "support.sources.streams.Nothing",
+        "Bare",
+        "",
+        "support.sources.streams.Feed",
+        "support.sources.streams.until",
+    ],
+)
 def test_what_is_no_upstream_says_so(classpath: str) -> None:
     with pytest.raises(ProjectError, match="upstream"):
         load_upstream(classpath, {})
@@ -26,4 +36,4 @@ def test_what_is_no_upstream_says_so(classpath: str) -> None:
 
 def test_arguments_that_do_not_fit_say_so() -> None:
     with pytest.raises(ProjectError, match="colour"):
-        load_upstream("stream_kit.MemoryUpstream", {"colour": 1})
+        load_upstream("support.sources.streams.MemoryUpstream", {"colour": 1})

@@ -10,7 +10,7 @@ from headrace.core.matching.paths import JsonPath
 from headrace.errors import ProjectError
 from headrace.triggers.base import has_acks
 from headrace.triggers.watch import WatchTrigger
-from stream_kit import Feed, MemoryUpstream
+from support.sources.streams import Feed, MemoryUpstream
 
 DECLARED: dict[str, Any] = {
     "match": {"carrier": ["UA"]},
@@ -40,7 +40,7 @@ def test_source_and_type_are_texts_or_paths_or_the_upstreams() -> None:
     assert watch.envelope.source == JsonPath.parse("$.source")
     plain = WatchTrigger(upstream=MemoryUpstream("legs"))
     assert (plain.envelope.type, plain.envelope.source) == ("memory.item", "headrace:legs")
-    described = {"classpath": "stream_kit.MemoryUpstream", "kwargs": {"name": "legs"}}
+    described = {"classpath": "support.sources.streams.MemoryUpstream", "kwargs": {"name": "legs"}}
     said = {"key": plain.upstream.stream_key(), "source": plain.upstream.source, "type": plain.upstream.event_type}
     assert plain.serialize()[1] == {"upstream": described | said}
 
@@ -78,7 +78,7 @@ def test_an_upstream_whose_key_source_or_type_is_no_text_is_refused_where_it_is_
 
     with pytest.raises(ProjectError, match="upstream's"):
         WatchTrigger(upstream=Odd("legs")).shared_stream_key()
-    described = {"classpath": "stream_kit.MemoryUpstream", "kwargs": {}, "key": "legs", "source": "legs", "type": "leg"}
+    described = {"classpath": "support.sources.streams.MemoryUpstream", "kwargs": {}, "key": "legs", "source": "legs", "type": "leg"}
     with pytest.raises(ProjectError, match="upstream's"):
         WatchTrigger(upstream=described | {what: ODD_TEXTS[number]}).shared_stream_key()
 

@@ -9,7 +9,7 @@ import pytest
 from headrace.core.ledger.ledger import Ledger
 from headrace.core.ledger.obligations import Batch, Reader
 from headrace.core.ledger.outcome import AdvanceOutcome
-from ledger_model import Model, Row
+from support.pipelines.ledger_model import Model, Row
 
 ACKED = AdvanceOutcome(1, 0)
 

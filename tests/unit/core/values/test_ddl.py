@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ddl_cases import RIGHT, WRONG
 from headrace.core.values.ddl import check_ddl
+from support.pipelines.ddl_cases import RIGHT, WRONG
 
 
 @pytest.mark.parametrize("schema", RIGHT)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace.core.values import text
 from headrace.core.values.masking import MASK, SHORTEST, Masker
 from headrace.core.values.text import (
     MAX_LINE_CHARS,

@@ -9,8 +9,6 @@ from threading import Event
 
 import pytest
 
-from flights_kit import few_plan, right_outcome
-from folder_kit import files_done, until_done
 from headrace.demo.feed import writer
 from headrace.demo.feed.manifest import Parameters
 from headrace.demo.feed.plan import FeedPlan
@@ -22,7 +20,9 @@ from headrace.sources.directory import lanes as directory_lanes
 from headrace.sources.directory.upstream import Directory
 from headrace.wire.pipelines.scopes import ScopeStatus
 from headrace.wire.status.status import EventCount, Status, Totals
-from source_kit import reading
+from support.pipelines.flights import few_plan, right_outcome
+from support.sources.folders import files_done, until_done
+from support.sources.kit import reading
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 NEXT_DAY = datetime(2026, 2, 1, tzinfo=UTC).date()

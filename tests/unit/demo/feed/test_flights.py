@@ -4,10 +4,10 @@ import sys
 
 import pytest
 
-from flights_kit import january
 from headrace.demo.feed import flights
 from headrace.demo.feed.flights import UNASSIGNED, chains, flights_archive
 from headrace.errors import ResourceError
+from support.pipelines.flights import january
 
 
 def test_the_archive_is_found_without_importing_its_package() -> None:

@@ -5,7 +5,6 @@ from collections import Counter
 
 import pytest
 
-from flights_kit import FEW, january, january_plan
 from headrace.core.matching.envelope import Envelope
 from headrace.demo.feed.plan import plan_feed
 from headrace.demo.feed.process import parameters
@@ -14,6 +13,7 @@ from headrace.errors import MalformedEvent, MissingField
 from headrace.project import load_project
 from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.watch import WatchTrigger
+from support.pipelines.flights import FEW, january, january_plan
 
 
 def lines() -> list[tuple[str, int, bytes]]:

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 from watchfiles import watch
 
-from flights_kit import few_plan
 from headrace.demo.feed import writer
 from headrace.demo.feed.manifest import Manifest, Parameters
 from headrace.demo.feed.plan import FeedPlan
 from headrace.demo.feed.writer import run_feed
 from headrace.errors import ResourceError, UsageError
 from headrace.sources.folder_lock import FolderLock
+from support.pipelines.flights import few_plan
 
 
 def asked_for() -> Parameters:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from flights_kit import Outcome, few_plan, right_outcome
 from headrace.demo.report.check import CheckResult, check, check_tables, feed_is_complete
 from headrace.errors import ResourceError
+from support.pipelines.flights import Outcome, few_plan, right_outcome
 
 Corrupt = Callable[[Outcome], Outcome]
 

@@ -14,7 +14,7 @@ from headrace.pipeline.kernel.forest import NOBODY, climb, in_order
 from headrace.pipeline.kernel.kernel import Kernel
 from headrace.pipeline.kernel.key_index import KeyIndex, column_of, keys_of
 from headrace.pipeline.kernel.state import KernelState
-from kernel_kit import (
+from support.ordering.kernel import (
     LOOKBACK,
     RESTORES,
     ROUNDS,

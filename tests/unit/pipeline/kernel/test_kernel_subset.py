@@ -12,7 +12,7 @@ from headrace.core.ordering.causal_order import Offered
 from headrace.pipeline.kernel import kernel as kernel_module
 from headrace.pipeline.kernel import waiting_events
 from headrace.pipeline.kernel.kernel import Kernel, Step
-from kernel_kit import LOOKBACK, apply, batch, key
+from support.ordering.kernel import LOOKBACK, apply, batch, key
 
 EVENTS = 1_500
 ALWAYS, NEVER = 0, 10**12

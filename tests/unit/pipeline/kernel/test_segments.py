@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headrace.pipeline.kernel import segments
 from headrace.pipeline.kernel.forest import Rows
 from headrace.pipeline.kernel.segments import Segments, pack_rows, unpack_rows
-from kernel_kit import apply
+from support.ordering.kernel import apply
 
 ROW: np.dtype[np.void] = np.dtype([("number", "<i8")])
 PREFIX = "some/"

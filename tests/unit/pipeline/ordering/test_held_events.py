@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.pipeline.kernel import segments
 from headrace.pipeline.ordering.held_events import HeldEvents
-from kernel_kit import apply
+from support.ordering.kernel import apply
 
 PREFIX = "held/0/"
 

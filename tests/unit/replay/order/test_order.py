@@ -20,7 +20,7 @@ from headrace.replay.order.keyed_order import deal, order_shard
 from headrace.replay.order.scan import scan
 from headrace.replay.schemas import KEY, LEADER, OCCURRED, ORDERING_KEY
 from headrace.replay.shuffle_store import Shelf
-from kernel_kit import batch, key, of_step
+from support.ordering.kernel import batch, key, of_step
 
 Event = tuple[str, str | None, int]
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from folder_kit import files_done, put, until_done
 from headrace.sources.directory.producer import DirectoryProducer
 from headrace.sources.directory.upstream import Directory
 from headrace.sources.file_names import name_of, text_of
-from source_kit import PATIENCE, Reading, reading
+from support.sources.folders import files_done, put, until_done
+from support.sources.kit import PATIENCE, Reading, reading
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 

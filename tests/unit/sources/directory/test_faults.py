@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from folder_faults import World, survive
-from folder_kills import KillingWorld
 from headrace.sources.directory import lane, lanes
+from support.sources.folder_faults import World, survive
+from support.sources.folder_kills import KillingWorld
 
 SEED = int(os.environ["HEADRACE_TEST_SEED"])
 

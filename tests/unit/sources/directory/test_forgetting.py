@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from folder_kit import files_done, put
 from headrace.errors import UpstreamError
 from headrace.sources.directory import files, lane
 from headrace.sources.directory import folder as directory_folder
@@ -26,7 +25,8 @@ from headrace.sources.directory.producer import DirectoryProducer
 from headrace.sources.directory.upstream import Directory
 from headrace.sources.directory.waiting import Selection, Waiting
 from headrace.triggers.upstream import load_upstream
-from source_kit import PATIENCE, Reading, reading
+from support.sources.folders import files_done, put
+from support.sources.kit import PATIENCE, Reading, reading
 
 DAYS = 30
 FILES = 40

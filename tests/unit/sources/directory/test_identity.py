@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from folder_kit import lane_of, put, until_done
 from headrace.errors import UpstreamError
 from headrace.sources.directory.upstream import Directory
-from source_kit import PATIENCE, reading
+from support.sources.folders import lane_of, put, until_done
+from support.sources.kit import PATIENCE, reading
 
 OLD = b"".join(b'{"old":%d}\n' % number for number in range(3))
 NEW = b"".join(b'{"new":%d}\n' % number for number in range(10))

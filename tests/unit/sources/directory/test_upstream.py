@@ -9,13 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from folder_kit import lane_of, put, until_done, until_forgotten
 from headrace.errors import MalformedEvent, UpstreamError
 from headrace.sources.directory.journal import Entry
 from headrace.sources.directory.lines import LONGEST_LINE
 from headrace.sources.directory.upstream import Directory
 from headrace.triggers.upstream import load_upstream
-from source_kit import PATIENCE, reading
+from support.sources.folders import lane_of, put, until_done, until_forgotten
+from support.sources.kit import PATIENCE, reading
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 

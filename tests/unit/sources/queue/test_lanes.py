@@ -16,7 +16,7 @@ from headrace.sources.queue.file import VERSION
 from headrace.sources.queue.reader import QueueMessage, QueueReader
 from headrace.sources.queue.upstream import Queue
 from headrace.sources.queue.writer import QueueWriter
-from source_kit import reading
+from support.sources.kit import reading
 
 ACKED = AdvanceOutcome(1, 0)
 REJECTED = AdvanceOutcome(0, 0, rejected=1)

@@ -24,7 +24,7 @@ from headrace.sources.queue.producer import QueueProducer
 from headrace.sources.queue.upstream import Queue
 from headrace.sources.queue.wakeup import pipe_of
 from headrace.sources.queue.writer import QueueWriter
-from source_kit import PATIENCE, opened, reading
+from support.sources.kit import PATIENCE, opened, reading
 
 ACKED = AdvanceOutcome(1, 0)
 

@@ -18,7 +18,7 @@ import pytest
 from headrace.errors import StorageFull, UpstreamError, UsageError
 from headrace.sources.queue.upstream import Queue
 from headrace.sources.queue.writer import QueueWriter
-from source_kit import PATIENCE, reading
+from support.sources.kit import PATIENCE, reading
 
 
 @pytest.fixture

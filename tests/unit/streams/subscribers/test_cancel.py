@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from headrace.streams.manager import SharedStreamManager
-from stream_kit import KEY, Engine, Feed, Keeper, reads, settle, until
+from support.sources.streams import KEY, Engine, Feed, Keeper, reads, settle, until
 
 WAYS: dict[str, Callable[[SharedStreamManager], Awaitable[None]]] = {
     "unsubscribe": lambda hub: hub.unsubscribe(3, KEY),

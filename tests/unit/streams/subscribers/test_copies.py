@@ -17,7 +17,7 @@ from headrace.streams.subscribers.copies import copied, copier
 from headrace.triggers.event import TriggerEvent
 from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.watch import WatchTrigger
-from stream_kit import KEY, Engine, Feed, Keeper, MemoryUpstream, Reads, Runner, until
+from support.sources.streams import KEY, Engine, Feed, Keeper, MemoryUpstream, Reads, Runner, until
 
 NESTED = {"n": 1, "inside": {"a": [1, {"b": 2}], "t": ([3],)}}
 

@@ -15,7 +15,7 @@ from headrace.triggers.event import TriggerEvent
 from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.reject import reject_shared_stream_event
 from headrace.triggers.watch import WatchTrigger
-from stream_kit import KEY, Engine, Feed, Keeper, MemoryUpstream, Reads, Runner, other_tasks, reads, settle, until
+from support.sources.streams import KEY, Engine, Feed, Keeper, MemoryUpstream, Reads, Runner, other_tasks, reads, settle, until
 
 
 class Scene:

@@ -15,7 +15,7 @@ from headrace.core.ledger.obligations import Entry, Lane
 from headrace.streams.manager import Poisoned, SharedStreamManager
 from headrace.streams.subscribers.failure_counter import MAX_COUNTED, Trouble, retry_wait
 from headrace.triggers.event import TriggerEvent
-from stream_kit import KEY, Engine, Feed, Keeper, Reads, other_tasks, settle, until
+from support.sources.streams import KEY, Engine, Feed, Keeper, Reads, other_tasks, settle, until
 
 LONG = 1_000_000.0
 

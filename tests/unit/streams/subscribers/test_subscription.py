@@ -15,7 +15,7 @@ from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import SKIP, Handled, Reject, TriggerEvent
 from headrace.triggers.producer import SharedStreamProducer
 from headrace.triggers.reject import reject_shared_stream_event
-from stream_kit import KEY, Feed, Reads, Runner, reads, settle, until
+from support.sources.streams import KEY, Feed, Reads, Runner, reads, settle, until
 
 
 class Refuses(Reads):

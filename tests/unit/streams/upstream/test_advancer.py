@@ -13,7 +13,7 @@ from headrace.errors import StreamEnded
 from headrace.streams.manager import SharedStreamManager
 from headrace.streams.upstream import advancer
 from headrace.triggers.stream_log import Books as LogBooks
-from stream_kit import KEY, Engine, Feed, Keeper, Runner, other_tasks, reads, settle, until
+from support.sources.streams import KEY, Engine, Feed, Keeper, Runner, other_tasks, reads, settle, until
 
 
 async def test_lanes_advance_in_order_and_do_not_wait_for_one_another() -> None:

@@ -14,7 +14,7 @@ from headrace.streams.manager import SharedStreamManager
 from headrace.triggers.producer import SharedStreamProducer
 from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.watch import WatchTrigger
-from stream_kit import KEY, Engine, Feed, Keeper, MemoryUpstream, Runner, other_tasks, reads, until
+from support.sources.streams import KEY, Engine, Feed, Keeper, MemoryUpstream, Runner, other_tasks, reads, until
 
 
 def raises(error: BaseException) -> Callable[[], Any]:

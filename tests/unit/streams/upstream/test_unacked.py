@@ -12,7 +12,7 @@ from headrace.errors import SubscriberOverflow
 from headrace.streams.manager import SharedStreamManager
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import TriggerEvent
-from stream_kit import KEY, Keeper, Runner, other_tasks, until
+from support.sources.streams import KEY, Keeper, Runner, other_tasks, until
 
 
 async def test_the_fast_path_has_the_same_shape_and_no_acks() -> None:

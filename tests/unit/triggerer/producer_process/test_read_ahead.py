@@ -23,8 +23,8 @@ from headrace.triggers.base import BaseEventTrigger, stream_name
 from headrace.triggers.producer import SharedStreamProducer
 from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.watch import WatchTrigger
-from stream_kit import MemoryUpstream, settle
-from trigger_process_kit import local_producers
+from support.processes.trigger_process import local_producers
+from support.sources.streams import MemoryUpstream, settle
 
 KIB = 1024
 MIB = 1024 * KIB

@@ -21,7 +21,7 @@ from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.packed import PackedEvent, PackedSubclass
 from headrace.triggers.producer import SharedStreamProducer
 from headrace.triggers.raw_event import RawEvent
-from trigger_process_kit import LocalProcess, local_producers
+from support.processes.trigger_process import LocalProcess, local_producers
 
 
 class Note(RawEvent):

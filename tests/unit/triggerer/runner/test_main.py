@@ -25,9 +25,9 @@ from headrace.triggerer.supervisor.api_proxy import Relay
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.control.jobs import JobRegistered
 from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject
-from machine_kit import KEY, Api, serving
-from store_kit import registration
-from trigger_process_kit import start_local
+from support.processes.execution_api import KEY, Api, serving
+from support.processes.store import registration
+from support.processes.trigger_process import start_local
 
 PROJECT = "flights"
 

@@ -28,7 +28,7 @@ from headrace.wire.custody.backlog import BacklogItem, BacklogPage, SettleBacklo
 from headrace.wire.custody.receipts import LaneMarks, StreamBooks
 from headrace.wire.events import BatchStored, DeadLetterItem, EventBatch, EventItem
 from scenario_triggers import Behaving
-from trigger_process_kit import local_processes, local_producers
+from support.processes.trigger_process import local_processes, local_producers
 
 
 @dataclass

@@ -23,7 +23,7 @@ from headrace.triggerer.runner.leases import Leases
 from headrace.triggerer.runner.runner import Limits, Runner
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.control.triggers import FailureRecorded, RunTrigger
-from trigger_process_kit import local_processes, local_producers
+from support.processes.trigger_process import local_processes, local_producers
 
 WATCHES = 300
 

@@ -31,7 +31,7 @@ from headrace.triggers.event import TriggerEvent
 from headrace.triggers.raw_event import RawEvent
 from headrace.wire.control.triggers import FailureRecorded, TriggerFailure
 from headrace.wire.events import DeadLetterItem, EventBatch, EventItem
-from trigger_process_kit import run_alone
+from support.processes.trigger_process import run_alone
 
 
 def sealer(outbox: Outbox) -> Sealer:

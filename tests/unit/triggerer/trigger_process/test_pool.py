@@ -17,7 +17,7 @@ from headrace.triggerer.trigger_process.remote_stream import Delivered
 from headrace.triggerer.trigger_process.turn import Batch
 from headrace.triggers.raw_event import RawEvent
 from headrace.wire.control.jobs import Blocked
-from trigger_process_kit import LocalProcess, start_local
+from support.processes.trigger_process import LocalProcess, start_local
 from unit.triggerer.runner.test_runner import Api, running, until, upstream, waits, watch, workload
 
 __all__ = ["upstream", "waits"]

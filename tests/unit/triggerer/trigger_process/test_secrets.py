@@ -16,7 +16,7 @@ from headrace.triggerer.trigger_process.remote_stream import Delivered, RemoteSt
 from headrace.triggers.base import BaseTrigger
 from headrace.triggers.event import TriggerEvent
 from headrace.wire.events import DeadLetterItem
-from trigger_process_kit import run_alone
+from support.processes.trigger_process import run_alone
 
 SECRET = "correct-horse\nbattery-staple"
 
