@@ -119,7 +119,7 @@ def api(stalls: Path) -> None:
     """Serve the api."""
     from headrace.api.server import Server
     from headrace.settings import read_settings
-    from headrace.wiring.processes import serve_api
+    from headrace.wiring.api import serve_api
 
     startup, tasks = Server.startup, set()
 

@@ -22,6 +22,7 @@ from headrace.client.secret_source import async_source
 from headrace.client.triggerer import TriggererClient
 from headrace.errors import HeadraceError, UsageError
 from headrace.project import Project
+from headrace.settings import Settings
 from headrace.triggerer.gc_freeze import collect_at_end
 from headrace.triggerer.ipc.api_calls import Calls
 from headrace.triggerer.ipc.channel import Link
@@ -31,11 +32,13 @@ from headrace.triggerer.ipc.trigger_messages import Ready
 from headrace.triggerer.runner.main import Station
 from headrace.triggerer.runner.runner import Limits
 from headrace.triggerer.supervisor.runner_process import ASK_FOR_STACK, FILES, RunnerCommand, RunnerProcess
+from headrace.triggerer.supervisor.stall_detector import Patience
 from headrace.triggerer.trigger_process.executor import TriggerExecutor
 from headrace.triggers.masking import mask
 from headrace.triggers.secrets import SECRETS
 from headrace.wire.control.jobs import JobRegistered
 from headrace.wire.control.triggers import DeclareProject, StageTriggers
+from headrace.wiring.project import read_project
 
 _PR_SET_PDEATHSIG: Final = 1
 _REPORT_EVERY: Final = 1.0  # seconds
@@ -43,6 +46,19 @@ _REPORT_EVERY: Final = 1.0  # seconds
 log = structlog.get_logger(__name__)
 
 MakeClient = Callable[[RelayedSession], TriggererClient]
+
+
+def start_runner(settings: Settings) -> None:
+    """Run the streams and watches of a triggerer; the triggerer starts this."""
+    patience = Patience(stuck=settings.stuck_timeout)
+    limits = Limits(settings.ack_timeout, settings.advance_timeout, settings.retry_wait, patience)
+    command = (sys.executable, "-m", "headrace", "trigger-process")
+    run_runner(lambda: read_project(settings), limits, lambda session: TriggererClient(settings.url, key="", session=session), command)
+
+
+def start_trigger_process(settings: Settings) -> None:
+    """Run what users wrote of triggers; the runner starts this."""
+    run_trigger_process(lambda: read_project(settings), lambda session: TriggererClient(settings.url, key="", session=session))
 
 
 def run_runner(load: Callable[[], Project], limits: Limits, make_client: MakeClient, trigger_process: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ from headrace.triggerer.runner.loader import load_trigger
 from headrace.triggers.import_allowlist import MODULES
 from headrace.triggers.upstream import load_upstream
 from headrace.wire.control.triggers import RunTrigger
-from headrace.wiring.processes import read_project
+from headrace.wiring.project import read_project
 
 PROJECT = """
 from headrace import BaseEventTrigger, Project

@@ -72,7 +72,7 @@ def audit(
 
 
 def _audit_tables(settings: Settings, tables: Path, begin: int, *, json: bool) -> None:
-    from headrace.wiring.processes import read_project
+    from headrace.wiring.project import read_project
 
     audited = audit_tables(settings, read_project(settings), tables, begin)
     if json:

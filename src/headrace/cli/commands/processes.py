@@ -85,7 +85,7 @@ def standalone(
 
 
 async def _standalone(settings: Settings) -> None:
-    from headrace.wiring.processes import read_project  # late: it imports user code
+    from headrace.wiring.project import read_project  # late: it imports user code
 
     project = read_project(settings)
     name = project.name
@@ -107,7 +107,7 @@ def api(
     new_secrets: bool = typer.Option(False, "--new-secrets", help="Go on although the key that secrets are kept under is lost."),
 ) -> None:
     """Run the api: the only process that touches the database."""
-    from headrace.wiring.processes import serve_api
+    from headrace.wiring.api import serve_api
 
     settings = read_settings(home=home, host=host, port=port, database_url=database_url).with_key()
     set_up_logging(settings)
@@ -119,7 +119,7 @@ def triggerer(project: Project = None, home: Home = None, api_url: ApiUrl = None
     """Run the triggers of a project."""
     import uvloop
 
-    from headrace.wiring.processes import run_triggerer
+    from headrace.wiring.triggerer import run_triggerer
 
     settings = read_settings(project=project, home=home, api_url=api_url, capacity=capacity, queues=queues).with_key()
     set_up_logging(settings, targets=[trigger_target])
@@ -129,20 +129,20 @@ def triggerer(project: Project = None, home: Home = None, api_url: ApiUrl = None
 
 def runner() -> None:
     """Run the streams and watches of a triggerer, which starts this."""
-    from headrace.wiring.processes import run_runner
+    from headrace.wiring.runner import start_runner
 
     settings = read_settings()
     set_up_logging(settings, targets=[trigger_target])
-    run_runner(settings)
+    start_runner(settings)
 
 
 def trigger_process() -> None:
     """Run what users wrote of a triggerer's triggers; its runner starts this."""
-    from headrace.wiring.processes import run_trigger_process
+    from headrace.wiring.runner import start_trigger_process
 
     settings = read_settings()
     set_up_logging(settings, targets=[trigger_target])
-    run_trigger_process(settings)
+    start_trigger_process(settings)
 
 
 def pipeline(
@@ -156,7 +156,7 @@ def pipeline(
     begin: str = typer.Option("1", "--from", help="The first event of a new scope: its seq, or 'now'.", metavar="SEQ|now"),
 ) -> None:
     """Run the pipelines of a project: the Spark driver."""
-    from headrace.wiring.processes import run_pipelines
+    from headrace.wiring.pipeline import run_pipelines
 
     settings = read_settings(
         project=project, home=home, api_url=api_url, master=master, spark_conf=spark_conf(conf), lookback=lookback, tables=tables

@@ -102,14 +102,14 @@ def replay(
 
 def _run(settings: Settings, options: ReplayOptions, *, asks_project: bool, fields_from_project: bool, as_json: bool) -> None:
     from headrace.replay.project_inputs import fields_of
-    from headrace.wiring.processes import read_project
-    from headrace.wiring.processes import replay as start
+    from headrace.wiring.project import read_project
+    from headrace.wiring.replay import replay_history
 
     project = read_project(settings) if asks_project else None
     if project is not None and fields_from_project:
         options = replace(options, fields=replace(fields_of(project, options.watch), key=options.fields.key))
     with ShownProgress() as shown:
-        report = start(settings, options, shown.tell, project=project)
+        report = replay_history(settings, options, shown.tell, project=project)
     if as_json:
         out.print(json.dumps(report.on_wire(), indent=2, default=str), markup=False)
     else:

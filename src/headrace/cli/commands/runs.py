@@ -88,7 +88,7 @@ def start(
     json: AsJson = False,
 ) -> None:
     """Start a run of a task."""
-    from headrace.wiring.processes import read_project  # late: it imports user code
+    from headrace.wiring.project import read_project  # late: it imports user code
 
     settings = read_settings(project=project, api_url=api_url, home=home)
     declared = read_project(settings)

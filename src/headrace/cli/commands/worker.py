@@ -25,7 +25,7 @@ def worker(
     project: Project = None, home: Home = None, api_url: ApiUrl = None, master: Master = None, conf: Conf = None, slots: Slots = None
 ) -> None:
     """Run the tasks of a project; Spark is started when a task first asks for it."""
-    from headrace.wiring.processes import run_worker
+    from headrace.wiring.worker import run_worker
 
     settings = read_settings(
         project=project, home=home, api_url=api_url, master=master, spark_conf=spark_conf(conf), task_slots=slots

@@ -1,0 +1,14 @@
+"""Load the project in a process that runs users' code."""
+
+from __future__ import annotations
+
+from headrace.project import Project, load_project
+from headrace.settings import Settings
+from headrace.triggers.import_allowlist import MODULES
+
+
+def read_project(settings: Settings) -> Project:
+    """Import the project file; from then on, triggers come from its modules and headrace's only. Raises `ProjectError`."""
+    project = load_project(settings.project)
+    MODULES.only({*settings.modules, *project.modules()}, settings.project.resolve().parent)
+    return project
