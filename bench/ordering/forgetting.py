@@ -10,12 +10,12 @@ from time import perf_counter
 from typing import Any, Final
 
 from headrace.store import Store, open_store
-from headrace.store.retention.ages import Old
+from headrace.store.db.ages import Old
 from headrace.store.retention.event_log import logged_events
 from headrace.store.retention.pruner import AT_ONCE, REST
 from headrace.wire.control.jobs import RegisterJob
 from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject, LoadTriggers
-from headrace.wire.events import EventBatch, EventItem
+from headrace.wire.custody.events import EventBatch, EventItem
 
 BATCH: Final = 1_000
 PAYLOAD: Final = '"' + "x" * 300 + '"'

@@ -11,7 +11,7 @@ from uuid import uuid4
 from headrace.store import Liveness, open_store
 from headrace.wire.control.jobs import RegisterJob
 from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject, LoadTriggers
-from headrace.wire.events import EventBatch, EventItem
+from headrace.wire.custody.events import EventBatch, EventItem
 
 PROJECT: Final = "bench"
 CHAIN: Final = 10

@@ -36,7 +36,7 @@ from headrace.pipeline.options import PipelineOptions
 from headrace.pipeline.spark.session import open_session
 from headrace.project import Project
 from headrace.wire.control.jobs import Heartbeat
-from headrace.wire.events import EventBatch
+from headrace.wire.custody.events import EventBatch
 
 PARTS: Final = ("latency", "slim", "payload", "reading")
 SMALL: Final = 100

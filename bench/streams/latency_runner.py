@@ -19,9 +19,9 @@ from bench.streams.paced import FOLDER, LANES, Blocking, Handled, Looping, Loopi
 from headrace.client.http.proxied_session import RelayedSession
 from headrace.client.triggerer import TriggererClient
 from headrace.project import Project
+from headrace.triggerer.process_pools import turn
 from headrace.triggerer.runner.runner import Limits
-from headrace.triggerer.trigger_process import turn
-from headrace.wire.events import BatchStored, EventBatch
+from headrace.wire.custody.events import BatchStored, EventBatch
 from headrace.wiring.runner import run_runner, run_trigger_process
 
 Form: TypeAlias = Literal[

@@ -12,7 +12,7 @@ import pytest
 from playwright.async_api import expect
 
 from headrace.wire.control.jobs import CompleteJob
-from headrace.wire.events import Cursor
+from headrace.wire.custody.events import Cursor
 from support.processes.admin_scene import Scene, at_work, opened, run, serving
 from support.processes.browser import looking, need_chromium
 

@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import expect
 
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, RunningBatch
-from headrace.wire.events import Cursor, ScopeReport, WaitingEvent
+from headrace.wire.custody.events import Cursor, ScopeReport, WaitingEvent
 from headrace.wire.pipelines.runs import RunReport
 from support.pipelines.plans import NOON
 from support.processes.admin_scene import PROJECT, Scene, at_work, opened, run, serving

@@ -22,7 +22,7 @@ from headrace.store.task_runs import earlier_events, task_runs
 from headrace.store.task_runs.earlier_events import STRETCH
 from headrace.store.task_runs.event_waits import AwaitedEvents
 from headrace.store.task_runs.wait_terms import waits_for
-from headrace.wire.events import EventItem
+from headrace.wire.custody.events import EventItem
 from headrace.wire.task_runs import AwaitedEvent, ClaimedRun, ClaimRuns, DeferRun, FinishRun, StartRun, TaskRunDetail, Waiting
 from support.processes.store import TurnedClock, event, holder, registration
 

@@ -13,7 +13,7 @@ from headrace.store import Store
 from headrace.store.tables.base import backlog, spills, triggers
 from headrace.wire.control.jobs import CompleteJob, Heartbeat
 from headrace.wire.custody.backlog import SettleBacklog, Settled
-from headrace.wire.events import EventBatch
+from headrace.wire.custody.events import EventBatch
 from support.processes.store import DATABASES, Holder, event, holder, opened
 from support.sources.custody import answered, balance, books, counts, keep, positions, receipt, record, settle, spill, waiting
 

@@ -10,10 +10,10 @@ from sqlalchemy import func, insert, select
 
 from headrace.core.ordering.handling import Caused
 from headrace.store import Store
+from headrace.store.db.ages import Old
 from headrace.store.ordering.scopes import scope_named
 from headrace.store.queries.task_runs import task_run_list
 from headrace.store.retention import event_log
-from headrace.store.retention.ages import Old
 from headrace.store.retention.pruner import Tidier
 from headrace.store.tables.base import age_marks, events, jobs
 from headrace.store.tables.ordering import ordering_events

@@ -23,8 +23,8 @@ from headrace.store.tables.task_runs import deferred_runs
 from headrace.wire.control.jobs import Heartbeat
 from headrace.wire.control.streams import LaneReport, StreamReport
 from headrace.wire.control.triggers import CleanupTriggers
+from headrace.wire.custody.events import EventBatch
 from headrace.wire.custody.receipts import CrewDefinition, Receipt
-from headrace.wire.events import EventBatch
 from headrace.wire.task_runs import AwaitedTrigger, StartRun, Waiting
 from support.processes.store import Holder, TurnedClock, declaration, holder
 from support.sources.custody import STREAM, answered, balance, books, counts, keep, marks, receipt, record, settle, spill

@@ -16,7 +16,7 @@ from headrace.store.log.append import Unfinished, prepare
 from headrace.store.tables.base import events
 from headrace.store.tables.task_runs import deferred_runs
 from headrace.store.task_runs.sweep import STEPS_AT_ONCE
-from headrace.wire.events import EventBatch
+from headrace.wire.custody.events import EventBatch
 from headrace.wire.task_runs import AwaitedTrigger, ClaimRuns, StartRun, Waiting
 from support.processes.store import Holder, event, holder, registration
 

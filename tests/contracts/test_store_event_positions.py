@@ -10,13 +10,13 @@ from sqlalchemy import func, select
 
 from headrace.errors import Fenced
 from headrace.store import Store
+from headrace.store.db.ages import Old
 from headrace.store.pipelines import event_positions
-from headrace.store.retention.ages import Old
 from headrace.store.retention.event_log import logged_events
 from headrace.store.retention.pruner import Tidier
 from headrace.store.tables.pipelines import event_positions as stored
 from headrace.wire.control.jobs import CompleteJob
-from headrace.wire.events import Cursor
+from headrace.wire.custody.events import Cursor
 from headrace.wire.pipelines.plans import MAX_POSITION_SEQS, Plan, PositionBlock
 from support.pipelines.plans import driver, plan, planned, report
 from support.processes.store import event, holder

@@ -15,7 +15,6 @@ from headrace.store.queries.status import job_list
 from headrace.store.queries.triggerers import trigger_detail
 from headrace.store.tables.base import triggers
 from headrace.wire.control.jobs import Blocked, CompleteJob, Heartbeat
-from headrace.wire.control.triggerers import TriggerDetail
 from headrace.wire.control.triggers import (
     MAX_FAILED,
     CleanupTriggers,
@@ -26,6 +25,7 @@ from headrace.wire.control.triggers import (
     StreamFailure,
     TriggerFailure,
 )
+from headrace.wire.status.triggerers import TriggerDetail
 from support.processes.store import Holder, TurnedClock, declaration, event, holder
 
 

@@ -9,8 +9,8 @@ from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store
 from headrace.store.dead_letters import pipelines
 from headrace.wire.control.jobs import CompleteJob
+from headrace.wire.custody.events import Cursor
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
-from headrace.wire.events import Cursor
 from headrace.wire.pipelines.plans import Plan, ScopeLetter
 from support.pipelines.plans import driver, places, plan, planned, report, state, stored_slices
 from support.processes.store import event, holder

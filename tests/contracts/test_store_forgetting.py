@@ -13,9 +13,9 @@ from headrace.core.ordering.handling import Caused
 from headrace.errors import ApiRefused
 from headrace.store import Store
 from headrace.store.db import slices
+from headrace.store.db.ages import Old
 from headrace.store.ordering.scopes import scope_named
 from headrace.store.queries.status import overview
-from headrace.store.retention.ages import Old
 from headrace.store.retention.event_log import FIRING_BYTES, event_keys, logged_events
 from headrace.store.retention.pruner import Tidier
 from headrace.store.tables.base import events, firings, forgotten_keys
@@ -23,8 +23,8 @@ from headrace.store.tables.ordering import ordering_events, ordering_scopes
 from headrace.store.tables.pipelines import redeliveries
 from headrace.store.tables.webhooks import webhooks
 from headrace.wire.control.jobs import CompleteJob
+from headrace.wire.custody.events import Cursor
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
-from headrace.wire.events import Cursor
 from headrace.wire.pipelines.runs import RunReport
 from support.pipelines.plans import store_next
 from support.processes.store import Holder, TurnedClock, declaration, event, holder, registration

@@ -10,8 +10,8 @@ from sqlalchemy import BigInteger, Boolean, LargeBinary, Table, delete, insert, 
 
 from headrace.errors import Fenced
 from headrace.store import Store
+from headrace.store.keyring import Keyring
 from headrace.store.retention.pruner import Tidier
-from headrace.store.secrets.keyring import Keyring
 from headrace.store.tables.base import metadata
 from headrace.store.tables.webhooks import webhook_deliveries
 from headrace.store.webhooks import Attempt

@@ -15,7 +15,7 @@ from headrace.errors import Fenced
 from headrace.store import Store
 from headrace.store.tables.base import dead_letters, events, firings, triggers
 from headrace.wire.control.jobs import CompleteJob
-from headrace.wire.events import EventItem
+from headrace.wire.custody.events import EventItem
 from headrace.wire.log import LOG_SCHEMA, NO_LEADER_SEQ
 from support.processes.store import DATABASES, START, Holder, event, holder, letter, opened, registration
 

@@ -11,10 +11,10 @@ from sqlalchemy import select
 
 from headrace.api.background.webhook_dispatcher import Dispatcher
 from headrace.store import Store
+from headrace.store.keyring import Keyring
 from headrace.store.ordering import log_feed
 from headrace.store.ordering.log_feed import LOOKBACK
 from headrace.store.queries.ordering_scopes import waits_in_sql
-from headrace.store.secrets.keyring import Keyring
 from headrace.store.tables.ordering import ordering_scopes
 from headrace.wire.task_runs import AwaitedEvent, StartRun, Waiting
 from headrace.wire.webhooks import SetWebhook

@@ -14,7 +14,7 @@ from headrace.store import Store
 from headrace.store.tables.base import scopes
 from headrace.store.tables.pipelines import pipeline_letters, plan_slices, planned_runs, scope_state
 from headrace.wire.control.jobs import CompleteJob
-from headrace.wire.events import Cursor
+from headrace.wire.custody.events import Cursor
 from headrace.wire.pipelines.plans import Plan
 from headrace.wire.pipelines.runs import RunReport
 from support.pipelines.plan_model import Ledger, Refused

@@ -10,13 +10,13 @@ from sqlalchemy import select
 from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store
 from headrace.store.db import slices
-from headrace.store.log.redeliveries import redelivered
 from headrace.store.pipelines import plans
+from headrace.store.redeliveries import redelivered
 from headrace.store.tables.base import runs
 from headrace.store.tables.pipelines import pipeline_letters
 from headrace.wire.control.jobs import CompleteJob
+from headrace.wire.custody.events import Cursor, ScopeReport
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
-from headrace.wire.events import Cursor, ScopeReport
 from headrace.wire.pipelines.plans import OpenRun, Plan, PlannedRun, PlanPage, SplitRun
 from headrace.wire.pipelines.runs import BatchEnded
 from support.pipelines.plans import driver, open_runs, places, plan, planned, report, state, stored_cursor, stored_slices

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.store import Store
 from headrace.wire.control.triggers import CleanupTriggers
-from headrace.wire.events import EventBatch
+from headrace.wire.custody.events import EventBatch
 from support.processes.store import Holder, declaration, event, registration
 from support.sources.custody import receipt
 

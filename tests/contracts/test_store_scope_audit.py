@@ -11,7 +11,7 @@ from headrace.store.queries import scope_audit
 from headrace.store.queries.scope_audit import ledger_firings, ledger_letters, ledger_runs, scope_ledger
 from headrace.store.tables.base import firings
 from headrace.wire.control.jobs import CompleteJob
-from headrace.wire.events import Cursor, ScopeReport
+from headrace.wire.custody.events import Cursor, ScopeReport
 from headrace.wire.pipelines.scope_audit import LedgerLetter, LedgerRun
 from support.pipelines.plans import driver, plan, planned, report
 from support.processes.store import event, holder

@@ -11,15 +11,15 @@ from sqlalchemy import Connection, func, select
 from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store
 from headrace.store.db import slices
+from headrace.store.db.ages import Old
 from headrace.store.pipelines import ledger_deletion
 from headrace.store.queries.scopes import pipeline_scopes
-from headrace.store.retention.ages import Old
 from headrace.store.retention.event_log import logged_events
 from headrace.store.retention.pruner import Tidier
 from headrace.store.tables.base import events
 from headrace.store.tables.pipelines import plan_slices, planned_runs, scope_leases, scope_state
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, RunningBatch
-from headrace.wire.events import Cursor
+from headrace.wire.custody.events import Cursor
 from headrace.wire.pipelines.scopes import ScopeReset
 from support.pipelines.plans import driver, open_runs, places, plan, planned, report, state
 from support.processes.store import TurnedClock, event, holder

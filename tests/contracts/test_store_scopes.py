@@ -14,7 +14,7 @@ from headrace.errors import Fenced
 from headrace.store import Store
 from headrace.store.tables.base import pipelines, runs
 from headrace.wire.control.jobs import CompleteJob
-from headrace.wire.events import Cursor
+from headrace.wire.custody.events import Cursor
 from headrace.wire.pipelines.runs import RunReport
 from support.pipelines.plans import plan, store_next, stored_cursor
 from support.processes.store import DATABASES, declaration, opened, registration

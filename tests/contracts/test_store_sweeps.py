@@ -14,15 +14,15 @@ from sqlalchemy import Connection, Table, delete, func, insert, select, update
 from headrace.core.ordering.handling import Caused
 from headrace.store import Store
 from headrace.store.control.declarations import forget
-from headrace.store.custody import backlog
+from headrace.store.custody import backlog, redrive
 from headrace.store.db import slices
-from headrace.store.dead_letters import pipelines, redrive, texts
+from headrace.store.dead_letters import pipelines, texts
+from headrace.store.keyring import Keyring
 from headrace.store.ordering.scopes import ROWS_AT_ONCE, abandoned_scopes, give_up_scope, scope_named
 from headrace.store.retention import retention
 from headrace.store.retention.event_log import discarded_letters
 from headrace.store.retention.pruner import Tidier
 from headrace.store.secrets import rotation
-from headrace.store.secrets.keyring import Keyring
 from headrace.store.tables.base import (
     dead_letter_actions,
     dead_letters,

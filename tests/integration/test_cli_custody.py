@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from headrace.cli.main import app
 from headrace.errors import ApiRefused, UsageError
-from headrace.store.queries.short_ids import short_id
+from headrace.store.dead_letters.short_ids import short_id
 from headrace.wire.custody.dead_letters import DeadLetterActions, DeadLettersActed
 from headrace.wire.custody.receipts import Audit
 from headrace.wire.pipelines.runs import RunReport

@@ -14,7 +14,7 @@ from headrace.cli.commands.events import words
 from headrace.cli.main import app
 from headrace.client.pipeline import PipelineClient
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, RunningBatch
-from headrace.wire.events import Cursor, ScopeReport, WaitingEvent
+from headrace.wire.custody.events import Cursor, ScopeReport, WaitingEvent
 from headrace.wire.pipelines.plans import Plan, PlannedRun
 from headrace.wire.pipelines.scopes import LeaderIs, Wait, WaitPage
 from support.pipelines.plans import plan_next, stored_cursor

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from headrace.cli.main import app
 from headrace.errors import ApiRefused, HeadraceError, UsageError
 from headrace.wire.control.jobs import CompleteJob
-from headrace.wire.events import Cursor
+from headrace.wire.custody.events import Cursor
 from headrace.wire.pipelines.scopes import ScopeList
 from headrace.wire.webhooks import Deliveries, ShownWebhooks
 from support.pipelines.plans import store_next

@@ -17,8 +17,8 @@ from headrace.pipeline.ordering.event_positions import EventPositions
 from headrace.pipeline.ordering.orderer import Ordered
 from headrace.pipeline.runs.slices import Slice
 from headrace.wire.control.jobs import CompleteJob, RegisterJob
+from headrace.wire.custody.events import EventItem
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
-from headrace.wire.events import EventItem
 from headrace.wire.pipelines.plans import MAX_POSITION_SEQS
 from headrace.wire.pipelines.runs import RunReport
 from support.pipelines.kit import KEY, Api, leg, running_api

@@ -14,8 +14,8 @@ from headrace.client.triggerer import TriggererClient
 from headrace.errors import ApiRefused, UsageError
 from headrace.store import Store
 from headrace.wire.control.jobs import Blocked, CompleteJob, Heartbeat
-from headrace.wire.control.triggerers import TriggerDetail, TriggererList
 from headrace.wire.control.triggers import CleanupTriggers, DeclaredTrigger, DeclareProject, LoadTriggers, TriggerFailure
+from headrace.wire.status.triggerers import TriggerDetail, TriggererList
 from support.processes.execution_api import KEY, Api, serving
 from support.processes.store import Holder, declaration, holder, opened, registration
 from support.sources.custody import keep, spill, waiting

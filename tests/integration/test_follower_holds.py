@@ -12,12 +12,12 @@ import pytest
 from headrace.client import plan_pages
 from headrace.client.pipeline import PipelineClient
 from headrace.core.batching import Window
+from headrace.pipeline.execution.returned_runs import ReturnedRuns
 from headrace.pipeline.ordering.orderer import Ordered, pending_events
-from headrace.pipeline.runs.returned_runs import ReturnedRuns
 from headrace.pipeline.runs.run import Run
 from headrace.wire.control.jobs import RegisterJob
+from headrace.wire.custody.events import EventItem
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters, PipelineLetterAction
-from headrace.wire.events import EventItem
 from headrace.wire.pipelines.runs import RunReport
 from support.pipelines.kit import KEY, Api, leg, running_api
 from support.pipelines.scopes import Scope, column

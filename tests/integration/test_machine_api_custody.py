@@ -21,8 +21,8 @@ from headrace.triggerer.runner.leases import Leases
 from headrace.wire.control.jobs import Heartbeat
 from headrace.wire.custody.backlog import SettleBacklog, Settled
 from headrace.wire.custody.dead_letters import ActOnDeadLetters, DeadLetterActions, DeadLettersActed
+from headrace.wire.custody.events import EventBatch
 from headrace.wire.custody.receipts import Audit, Receipts
-from headrace.wire.events import EventBatch
 from headrace.wire.status.status import DeadLetterDetail, Status
 from support.processes.execution_api import KEY, Api, serving
 from support.processes.store import DATABASES, declaration, event, letter, registration

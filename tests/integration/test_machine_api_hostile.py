@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from headrace.triggerer.outbox.dead_letters import smaller
-from headrace.wire.events import DeadLetterItem
+from headrace.wire.custody.events import DeadLetterItem
 from support.processes.execution_api import Api, serving
 from support.processes.store import DATABASES, declaration, event, registration
 

@@ -15,7 +15,7 @@ from headrace.client.pipeline import PipelineClient
 from headrace.errors import ApiRefused, Fenced
 from headrace.store.tables.base import runs
 from headrace.wire.control.jobs import CompleteJob
-from headrace.wire.events import Cursor, ScopeReport
+from headrace.wire.custody.events import Cursor, ScopeReport
 from headrace.wire.log import HEAD_HEADER, LOG_SCHEMA
 from headrace.wire.pipelines.plans import Plan
 from headrace.wire.pipelines.runs import BatchEnded, RunReport

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.api.auth.authentication import Tokens
 from headrace.wire.base import API_VERSION, VERSION_HEADER
-from headrace.wire.events import EventBatch
+from headrace.wire.custody.events import EventBatch
 from headrace.wire.problem import PROBLEM_JSON, PROBLEM_PREFIX
 from support.processes.execution_api import KEY, Api, serving
 from support.processes.store import declaration, event, registration

@@ -15,7 +15,7 @@ from headrace.ports.triggerer_api import TriggererControl
 from headrace.wire.base import MAX_BODY_BYTES
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, RegisterJob
 from headrace.wire.control.triggers import MAX_STAGED, TriggerFailure, Workloads
-from headrace.wire.events import EventBatch
+from headrace.wire.custody.events import EventBatch
 from support.processes.execution_api import KEY, Api, serving
 from support.processes.store import DATABASES, declaration, event, letter, registration
 

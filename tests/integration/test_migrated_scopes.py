@@ -17,7 +17,7 @@ from headrace.store import open_store
 from headrace.store.db.schema import alembic_config
 from headrace.store.dialects.engines import engines, parsed
 from headrace.wire.control.jobs import CompleteJob
-from headrace.wire.events import Cursor
+from headrace.wire.custody.events import Cursor
 from support.pipelines.kit import KEY, leg, running_api
 from support.pipelines.plans import plan
 from support.pipelines.scopes import Scope

@@ -19,8 +19,8 @@ from headrace.pipeline.log_reader import MAX_BATCH_EVENTS, LogReader
 from headrace.pipeline.ordering.orderer import Ordered
 from headrace.wire.base import MAX_BODY_BYTES
 from headrace.wire.control.jobs import RegisterJob
+from headrace.wire.custody.events import Cursor
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
-from headrace.wire.events import Cursor
 from headrace.wire.pipelines.runs import RunReport
 from support.pipelines.kit import KEY, Api, leg, running_api
 from support.pipelines.scopes import Scope, column

@@ -21,8 +21,8 @@ from headrace.store.queries import events
 from headrace.store.queries.status import Overview, overview
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, RegisterJob
 from headrace.wire.control.streams import RetryReport, StreamReport
+from headrace.wire.custody.events import HOLD_BUCKETS, Cursor, EventBatch
 from headrace.wire.custody.receipts import Audit, Receipt
-from headrace.wire.events import HOLD_BUCKETS, Cursor, EventBatch
 from headrace.wire.problem import PROBLEM_JSON
 from headrace.wire.status.status import DeadLetterDetail, DeadLetterPage, EventDetail, EventPage, RunList, Status, StreamList, TriggerList
 from support.pipelines.plans import driver, plan, planned

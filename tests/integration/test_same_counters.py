@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.store.custody.audit import audit
 from headrace.store.custody.lanes import idle_lanes
+from headrace.store.queries.audit import audit
 from headrace.wire.control.jobs import CompleteJob, Heartbeat
 from headrace.wire.control.streams import StreamReport
 from support.processes.execution_api import Api, serving

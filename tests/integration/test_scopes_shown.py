@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from headrace.client.pipeline import PipelineClient
 from headrace.core.values.moments import moment
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, RunningBatch
-from headrace.wire.events import HOLD_BUCKETS, Cursor, ScopeReport, WaitingEvent
+from headrace.wire.custody.events import HOLD_BUCKETS, Cursor, ScopeReport, WaitingEvent
 from headrace.wire.pipelines.runs import BatchEnded, RunReport
 from headrace.wire.pipelines.scopes import ScopeList, ScopeStatus, WaitPage
 from headrace.wire.status.status import EventDetail, EventPage, Status

@@ -16,7 +16,7 @@ from headrace.errors import ApiUnavailable
 from headrace.store import Store
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.control.triggers import TriggerFailure
-from headrace.wire.events import Cursor
+from headrace.wire.custody.events import Cursor
 from support.processes.admin_scene import KEY, STREAM, Scene, at_work, opened, serving
 from support.processes.store import registration
 

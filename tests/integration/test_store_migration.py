@@ -34,7 +34,7 @@ from headrace.store.tables.base import jobs, lanes, metadata, runs, triggers
 from headrace.wire.control.jobs import Heartbeat
 from headrace.wire.control.streams import StreamReport
 from headrace.wire.control.triggers import TriggerFailure
-from headrace.wire.events import Cursor
+from headrace.wire.custody.events import Cursor
 from headrace.wire.pipelines.runs import RunReport
 from headrace.wire.task_runs import AwaitedEvent, AwaitedTrigger, StartRun, Waiting
 from support.pipelines.plans import plan

@@ -14,7 +14,7 @@ from headrace.errors import ApiRefused, Fenced, SettingsError
 from headrace.store import Store, open_store
 from headrace.store.db.schema import alembic_config
 from headrace.store.dialects.engines import engines, parsed
-from headrace.store.secrets.keyring import Keyring
+from headrace.store.keyring import Keyring
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.secrets import RotateSecrets, SetConnection, SetVariable
 from support.processes.store import DATABASES, TurnedClock, arguments, database_url, declaration, holder

@@ -24,11 +24,11 @@ from sqlalchemy import select
 
 from headrace.core.batching import Debounce, Window
 from headrace.errors import PipelineError
-from headrace.pipeline.runs.executor import RunExecutor
+from headrace.pipeline.execution.executor import RunExecutor
 from headrace.pipeline.runs.run import Run
 from headrace.project import Project
 from headrace.store.tables.pipelines import planned_runs
-from headrace.wire.events import EventItem
+from headrace.wire.custody.events import EventItem
 from support.pipelines.kit import Api, leg, until
 from support.pipelines.plans import stored_cursor
 from support.pipelines.run import no_reports, open_runs, running

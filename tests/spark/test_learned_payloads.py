@@ -13,13 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 from sqlalchemy import select
 
 from headrace.errors import TypeConflict
+from headrace.pipeline.payload.frames import Frames
 from headrace.pipeline.payload.schemas import PayloadSchemas, schemas_folder
-from headrace.pipeline.runs.frames import Frames
 from headrace.pipeline.runs.identity import Attempt, Origin, Place
 from headrace.pipeline.schemas import ORDERED_SCHEMA
 from headrace.pipeline.tables.parquet import ParquetSink
 from headrace.project import Pipeline, Project
-from headrace.store.log.head import log_id
+from headrace.store.db.meta import log_id
 from headrace.store.tables.base import scopes
 from support.pipelines.kit import Api, leg, until
 from support.pipelines.plans import stored_cursor

@@ -16,8 +16,8 @@ from headrace.pipeline.schemas import PIPELINE_COLUMNS
 from headrace.project import Project
 from headrace.store.queries.scopes import waits_of_pipeline
 from headrace.store.tables.base import jobs
+from headrace.wire.custody.events import EventItem
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
-from headrace.wire.events import EventItem
 from support.pipelines.kit import Api, leg, running_api, until
 from support.pipelines.plans import stored_cursor
 from support.pipelines.run import files, no_reports, open_runs, running, table

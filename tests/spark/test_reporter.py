@@ -11,8 +11,8 @@ from sqlalchemy import select
 
 from headrace.client.pipeline import PipelineClient
 from headrace.errors import Fenced, PipelineError
+from headrace.pipeline.execution.reporter import Reporter
 from headrace.pipeline.heartbeat import FRESH_SECONDS, Heart
-from headrace.pipeline.runs.reporter import Reporter
 from headrace.store.tables.base import jobs
 from headrace.wire.control.jobs import CompleteJob, RegisterJob
 from headrace.wire.pipelines.runs import BatchEnded, RunReport, RunState
@@ -48,7 +48,7 @@ def test_reports_and_the_end_of_the_last_batch_reach_the_api(api: Api) -> None:
 
 
 def test_an_api_that_is_away_gets_its_reports_when_it_is_back(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.pipeline.runs.reporter.CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr("headrace.pipeline.execution.reporter.CLOSE_SECONDS", 0.2)
     with running_api(home) as first:
         client, port = registered(first), first.port
     with client, Reporter(client) as reporter:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.pipeline.runs import executor
+from headrace.pipeline.execution import executor
 from headrace.project import Project
 from support.pipelines.kit import Api, leg, until
 from support.pipelines.run import running, table

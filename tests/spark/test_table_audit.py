@@ -22,13 +22,13 @@ from headrace.client.pipeline import PipelineClient
 from headrace.core.ranges import Ranges, numbers_of
 from headrace.pipeline.runs.identity import Attempt, Origin, Place, run_id
 from headrace.pipeline.runs.slices import Slice
-from headrace.pipeline.tables.audit import MAX_RANGES
+from headrace.pipeline.table_audit import MAX_RANGES
 from headrace.pipeline.tables.parquet import TableSink, open_sinks
 from headrace.project import Project, TableFormat, load_project
 from headrace.store.tables.base import run_totals, runs
 from headrace.wire.control.jobs import CompleteJob
+from headrace.wire.custody.events import Cursor, ScopeReport
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
-from headrace.wire.events import Cursor, ScopeReport
 from headrace.wire.pipelines.plans import Plan, PlannedRun
 from headrace.wire.pipelines.runs import RunReport
 from headrace.wire.pipelines.scope_audit import TablesAudit

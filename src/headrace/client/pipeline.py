@@ -21,7 +21,7 @@ from headrace.triggers.masking import mask
 from headrace.wire.base import Wire
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
 from headrace.wire.control.triggers import DeclareProject, ProjectDeclared, StageTriggers
-from headrace.wire.events import LogHead, LogNews
+from headrace.wire.custody.events import LogHead, LogNews
 from headrace.wire.log import HEAD_HEADER, LOG_SCHEMA, PICKED_HEADER
 from headrace.wire.pipelines.plans import (
     MAX_LEADERS,

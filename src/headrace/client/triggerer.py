@@ -30,8 +30,8 @@ from headrace.wire.control.triggers import (
     WorkloadNames,
 )
 from headrace.wire.custody.backlog import BacklogPage, SettleBacklog
+from headrace.wire.custody.events import BatchStored, EventBatch
 from headrace.wire.custody.receipts import CrewDefined, CrewDefinition, LaneMarks, LookUpBooks, LookUpMarks, StreamBooks
-from headrace.wire.events import BatchStored, EventBatch
 
 M = TypeVar("M", bound=Wire)
 JSON = {"Content-Type": "application/json"}

@@ -23,21 +23,21 @@ from headrace.client.pipeline import PipelineClient
 from headrace.client.secret_source import blocking_source
 from headrace.errors import ApiError, ApiUnavailable, HeadraceError, PipelineError
 from headrace.logs.setup import bind_process
+from headrace.pipeline.execution.executor import Outputs, RunExecutor, Stopped
+from headrace.pipeline.execution.queues import Batch, RunQueues
+from headrace.pipeline.execution.reporter import Reporter
+from headrace.pipeline.execution.returned_runs import ReturnedRuns
+from headrace.pipeline.execution.running_runs import RunsUnderway
 from headrace.pipeline.heartbeat import Heart
 from headrace.pipeline.insist import insist
 from headrace.pipeline.log_reader import LogReader
 from headrace.pipeline.options import PipelineOptions
 from headrace.pipeline.ordering.bounds import MAX_STEP, Bounds, next_bounds
 from headrace.pipeline.ordering.orderer import Orderer
+from headrace.pipeline.payload.frames import Frames
 from headrace.pipeline.payload.schemas import PayloadSchemas, schemas_folder
-from headrace.pipeline.runs.executor import Outputs, RunExecutor, Stopped
-from headrace.pipeline.runs.frames import Frames
 from headrace.pipeline.runs.identity import Origin, Place
-from headrace.pipeline.runs.queues import Batch, RunQueues
-from headrace.pipeline.runs.reporter import Reporter
-from headrace.pipeline.runs.returned_runs import ReturnedRuns
 from headrace.pipeline.runs.run import Run, in_order
-from headrace.pipeline.runs.underway import RunsUnderway
 from headrace.pipeline.schemas import ORDERED_SCHEMA
 from headrace.pipeline.scope_lease import acquire_scope
 from headrace.pipeline.spark.cluster import await_executors

@@ -18,7 +18,7 @@ from headrace.client.pipeline import PipelineClient
 from headrace.core.ranges import Ranges, ranges_of
 from headrace.errors import ApiUnavailable, PipelineError, RunTooLarge
 from headrace.pipeline.insist import insist
-from headrace.pipeline.ordering.followers import Link
+from headrace.pipeline.kernel.followers import Link
 from headrace.pipeline.runs.slices import Slice
 from headrace.wire.log import LOG_SCHEMA
 from headrace.wire.pipelines.plans import FoundLeader, ScopeLetter

@@ -16,8 +16,8 @@ from headrace.wire.control.triggers import (
     TriggersLoaded,
 )
 from headrace.wire.custody.backlog import BacklogPage, SettleBacklog
+from headrace.wire.custody.events import BatchStored, EventBatch
 from headrace.wire.custody.receipts import CrewDefined, CrewDefinition, LaneMarks, StreamBooks
-from headrace.wire.events import BatchStored, EventBatch
 
 
 class WorkloadPage(NamedTuple):

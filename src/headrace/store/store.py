@@ -16,22 +16,22 @@ from headrace.store.control.projects import Projects
 from headrace.store.control.triggers import Triggers
 from headrace.store.custody.backlog import Backlog
 from headrace.store.custody.receipts import Custody
+from headrace.store.custody.redrive import DeadLetters
 from headrace.store.custody.stream_logs import StreamLogs
+from headrace.store.db.ages import AgeClock
 from headrace.store.db.database import Database
 from headrace.store.db.errors import named, told
+from headrace.store.db.meta import HEAD, INSTANCE
 from headrace.store.db.outages import Outage
 from headrace.store.db.schema import ensure_schema
 from headrace.store.dead_letters.pipelines import PipelineDeadLetters
-from headrace.store.dead_letters.redrive import DeadLetters
 from headrace.store.dialects.engines import clock_of, engines, parsed
-from headrace.store.log.head import HEAD, INSTANCE
+from headrace.store.keyring import Keyring
 from headrace.store.log.log import Log
 from headrace.store.pipelines.plans import Plans
 from headrace.store.pipelines.runs import Runs
 from headrace.store.pipelines.scope_leases import ScopeLeases
 from headrace.store.pipelines.scopes import Scopes
-from headrace.store.retention.ages import AgeClock
-from headrace.store.secrets.keyring import Keyring
 from headrace.store.secrets.rotation import Rotation, adopt, forget
 from headrace.store.secrets.secrets import Secrets
 from headrace.store.secrets.tokens import PersonTokens

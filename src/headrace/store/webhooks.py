@@ -1,7 +1,7 @@
 """Webhooks: scopes of the log with an address. What they have yet to be told waits in the SQL home of the ordering.
 
 The law: a webhook reads the whole log in order of `seq`, and only then is asked which types it wants, so a leader counts whoever wants it.
-It waits by the age of the database (`store.retention.ages`); what is not wanted is handled as soon as its leader is, and leaves no row.
+It waits by the age of the database (`store.db.ages`); what is not wanted is handled as soon as its leader is, and leaves no row.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from sqlalchemy import Connection, Row, delete, exists, func, insert, select, up
 from headrace.core.ordering.handling import Claim, HandlingPolicy
 from headrace.core.values.moments import moment
 from headrace.errors import ApiRefused
+from headrace.store.db.ages import AgeClock
 from headrace.store.db.database import Database
-from headrace.store.log.head import log_head
+from headrace.store.db.meta import log_head
 from headrace.store.ordering.log_feed import LOOKBACK, Progress, feed
 from headrace.store.ordering.scopes import ROWS_AT_ONCE, abandoned_scopes, give_up_scope, scope_named
 from headrace.store.ordering.sql_store import SqlOrdering
 from headrace.store.ordering.steady_clock import DatabaseAge
 from headrace.store.queries.ordering_scopes import PREFIX
-from headrace.store.retention.ages import AgeClock
 from headrace.store.tables.base import events
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
 from headrace.store.tables.webhooks import webhook_deliveries, webhooks

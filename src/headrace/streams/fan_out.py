@@ -18,11 +18,11 @@ from headrace.core.ledger.obligations import Reader, Spill
 from headrace.core.memory_budget import ENTRY_BYTES, weigh
 from headrace.core.values.text import describe_error, describe_value, lane_name
 from headrace.errors import StreamError
+from headrace.streams.delivery_names import DeliveryIds
 from headrace.streams.sink import Malformed, Matched, WatchSink
 from headrace.streams.subscribers.copies import copier
 from headrace.streams.subscribers.registered import Registered
 from headrace.streams.subscribers.subscription import Mailbox
-from headrace.streams.upstream.delivery_names import DeliveryIds
 from headrace.streams.watches import Wanted, WatchSet, printed
 from headrace.triggers.producer import SharedStreamProducer
 from headrace.triggers.raw_event import RawEvent

@@ -20,6 +20,7 @@ from headrace.core.memory_budget import MemoryBudget
 from headrace.core.values.text import describe_error
 from headrace.errors import StreamEnded, StreamError
 from headrace.streams.backlog import Backlog
+from headrace.streams.delivery_names import DeliveryIds
 from headrace.streams.fan_out import FanOut
 from headrace.streams.limits.close_grace import POLL_SHARE, Grace, LeftBehind, ends_in, is_cancelled
 from headrace.streams.limits.flow_control import Room
@@ -34,7 +35,6 @@ from headrace.streams.subscribers.registered import Registered
 from headrace.streams.subscribers.subscription import Mailbox, Ties
 from headrace.streams.upstream.advancer import Pump
 from headrace.streams.upstream.closing import close
-from headrace.streams.upstream.delivery_names import DeliveryIds
 from headrace.streams.upstream.poll import Poll, presentable
 from headrace.streams.upstream.producer_factory import Making, made_before
 from headrace.streams.watches import WatchSet

@@ -17,8 +17,8 @@ from headrace.process.alerts import published_api
 from headrace.settings import Settings
 from headrace.store import Liveness, open_store
 from headrace.store.db.single_instance import sole_api
+from headrace.store.keyring import Keyring
 from headrace.store.retention.pruner import Tidier
-from headrace.store.secrets.keyring import Keyring
 from headrace.store.task_runs.deadline_timer import Alarm
 from headrace.wiring.common import make_folder
 

@@ -33,7 +33,7 @@ from headrace.triggerer.runner.main import Station
 from headrace.triggerer.runner.runner import Limits
 from headrace.triggerer.supervisor.runner_process import ASK_FOR_STACK, FILES, RunnerCommand, RunnerProcess
 from headrace.triggerer.supervisor.stall_detector import Patience
-from headrace.triggerer.trigger_process.executor import TriggerExecutor
+from headrace.triggerer.user_process.trigger_executor import TriggerExecutor
 from headrace.triggers.masking import mask
 from headrace.triggers.secrets import SECRETS
 from headrace.wire.control.jobs import JobRegistered

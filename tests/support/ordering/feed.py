@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from headrace.wire.events import EventItem
+from headrace.wire.custody.events import EventItem
 
 Numbers = npt.NDArray[np.int64]
 

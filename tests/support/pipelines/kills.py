@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from headrace.client.triggerer import TriggererClient
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, Lease
-from headrace.wire.events import EventBatch
+from headrace.wire.custody.events import EventBatch
 from support.ordering.feed import CausalFeed, Numbers, causal_feed
 from support.ordering.oracle import judge, rows_of
 from support.pipelines.power_cut_volume import Volume

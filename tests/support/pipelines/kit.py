@@ -19,7 +19,7 @@ from headrace.pipeline.options import PipelineOptions
 from headrace.store import Store, open_store
 from headrace.store.control.jobs import Liveness
 from headrace.store.queries.pipeline_runs import last_runs
-from headrace.wire.events import EventItem
+from headrace.wire.custody.events import EventItem
 from headrace.wire.pipelines.runs import RunReport
 from support.processes.store import Holder, holder, sqlite_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headrace.wire.events import Cursor
+from headrace.wire.custody.events import Cursor
 from headrace.wire.pipelines.plans import Plan
 from headrace.wire.pipelines.runs import RunReport
 

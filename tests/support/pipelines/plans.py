@@ -11,7 +11,7 @@ from headrace.client.pipeline import PipelineClient
 from headrace.store import Store
 from headrace.store.pipelines.scope_rows import cursor_of, scope_row
 from headrace.store.tables.pipelines import plan_slices
-from headrace.wire.events import Cursor
+from headrace.wire.custody.events import Cursor
 from headrace.wire.pipelines.plans import OpenRun, Plan, PlannedRun
 from headrace.wire.pipelines.runs import RunReport
 from support.processes.store import registration

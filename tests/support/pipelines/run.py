@@ -21,7 +21,7 @@ from headrace.pipeline.driver import run_pipeline
 from headrace.pipeline.options import PipelineOptions
 from headrace.project import Project
 from headrace.store.tables.pipelines import planned_runs
-from headrace.wire.events import Cursor
+from headrace.wire.custody.events import Cursor
 from support.pipelines.kit import Api, until
 from support.pipelines.plans import stored_cursor
 

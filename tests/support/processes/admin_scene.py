@@ -25,7 +25,7 @@ from headrace.wire.control.streams import LaneReport, RetryReport, StreamReport
 from headrace.wire.control.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, TriggerFailure
 from headrace.wire.custody.backlog import SettleBacklog, Settled, SpillItem
 from headrace.wire.custody.dead_letters import ActOnDeadLetters
-from headrace.wire.events import Cursor, DeadLetterItem, EventBatch, EventItem
+from headrace.wire.custody.events import Cursor, DeadLetterItem, EventBatch, EventItem
 from headrace.wire.pipelines.runs import RunReport
 from support.pipelines.plans import plan_next
 from support.processes.store import sqlite_of

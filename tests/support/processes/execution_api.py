@@ -18,7 +18,7 @@ from headrace.api.middleware.access_control import Exposure
 from headrace.api.middleware.rate_limit import Bucket, RatePolicy
 from headrace.api.server import BoundedHttp
 from headrace.store import Liveness, Store, open_store
-from headrace.store.secrets.keyring import Keyring
+from headrace.store.keyring import Keyring
 from headrace.wire.base import API_VERSION, VERSION_HEADER
 from support.processes.store import TurnedClock, database_url
 

@@ -21,7 +21,7 @@ import pyspark
 
 from headrace.pipeline.spark.java import find_java
 from headrace.process.child import LIFELINE
-from headrace.wire.events import EventItem
+from headrace.wire.custody.events import EventItem
 from support.pipelines.kit import KEY, Api, leg, until
 from support.pipelines.plans import stored_cursor
 from support.pipelines.run import open_runs

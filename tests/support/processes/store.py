@@ -16,10 +16,10 @@ import msgspec
 from headrace.store import Liveness, Store, open_store
 from headrace.store.control.workloads import Workload
 from headrace.store.db.migrations import upgrade
-from headrace.store.secrets.keyring import Keyring
+from headrace.store.keyring import Keyring
 from headrace.wire.control.jobs import JobKind, RegisterJob
 from headrace.wire.control.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, LoadTriggers
-from headrace.wire.events import DeadLetterItem, EventBatch, EventItem
+from headrace.wire.custody.events import DeadLetterItem, EventBatch, EventItem
 from support.processes.postgres import database_of
 
 DATABASES = ["sqlite", "postgresql"]

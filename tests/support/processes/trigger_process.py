@@ -16,15 +16,15 @@ from headrace.triggerer.ipc.channel import Link
 from headrace.triggerer.ipc.shared_heartbeat import Pulse
 from headrace.triggerer.ipc.trigger_messages import Ready
 from headrace.triggerer.outbox.outbox import Outbox
-from headrace.triggerer.producer_process.pool import ProducerProcesses
+from headrace.triggerer.process_pools.producer_pool import ProducerProcesses
+from headrace.triggerer.process_pools.trigger_pool import TriggerProcesses
+from headrace.triggerer.process_pools.turn import TurnEnd
 from headrace.triggerer.runner.execution import Firing
 from headrace.triggerer.supervisor.api_proxy import PassingOn
 from headrace.triggerer.supervisor.runner_process import RunnerProcess
 from headrace.triggerer.supervisor.stall_detector import Patience
-from headrace.triggerer.trigger_process import executor
-from headrace.triggerer.trigger_process.executor import TriggerExecutor
-from headrace.triggerer.trigger_process.pool import TriggerProcesses
-from headrace.triggerer.trigger_process.turn import TurnEnd
+from headrace.triggerer.user_process import trigger_executor
+from headrace.triggerer.user_process.trigger_executor import TriggerExecutor
 from headrace.triggers.base import BaseTrigger
 from headrace.wire.control.triggers import RunTrigger
 
@@ -92,7 +92,7 @@ async def run_alone(trigger: BaseTrigger, outbox: Outbox) -> TurnEnd:
     processes = local_processes(outbox)
     ended: asyncio.Future[TurnEnd] = asyncio.get_running_loop().create_future()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executor, "load_trigger", lambda _: trigger)
+        patch.setattr(trigger_executor, "load_trigger", lambda _: trigger)
         processes.begin(7, "odd", described, None, acks=None, fire=firing.fired, on_end=ended.set_result)
         try:
             return await ended

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.store import Store
-from headrace.store.custody.audit import audit
+from headrace.store.queries.audit import audit
 from headrace.wire.custody.backlog import Answer, BacklogItem, SettleBacklog, Settled, SpillItem
 from headrace.wire.custody.dead_letters import ActOnDeadLetters
+from headrace.wire.custody.events import DeadLetterItem, EventBatch
 from headrace.wire.custody.receipts import Answers, Audit, Receipt, Receipts, TriggerAudit
-from headrace.wire.events import DeadLetterItem, EventBatch
 from support.processes.store import Holder
 
 STREAM = "folder"

@@ -20,8 +20,8 @@ from sqlalchemy import Connection, func, select
 
 from headrace.sources.directory.upstream import Directory
 from headrace.store import Liveness, Store, open_store
+from headrace.store.db.ages import KEY_RETENTIONS, AgeClock
 from headrace.store.queries.status import overview
-from headrace.store.retention.ages import KEY_RETENTIONS, AgeClock
 from headrace.store.retention.pruner import Tidier
 from headrace.store.tables.base import age_marks, backlog, crews, custody, events, firings, forgotten_keys, jobs, lanes, triggers
 from headrace.store.tables.task_runs import deferred_runs, run_events

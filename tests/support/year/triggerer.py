@@ -22,8 +22,8 @@ from headrace.triggerer.outbox.sink import Sealer
 from headrace.triggerer.outbox.uploader import Uploader
 from headrace.triggerer.runner.stream_reports import heartbeat
 from headrace.triggers.watch import WatchTrigger
+from headrace.wire.custody.events import BatchStored, EventBatch, EventItem
 from headrace.wire.custody.receipts import CrewDefined, CrewDefinition, LaneMarks, StreamBooks
-from headrace.wire.events import BatchStored, EventBatch, EventItem
 from support.processes.store import Holder
 from support.sources.streams import KEY, Feed, Kept, reads
 

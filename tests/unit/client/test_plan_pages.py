@@ -7,7 +7,7 @@ import random
 from headrace.client.http.bodies import as_body
 from headrace.client.plan_pages import paged
 from headrace.wire.base import MAX_BODY_BYTES
-from headrace.wire.events import Cursor
+from headrace.wire.custody.events import Cursor
 from headrace.wire.pipelines.plans import Plan, PlannedRun, PositionBlock
 
 

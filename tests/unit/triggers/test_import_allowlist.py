@@ -12,7 +12,7 @@ from headrace.errors import ProjectError
 from headrace.project import Project, load_project
 from headrace.settings import read_settings
 from headrace.sources.memory.upstream import Memory
-from headrace.triggerer.runner.loader import load_trigger
+from headrace.triggerer.user_process.loader import load_trigger
 from headrace.triggers.import_allowlist import MODULES
 from headrace.triggers.upstream import load_upstream
 from headrace.wire.control.triggers import RunTrigger

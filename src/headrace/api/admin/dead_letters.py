@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query
 from headrace.api.auth.authentication import admin
 from headrace.api.http.problems import Refusal
 from headrace.store import Store
-from headrace.store.custody.audit import audit
+from headrace.store.queries.audit import audit
 from headrace.store.queries.events import dead_letter_detail, dead_letter_page
 from headrace.wire.custody.dead_letters import ActOnDeadLetters, DeadLetterActions, DeadLettersActed, DeadLetterState
 from headrace.wire.custody.pipeline_dead_letters import (

@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from headrace.store.queries.series import Series
-from headrace.wire.events import HOLD_BUCKETS
+from headrace.wire.custody.events import HOLD_BUCKETS
 from headrace.wire.pipelines.scopes import ScopeStatus
 from headrace.wire.status.status import Status
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 from headrace.api.http.dependencies import StoreOf
 from headrace.api.http.problems import Refusal
 from headrace.api.http.wire_route import WireAnswer
-from headrace.store.log.head import log_id
+from headrace.store.db.meta import log_id
 from headrace.store.pipelines.plans import open_runs_page, state_page
 from headrace.store.queries.scope_audit import ledger_firings, ledger_letters, ledger_runs, scope_ledger
 from headrace.wire.pipelines import scope_audit as wire

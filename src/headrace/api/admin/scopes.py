@@ -10,7 +10,7 @@ from headrace.api.auth.authentication import admin
 from headrace.api.http.dependencies import StoreOf
 from headrace.api.http.problems import Refusal
 from headrace.core.values.moments import moment
-from headrace.store.log.head import log_head
+from headrace.store.db.meta import log_head
 from headrace.store.queries.ordering_scopes import waits_in_sql
 from headrace.store.queries.scopes import waits_of_pipeline
 from headrace.store.queries.status import scope_list

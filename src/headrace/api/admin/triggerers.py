@@ -8,7 +8,7 @@ from headrace.api.auth.authentication import admin
 from headrace.api.http.problems import Refusal
 from headrace.store import Store
 from headrace.store.queries.triggerers import trigger_detail, triggerer_list
-from headrace.wire.control.triggerers import BacklogDropped, TriggerDetail, TriggererList, WantJob
+from headrace.wire.status.triggerers import BacklogDropped, TriggerDetail, TriggererList, WantJob
 
 INT64 = 2**63
 

@@ -17,7 +17,7 @@ from fastapi import Depends, Request
 from starlette.datastructures import Headers
 
 from headrace.api.http.problems import Refusal
-from headrace.store.db.clock import wall_clock
+from headrace.store.dialects.clock import wall_clock
 from headrace.wire.control.jobs import JobKind
 from headrace.wire.secrets import PersonScope
 

@@ -20,7 +20,7 @@ from headrace.api.http import dependencies
 from headrace.api.http.wire_route import modelled
 from headrace.api.middleware.version import ASKED
 from headrace.wire.base import API_VERSION
-from headrace.wire.events import EventBatch
+from headrace.wire.custody.events import EventBatch
 from headrace.wire.singles import OneEvent
 
 Endpoint = Callable[..., Awaitable[Response]]

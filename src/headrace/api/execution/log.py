@@ -19,7 +19,7 @@ from headrace.api.http.wire_route import BinaryAnswer, JsonAnswer, WireAnswer, W
 from headrace.store import Store
 from headrace.store.log.log import LogPage, stored
 from headrace.wire.base import rfc3339
-from headrace.wire.events import BatchStored, EventBatch, LogHead, LogNews
+from headrace.wire.custody.events import BatchStored, EventBatch, LogHead, LogNews
 from headrace.wire.log import HEAD_HEADER, PICKED_HEADER
 from headrace.wire.pipelines.plans import FindLeaders, FoundLeaders
 from headrace.wire.pipelines.runs import PickEvents, Redeliveries

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 from headrace.api.auth.authentication import Pipeline
 from headrace.api.http.dependencies import StoreOf
 from headrace.api.http.wire_route import WireAnswer, WireRoute
-from headrace.store.log.head import log_id
+from headrace.store.db.meta import log_id
 from headrace.wire.pipelines.plans import FindPositions, OpenRuns, Plan, PlanPage, Positions, ScopeLetters, ScopeState, SplitRun
 from headrace.wire.pipelines.runs import RunReports
 from headrace.wire.pipelines.scope_leases import AcquireScope, ScopeLease

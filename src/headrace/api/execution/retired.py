@@ -10,8 +10,8 @@ from headrace.api.http.dependencies import StoreOf
 from headrace.api.http.problems import Refusal
 from headrace.api.http.wire_route import WireAnswer, WireRoute
 from headrace.wire.control.triggers import TriggerFailure
+from headrace.wire.custody.events import Cursor
 from headrace.wire.custody.receipts import LaneMarks
-from headrace.wire.events import Cursor
 
 router = VersionedAPIRouter(prefix="/execution", tags=["triggers"], route_class=WireRoute)
 

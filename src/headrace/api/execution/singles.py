@@ -10,7 +10,7 @@ from headrace.api.http.problems import Refusal
 from headrace.api.http.wire_route import WireAnswer, WireRoute
 from headrace.store.log.log import stored
 from headrace.wire.custody.backlog import SpillItem
-from headrace.wire.events import EventBatch, ItemStatus
+from headrace.wire.custody.events import EventBatch, ItemStatus
 from headrace.wire.singles import OneEvent, OneSpill, OneStored
 
 router = APIRouter(prefix="/execution/triggers", tags=["log"], route_class=WireRoute)

@@ -36,8 +36,8 @@ from headrace.wire.control.triggers import (
     Workloads,
 )
 from headrace.wire.custody.backlog import SpillItem
+from headrace.wire.custody.events import BatchStored, Cursor, DeadLetterItem, EventBatch
 from headrace.wire.custody.receipts import Receipt
-from headrace.wire.events import BatchStored, Cursor, DeadLetterItem, EventBatch
 from headrace.wire.pipelines.runs import RunReport, RunReports
 
 FAILURE = "/execution/triggers/{trigger_id}/failure"

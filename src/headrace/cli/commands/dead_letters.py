@@ -23,7 +23,7 @@ from headrace.wire.custody.dead_letters import (
     DeadLettersActed,
     DeadLetterState,
 )
-from headrace.wire.events import DeadLetterKind
+from headrace.wire.custody.events import DeadLetterKind
 from headrace.wire.status.status import DeadLetterDetail, DeadLetterPage
 
 LISTED = 100

@@ -39,7 +39,7 @@ def audit_tables(settings: Settings, project: Project, tables: Path, first: int)
         ApiRefused: The project has no scope yet.
         PipelineError: There is no such folder of tables.
     """
-    from headrace.pipeline.tables.audit import audit_pipeline, compare_tables, expected_events, pending_of
+    from headrace.pipeline.table_audit import audit_pipeline, compare_tables, expected_events, pending_of
     from headrace.pipeline.tables.contents import read_tables
 
     with PeopleClient(settings.url, token=for_looking(settings)) as client, ShownProgress("files", transient=True) as progress:

@@ -13,7 +13,7 @@ from headrace.cli.rendering import ago, show, show_json
 from headrace.client.admin.client import PeopleClient
 from headrace.settings import read_settings
 from headrace.wire.control.jobs import Wanted
-from headrace.wire.control.triggerers import TriggererList, WantJob
+from headrace.wire.status.triggerers import TriggererList, WantJob
 
 group = typer.Typer(
     help="List the triggerers, or say which of them is to drain or to stop. Without a command: list.",

@@ -15,8 +15,8 @@ from headrace.cli.rendering import show, show_json, when
 from headrace.client.admin.client import PeopleClient
 from headrace.errors import UsageError
 from headrace.settings import read_settings
-from headrace.wire.control.triggerers import BacklogDropped, TriggerDetail
 from headrace.wire.status.status import Status, TriggerList
+from headrace.wire.status.triggerers import BacklogDropped, TriggerDetail
 
 group = typer.Typer(
     help="List the triggers. With a command: look at one that failed, or let it start again.",

@@ -10,11 +10,11 @@ import httpx
 import msgspec
 
 from headrace.client.http.responses import TIMEOUT_SECONDS, bearer, checked, options, reached, understood
-from headrace.wire.control.triggerers import WantJob
 from headrace.wire.custody.dead_letters import ActOnDeadLetters, DeadLetterActionKind
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters, PipelineLetterAction
 from headrace.wire.custody.receipts import LogMark
 from headrace.wire.pipelines.scopes import ResetScope
+from headrace.wire.status.triggerers import WantJob
 
 PAGE: Final = 1_000
 """Entries of a list that one call asks for."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from headrace.wire.events import CLOCK_STEP, LogNews
+from headrace.wire.custody.events import CLOCK_STEP, LogNews
 
 MAX_STEP: Final = int(CLOCK_STEP * 1_000_000)
 """The most that the scope's clock goes forward in one batch (µs)."""

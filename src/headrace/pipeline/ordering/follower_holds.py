@@ -19,8 +19,8 @@ import numpy as np
 
 from headrace.core.batching import cut
 from headrace.core.ranges import numbers_of
+from headrace.pipeline.kernel.followers import Above, FindLeaders, first_without_leader, followers
 from headrace.pipeline.log_reader import LogReader
-from headrace.pipeline.ordering.followers import Above, FindLeaders, first_without_leader, followers
 from headrace.pipeline.ordering.held_events import HeldEvents
 from headrace.pipeline.runs.run import Run
 from headrace.pipeline.runs.slices import Slice

@@ -32,7 +32,7 @@ from headrace.pipeline.runs.routing import route
 from headrace.pipeline.runs.run import Run, RunPlan
 from headrace.pipeline.runs.slices import Slice
 from headrace.project import Pipeline
-from headrace.wire.events import Cursor, ScopeReport
+from headrace.wire.custody.events import Cursor, ScopeReport
 from headrace.wire.log import LOG_SCHEMA
 from headrace.wire.pipelines.plans import Plan
 from headrace.wire.pipelines.runs import Redelivery

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from headrace.wire.events import HOLD_BUCKETS, WaitingEvent
+from headrace.wire.custody.events import HOLD_BUCKETS, WaitingEvent
 
 _MICROS: Final = 1_000_000
 _BOUNDS: Final = np.array(HOLD_BUCKETS) * _MICROS

@@ -21,8 +21,8 @@ from pyspark.sql.types import ArrayType, DataType, NullType, StringType, StructF
 from headrace.durable_files import sync, sync_folder
 from headrace.errors import TypeConflict
 from headrace.pipeline.payload.arrow_parser import shown
+from headrace.pipeline.payload.frames import Frames, payloads
 from headrace.pipeline.payload.inference import Misfit, OutOfRange, Unsure, in_order, merged, misfit, types_of, with_text, without_nulls
-from headrace.pipeline.runs.frames import Frames, payloads
 from headrace.pipeline.schemas import EVENTS, PIPELINE_COLUMNS
 from headrace.project import Pipeline
 

@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import Connection, Row, select, update
 
 from headrace.errors import ApiRefused
-from headrace.store.secrets.keyring import SEALED, Keyring
+from headrace.store.keyring import SEALED, Keyring
 from headrace.store.tables.base import triggers
 
 AT_ONCE = 500

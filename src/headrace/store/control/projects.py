@@ -16,7 +16,7 @@ from headrace.store.control.declarations import AT_ONCE, NEW, Place, apply, forg
 from headrace.store.control.jobs import require_running, touch
 from headrace.store.control.restarts import FRESH
 from headrace.store.db.database import Database
-from headrace.store.secrets.keyring import Keyring
+from headrace.store.keyring import Keyring
 from headrace.store.tables.base import pipelines, projects, triggers
 from headrace.wire.control.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, ProjectDeclared, StageTriggers
 

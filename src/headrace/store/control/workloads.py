@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from headrace.store.control import encrypted_arguments as kwargs
 from headrace.store.control import restarts as failures
 from headrace.store.dialects.statements import MOST_VALUES, Plain
-from headrace.store.secrets.keyring import Keyring
+from headrace.store.keyring import Keyring
 
 _held = Plain(
     "SELECT id, project, name, classpath, kwargs, stream, queue, epoch, backlog, state, retry_at, restarts, run_id"

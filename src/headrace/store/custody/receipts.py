@@ -39,8 +39,8 @@ from headrace.store.custody.subscriber_sets import (
 from headrace.store.db.database import Database
 from headrace.store.dialects.statements import Given, Upsert, among, rows_among
 from headrace.store.tables.base import backlog, custody, custody_problems, custody_streams, jobs, lanes, triggers
+from headrace.wire.custody.events import ReceiptStatus
 from headrace.wire.custody.receipts import CrewDefined, CrewDefinition, LaneMark, LaneMarks, Receipt, Receipts
-from headrace.wire.events import ReceiptStatus
 
 BEFORE_ALL = b"p"  # sorts before the key of every position
 

@@ -16,10 +16,10 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 
 from headrace.store.custody.lanes import Lane, lanes_of
 from headrace.store.dialects.statements import BulkInsert, Given
-from headrace.store.log.validity import is_valid_spill
+from headrace.store.dialects.validity import is_valid_spill
 from headrace.store.tables.base import backlog, meta, spills, triggers
 from headrace.wire.custody.backlog import SpillItem
-from headrace.wire.events import ItemStatus
+from headrace.wire.custody.events import ItemStatus
 
 NUMBER = "backlog"
 

@@ -14,7 +14,7 @@ from headrace.errors import ApiRefused
 from headrace.store.control.jobs import require_running
 from headrace.store.custody.subscriber_sets import streams_of
 from headrace.store.db.database import Database
-from headrace.store.log.head import own_log
+from headrace.store.db.meta import own_log
 from headrace.store.tables.base import custody_streams
 from headrace.store.tables.streams import adopted_streams
 from headrace.wire.base import rfc3339

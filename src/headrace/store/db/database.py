@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, func, select
 
 from headrace.store.db.errors import told
-from headrace.store.db.notifications import CHANNEL, ringing
 from headrace.store.db.outages import Outage
 from headrace.store.db.writer import A, Collector, R, T, Work, Writer
 from headrace.store.dialects.engines import clock_of, engines, is_postgresql, parsed
-from headrace.store.secrets.keyring import Keyring
+from headrace.store.dialects.notifications import CHANNEL, ringing
+from headrace.store.keyring import Keyring
 
 if TYPE_CHECKING:
     from headrace.store.db.listener import Listener

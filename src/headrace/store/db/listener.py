@@ -11,7 +11,7 @@ import psycopg
 import structlog
 from sqlalchemy import Engine
 
-from headrace.store.db.notifications import CHANNEL, heard
+from headrace.store.dialects.notifications import CHANNEL, heard
 from headrace.store.dialects.postgresql import parameters
 
 log = structlog.get_logger(__name__)

@@ -19,10 +19,10 @@ from headrace.core.dead_letter_ids import prefix_from_backlog
 from headrace.core.values.text import clean_text, is_id
 from headrace.store.dead_letters.texts import Texts, delete_letters
 from headrace.store.dialects.statements import BulkInsert, among
-from headrace.store.log.validity import is_valid_letter
+from headrace.store.dialects.validity import is_valid_letter
 from headrace.store.tables.base import dead_letters, triggers
 from headrace.wire.custody.backlog import Answer
-from headrace.wire.events import DeadLetterItem, ItemStatus
+from headrace.wire.custody.events import DeadLetterItem, ItemStatus
 
 MOST_IDS = 10_000
 

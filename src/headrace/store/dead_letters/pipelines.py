@@ -17,8 +17,8 @@ from headrace.core.values.moments import moment
 from headrace.errors import ApiRefused
 from headrace.store.db.database import Database
 from headrace.store.db.slices import size_of, take_slice
-from headrace.store.log.redeliveries import Again, tried_again
-from headrace.store.queries.short_ids import full_ids, short_id
+from headrace.store.dead_letters.short_ids import full_ids, short_id
+from headrace.store.redeliveries import Again, tried_again
 from headrace.store.tables.pipelines import pipeline_letters
 from headrace.wire.custody.pipeline_dead_letters import (
     ActOnPipelineLetters,

@@ -10,8 +10,8 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from headrace.errors import SettingsError
-from headrace.store.db.clock import wall_clock
 from headrace.store.dialects import sqlite
+from headrace.store.dialects.clock import wall_clock
 
 POSTGRESQL = frozenset({"postgresql", "postgres", "postgresql+psycopg"})
 HINT = "Use sqlite:///path/to/file.db or postgresql://user:password@host:5432/database."
@@ -62,6 +62,6 @@ def clock_of(writer: Engine) -> Callable[[], int]:
     """Return the clock that every api on the database goes by: its own where it has one. It tells microseconds since the epoch."""
     if not is_postgresql(writer.url):
         return wall_clock
-    from headrace.store.db.clock import DatabaseClock
+    from headrace.store.dialects.clock import DatabaseClock
 
     return DatabaseClock(writer)

@@ -18,7 +18,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from headrace.store.db.notifications import CHANNEL
+from headrace.store.dialects.notifications import CHANNEL
 
 LOCK = int.from_bytes(b"headrace", "big")
 MOMENT = "moment"

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, bindparam, select, update
 
 from headrace.store.dialects.statements import among
 from headrace.store.tables.base import events, triggers
-from headrace.wire.events import EventItem
+from headrace.wire.custody.events import EventItem
 
 MAX_AT_ONCE = 500
 """Payloads that are read at once to be compared."""

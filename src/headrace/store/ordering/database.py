@@ -12,9 +12,9 @@ from typing import Any, TypeVar, cast
 from sqlalchemy import Connection, Engine, inspect
 from sqlalchemy.schema import CreateColumn
 
-from headrace.store.db.clock import wall_clock
 from headrace.store.db.errors import told
 from headrace.store.db.writer import Writer
+from headrace.store.dialects.clock import wall_clock
 from headrace.store.dialects.driver import Direct, DirectPostgresql, direct
 from headrace.store.dialects.engines import engines, parsed
 from headrace.store.ordering.locks import FileLocks, Locks, SessionLocks

@@ -10,8 +10,8 @@ from typing import Protocol
 
 from typing_extensions import override
 
+from headrace.store.db.ages import MAX_GAP, AgeClock
 from headrace.store.ordering.statements import Scope
-from headrace.store.retention.ages import MAX_GAP, AgeClock
 
 
 class ScopeClock(Protocol):

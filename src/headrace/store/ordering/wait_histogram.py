@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from headrace.wire.events import HOLD_BUCKETS
+from headrace.wire.custody.events import HOLD_BUCKETS
 
 _BOUNDS: Final = [round(bound * 1_000_000) for bound in HOLD_BUCKETS]
 

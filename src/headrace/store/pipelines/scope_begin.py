@@ -8,10 +8,10 @@ from uuid import uuid4
 from sqlalchemy import Connection
 
 from headrace.errors import ApiRefused
-from headrace.store.log.head import log_head
-from headrace.store.log.redeliveries import last_redelivery
+from headrace.store.db.meta import log_head
+from headrace.store.redeliveries import last_redelivery
 from headrace.store.retention.event_log import forgotten
-from headrace.wire.events import Cursor
+from headrace.wire.custody.events import Cursor
 
 
 class Begin(NamedTuple):

@@ -22,7 +22,7 @@ from headrace.store.pipelines.scope_begin import beginning
 from headrace.store.pipelines.scope_rows import add_scope, cursor_of, scope_row
 from headrace.store.tables.base import jobs
 from headrace.store.tables.pipelines import scope_leases
-from headrace.wire.events import Cursor
+from headrace.wire.custody.events import Cursor
 
 LEASE_SECONDS: Final = 6
 """Seconds of silence after which another driver may have the scope."""

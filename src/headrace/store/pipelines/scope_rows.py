@@ -9,7 +9,7 @@ from sqlalchemy import Connection, insert, select, update
 from headrace.store.control.jobs import RunningJob
 from headrace.store.pipelines.scope_begin import Begin
 from headrace.store.tables.base import scopes
-from headrace.wire.events import Cursor, ScopeReport
+from headrace.wire.custody.events import Cursor, ScopeReport
 
 
 def scope_row(connection: Connection, scope: str) -> Any:

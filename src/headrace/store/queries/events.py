@@ -11,10 +11,10 @@ from sqlalchemy import Connection, Row, select, tuple_
 
 from headrace.core.tracing import event_trace
 from headrace.core.values.moments import moment
+from headrace.store.db.meta import log_head
+from headrace.store.dead_letters.short_ids import full_ids, short_id
 from headrace.store.dead_letters.texts import whole_text
-from headrace.store.log.head import log_head
 from headrace.store.queries.pipeline_runs import run_called, runs_of_event
-from headrace.store.queries.short_ids import full_ids, short_id
 from headrace.store.tables.base import dead_letters, events, firings, triggers
 from headrace.wire.status.status import DeadLetterDetail, DeadLetterPage, DeadLetterSummary, EventDetail, EventPage, EventSummary
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Connection, Row, Select, exists, func, literal, select
 
 from headrace.core.values.moments import moment
+from headrace.store.db.ages import wall_of
 from headrace.store.log.extent import came_after
 from headrace.store.ordering.wait_histogram import told
 from headrace.store.queries.scopes import SHOWN
-from headrace.store.retention.ages import wall_of
 from headrace.store.tables.base import events
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
 from headrace.store.tables.task_runs import awaited_events

@@ -14,7 +14,7 @@ from headrace.store.pipelines.scope_needs import OUTSTANDING
 from headrace.store.tables.base import events, jobs, scopes
 from headrace.store.tables.pipelines import scope_leases
 from headrace.wire.control.jobs import RunningBatch
-from headrace.wire.events import CLOCK_STEP, ScopeReport, WaitingEvent
+from headrace.wire.custody.events import CLOCK_STEP, ScopeReport, WaitingEvent
 from headrace.wire.pipelines.scopes import ScopeStatus, Underway, Wait, WaitPage, telling
 
 SHOWN = 10

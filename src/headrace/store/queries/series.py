@@ -12,7 +12,7 @@ from sqlalchemy import Connection, func, select
 
 from headrace.store.control.stream_reports import COUNTS, SECONDS
 from headrace.store.custody.stream_counts import stream_totals
-from headrace.store.log.head import log_head
+from headrace.store.db.meta import log_head
 from headrace.store.pipelines.run_totals import run_totals
 from headrace.store.queries.status import pipeline_list, scope_list
 from headrace.store.queries.streams import streams_named

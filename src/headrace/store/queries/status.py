@@ -16,10 +16,10 @@ from headrace.errors import ResourceError
 from headrace.store.control.balancing import UnservedTriggers
 from headrace.store.control.jobs import Liveness
 from headrace.store.custody.stream_counts import stream_totals
+from headrace.store.db.meta import log_head
 from headrace.store.db.schema import REVISION_TABLE
 from headrace.store.dead_letters.counts import dead_letter_counts
 from headrace.store.log.extent import log_extent
-from headrace.store.log.head import log_head
 from headrace.store.pipelines.run_totals import RunTotals, run_totals
 from headrace.store.queries.events import newest_events
 from headrace.store.queries.ordering_scopes import sql_scope_count, sql_scopes

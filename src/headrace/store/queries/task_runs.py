@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, select
 
 from headrace.core.values.moments import moment
-from headrace.store.retention.ages import wall_of
+from headrace.store.db.ages import wall_of
 from headrace.store.tables.base import triggers
 from headrace.store.tables.task_runs import awaited_events, deferred_runs
 from headrace.store.task_runs.rows import callbacks_of

@@ -9,8 +9,8 @@ from headrace.store.control.jobs import Liveness
 from headrace.store.queries.status import job_list
 from headrace.store.queries.triggers import blocks, last_failure, triggers_shown
 from headrace.store.tables.base import triggers
-from headrace.wire.control.triggerers import TriggerDetail
 from headrace.wire.status.status import JobStatus
+from headrace.wire.status.triggerers import TriggerDetail
 
 _DETAILS = ("project", "classpath", "epoch", "failures", "max_restarts")
 

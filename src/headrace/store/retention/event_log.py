@@ -17,10 +17,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, insert, or_, select, update
 
+from headrace.store.db.ages import Old
 from headrace.store.db.slices import Slice, size_of, take_slice
 from headrace.store.dialects.statements import BulkInsert, Plain
 from headrace.store.pipelines.scope_needs import needed_after
-from headrace.store.retention.ages import Old
 from headrace.store.tables.base import events, firings, forgotten_keys, meta, scopes
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
 from headrace.store.tables.pipelines import pipeline_letters, redeliveries

@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 import structlog
 from sqlalchemy import Connection
 
-from headrace.store.retention.ages import Old, forget_marks, old_enough
+from headrace.store.db.ages import Old, forget_marks, old_enough
 from headrace.store.retention.event_log import event_keys, logged_events
 from headrace.store.retention.retention import SWEEPS, Sweep
 from headrace.store.store import Store

@@ -15,7 +15,7 @@ from headrace.errors import ApiRefused, SettingsError
 from headrace.store.control.encrypted_arguments import named
 from headrace.store.db.database import Database
 from headrace.store.db.slices import size_of, take_slice
-from headrace.store.secrets.keyring import Keyring
+from headrace.store.keyring import Keyring
 from headrace.store.tables.base import meta, triggers
 from headrace.store.tables.secrets import connections, variables
 from headrace.store.tables.webhooks import webhooks

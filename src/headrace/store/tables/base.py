@@ -26,7 +26,7 @@ meta = Table(
     Column("value", BigInteger, nullable=False),
 )
 
-# How far the wall clock and the log were at which age of the database (headrace.store.retention.ages).
+# How far the wall clock and the log were at which age of the database (headrace.store.db.ages).
 age_marks = Table(
     "age_marks",
     metadata,

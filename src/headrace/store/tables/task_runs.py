@@ -24,7 +24,7 @@ deferred_runs = Table(
     Column("head", BigInteger, nullable=False),  # how far the log was when it was made
     Column("created", BigInteger, nullable=False),
     Column("changed", BigInteger, nullable=False),
-    Column("timeout_at", BigInteger),  # the age of the database at which its time is up (headrace.store.retention.ages)
+    Column("timeout_at", BigInteger),  # the age of the database at which its time is up (headrace.store.db.ages)
     Column("timeout_method", Text),  # what it goes on with when its time is up; none: it fails
     Column("finished", BigInteger),
     Column("result", Text),

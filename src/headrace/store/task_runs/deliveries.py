@@ -17,7 +17,7 @@ from headrace.store.dialects.statements import among, rows_among
 from headrace.store.tables.task_runs import deferred_runs
 from headrace.store.task_runs.rows import read, save
 from headrace.store.task_runs.sweep import STEPS_AT_ONCE
-from headrace.wire.events import EventItem, ItemStatus
+from headrace.wire.custody.events import EventItem, ItemStatus
 
 _R = deferred_runs.c
 _deferred = select(_R.trigger_id, size_of(_R.next_kwargs)).where(_R.state == "deferred", among(_R.run_id, "run_ids"))

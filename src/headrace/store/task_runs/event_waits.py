@@ -18,6 +18,7 @@ from sqlalchemy import Connection, exists, insert, select, update
 from headrace.core import task_run
 from headrace.core.ordering.handling import Claim, HandlingPolicy
 from headrace.core.task_run import Deferral
+from headrace.store.db.ages import AgeClock
 from headrace.store.db.commit_signal import Bell
 from headrace.store.db.database import Database
 from headrace.store.db.slices import Slice
@@ -26,7 +27,6 @@ from headrace.store.ordering.scopes import forget_rows, give_up_scope, has_few_r
 from headrace.store.ordering.sql_store import SqlOrdering
 from headrace.store.ordering.steady_clock import DatabaseAge
 from headrace.store.ordering.transaction import Feed
-from headrace.store.retention.ages import AgeClock
 from headrace.store.tables.base import events
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
 from headrace.store.tables.task_runs import awaited_events, run_events

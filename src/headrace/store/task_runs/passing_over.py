@@ -7,8 +7,8 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, exists, or_, select, update
 
+from headrace.store.db.meta import log_head
 from headrace.store.dialects.statements import among
-from headrace.store.log.head import log_head
 from headrace.store.ordering.statements import slices
 from headrace.store.tables.base import events, firings, triggers
 from headrace.store.tables.ordering import ordering_events, ordering_given_up, ordering_scopes

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from headrace.core.task_run import TIMED_OUT, Deferral, State, Wait, begin, splice
 from headrace.store.control import encrypted_arguments, leases
 from headrace.store.db.database import Database
-from headrace.store.log.head import log_head
+from headrace.store.db.meta import log_head
 from headrace.store.tables.base import triggers
 from headrace.store.tables.task_runs import deferred_runs, run_events
 from headrace.store.task_runs.wait_terms import remove_wait

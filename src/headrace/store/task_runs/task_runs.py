@@ -4,7 +4,7 @@ The law, under the writer's transaction:
 - a run is started once for each id, and ends once; what is said again changes nothing and is answered with what the run is now;
 - only the worker that holds a run, at the epoch it was given, may defer or finish it: anybody else is fenced;
 - a run whose worker's job has ended is lost to it at the next sweep, and one whose time is up expires then; the `bell` says when that is;
-- time is up by the age of the database (`store.retention.ages`): a wall clock that somebody sets ends no wait and prolongs none.
+- time is up by the age of the database (`store.db.ages`): a wall clock that somebody sets ends no wait and prolongs none.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from headrace.core import task_run
 from headrace.core.task_run import Deferral
 from headrace.errors import ApiRefused, Fenced
 from headrace.store.control.jobs import Jobs, require_running, touch
+from headrace.store.db.ages import AgeClock
 from headrace.store.db.commit_signal import Bell
 from headrace.store.db.database import Database
-from headrace.store.retention.ages import AgeClock
 from headrace.store.tables.task_runs import deferred_runs
 from headrace.store.task_runs.earlier_events import look_back
 from headrace.store.task_runs.event_waits import await_event

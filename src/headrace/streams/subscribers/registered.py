@@ -13,11 +13,11 @@ from headrace.core.ledger.ledger import Ledger
 from headrace.core.ledger.obligations import Entry, Kept, Reader, Spill
 from headrace.core.values.text import describe_error, describe_traceback
 from headrace.errors import MalformedEvent, StreamError
+from headrace.streams.delivery_names import DeliveryIds
 from headrace.streams.limits.policy import StreamPolicy
 from headrace.streams.sink import Malformed, Poisoned, Refused, Spilled, StreamSink
 from headrace.streams.subscribers.failure_counter import Failed, Retry, Trouble, retry_wait, text_of
 from headrace.streams.subscribers.raw_text import to_text
-from headrace.streams.upstream.delivery_names import DeliveryIds
 from headrace.streams.watches import printed
 from headrace.triggers.masking import mask
 

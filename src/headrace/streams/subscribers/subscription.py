@@ -12,9 +12,9 @@ import structlog
 from headrace.core.ledger.ledger import Ledger
 from headrace.core.ledger.obligations import Entry, Reader
 from headrace.errors import StreamError
+from headrace.streams.delivery_names import DeliveryIds
 from headrace.streams.sink import Origin
 from headrace.streams.subscribers.backlog_reader import Ahead, Drain
-from headrace.streams.upstream.delivery_names import DeliveryIds
 from headrace.triggers.reject import current_stream
 
 log = structlog.get_logger(__name__)

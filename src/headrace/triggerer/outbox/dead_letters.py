@@ -20,7 +20,7 @@ from headrace.core.values.text import (
 from headrace.triggerer.outbox.outbox import Item
 from headrace.wire.base import MAX_BODY_BYTES
 from headrace.wire.custody.backlog import SpillItem
-from headrace.wire.events import DeadLetterItem, DeadLetterKind, EventItem
+from headrace.wire.custody.events import DeadLetterItem, DeadLetterKind, EventItem
 
 MAX_RAW_BYTES: Final = MAX_BODY_BYTES - 1024 * 1024
 """A letter keeps a raw event whole that as JSON has at most so many bytes: with all else it says it fits into one request."""

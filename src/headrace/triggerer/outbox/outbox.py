@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 from headrace.core.memory_budget import MemoryBudget
 from headrace.wire.custody.backlog import SpillItem
+from headrace.wire.custody.events import DeadLetterItem, EventItem, ReceiptStatus
 from headrace.wire.custody.receipts import Receipt
-from headrace.wire.events import DeadLetterItem, EventItem, ReceiptStatus
 
 Item: TypeAlias = EventItem | DeadLetterItem | SpillItem | Receipt
 

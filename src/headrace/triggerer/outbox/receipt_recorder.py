@@ -13,7 +13,7 @@ from headrace.triggerer.outbox.outbox import Outbox, Pending
 from headrace.triggerer.outbox.subscriber_sets import Crews
 from headrace.triggers.stream_log import Books, LogMark
 from headrace.wire.custody import receipts as wire
-from headrace.wire.events import ReceiptStatus
+from headrace.wire.custody.events import ReceiptStatus
 
 FEW_OWED = 32
 """So many triggers a receipt names one by one; more of them are named as a crew, which is defined once."""

@@ -19,7 +19,7 @@ from headrace.triggerer.outbox.outbox import Outbox, Pending
 from headrace.triggers.raw_event import RawEvent
 from headrace.wire.base import rfc3339
 from headrace.wire.custody.backlog import SpillItem
-from headrace.wire.events import DeadLetterKind, EventItem
+from headrace.wire.custody.events import DeadLetterKind, EventItem
 
 Rejecting = Callable[[int], None]
 Ended = Callable[[str, Sequence[int], Exception], None]

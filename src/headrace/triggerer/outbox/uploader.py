@@ -14,10 +14,10 @@ from headrace.errors import ApiRefused, ApiUnavailable, Fenced
 from headrace.retry import insist
 from headrace.triggerer.outbox.dead_letters import instead_of, smallest
 from headrace.triggerer.outbox.outbox import Item, Outbox, Pending, triggers_of
-from headrace.triggerer.runner.side_by_side import until_one_ends
+from headrace.triggerer.side_by_side import until_one_ends
 from headrace.wire.custody.backlog import SpillItem
+from headrace.wire.custody.events import BatchStored, DeadLetterItem, EventBatch, EventItem, ReceiptStatus
 from headrace.wire.custody.receipts import Receipt
-from headrace.wire.events import BatchStored, DeadLetterItem, EventBatch, EventItem, ReceiptStatus
 
 _MOST_FAILURES = 2  # answers 500 in a row, after which a batch is sent in parts
 _MOST_FAILURES_ALONE = 5  # and after which one item is taken for the cause, where the api takes something else

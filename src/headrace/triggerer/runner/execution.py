@@ -22,7 +22,7 @@ from headrace.triggerer.outbox.dead_letters import safe_letter
 from headrace.triggerer.outbox.outbox import Outbox, Pending
 from headrace.triggerer.outbox.sink import event_item
 from headrace.triggers.base import has_acks, stream_name
-from headrace.wire.events import EventItem
+from headrace.wire.custody.events import EventItem
 
 log = structlog.get_logger(__name__)
 

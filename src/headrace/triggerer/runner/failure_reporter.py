@@ -14,8 +14,8 @@ from headrace.ports.triggerer_api import TriggererControl
 from headrace.retry import insist
 from headrace.triggerer.context import Running, speaking_for
 from headrace.triggerer.cooperative_yield import Stretch
+from headrace.triggerer.process_pools.turn import TriggerError
 from headrace.triggerer.runner.leases import Leases
-from headrace.triggerer.trigger_process.turn import TriggerError
 from headrace.triggers.masking import mask
 from headrace.wire.control.triggers import MAX_FAILED, FailureRecorded, StreamFailure, TriggerFailure
 

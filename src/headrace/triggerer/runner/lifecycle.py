@@ -15,9 +15,9 @@ from headrace.backoff import Backoff
 from headrace.errors import StreamMoved
 from headrace.triggerer.context import Running, speaking_for
 from headrace.triggerer.ipc.shared_heartbeat import Pulse
+from headrace.triggerer.process_pools.trigger_pool import TriggerProcesses
+from headrace.triggerer.process_pools.turn import ProcessEnded, Turn, TurnEnd, error_of
 from headrace.triggerer.runner.execution import Firing
-from headrace.triggerer.trigger_process.pool import TriggerProcesses
-from headrace.triggerer.trigger_process.turn import ProcessEnded, Turn, TurnEnd, error_of
 from headrace.wire.control.triggers import FailureRecorded
 
 STUBBORN: Final = 10.0

@@ -16,15 +16,15 @@ from headrace.triggerer.ipc.messages import Answered, Drain, Drained, Failed, Fr
 from headrace.triggerer.ipc.shared_heartbeat import Pulse
 from headrace.triggerer.outbox.outbox import Outbox
 from headrace.triggerer.outbox.uploader import Uploader
-from headrace.triggerer.producer_process.pool import ProducerProcesses
+from headrace.triggerer.process_pools.producer_pool import ProducerProcesses
+from headrace.triggerer.process_pools.trigger_pool import TriggerProcesses
 from headrace.triggerer.runner.failure_reporter import Failures
 from headrace.triggerer.runner.instructions import Instructions
 from headrace.triggerer.runner.leases import Leases
 from headrace.triggerer.runner.runner import Limits, Runner
-from headrace.triggerer.runner.side_by_side import until_one_ends
 from headrace.triggerer.runner.stream_reports import heartbeat
+from headrace.triggerer.side_by_side import until_one_ends
 from headrace.triggerer.supervisor.runner_process import RunnerProcess
-from headrace.triggerer.trigger_process.pool import TriggerProcesses
 from headrace.wire.control.triggers import RunTrigger, Workloads
 
 _HANDOVER = 10.0  # seconds in which what is under way on a stream is resolved before the stream is given away

@@ -17,7 +17,7 @@ from headrace.triggerer.outbox.sink import seal
 from headrace.triggerer.runner.backlog import ApiBacklog
 from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.watch import WatchTrigger
-from headrace.wire.events import EventItem, ReceiptStatus
+from headrace.wire.custody.events import EventItem, ReceiptStatus
 
 _PAGE = 200
 

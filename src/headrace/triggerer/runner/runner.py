@@ -21,17 +21,17 @@ from headrace.triggerer.ipc.shared_heartbeat import Pulse
 from headrace.triggerer.outbox.outbox import Outbox
 from headrace.triggerer.outbox.receipt_recorder import ApiRecorder
 from headrace.triggerer.outbox.sink import Sealer
-from headrace.triggerer.producer_process.factory import Producers
-from headrace.triggerer.producer_process.pool import ProducerProcesses
+from headrace.triggerer.process_pools.producer_factory import Producers
+from headrace.triggerer.process_pools.producer_pool import ProducerProcesses
+from headrace.triggerer.process_pools.trigger_pool import TriggerProcesses
 from headrace.triggerer.runner.backlog import ApiBacklog
 from headrace.triggerer.runner.execution import Firing
 from headrace.triggerer.runner.leases import Leases
 from headrace.triggerer.runner.lifecycle import Failed, Keeper, StreamFailed
-from headrace.triggerer.runner.loader import load_trigger, trigger_class
 from headrace.triggerer.runner.redrive import Redrive
-from headrace.triggerer.runner.side_by_side import cancel_all, run_together
+from headrace.triggerer.side_by_side import cancel_all, run_together
 from headrace.triggerer.supervisor.stall_detector import Patience
-from headrace.triggerer.trigger_process.pool import TriggerProcesses
+from headrace.triggerer.user_process.loader import load_trigger, trigger_class
 from headrace.triggers.base import BaseEventTrigger, stream_name
 from headrace.triggers.project_paths import resolve_each_path_once
 from headrace.triggers.watch import WatchTrigger

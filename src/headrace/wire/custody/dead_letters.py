@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from headrace.wire.base import Timestamp, Wire
-from headrace.wire.events import DeadLetterKind
+from headrace.wire.custody.events import DeadLetterKind
 
 DeadLetterState = Literal["open", "redriven", "discarded"]
 DeadLetterActionKind = Literal["redrive", "discard"]

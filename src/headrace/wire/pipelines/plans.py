@@ -10,7 +10,7 @@ from typing import Annotated, Final, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from headrace.wire.base import Wire
-from headrace.wire.events import Cursor
+from headrace.wire.custody.events import Cursor
 
 MAX_POSITION_SEQS: Final = 8_192
 """Seqs from the first event of a block of positions to its last: a look-up of one event reads no more blocks than that."""

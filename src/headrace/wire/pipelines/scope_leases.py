@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from headrace.wire.base import Wire
-from headrace.wire.events import Cursor
+from headrace.wire.custody.events import Cursor
 
 
 class AcquireScope(Wire):

@@ -6,7 +6,7 @@ from headrace.wire.base import Timestamp, Wire
 from headrace.wire.control.jobs import Blocked
 from headrace.wire.control.streams import StreamReport
 from headrace.wire.custody.dead_letters import DeadLetterState
-from headrace.wire.events import DeadLetterKind
+from headrace.wire.custody.events import DeadLetterKind
 from headrace.wire.pipelines.runs import RunReport
 from headrace.wire.pipelines.scopes import ScopeStatus
 from headrace.wire.status.alerts import Alert

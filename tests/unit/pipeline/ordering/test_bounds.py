@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.pipeline.ordering.bounds import MAX_REDELIVERIES, MAX_STEP, Bounds, Moment, next_bounds
-from headrace.wire.events import LogNews
+from headrace.wire.custody.events import LogNews
 
 TICK = 1_000_000
 

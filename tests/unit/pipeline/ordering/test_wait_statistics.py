@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.pipeline.ordering.wait_statistics import histogram
 from headrace.store.ordering.wait_histogram import counted, told
-from headrace.wire.events import HOLD_BUCKETS
+from headrace.wire.custody.events import HOLD_BUCKETS
 
 edges = [round(bound * 1_000_000) + offset for bound in HOLD_BUCKETS for offset in (-1, 0, 1)]
 waits = st.lists(st.sampled_from([0, *edges]) | st.integers(0, 10**10), max_size=30)

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from headrace.core.task_run import RUN_FAILED, RUN_SKIPPED, RUN_SUCCEEDED
-from headrace.triggerer.trigger_process import executor
+from headrace.triggerer.user_process import trigger_executor
 from headrace.triggers.base import BaseTrigger
 from headrace.triggers.event import RunFailed, RunSkipped, RunSucceeded, TriggerEvent
 from headrace.wire.control.triggers import RunTrigger
-from headrace.wire.events import EventItem
+from headrace.wire.custody.events import EventItem
 from unit.triggerer.runner.test_runner import Api, running, until
 
 
@@ -60,7 +60,7 @@ async def fired(trigger: Yielding, run_id: str | None = "run", *, dropped: bool 
         run_id=run_id,
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executor, "load_trigger", lambda _: trigger)
+        patch.setattr(trigger_executor, "load_trigger", lambda _: trigger)
         async with running(api, workload) as runner:
             await until(lambda: len(api.events) >= (1 if run_id else len(trigger.events)))
             await runner.stop([1], dropped=[1] if dropped else [])

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from headrace.triggerer.outbox.outbox import Item, Outbox, Pending
 from headrace.wire.custody.backlog import SpillItem
+from headrace.wire.custody.events import EventItem
 from headrace.wire.custody.receipts import Receipt
-from headrace.wire.events import EventItem
 
 
 def event(number: int, size: int = 2) -> EventItem:

@@ -20,7 +20,7 @@ from headrace.triggerer.outbox.uploader import Uploader
 from headrace.triggerer.runner.backlog import ApiBacklog
 from headrace.triggerer.runner.leases import Leases
 from headrace.wire.custody.backlog import BacklogItem, BacklogPage, SettleBacklog
-from headrace.wire.events import BatchStored, EventBatch, EventItem
+from headrace.wire.custody.events import BatchStored, EventBatch, EventItem
 
 
 class Api:

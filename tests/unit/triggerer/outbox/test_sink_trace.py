@@ -10,7 +10,7 @@ from headrace.streams.sink import Matched
 from headrace.triggerer.outbox.outbox import Outbox, Pending
 from headrace.triggerer.outbox.sink import Sealer
 from headrace.triggers.raw_event import RawEvent
-from headrace.wire.events import EventItem
+from headrace.wire.custody.events import EventItem
 
 GIVEN = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 

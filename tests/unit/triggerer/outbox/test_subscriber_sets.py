@@ -14,9 +14,9 @@ from headrace.ports.triggerer_api import TriggererControl
 from headrace.triggerer.outbox.outbox import Outbox, triggers_of
 from headrace.triggerer.outbox.receipt_recorder import FEW_OWED, ApiRecorder
 from headrace.triggerer.outbox.subscriber_sets import Crews
+from headrace.wire.custody.events import ReceiptStatus
 from headrace.wire.custody.receipts import MAX_MEMBERS, CrewDefined, CrewDefinition
 from headrace.wire.custody.receipts import Receipt as WireReceipt
-from headrace.wire.events import ReceiptStatus
 
 
 class Api:

@@ -15,7 +15,7 @@ from headrace.triggerer.outbox.outbox import Item, Outbox, Pending
 from headrace.triggerer.outbox.uploader import Storing, Uploader
 from headrace.triggerer.runner.leases import Leases
 from headrace.wire.custody.backlog import SpillItem
-from headrace.wire.events import BatchStored, DeadLetterItem, EventBatch, EventItem
+from headrace.wire.custody.events import BatchStored, DeadLetterItem, EventBatch, EventItem
 
 
 class FlakyApi:

@@ -25,8 +25,8 @@ from headrace.triggerer.runner.runner import Limits, Runner
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.control.triggers import FailureRecorded, RunTrigger
 from headrace.wire.custody.backlog import BacklogItem, BacklogPage, SettleBacklog
+from headrace.wire.custody.events import BatchStored, DeadLetterItem, EventBatch, EventItem
 from headrace.wire.custody.receipts import LaneMarks, StreamBooks
-from headrace.wire.events import BatchStored, DeadLetterItem, EventBatch, EventItem
 from scenario_triggers import Behaving
 from support.processes.trigger_process import local_processes, local_producers
 

@@ -14,7 +14,7 @@ from headrace.sources.memory.producer import MemoryProducer
 from headrace.sources.memory.upstream import Memory
 from headrace.triggerer.ipc.shared_heartbeat import Pulse
 from headrace.triggerer.runner import lifecycle
-from headrace.triggerer.trigger_process import remote_stream
+from headrace.triggerer.user_process import remote_stream
 from headrace.wire.control.triggers import RunTrigger
 from odd_triggers import Alone
 from unit.triggerer.runner.test_runner import Api, _workload, running, until, upstream, waits, watch, workload

@@ -8,8 +8,8 @@ from headrace.core.values.limits import is_too_deep
 from headrace.core.values.moments import in_range
 from headrace.core.values.text import MAX_PLACE_NAME_BYTES, is_id, is_storable
 from headrace.wire.custody.backlog import SpillItem
+from headrace.wire.custody.events import DeadLetterItem, EventItem
 from headrace.wire.custody.receipts import Receipt
-from headrace.wire.events import DeadLetterItem, EventItem
 
 INT64 = range(-(2**63), 2**63)
 _json = msgspec.json.Decoder(msgspec.Raw)

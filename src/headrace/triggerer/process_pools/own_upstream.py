@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from headrace.triggerer.ipc.trigger_messages import Describe, Described, Ended, Step
-from headrace.triggerer.trigger_process.turn import Batch, TurnEnd, error_of
+from headrace.triggerer.process_pools.turn import Batch, TurnEnd, error_of
 from headrace.triggers.base import BaseEventTrigger, BaseTrigger, has_acks
 from headrace.triggers.upstream import is_own
 from headrace.triggers.watch import WatchTrigger

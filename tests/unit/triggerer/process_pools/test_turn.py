@@ -7,12 +7,12 @@ import pytest
 from headrace.core.ledger.ledger import Ledger
 from headrace.core.ledger.obligations import Reader
 from headrace.errors import StreamEnded
+from headrace.streams.delivery_names import DeliveryIds
 from headrace.streams.subscribers.subscription import Mailbox, Ties
-from headrace.streams.upstream.delivery_names import DeliveryIds
 from headrace.triggerer.exception_text import Failure
 from headrace.triggerer.ipc.trigger_messages import Close, Command, Ended, Fired, Next, Refused, Reset, Step
-from headrace.triggerer.trigger_process.remote_stream import RemoteStream, unpack
-from headrace.triggerer.trigger_process.turn import Batch, ProcessTurn, Turn, TurnEnd
+from headrace.triggerer.process_pools.turn import Batch, ProcessTurn, Turn, TurnEnd
+from headrace.triggerer.user_process.remote_stream import RemoteStream, unpack
 
 TURN = 1
 LANE = "lane"

@@ -17,15 +17,15 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.core.ranges import Ranges
 from headrace.errors import ApiError, Fenced, PipelineError, RunConflict, RunTooLarge, TypeConflict
 from headrace.logs.context import run_log
+from headrace.pipeline.execution.bisection import Searches, is_part, parts_of, split_of
+from headrace.pipeline.execution.reporter import Reporter
+from headrace.pipeline.execution.returned_runs import ReturnedRuns
+from headrace.pipeline.execution.running_runs import RunsUnderway
 from headrace.pipeline.log_reader import LogReader
+from headrace.pipeline.payload.frames import Frames
 from headrace.pipeline.payload.schemas import PayloadSchemas
-from headrace.pipeline.runs.bisection import Searches, is_part, parts_of, split_of
-from headrace.pipeline.runs.frames import Frames
 from headrace.pipeline.runs.identity import Attempt, Place, digest_of, run_id
-from headrace.pipeline.runs.reporter import Reporter
-from headrace.pipeline.runs.returned_runs import ReturnedRuns
 from headrace.pipeline.runs.run import Run, size_of
-from headrace.pipeline.runs.underway import RunsUnderway
 from headrace.pipeline.spark.errors import JvmDied, jvm_died, pipeline_error
 from headrace.pipeline.tables.parquet import TableSink
 from headrace.project import Pipeline, TableFormat

@@ -19,9 +19,9 @@ from headrace.store.custody.lanes import Lane, lanes_of, stream_of
 from headrace.store.custody.spills import Keeping, letter_key
 from headrace.store.db.database import Database
 from headrace.store.db.slices import Slice, size_of
+from headrace.store.dead_letters.short_ids import full_ids
 from headrace.store.dead_letters.texts import whole_text
 from headrace.store.dialects.statements import among, has_number
-from headrace.store.queries.short_ids import full_ids
 from headrace.store.tables.base import backlog, custody, dead_letter_actions, dead_letter_texts, dead_letters, triggers
 from headrace.wire.custody.dead_letters import (
     ActOnDeadLetters,

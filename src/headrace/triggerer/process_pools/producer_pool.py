@@ -15,12 +15,12 @@ import structlog
 
 from headrace.errors import ProcessFailed
 from headrace.triggerer.exception_text import Failure
-from headrace.triggerer.producer_process.remote_producer import RemoteProducer
+from headrace.triggerer.process_pools.remote_producer import RemoteProducer
+from headrace.triggerer.process_pools.trigger_process import TriggerProcess
+from headrace.triggerer.process_pools.turn import ProcessEnded, TurnEnd, error_of
 from headrace.triggerer.supervisor.api_proxy import PassingOn
 from headrace.triggerer.supervisor.runner_process import RunnerProcess
 from headrace.triggerer.supervisor.stall_detector import Patience
-from headrace.triggerer.trigger_process.process import TriggerProcess
-from headrace.triggerer.trigger_process.turn import ProcessEnded, TurnEnd, error_of
 from headrace.wire.control.jobs import Blocked
 
 BLOCKED_SECONDS: Final = 0.5

@@ -41,9 +41,9 @@ from headrace.triggerer.ipc.trigger_messages import (
     Step,
     Steps,
 )
-from headrace.triggerer.producer_process.executor import ProducerExecutor
-from headrace.triggerer.runner.loader import load_trigger
-from headrace.triggerer.trigger_process.remote_stream import RemoteStream, unpack
+from headrace.triggerer.user_process.loader import load_trigger
+from headrace.triggerer.user_process.producer_executor import ProducerExecutor
+from headrace.triggerer.user_process.remote_stream import RemoteStream, unpack
 from headrace.triggers.base import BaseEventTrigger, BaseTrigger
 from headrace.triggers.event import RunFailed, TriggerEvent
 from headrace.triggers.masking import mask

@@ -39,7 +39,7 @@ from headrace.triggerer.ipc.producer_messages import (
 )
 from headrace.triggerer.ipc.shared_heartbeat import Marked, Pulse
 from headrace.triggerer.ipc.trigger_messages import Step
-from headrace.triggerer.runner.loader import import_trigger
+from headrace.triggerer.user_process.loader import import_trigger
 from headrace.triggers.base import BaseEventTrigger, has_acks
 from headrace.triggers.masking import mask
 from headrace.triggers.producer import SharedStreamProducer

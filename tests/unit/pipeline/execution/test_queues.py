@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import PipelineError
-from headrace.pipeline.runs.queues import Batch, RunQueues
+from headrace.pipeline.execution.queues import Batch, RunQueues
 from headrace.pipeline.runs.run import Run
 from headrace.pipeline.runs.slices import Slice
 
@@ -107,7 +107,7 @@ def test_a_failure_ends_all_and_is_raised_by_who_looks(executor: Executor, queue
 
 
 def test_too_many_open_runs_of_one_pipeline_leave_no_room(executor: Executor, queues: RunQueues, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.pipeline.runs.queues.MAX_OPEN_RUNS", 2)
+    monkeypatch.setattr("headrace.pipeline.execution.queues.MAX_OPEN_RUNS", 2)
     queues.put(batch(1), [run_of("slow", 1)])
     assert queues.wait_for_room(0)
     queues.put(batch(2), [run_of("slow", 2)])
@@ -119,7 +119,7 @@ def test_too_many_open_runs_of_one_pipeline_leave_no_room(executor: Executor, qu
 
 def test_events_beyond_the_bound_are_not_kept_in_memory(executor: Executor, queues: RunQueues, monkeypatch: pytest.MonkeyPatch) -> None:
     events = pa.table({"n": list(range(1_000))})
-    monkeypatch.setattr("headrace.pipeline.runs.queues.MAX_BYTES_AT_HAND", events.nbytes)
+    monkeypatch.setattr("headrace.pipeline.execution.queues.MAX_BYTES_AT_HAND", events.nbytes)
     kept, dropped = run_of("slow", 1, events=events), run_of("slow", 2, events=events)
     queues.put(batch(1), [kept, run_of("quick", 1, events=events)])  # a table that two runs share counts once
     queues.put(batch(2), [dropped])
@@ -141,7 +141,7 @@ def test_the_next_batch_waits_for_a_pipeline_but_not_for_a_slow_one(
     queues.wait_until_ready()
     until(lambda: executor.of("quick") == [(1, "")])
     assert not queues.wait_until_ready(), "a pipeline is ready"
-    monkeypatch.setattr("headrace.pipeline.runs.queues.PLAN_SECONDS", 0.01)
+    monkeypatch.setattr("headrace.pipeline.execution.queues.PLAN_SECONDS", 0.01)
     queues.put(batch(2), [run_of("slow", 2)])
     queues.wait_until_taken()
     assert queues.wait_until_ready()

@@ -19,12 +19,12 @@ from headrace.streams.manager import Mailbox
 from headrace.triggerer.exception_text import Failure
 from headrace.triggerer.ipc.trigger_messages import Cancel, Described, Fired, Release, Room
 from headrace.triggerer.outbox.outbox import Outbox
-from headrace.triggerer.producer_process.own_upstream import Description
+from headrace.triggerer.process_pools.own_upstream import Description
+from headrace.triggerer.process_pools.trigger_process import TriggerProcess
+from headrace.triggerer.process_pools.turn import ProcessEnded, Turn, TurnEnd, error_of
 from headrace.triggerer.supervisor.api_proxy import PassingOn
 from headrace.triggerer.supervisor.runner_process import RunnerProcess
 from headrace.triggerer.supervisor.stall_detector import Patience
-from headrace.triggerer.trigger_process.process import TriggerProcess
-from headrace.triggerer.trigger_process.turn import ProcessEnded, Turn, TurnEnd, error_of
 from headrace.wire.control.jobs import Blocked
 
 BLOCKED_SECONDS: Final = 0.5

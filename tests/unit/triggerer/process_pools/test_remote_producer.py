@@ -15,8 +15,8 @@ from headrace.core.memory_budget import MemoryBudget
 from headrace.errors import MalformedEvent, StreamMoved
 from headrace.streams.subscribers.raw_text import to_text
 from headrace.triggerer.ipc.packing import pack, unpack
-from headrace.triggerer.producer_process.pool import ProducerProcesses
-from headrace.triggerer.producer_process.remote_producer import RemoteProducer
+from headrace.triggerer.process_pools.producer_pool import ProducerProcesses
+from headrace.triggerer.process_pools.remote_producer import RemoteProducer
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.packed import PackedEvent, PackedSubclass
 from headrace.triggers.producer import SharedStreamProducer

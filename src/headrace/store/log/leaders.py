@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, select
 
 from headrace.store.dialects.statements import among, rows_among
-from headrace.store.log.redeliveries import told_firings, trigger_names
+from headrace.store.redeliveries import told_firings, trigger_names
 from headrace.store.tables.base import events
 from headrace.wire.pipelines.plans import FoundLeader
 

@@ -11,12 +11,12 @@ import structlog
 from headrace.triggerer.exception_text import Failure
 from headrace.triggerer.ipc.messages import Call, Frame, Unusable
 from headrace.triggerer.ipc.trigger_messages import Command, Commands, Ended, Ready, Release, Released, Steps
+from headrace.triggerer.process_pools.turn import Batch, ProcessTurn
 from headrace.triggerer.supervisor.api_proxy import PassingOn, Relay
 from headrace.triggerer.supervisor.runner_exit import ended
 from headrace.triggerer.supervisor.runner_process import RunnerProcess
 from headrace.triggerer.supervisor.stall_detector import Patience
 from headrace.triggerer.supervisor.watchdog import Watchman
-from headrace.triggerer.trigger_process.turn import Batch, ProcessTurn
 from headrace.wire.control.jobs import Blocked
 
 MAX_QUEUED_BYTES: Final = 4 * 1024 * 1024

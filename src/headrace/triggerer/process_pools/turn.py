@@ -14,7 +14,7 @@ from headrace.streams.manager import Mailbox
 from headrace.streams.subscribers.backlog_reader import Ahead
 from headrace.triggerer.exception_text import Failure
 from headrace.triggerer.ipc.trigger_messages import Begin, Cancel, Close, Command, Ended, Fired, Next, Raw, Refused, Reset, Step
-from headrace.triggerer.trigger_process.remote_stream import pack
+from headrace.triggerer.user_process.remote_stream import pack
 from headrace.triggers.masking import mask
 
 WINDOW: Final = 64

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from headrace.pipeline.runs.bisection import MAX_FAILED, MAX_FAILED_IN_A_ROW, Searches, is_part, parts_of, split_of
+from headrace.pipeline.execution.bisection import MAX_FAILED, MAX_FAILED_IN_A_ROW, Searches, is_part, parts_of, split_of
 from headrace.pipeline.runs.run import Run, in_order
 from headrace.pipeline.runs.slices import Slice
 

@@ -11,11 +11,11 @@ from headrace.core.values.masking import Masker
 from headrace.triggerer import exception_text
 from headrace.triggerer.ipc.trigger_messages import Refused, Step
 from headrace.triggerer.outbox.outbox import Outbox
-from headrace.triggerer.trigger_process import executor, remote_stream
-from headrace.triggerer.trigger_process.remote_stream import Delivered, RemoteStream
+from headrace.triggerer.user_process import remote_stream, trigger_executor
+from headrace.triggerer.user_process.remote_stream import Delivered, RemoteStream
 from headrace.triggers.base import BaseTrigger
 from headrace.triggers.event import TriggerEvent
-from headrace.wire.events import DeadLetterItem
+from headrace.wire.custody.events import DeadLetterItem
 from support.processes.trigger_process import run_alone
 
 SECRET = "correct-horse\nbattery-staple"
@@ -50,7 +50,7 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let only the trigger process's side know the secret: the kit runs both sides in one process."""
     known = Masker()
     known.tell([SECRET])
-    monkeypatch.setattr(executor, "mask", known)
+    monkeypatch.setattr(trigger_executor, "mask", known)
     monkeypatch.setattr(exception_text, "mask", known)
     monkeypatch.setattr(remote_stream, "mask", known)
 

@@ -34,14 +34,14 @@ from headrace.triggerer.ipc.producer_messages import (
     Yielded,
 )
 from headrace.triggerer.ipc.trigger_messages import Command, Step
-from headrace.triggerer.producer_process.hosted_producer import (
+from headrace.triggerer.process_pools.turn import Batch, TurnEnd, error_of
+from headrace.triggerer.user_process.hosted_producer import (
     FIRST_AHEAD_BYTES,
     FIRST_AHEAD_EVENTS,
     ITEM_BYTES,
     MAX_AHEAD_BYTES,
     MAX_AHEAD_EVENTS,
 )
-from headrace.triggerer.trigger_process.turn import Batch, TurnEnd, error_of
 from headrace.triggers.producer import SharedStreamProducer
 
 

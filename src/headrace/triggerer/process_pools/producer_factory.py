@@ -9,11 +9,11 @@ import msgspec
 
 from headrace.core.memory_budget import MemoryBudget
 from headrace.streams.upstream.producer_factory import Making, StreamOpener, make_producer
-from headrace.triggerer.producer_process.own_upstream import is_own_stream
-from headrace.triggerer.producer_process.pool import ProducerProcesses
-from headrace.triggerer.producer_process.remote_producer import RemoteProducer
-from headrace.triggerer.trigger_process.pool import TriggerProcesses
-from headrace.triggerer.trigger_process.turn import TurnEnd
+from headrace.triggerer.process_pools.own_upstream import is_own_stream
+from headrace.triggerer.process_pools.producer_pool import ProducerProcesses
+from headrace.triggerer.process_pools.remote_producer import RemoteProducer
+from headrace.triggerer.process_pools.trigger_pool import TriggerProcesses
+from headrace.triggerer.process_pools.turn import TurnEnd
 from headrace.triggers.base import has_acks, stream_name
 from headrace.triggers.producer import SharedStreamProducer
 from headrace.triggers.upstream import load_upstream

@@ -16,9 +16,9 @@ from headrace.streams.upstream.producer_factory import StreamOpener
 from headrace.triggerer.ipc.packing import size_of
 from headrace.triggerer.outbox.outbox import Outbox
 from headrace.triggerer.outbox.sink import Sealer
-from headrace.triggerer.producer_process.hosted_producer import FIRST_AHEAD_BYTES, ITEM_BYTES
-from headrace.triggerer.producer_process.pool import ProducerProcesses
-from headrace.triggerer.producer_process.remote_producer import RemoteProducer
+from headrace.triggerer.process_pools.producer_pool import ProducerProcesses
+from headrace.triggerer.process_pools.remote_producer import RemoteProducer
+from headrace.triggerer.user_process.hosted_producer import FIRST_AHEAD_BYTES, ITEM_BYTES
 from headrace.triggers.base import BaseEventTrigger, stream_name
 from headrace.triggers.producer import SharedStreamProducer
 from headrace.triggers.raw_event import RawEvent

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.pipeline.ordering.followers import Above, Link, first_without_leader, followers
+from headrace.pipeline.kernel.followers import Above, Link, first_without_leader, followers
 
 EVENTS = 12
 

@@ -9,12 +9,12 @@ import pytest
 
 from headrace.sources.memory.upstream import Memory
 from headrace.triggerer.ipc.shared_heartbeat import Pulse
+from headrace.triggerer.process_pools.trigger_process import TriggerProcess
+from headrace.triggerer.process_pools.turn import Batch
 from headrace.triggerer.runner.runner import Runner
 from headrace.triggerer.supervisor.api_proxy import PassingOn
 from headrace.triggerer.supervisor.stall_detector import Patience
-from headrace.triggerer.trigger_process.process import TriggerProcess
-from headrace.triggerer.trigger_process.remote_stream import Delivered
-from headrace.triggerer.trigger_process.turn import Batch
+from headrace.triggerer.user_process.remote_stream import Delivered
 from headrace.triggers.raw_event import RawEvent
 from headrace.wire.control.jobs import Blocked
 from support.processes.trigger_process import LocalProcess, start_local
@@ -153,7 +153,7 @@ class Filling:
 
 async def test_what_many_triggers_are_to_read_at_once_goes_in_frames_of_a_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.triggerer.ipc.messages.MOST_BYTES", 20_000)
-    monkeypatch.setattr("headrace.triggerer.trigger_process.process.MAX_BATCH_BYTES", 10_000)
+    monkeypatch.setattr("headrace.triggerer.process_pools.trigger_process.MAX_BATCH_BYTES", 10_000)
     process = TriggerProcess(start_local, cast(PassingOn, None), Owner(), Patience(), str, lambda: None)
     await until(lambda: process.ready)
     turns: list[Any] = [Filling(number) for number in range(1, 31)]

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, select
 
-from headrace.store.log.head import log_head
+from headrace.store.db.meta import log_head
 from headrace.store.tables.base import age_marks
 
 MAX_GAP: Final = 86_400_000_000

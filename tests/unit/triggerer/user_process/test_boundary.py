@@ -22,15 +22,15 @@ from headrace.triggerer.context import Place, Running
 from headrace.triggerer.outbox.dead_letters import instead_of, smaller
 from headrace.triggerer.outbox.outbox import Outbox
 from headrace.triggerer.outbox.sink import Sealer, seal
+from headrace.triggerer.process_pools.turn import TurnEnd
 from headrace.triggerer.runner.failure_reporter import Failures
 from headrace.triggerer.runner.leases import Leases
 from headrace.triggerer.supervisor.api_proxy import _may
-from headrace.triggerer.trigger_process.turn import TurnEnd
 from headrace.triggers.base import BaseTrigger
 from headrace.triggers.event import TriggerEvent
 from headrace.triggers.raw_event import RawEvent
 from headrace.wire.control.triggers import FailureRecorded, TriggerFailure
-from headrace.wire.events import DeadLetterItem, EventBatch, EventItem
+from headrace.wire.custody.events import DeadLetterItem, EventBatch, EventItem
 from support.processes.trigger_process import run_alone
 
 

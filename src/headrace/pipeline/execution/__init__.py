@@ -1,0 +1,1 @@
+"""Execute planned runs, and report their outcomes."""

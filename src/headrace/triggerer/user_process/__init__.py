@@ -1,0 +1,1 @@
+"""The child side of trigger processes: it runs what users wrote."""
