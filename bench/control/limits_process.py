@@ -17,8 +17,7 @@ from headrace.core.ledger.outcome import AdvanceItem
 from headrace.logs.setup import configure, process_handler
 from headrace.project import Project
 from headrace.triggerer.runner.runner import Limits
-from headrace.triggers.producer import SharedStreamProducer
-from headrace.triggers.upstream import Upstream
+from headrace.triggers.upstream import SharedStreamProducer, Upstream
 from headrace.wiring.runner import run_runner, run_trigger_process
 
 WATCHES: Final = 100_000

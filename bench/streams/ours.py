@@ -14,9 +14,8 @@ from headrace.core.ledger.outcome import AdvanceItem
 from headrace.streams.manager import Malformed, Matched, SharedStreamManager
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import TriggerEvent
-from headrace.triggers.producer import SharedStreamProducer
 from headrace.triggers.raw_event import RawEvent
-from headrace.triggers.upstream import Upstream
+from headrace.triggers.upstream import SharedStreamProducer, Upstream
 from headrace.triggers.watch import WatchTrigger
 
 

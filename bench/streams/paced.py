@@ -16,9 +16,8 @@ import numpy as np
 from headrace.core.ledger.outcome import AdvanceItem
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import TriggerEvent
-from headrace.triggers.producer import SharedStreamProducer
 from headrace.triggers.raw_event import RawEvent
-from headrace.triggers.upstream import Upstream
+from headrace.triggers.upstream import SharedStreamProducer, Upstream
 
 LANES = 8
 FOLDER: Final = "BENCH_TIMES"

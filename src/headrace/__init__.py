@@ -31,12 +31,10 @@ if TYPE_CHECKING:
     from headrace.triggers.builtin.file import FileTrigger
     from headrace.triggers.builtin.http_status import HttpStatusTrigger
     from headrace.triggers.builtin.time import DateTimeTrigger, TimeDeltaTrigger
-    from headrace.triggers.event import SKIP, Reject, RunFailed, RunSkipped, RunSucceeded, TriggerEvent
-    from headrace.triggers.producer import SharedStreamProducer
+    from headrace.triggers.event import SKIP, Reject, RunFailed, RunSkipped, RunSucceeded, TriggerEvent, reject_shared_stream_event
     from headrace.triggers.raw_event import RawEvent
-    from headrace.triggers.reject import reject_shared_stream_event
     from headrace.triggers.secrets import aget_connection, aget_variable, get_connection, get_variable
-    from headrace.triggers.upstream import Upstream
+    from headrace.triggers.upstream import SharedStreamProducer, Upstream
     from headrace.triggers.watch import WatchTrigger
 
 __all__ = [
@@ -115,7 +113,7 @@ _HOMES = {
     "RunSucceeded": "triggers.event",
     "SKIP": "triggers.event",
     "SharedStreamManager": "streams.manager",
-    "SharedStreamProducer": "triggers.producer",
+    "SharedStreamProducer": "triggers.upstream",
     "Task": "tasks.task",
     "TaskDeferred": "tasks.deferral",
     "TaskSkipped": "tasks.deferral",
@@ -130,7 +128,7 @@ _HOMES = {
     "get_connection": "triggers.secrets",
     "get_variable": "triggers.secrets",
     "load_project": "project",
-    "reject_shared_stream_event": "triggers.reject",
+    "reject_shared_stream_event": "triggers.event",
 }
 
 

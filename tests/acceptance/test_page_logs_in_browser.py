@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
-from headrace.logs.line import encode
+from headrace.logs.format import encode
 from headrace.logs.names import run_log_name, trigger_log
 from headrace.logs.writer import LogFiles
 from support.processes.admin_scene import at_work, opened, run, serving

@@ -66,7 +66,7 @@ def test_the_tidier_goes_on_after_any_exception(store: Store) -> None:
 def test_the_alarm_goes_on_after_any_exception(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     sweep = Failing(None)
     monkeypatch.setattr(store.task_runs, "sweep", sweep)
-    with Alarm(store):
+    with Alarm(store.task_runs, store.background):
         for _ in range(2):
             assert sweep.called.wait(30)
             sweep.called.clear()

@@ -16,7 +16,8 @@ from pyspark.sql import functions as fn
 from headrace.errors import PipelineError
 from headrace.pipeline.runs.identity import Attempt, Origin, Place
 from headrace.pipeline.tables.delta import DeltaSink
-from headrace.pipeline.tables.parquet import SMALL, ParquetSink
+from headrace.pipeline.tables.parquet import ParquetSink
+from headrace.pipeline.tables.rows import SMALL
 from headrace.project import Project
 from support.pipelines.kit import Api, leg
 from support.pipelines.run import no_reports, running
@@ -95,7 +96,7 @@ def test_without_deltalake_it_says_what_to_install(tmp_path: Path) -> None:
         "from pathlib import Path\n"
         "from headrace import Project\n"
         "from headrace.pipeline.runs.identity import Origin\n"
-        "from headrace.pipeline.tables.parquet import open_sinks\n"
+        "from headrace.pipeline.tables.sinks import open_sinks\n"
         "project = Project('p')\n"
         "project.pipeline(on='a', table='legs', format='delta')(print)\n"
         "open_sinks(project.pipelines.values(), Path(), Origin('log', 'scope', 'first'))"

@@ -24,7 +24,8 @@ from headrace.errors import Fenced, RunConflict, TypeConflict
 from headrace.pipeline.runs.identity import Attempt, Origin, Place, Stored, Writer
 from headrace.pipeline.tables.batches import TableBatches
 from headrace.pipeline.tables.delta import DeltaSink
-from headrace.pipeline.tables.parquet import SMALL, ParquetSink
+from headrace.pipeline.tables.parquet import ParquetSink
+from headrace.pipeline.tables.rows import SMALL
 from headrace.pipeline.tables.writers import TableWriters
 from headrace.project import Project, TableFormat
 

@@ -23,7 +23,8 @@ from headrace.core.ranges import Ranges, numbers_of
 from headrace.pipeline.runs.identity import Attempt, Origin, Place, run_id
 from headrace.pipeline.runs.slices import Slice
 from headrace.pipeline.table_audit import MAX_RANGES
-from headrace.pipeline.tables.parquet import TableSink, open_sinks
+from headrace.pipeline.tables.sink import TableSink
+from headrace.pipeline.tables.sinks import open_sinks
 from headrace.project import Project, TableFormat, load_project
 from headrace.store.tables.base import run_totals, runs
 from headrace.wire.control.jobs import CompleteJob

@@ -13,8 +13,7 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from headrace.logs.context import Finder, Target
-from headrace.logs.line import encode
-from headrace.logs.render import render_fields
+from headrace.logs.format import encode, render_fields
 from headrace.logs.writer import LogFiles
 
 masks: Final[list[Processor]] = []

@@ -44,7 +44,7 @@ from headrace.pipeline.spark.cluster import await_executors
 from headrace.pipeline.spark.code_shipping import ship
 from headrace.pipeline.spark.session import open_session
 from headrace.pipeline.tables.batches import TableBatches
-from headrace.pipeline.tables.parquet import open_sinks
+from headrace.pipeline.tables.sinks import open_sinks
 from headrace.pipeline.task_starter import Starter
 from headrace.project import Project
 from headrace.triggers.secrets import SECRETS

@@ -15,7 +15,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from headrace.errors import ResourceError
-from headrace.logs.render import render
+from headrace.logs.format import render
 
 LIFELINE = "HEADRACE_LIFELINE"
 """Set for a child whose standard input ends when its parent does."""

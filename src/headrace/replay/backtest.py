@@ -16,8 +16,8 @@ from headrace.errors import MissingField
 from headrace.replay.raw_events import LANE, RawEvents, Replayed
 from headrace.streams.watches import WatchSet
 from headrace.triggers.base import BaseEventTrigger, stream_name
+from headrace.triggers.event import current_stream
 from headrace.triggers.raw_event import RawEvent
-from headrace.triggers.reject import current_stream
 from headrace.triggers.watch import WatchTrigger
 
 EXAMPLES: Final = 3

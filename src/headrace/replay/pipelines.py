@@ -20,7 +20,8 @@ from headrace.pipeline.payload.schemas import PayloadSchemas, parse
 from headrace.pipeline.runs.identity import Attempt, Origin, Place
 from headrace.pipeline.schemas import EVENTS
 from headrace.pipeline.spark.errors import pipeline_error
-from headrace.pipeline.tables.parquet import TableSink, open_sinks
+from headrace.pipeline.tables.sink import TableSink
+from headrace.pipeline.tables.sinks import open_sinks
 from headrace.project import Pipeline
 from headrace.replay.options import Names
 from headrace.replay.raw_events import LANE, RawEvents, Replayed, replayed

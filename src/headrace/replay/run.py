@@ -27,9 +27,10 @@ from headrace.project import Project
 from headrace.replay.backtest import TriggerReport, backtest
 from headrace.replay.inputs.event_log import read_log
 from headrace.replay.inputs.files import Found, find_files, read_files
+from headrace.replay.inputs.history import History
 from headrace.replay.options import LogAccess, LogAsked, Names, ReplayOptions
 from headrace.replay.order.global_order import Outcome
-from headrace.replay.order.order import History, check_out, order_history
+from headrace.replay.order.order import check_out, order_history
 from headrace.replay.pipelines import PipelineReplay, Ran
 from headrace.replay.project_inputs import on_same_stream
 from headrace.replay.raw_events import RawEvents

@@ -21,10 +21,9 @@ from headrace.store.db.ages import AgeClock
 from headrace.store.db.database import Database
 from headrace.store.db.meta import log_head
 from headrace.store.ordering.log_feed import LOOKBACK, Progress, feed
-from headrace.store.ordering.scopes import ROWS_AT_ONCE, abandoned_scopes, give_up_scope, scope_named
+from headrace.store.ordering.scopes import ROWS_AT_ONCE, WEBHOOK_PREFIX, abandoned_scopes, give_up_scope, scope_named
 from headrace.store.ordering.sql_store import SqlOrdering
 from headrace.store.ordering.steady_clock import DatabaseAge
-from headrace.store.queries.ordering_scopes import PREFIX
 from headrace.store.tables.base import events
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
 from headrace.store.tables.webhooks import webhook_deliveries, webhooks
@@ -94,7 +93,7 @@ class Webhooks:
             changed = connection.execute(update(webhooks).where(webhooks.c.name == name).values(**kept))
             if not changed.rowcount:
                 head = 0 if given.from_beginning else log_head(connection)
-                scope = scope_named(connection, PREFIX + name, LOOKBACK, head=head)
+                scope = scope_named(connection, WEBHOOK_PREFIX + name, LOOKBACK, head=head)
                 new = {"name": name, "state": "active", "scope_id": scope, "created": now, "delivered": 0, "failed": 0, "dead": 0}
                 connection.execute(insert(webhooks).values(**new, **kept))
 

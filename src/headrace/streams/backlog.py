@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from headrace.core.ledger.receipts import Answer
+from headrace.core.ledger.outcome import Answer
 
 __all__ = ["Answer", "Backlog", "BacklogEntry"]
 

@@ -24,8 +24,8 @@ from headrace.streams.subscribers.copies import copier
 from headrace.streams.subscribers.registered import Registered
 from headrace.streams.subscribers.subscription import Mailbox
 from headrace.streams.watches import Wanted, WatchSet, printed
-from headrace.triggers.producer import SharedStreamProducer
 from headrace.triggers.raw_event import RawEvent
+from headrace.triggers.upstream import SharedStreamProducer
 
 log = structlog.get_logger(__name__)
 

@@ -39,8 +39,8 @@ from headrace.streams.upstream.poll import Poll, presentable
 from headrace.streams.upstream.producer_factory import Making, made_before
 from headrace.streams.watches import WatchSet
 from headrace.triggers.base import stream_name
-from headrace.triggers.producer import SharedStreamProducer
 from headrace.triggers.stream_log import StreamLog
+from headrace.triggers.upstream import SharedStreamProducer
 
 log = structlog.get_logger(__name__)
 

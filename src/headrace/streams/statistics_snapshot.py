@@ -17,7 +17,7 @@ from headrace.core.values.text import MAX_TEXT_CHARS, cut_text, describe_error, 
 from headrace.streams.shared_stream import Group
 from headrace.streams.statistics import LaneStatistics, RetryStatistics, StreamStatistics
 from headrace.streams.subscribers.failure_counter import Retry
-from headrace.triggers.producer import SharedStreamProducer
+from headrace.triggers.upstream import SharedStreamProducer
 
 MOST_LANES: Final = 100
 SLICE: Final = 500

@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator, Hashable
 from typing import Any
 
 from headrace.core.values.text import MAX_TEXT_CHARS, clean_name
-from headrace.triggers.event import SKIP, Handled, Reject, TriggerEvent
-from headrace.triggers.producer import SharedStreamProducer
-from headrace.triggers.reject import reject_shared_stream_event
+from headrace.triggers.event import SKIP, Handled, Reject, TriggerEvent, reject_shared_stream_event
+from headrace.triggers.upstream import SharedStreamProducer
 
 
 class BaseTrigger(ABC):

@@ -1,15 +1,19 @@
-"""What a trigger answers to a raw event."""
+"""What a trigger answers to a raw event: an event, nothing, or a rejection."""
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
+import structlog
 from msgspec import Struct
 
 from headrace.core.task_run import RUN_FAILED, RUN_SKIPPED, RUN_SUCCEEDED
+
+log = structlog.get_logger(__name__)
 
 
 class TriggerEvent(Struct, frozen=True):
@@ -82,3 +86,25 @@ class Reject:
 
 Handled: TypeAlias = TriggerEvent | list[TriggerEvent] | Skip | Reject
 """All that `handle` may return."""
+
+
+class Refusable(Protocol):
+    """The stream that a filter reads."""
+
+    def refuse(self, reason: str | None) -> bool:
+        """Reject the raw event that the filter is at, and say whether it is at one."""
+        ...
+
+
+current_stream: Final[ContextVar[Refusable | None]] = ContextVar("headrace_current_stream", default=None)
+"""The stream that the running filter reads. Tasks and threads that the filter starts inherit it."""
+
+
+def reject_shared_stream_event(reason: str | None = None) -> None:
+    """Refuse for good the raw event that the calling filter is at: the broker dead-letters it and does not redeliver.
+
+    Outside a filter, between raw events, or on a stream without acks it logs one warning and changes nothing.
+    """
+    stream = current_stream.get()
+    if stream is None or not stream.refuse(reason):
+        log.warning("Nothing to reject: no raw event of a stream with acks is being filtered here", reason=reason)

@@ -13,8 +13,7 @@ from headrace.core.matching.patterns import leaves
 from headrace.core.values.text import describe_value
 from headrace.errors import ProjectError
 from headrace.triggers.base import BaseEventTrigger
-from headrace.triggers.producer import SharedStreamProducer
-from headrace.triggers.upstream import Upstream, describe_upstream, described_upstream
+from headrace.triggers.upstream import SharedStreamProducer, Upstream, describe_upstream, described_upstream
 
 _SHOWN_CHARS: Final = 100
 CLASSPATH = f"{__name__}.WatchTrigger"

@@ -32,7 +32,7 @@ def serve_api(settings: Settings, *, migrate: bool, new_secrets: bool = False) -
         _listen(settings.host, settings.port) as listener,
         sole_api(settings.database),
         closing(open_store(settings.database, migrate=migrate, liveness=liveness, keyring=keyring, new_secrets=new_secrets)) as store,
-        Alarm(store),
+        Alarm(store.task_runs, store.background),
         Tidier(store, settings.retention),
         published_api(settings.home, _url_of(settings, listener)) as local_alerts,
     ):

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.core.ledger.outcome import AdvanceItem
-from headrace.triggers.producer import SharedStreamProducer
 from headrace.triggers.raw_event import RawEvent
-from headrace.triggers.upstream import Upstream
+from headrace.triggers.upstream import SharedStreamProducer, Upstream
 from hostile_triggers import ERRORS, NamelessError, SilentError
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from headrace.sources.queue.upstream import Queue
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import SKIP, Reject, TriggerEvent
-from headrace.triggers.producer import SharedStreamProducer
+from headrace.triggers.upstream import SharedStreamProducer
 
 
 class SilentError(Exception):

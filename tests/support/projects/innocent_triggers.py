@@ -8,8 +8,7 @@ from headrace.sources.directory.upstream import Directory
 from headrace.sources.queue.upstream import Queue
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import TriggerEvent
-from headrace.triggers.producer import SharedStreamProducer
-from headrace.triggers.upstream import Upstream
+from headrace.triggers.upstream import SharedStreamProducer, Upstream
 
 
 class Innocent(BaseEventTrigger):

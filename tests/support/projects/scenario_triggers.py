@@ -18,8 +18,7 @@ from headrace.sources.queue.producer import QueueProducer
 from headrace.sources.queue.upstream import Queue
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import SKIP, Handled, Reject, TriggerEvent
-from headrace.triggers.producer import SharedStreamProducer
-from headrace.triggers.upstream import Upstream, load_upstream
+from headrace.triggers.upstream import SharedStreamProducer, Upstream, load_upstream
 
 
 class Behaving(BaseEventTrigger):

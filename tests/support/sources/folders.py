@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from headrace.triggers.producer import SharedStreamProducer
+from headrace.triggers.upstream import SharedStreamProducer
 from support.sources.kit import PATIENCE
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from watchfiles import awatch
 
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
-from headrace.triggers.producer import SharedStreamProducer
+from headrace.triggers.upstream import SharedStreamProducer
 
 PATIENCE = 60.0
 

@@ -12,8 +12,7 @@ from headrace.errors import StreamEnded
 from headrace.streams.manager import Answer, BacklogEntry, Malformed, Matched, Poisoned, Refused, SharedStreamManager, Spilled
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import TriggerEvent
-from headrace.triggers.producer import SharedStreamProducer
-from headrace.triggers.upstream import Upstream
+from headrace.triggers.upstream import SharedStreamProducer, Upstream
 
 KEY = "memory"
 STOP = object()

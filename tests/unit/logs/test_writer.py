@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.logs.line import LONGEST, decode, encode, printable
+from headrace.logs.format import LONGEST, decode, encode, printable, render
 from headrace.logs.names import parse_trigger_log, run_log_name, trigger_log
 from headrace.logs.reader import jobs_with_logs, offset_of_last, read_page
-from headrace.logs.render import render
 from headrace.logs.segments import segments
 from headrace.logs.writer import Bounds, LogFiles
 

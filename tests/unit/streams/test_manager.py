@@ -11,7 +11,7 @@ import pytest
 from headrace.core.ledger.outcome import AdvanceOutcome
 from headrace.errors import StreamEnded, StreamError
 from headrace.streams.manager import SharedStreamManager
-from headrace.triggers.producer import SharedStreamProducer
+from headrace.triggers.upstream import SharedStreamProducer
 from support.sources.streams import KEY, STOP, Feed, Reads, Runner, other_tasks, reads, settle, until
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.streams.manager import Refused, SharedStreamManager
-from headrace.triggers.event import TriggerEvent
-from headrace.triggers.reject import reject_shared_stream_event
+from headrace.triggers.event import TriggerEvent, reject_shared_stream_event
 from headrace.triggers.watch import WatchTrigger
 from support.sources.streams import KEY, Engine, Feed, Keeper, MemoryUpstream, Reads, until
 

@@ -7,7 +7,7 @@ import pytest
 
 from headrace.triggers.base import BaseEventTrigger, BaseTrigger, has_acks, stream_name
 from headrace.triggers.event import TriggerEvent
-from headrace.triggers.producer import SharedStreamProducer
+from headrace.triggers.upstream import SharedStreamProducer
 
 
 class Alone(BaseTrigger):

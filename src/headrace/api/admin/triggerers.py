@@ -7,7 +7,8 @@ from fastapi import APIRouter, Depends
 from headrace.api.auth.authentication import admin
 from headrace.api.http.problems import Refusal
 from headrace.store import Store
-from headrace.store.queries.triggerers import trigger_detail, triggerer_list
+from headrace.store.queries.status import triggerer_list
+from headrace.store.queries.triggers import trigger_detail
 from headrace.wire.status.triggerers import BacklogDropped, TriggerDetail, TriggererList, WantJob
 
 INT64 = 2**63

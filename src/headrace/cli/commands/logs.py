@@ -20,9 +20,8 @@ from headrace.cli.credentials import for_looking
 from headrace.cli.options import ApiUrl, Home
 from headrace.client.logs import LogClient
 from headrace.errors import UsageError
-from headrace.logs.line import decode
+from headrace.logs.format import decode, render
 from headrace.logs.query import Asked
-from headrace.logs.render import render
 from headrace.settings import read_settings
 
 Level = Literal["debug", "info", "warning", "error", "critical"]

@@ -14,8 +14,7 @@ from functools import lru_cache, partial
 from typing import Final
 
 from headrace.core.ledger.obligations import Batch, Counts, Entry, Kept, Lane, Reader
-from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
-from headrace.core.ledger.receipts import Answer, Kind
+from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome, Answer, Kind
 
 _outcome = lru_cache(4096)(AdvanceOutcome)
 _acked = lru_cache(4096)(partial(AdvanceOutcome, failed=0))  # most have this; a key of one number is found faster than one of four

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from headrace.core.ledger.outcome import AdvanceItem
-from headrace.core.ledger.receipts import Answer, Kind
+from headrace.core.ledger.outcome import AdvanceItem, Answer, Kind
 from headrace.core.values.text import lane_name
 
 _Kind = TypeVar("_Kind", bound=type[Struct])

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+Kind: TypeAlias = Literal["fired", "rejected", "spilled", "dead_lettered", "failed"]
+"""How a trigger answered a raw event; one that is not named filtered it."""
+
+Answer: TypeAlias = Literal["fired", "filtered", "rejected", "dead_lettered"]
+"""How a trigger answered a raw event of its backlog, in the end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from headrace.core.ledger.obligations import Entry
-
-Kind: TypeAlias = Literal["fired", "rejected", "spilled", "dead_lettered", "failed"]
-"""How a trigger answered a raw event; one that is not named filtered it."""
-
-Answer: TypeAlias = Literal["fired", "filtered", "rejected", "dead_lettered"]
-"""How a trigger answered a raw event of its backlog, in the end."""
+from headrace.core.ledger.obligations import Entry
+from headrace.core.ledger.outcome import Kind
 
 _KINDS: Final[tuple[Kind, ...]] = ("fired", "rejected", "spilled", "dead_lettered", "failed")
 

@@ -27,7 +27,7 @@ from headrace.pipeline.payload.schemas import PayloadSchemas
 from headrace.pipeline.runs.identity import Attempt, Place, digest_of, run_id
 from headrace.pipeline.runs.run import Run, size_of
 from headrace.pipeline.spark.errors import JvmDied, jvm_died, pipeline_error
-from headrace.pipeline.tables.parquet import TableSink
+from headrace.pipeline.tables.sink import TableSink
 from headrace.project import Pipeline, TableFormat
 from headrace.tasks.starter import Starter, starting
 from headrace.wire.pipelines.plans import SplitRun

@@ -25,7 +25,8 @@ from headrace.errors import PipelineError, TypeConflict
 from headrace.pipeline.runs.identity import RUN_KEY, Attempt, Origin, Place, Stored
 from headrace.pipeline.tables.batches import TableBatches
 from headrace.pipeline.tables.column_types import canonical, check_names, type_name, widened
-from headrace.pipeline.tables.parquet import SMALL, Rows, computed, new_staging, no_fence
+from headrace.pipeline.tables.rows import SMALL, Rows, computed
+from headrace.pipeline.tables.sink import new_staging, no_fence
 from headrace.pipeline.tables.writers import TableWriters
 
 COMMIT_ATTEMPTS: Final = 5

@@ -13,8 +13,8 @@ from pyspark.sql import functions as sf
 from headrace.client.pipeline import PipelineClient
 from headrace.errors import PipelineError
 from headrace.replay.inputs.files import slim_columns
+from headrace.replay.inputs.history import History
 from headrace.replay.options import Fields, LogAccess, Names
-from headrace.replay.order.order import History
 from headrace.replay.schemas import ORDERING_KEY
 from headrace.wire.log import LOG_SCHEMA
 

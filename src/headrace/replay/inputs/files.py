@@ -16,9 +16,9 @@ from pyspark.sql import functions as sf
 from headrace.core.matching.paths import JsonPath
 from headrace.errors import UsageError
 from headrace.pipeline.spark.errors import summary
+from headrace.replay.inputs.history import History
 from headrace.replay.inputs.parquet import ParquetParts, hint, parquet_parts
 from headrace.replay.options import Fields, Format, Names
-from headrace.replay.order.order import History
 from headrace.replay.schemas import KEY, LEADER, OCCURRED, ORDERING_KEY
 
 _SUFFIXES: Final[dict[str, Format]] = {".parquet": "parquet", ".jsonl": "json", ".json": "json", ".ndjson": "json"}

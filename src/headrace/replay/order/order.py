@@ -5,16 +5,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-from pyspark.sql import DataFrame
-
 from headrace.errors import UsageError
-from headrace.replay.inputs.parquet import ParquetParts
+from headrace.replay.inputs.history import History
 from headrace.replay.order.crossing import EXAMPLES, Crossing, find_crossing
 from headrace.replay.order.global_order import Outcome, firsts_of, order_scanned
 from headrace.replay.order.keyed_order import Dealt, Ordered, deal, order_shard
@@ -25,19 +22,6 @@ from headrace.replay.spark_tasks import Tasks
 RANGE_BYTES: Final = 128 * 1024 * 1024
 """About so much of the history, unpacked, is sorted by one task at a time."""
 RANGE_ROWS: Final = 500_000
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """The events to order: their own columns and SLIM, read by Spark or by the tasks. `bytes` is the size of it all, `id` where ids are.
-
-    `keyed`: there is an ORDERING_KEY too, which leader and follower share.
-    """
-
-    events: DataFrame | ParquetParts
-    bytes: int
-    id: str
-    keyed: bool = False
 
 
 def check_out(folder: Path) -> None:

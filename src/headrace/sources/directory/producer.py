@@ -30,8 +30,8 @@ from headrace.sources.directory.waiting import Candidate
 from headrace.sources.directory.watch import Watch, matcher
 from headrace.sources.file_names import text_of
 from headrace.sources.group_commit import GroupCommit
-from headrace.triggers.producer import SharedStreamProducer
 from headrace.triggers.raw_event import RawEvent
+from headrace.triggers.upstream import SharedStreamProducer
 
 SAFETY: Final = 30.0
 SCAN_SHARE: Final = 20

@@ -17,7 +17,7 @@ from headrace.sources.group_commit import GroupCommit
 from headrace.sources.message import LaneNames
 from headrace.sources.queue.reader import LEASE_SECONDS, QueueMessage, QueueReader
 from headrace.sources.queue.wakeup import Bell
-from headrace.triggers.producer import SharedStreamProducer
+from headrace.triggers.upstream import SharedStreamProducer
 
 SAFETY: Final = 2.0
 R = TypeVar("R")

@@ -1,4 +1,4 @@
-"""How far the log is."""
+"""Numbers that the database keeps of itself: the end of the log, what retention deleted of it, and its id."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from sqlalchemy import Connection, select
 
 from headrace.store.tables.base import meta
 
+FORGOTTEN: Final = "forgotten"
 HEAD: Final = "head"
 INSTANCE: Final = "instance"
+
+
+_forgotten = select(meta.c.value).where(meta.c.name == FORGOTTEN)
 
 
 def log_head(connection: Connection) -> int:
@@ -25,3 +29,8 @@ def own_log(connection: Connection) -> str:
 def log_id(instance: int) -> str:
     """Return the id that tells the log of the database `instance` from every other: 16 hexadecimal digits."""
     return f"{instance:016x}"
+
+
+def forgotten(connection: Connection) -> int:
+    """Return the last seq that is forgotten; 0: none is."""
+    return int(connection.execute(_forgotten).scalar_one_or_none() or 0)

@@ -27,13 +27,12 @@ from headrace.core.values.moments import micros
 from headrace.errors import Fenced
 from headrace.store.custody.receipts import Claim, record
 from headrace.store.custody.spills import Spills
-from headrace.store.db.meta import HEAD
+from headrace.store.db.meta import HEAD, forgotten
 from headrace.store.dead_letters.dead_letters import Letters
 from headrace.store.dialects.statements import BulkInsert, among, rows_among
 from headrace.store.dialects.validity import INT64, is_valid_event, is_valid_receipt
 from headrace.store.log.conflicts import count_conflicts
 from headrace.store.redeliveries import fired_late
-from headrace.store.retention.event_log import forgotten
 from headrace.store.tables.base import events, firings, forgotten_keys, jobs, meta, triggers
 from headrace.store.task_runs.deliveries import Deliveries, Delivery
 from headrace.wire.custody.events import BatchStored, EventBatch, EventItem, ItemStatus, ReceiptStatus

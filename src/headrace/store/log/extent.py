@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import Connection, select
 
 from headrace.core.values.moments import moment
-from headrace.store.retention.event_log import forgotten
+from headrace.store.db.meta import forgotten
 from headrace.store.tables.base import events
 from headrace.wire.status.status import LogExtent
 

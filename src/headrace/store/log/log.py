@@ -15,12 +15,11 @@ from headrace.core.values.moments import moment
 from headrace.errors import Fenced, StorageBusy
 from headrace.store.db.commit_signal import Bell
 from headrace.store.db.database import Database
-from headrace.store.db.meta import log_head
+from headrace.store.db.meta import forgotten, log_head
 from headrace.store.dialects.statements import driver_rows
 from headrace.store.log.append import MOST_PARAMETERS, Prepared, Unfinished, append, prepare
 from headrace.store.log.leaders import leaders_of
 from headrace.store.redeliveries import last_redelivery, later_firings, redelivered, trigger_names
-from headrace.store.retention.event_log import forgotten
 from headrace.store.tables.base import events, firings
 from headrace.wire.custody.events import BatchStored, EventBatch, LogHead, LogNews
 from headrace.wire.log import LOG_SCHEMA

@@ -31,6 +31,9 @@ from headrace.store.ordering.steady_clock import OwnClock
 from headrace.store.ordering.transaction import Fed, Feed, Turn
 from headrace.store.tables.ordering import ORDERING_TABLES, ordering_scopes
 
+WEBHOOK_PREFIX: Final = "webhook:"
+"""What the name of a webhook's scope begins with."""
+
 T = TypeVar("T")
 ABANDONED: Final = "abandoned:"
 """How the names of scopes begin whose rows are still to be deleted."""

@@ -11,9 +11,9 @@ from operator import itemgetter
 
 from sqlalchemy import Connection, delete, exists, select, tuple_
 
+from headrace.store.db.meta import forgotten
 from headrace.store.db.slices import MAX_SLICE_BYTES, Slice, size_of
 from headrace.store.dialects.statements import BulkInsert, Given
-from headrace.store.retention.event_log import forgotten
 from headrace.store.tables.base import events, scopes
 from headrace.store.tables.pipelines import event_positions
 from headrace.wire.pipelines.plans import MAX_POSITION_SEQS, PositionBlock, Positions

@@ -8,9 +8,8 @@ from uuid import uuid4
 from sqlalchemy import Connection
 
 from headrace.errors import ApiRefused
-from headrace.store.db.meta import log_head
+from headrace.store.db.meta import forgotten, log_head
 from headrace.store.redeliveries import last_redelivery
-from headrace.store.retention.event_log import forgotten
 from headrace.wire.custody.events import Cursor
 
 

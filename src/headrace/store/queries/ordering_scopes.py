@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, exists, func, lit
 from headrace.core.values.moments import moment
 from headrace.store.db.ages import wall_of
 from headrace.store.log.extent import came_after
+from headrace.store.ordering.scopes import WEBHOOK_PREFIX
 from headrace.store.ordering.wait_histogram import told
 from headrace.store.queries.scopes import SHOWN
 from headrace.store.tables.base import events
@@ -18,7 +19,6 @@ from headrace.store.tables.task_runs import awaited_events
 from headrace.store.tables.webhooks import webhooks
 from headrace.wire.pipelines.scopes import LeaderIs, ScopeKind, ScopeStatus, Wait, WaitPage, telling
 
-PREFIX: Final = "webhook:"
 LOOKED_AT: Final = 100
 """Among so many of those that wait a status looks for those to name."""
 COUNTED: Final = 10_000
@@ -88,7 +88,7 @@ def _status(connection: Connection, scope: Row[Any], top: int) -> ScopeStatus:
 
 
 def _kind(scope: Row[Any]) -> ScopeKind:
-    return "webhook" if scope.name.startswith(PREFIX) else "task-runs"
+    return "webhook" if scope.name.startswith(WEBHOOK_PREFIX) else "task-runs"
 
 
 def _those(scope_id: int) -> tuple[ColumnElement[bool], ...]:

@@ -8,10 +8,10 @@ from typing import Any, Final
 from sqlalchemy import Connection, func, select, tuple_
 
 from headrace.core.values.moments import moment
+from headrace.store.db.meta import forgotten
 from headrace.store.db.slices import size_of, take_slice
 from headrace.store.pipelines.scope_rows import cursor_of, scope_row
 from headrace.store.redeliveries import trigger_names
-from headrace.store.retention.event_log import forgotten
 from headrace.store.tables.base import events, firings, run_totals, runs, triggers
 from headrace.store.tables.pipelines import pipeline_letters, redeliveries
 from headrace.wire.pipelines.scope_audit import FiringPlace, LedgerFirings, LedgerLetter, LedgerLetters, LedgerRun, LedgerRuns, ScopeLedger

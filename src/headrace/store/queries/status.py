@@ -215,6 +215,11 @@ def running_jobs(connection: Connection) -> tuple[dict[str, int], int]:
     return {row[0]: int(row[1]) for row in found}, sum(int(row[2]) for row in found)
 
 
+def triggerer_list(connection: Connection, now: int, liveness: Liveness) -> list[JobStatus]:
+    """Return the triggerers that run, then those that ended last."""
+    return job_list(connection, now, liveness, kind="triggerer")
+
+
 def job_list(connection: Connection, now: int, liveness: Liveness, *, kind: str | None = None, limit: int | None = None) -> list[JobStatus]:
     """Return processes that run, at most `limit`, then those that ended last; of one kind, where it is given.
 

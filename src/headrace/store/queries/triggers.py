@@ -14,8 +14,10 @@ from headrace.store.control.balancing import unserved
 from headrace.store.tables.base import jobs, triggers
 from headrace.wire.control.jobs import Blocked
 from headrace.wire.status.status import TriggerList, TriggerStatus
+from headrace.wire.status.triggerers import TriggerDetail
 
 _AS_THEY_ARE = [name for name in TriggerStatus.model_fields if name in triggers.c]
+_DETAILS = ("project", "classpath", "epoch", "failures", "max_restarts")
 
 
 def trigger_page(connection: Connection, now: int, why: Mapping[int, str], *, after: int | None, limit: int) -> TriggerList:
@@ -94,3 +96,18 @@ def _shown(row: Row[Any], now: int, why: str | None, block: Blocked | None) -> T
         "unserved": why,
     }
     return TriggerStatus.model_validate(shown)
+
+
+def trigger_detail(connection: Connection, trigger_id: int, now: int) -> TriggerDetail | None:
+    """Return one trigger that is registered; `now` is in microseconds."""
+    found = triggers_shown(connection, now, triggers.c.id == trigger_id)
+    if not found:
+        return None
+    row = connection.execute(select(triggers).where(triggers.c.id == trigger_id)).one()
+    return TriggerDetail(
+        **found[0].model_dump(),
+        **{name: getattr(row, name) for name in _DETAILS},
+        retry_at=None if row.retry_at is None else moment(row.retry_at),
+        traceback=last_failure(row.failure).get("traceback", []),
+        stack=[line for block in blocks(connection).values() if block.trigger_id == trigger_id for line in block.stack],
+    )

@@ -18,6 +18,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, insert, or_, select, update
 
 from headrace.store.db.ages import Old
+from headrace.store.db.meta import FORGOTTEN, forgotten
 from headrace.store.db.slices import Slice, size_of, take_slice
 from headrace.store.dialects.statements import BulkInsert, Plain
 from headrace.store.pipelines.scope_needs import needed_after
@@ -27,7 +28,6 @@ from headrace.store.tables.pipelines import pipeline_letters, redeliveries
 from headrace.store.tables.task_runs import awaited_events
 from headrace.store.tables.webhooks import webhooks
 
-FORGOTTEN = "forgotten"
 """The name in `meta` of the last seq that is forgotten: what comes after it, the log has without a gap."""
 
 SCAN: Final = 5_000
@@ -38,7 +38,6 @@ FIRING_BYTES: Final = 256
 
 _ENDLESS = 2**63 - 1
 
-_forgotten = select(meta.c.value).where(meta.c.name == FORGOTTEN)
 _kept = select(func.min(needed_after), func.min(scopes.c.again)).select_from(scopes)
 # The scope of task runs reads only while one waits; it begins anew then.
 _at_work = ordering_scopes.c.id.in_(select(webhooks.c.scope_id)) | exists(select(awaited_events.c.run_id))
@@ -49,11 +48,6 @@ _DELETES = [Plain(f"DELETE FROM {table} WHERE seq IN :seqs", seqs="bigint") for 
 _add_keys = BulkInsert(forgotten_keys)
 _firings = select(func.count()).where(firings.c.seq == events.c.seq).correlate(events).scalar_subquery()
 _bytes = size_of(events.c.payload, plus=FIRING_BYTES * _firings)
-
-
-def forgotten(connection: Connection) -> int:
-    """Return the last seq that is forgotten; 0: none is."""
-    return int(connection.execute(_forgotten).scalar_one_or_none() or 0)
 
 
 class Swept(NamedTuple):

@@ -6,7 +6,8 @@ from threading import Condition, Thread
 from types import TracebackType
 from typing import Self
 
-from headrace.store.store import Store
+from headrace.store.background import BackgroundWork
+from headrace.store.task_runs.task_runs import TaskRuns
 
 MOST_SLEEP = 15.0  # seconds; another api may have begun a wait, and a worker's job may have ended
 SECOND = 1_000_000
@@ -14,17 +15,18 @@ WORK = "timeouts of task runs"
 
 
 class Alarm:
-    """A thread that sweeps the task runs of a store when there is something to sweep. A context manager."""
+    """A thread that sweeps the task runs when there is something to sweep. A context manager."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, task_runs: TaskRuns, background: BackgroundWork) -> None:
+        self._task_runs = task_runs
+        self._background = background
         self._changed = Condition()
         self._told = False
         self._over = False
         self._thread = Thread(target=self._run, name="headrace-alarm", daemon=True)
 
     def __enter__(self) -> Self:
-        self._forget = self._store.task_runs.bell.listen(self._tell)
+        self._forget = self._task_runs.bell.listen(self._tell)
         self._thread.start()
         return self
 
@@ -50,10 +52,10 @@ class Alarm:
     def _sweep(self) -> float:
         """Sweep; return for how many seconds there is nothing to do."""
         try:
-            first = self._store.task_runs.sweep()
+            first = self._task_runs.sweep()
         except Exception as error:
-            return self._store.background.record_failure(WORK, error)
-        self._store.background.record_success(WORK)
+            return self._background.record_failure(WORK, error)
+        self._background.record_success(WORK)
         if first is None:
             return MOST_SLEEP
         return min(MOST_SLEEP, first / SECOND)

@@ -15,7 +15,7 @@ from headrace.errors import StreamError
 from headrace.streams.delivery_names import DeliveryIds
 from headrace.streams.sink import Origin
 from headrace.streams.subscribers.backlog_reader import Ahead, Drain
-from headrace.triggers.reject import current_stream
+from headrace.triggers.event import current_stream
 
 log = structlog.get_logger(__name__)
 

@@ -19,8 +19,8 @@ from headrace.streams.limits.close_grace import CANCEL_SHARE, Grace, LeftBehind,
 from headrace.streams.limits.policy import StreamPolicy
 from headrace.streams.limits.shutdown_deadline import Patience
 from headrace.streams.receipt_recorder import Recorder
-from headrace.triggers.producer import SharedStreamProducer
 from headrace.triggers.stream_log import StreamLog
+from headrace.triggers.upstream import SharedStreamProducer
 
 log = structlog.get_logger(__name__)
 

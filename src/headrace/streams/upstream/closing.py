@@ -8,7 +8,7 @@ import structlog
 
 from headrace.core.values.text import describe_error
 from headrace.streams.limits.close_grace import Grace, LeftBehind, ends_in, is_cancelled
-from headrace.triggers.producer import SharedStreamProducer
+from headrace.triggers.upstream import SharedStreamProducer
 
 log = structlog.get_logger(__name__)
 

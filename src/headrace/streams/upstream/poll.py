@@ -18,7 +18,7 @@ from headrace.streams.limits.flow_control import Room
 from headrace.streams.limits.pace import Pace
 from headrace.streams.limits.policy import StreamPolicy
 from headrace.streams.subscribers.registered import Registered
-from headrace.triggers.producer import SharedStreamProducer
+from headrace.triggers.upstream import SharedStreamProducer
 
 log = structlog.get_logger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from headrace.streams.upstream.unacked import FastPath
 from headrace.triggers.base import BaseEventTrigger, has_acks
-from headrace.triggers.producer import SharedStreamProducer
+from headrace.triggers.upstream import SharedStreamProducer
 
 Making: TypeAlias = SharedStreamProducer | Coroutine[Any, Any, SharedStreamProducer]
 """A producer, or the coroutine that returns it."""

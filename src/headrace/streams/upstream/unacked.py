@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.core.ledger.outcome import AdvanceItem
 from headrace.triggers.base import BaseEventTrigger
-from headrace.triggers.producer import SharedStreamProducer
+from headrace.triggers.upstream import SharedStreamProducer
 
 
 class FastPath(SharedStreamProducer):

@@ -9,14 +9,13 @@ import msgspec
 
 from headrace.core.memory_budget import MemoryBudget
 from headrace.streams.upstream.producer_factory import Making, StreamOpener, make_producer
-from headrace.triggerer.process_pools.own_upstream import is_own_stream
+from headrace.triggerer.own_upstream import is_own_stream
 from headrace.triggerer.process_pools.producer_pool import ProducerProcesses
 from headrace.triggerer.process_pools.remote_producer import RemoteProducer
 from headrace.triggerer.process_pools.trigger_pool import TriggerProcesses
 from headrace.triggerer.process_pools.turn import TurnEnd
 from headrace.triggers.base import has_acks, stream_name
-from headrace.triggers.producer import SharedStreamProducer
-from headrace.triggers.upstream import load_upstream
+from headrace.triggers.upstream import SharedStreamProducer, load_upstream
 from headrace.wire.control.triggers import RunTrigger
 
 

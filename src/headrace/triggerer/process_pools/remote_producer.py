@@ -42,7 +42,7 @@ from headrace.triggerer.user_process.hosted_producer import (
     MAX_AHEAD_BYTES,
     MAX_AHEAD_EVENTS,
 )
-from headrace.triggers.producer import SharedStreamProducer
+from headrace.triggers.upstream import SharedStreamProducer
 
 
 class RemoteLane:

@@ -19,7 +19,7 @@ from headrace.streams.manager import Mailbox
 from headrace.triggerer.exception_text import Failure
 from headrace.triggerer.ipc.trigger_messages import Cancel, Described, Fired, Release, Room
 from headrace.triggerer.outbox.outbox import Outbox
-from headrace.triggerer.process_pools.own_upstream import Description
+from headrace.triggerer.process_pools.description import Description
 from headrace.triggerer.process_pools.trigger_process import TriggerProcess
 from headrace.triggerer.process_pools.turn import ProcessEnded, Turn, TurnEnd, error_of
 from headrace.triggerer.supervisor.api_proxy import PassingOn

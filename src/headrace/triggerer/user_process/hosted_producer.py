@@ -42,7 +42,7 @@ from headrace.triggerer.ipc.trigger_messages import Step
 from headrace.triggerer.user_process.loader import import_trigger
 from headrace.triggers.base import BaseEventTrigger, has_acks
 from headrace.triggers.masking import mask
-from headrace.triggers.producer import SharedStreamProducer
+from headrace.triggers.upstream import SharedStreamProducer
 
 MAX_AHEAD_EVENTS: Final = 512
 """Raw events that a producer may read ahead of the runner."""

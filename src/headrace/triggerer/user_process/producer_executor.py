@@ -23,7 +23,7 @@ from headrace.triggerer.ipc.producer_messages import (
 )
 from headrace.triggerer.ipc.shared_heartbeat import Pulse
 from headrace.triggerer.ipc.trigger_messages import Describe, Described, Ended, Step
-from headrace.triggerer.process_pools.own_upstream import own_upstream
+from headrace.triggerer.own_upstream import own_upstream
 from headrace.triggerer.user_process.hosted_producer import HostedProducer
 from headrace.triggerer.user_process.loader import trigger_class
 from headrace.wire.control.triggers import RunTrigger

@@ -14,10 +14,10 @@ from headrace.core.values.text import describe_text
 from headrace.errors import StreamError
 from headrace.triggerer.context import Place, trace_of
 from headrace.triggerer.ipc.trigger_messages import Next, Raw, Refused, Step
+from headrace.triggers.event import current_stream
 from headrace.triggers.masking import mask
 from headrace.triggers.packed import PackedEvent, PackedSubclass
 from headrace.triggers.raw_event import RawEvent
-from headrace.triggers.reject import current_stream
 
 log = structlog.get_logger(__name__)
 

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from headrace.core.ledger.obligations import Entry, Lane
-from headrace.core.ledger.receipts import MAX_MARKS, Answers, Custody, Kind, Receipt
+from headrace.core.ledger.outcome import Kind
+from headrace.core.ledger.receipts import MAX_MARKS, Answers, Custody, Receipt
 
 
 def entry(position: int | None, owed: tuple[int, ...], *answers: tuple[Kind, tuple[int, ...]]) -> Entry:

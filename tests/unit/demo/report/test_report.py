@@ -8,9 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from headrace.demo.report.chart import mean_delay_by_hour
 from headrace.demo.report.check import CheckResult, Point, check_tables
-from headrace.demo.report.report import check_table, report, sums_by
+from headrace.demo.report.report import check_table, mean_delay_by_hour, report, sums_by
 from headrace.demo.report.tables import BoardHour, Departure, read_board, read_departures
 from support.pipelines.flights import few_plan, right_outcome
 

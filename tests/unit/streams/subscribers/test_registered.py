@@ -11,9 +11,8 @@ import pytest
 from headrace.core.ledger.outcome import AdvanceOutcome
 from headrace.errors import AckTimeout, StreamError, SubscriberOverflow
 from headrace.streams.manager import Poisoned, Refused, SharedStreamManager
-from headrace.triggers.event import TriggerEvent
+from headrace.triggers.event import TriggerEvent, reject_shared_stream_event
 from headrace.triggers.raw_event import RawEvent
-from headrace.triggers.reject import reject_shared_stream_event
 from headrace.triggers.watch import WatchTrigger
 from support.sources.streams import KEY, Engine, Feed, Keeper, MemoryUpstream, Reads, Runner, other_tasks, reads, settle, until
 

@@ -12,9 +12,8 @@ from headrace.core.ledger.outcome import AdvanceOutcome
 from headrace.errors import StreamEnded, StreamError
 from headrace.streams.manager import SharedStreamManager
 from headrace.triggers.base import BaseEventTrigger
-from headrace.triggers.event import SKIP, Handled, Reject, TriggerEvent
-from headrace.triggers.producer import SharedStreamProducer
-from headrace.triggers.reject import reject_shared_stream_event
+from headrace.triggers.event import SKIP, Handled, Reject, TriggerEvent, reject_shared_stream_event
+from headrace.triggers.upstream import SharedStreamProducer
 from support.sources.streams import KEY, Feed, Reads, Runner, reads, settle, until
 
 

@@ -11,8 +11,8 @@ import pytest
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.errors import StreamEnded, StreamError
 from headrace.streams.manager import SharedStreamManager
-from headrace.triggers.producer import SharedStreamProducer
 from headrace.triggers.raw_event import RawEvent
+from headrace.triggers.upstream import SharedStreamProducer
 from headrace.triggers.watch import WatchTrigger
 from support.sources.streams import KEY, Engine, Feed, Keeper, MemoryUpstream, Runner, other_tasks, reads, until
 

@@ -19,8 +19,8 @@ from headrace.triggerer.process_pools.producer_pool import ProducerProcesses
 from headrace.triggerer.process_pools.remote_producer import RemoteProducer
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.packed import PackedEvent, PackedSubclass
-from headrace.triggers.producer import SharedStreamProducer
 from headrace.triggers.raw_event import RawEvent
+from headrace.triggers.upstream import SharedStreamProducer
 from support.processes.trigger_process import LocalProcess, local_producers
 
 

@@ -20,8 +20,8 @@ from headrace.triggerer.process_pools.producer_pool import ProducerProcesses
 from headrace.triggerer.process_pools.remote_producer import RemoteProducer
 from headrace.triggerer.user_process.hosted_producer import FIRST_AHEAD_BYTES, ITEM_BYTES
 from headrace.triggers.base import BaseEventTrigger, stream_name
-from headrace.triggers.producer import SharedStreamProducer
 from headrace.triggers.raw_event import RawEvent
+from headrace.triggers.upstream import SharedStreamProducer
 from headrace.triggers.watch import WatchTrigger
 from support.processes.trigger_process import local_producers
 from support.sources.streams import MemoryUpstream, settle

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.triggers.reject import current_stream, reject_shared_stream_event
+from headrace.triggers.event import current_stream, reject_shared_stream_event
 
 
 class Stream:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from headrace.core.ledger.outcome import AdvanceItem
-from headrace.triggers.producer import SharedStreamProducer
+from headrace.triggers.upstream import SharedStreamProducer
 
 
 class Least(SharedStreamProducer):

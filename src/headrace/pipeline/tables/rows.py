@@ -1,0 +1,82 @@
+"""The rows of a run, computed on the driver or by executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.errors import PySparkTypeError
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from headrace.errors import PipelineError
+from headrace.pipeline.tables.column_types import canonical, conformed
+
+SMALL: Final = 100_000
+"""Up to so many events, the rows come to the driver and are written here: Spark's own way of writing takes twice the processor time."""
+
+_PART_ROWS: Final = 131_072
+_PART_BYTES: Final = 64 * 1024 * 1024
+
+
+class Rows:
+    """The rows of a run, computed: in memory, or in a file that an executor wrote."""
+
+    def __init__(self, table: pa.Table | None, file: Path | None, schema: pa.Schema) -> None:
+        self._table = table
+        self._file = file
+        self.schema = schema
+        """As a table has it."""
+        self.num_rows: int = table.num_rows if table is not None else pq.read_metadata(file).num_rows
+
+    def parts(self, schema: pa.Schema, table: str) -> Iterator[pa.Table]:
+        """Yield the rows with the columns and types of a table; at most 64 MiB at a time where they are in a file."""
+        if self._table is not None:
+            yield conformed(self._table, schema, table)
+            return
+        with pq.ParquetFile(self._file) as file:
+            groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+            size = sum(group.total_byte_size for group in groups)
+            at_once = min(_PART_ROWS, max(1, file.metadata.num_rows * _PART_BYTES // max(size, 1)))
+            for batch in file.iter_batches(at_once):
+                yield conformed(pa.Table.from_batches([batch]), schema, table)
+
+    def write(self, path: Path, schema: pa.Schema, table: str, metadata: Mapping[str, str]) -> None:
+        """Write the rows to a Parquet file with this metadata."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with pq.ParquetWriter(path, schema.with_metadata(metadata)) as writer:
+            for part in self.parts(schema, table):
+                writer.write_table(part.replace_schema_metadata(metadata))
+
+
+def computed(rows: DataFrame, staging: Path, *, small: bool) -> Rows:
+    """Compute the rows: few of them here, more of them in a file under `staging`."""
+    table = collected(rows) if small else None
+    if table is not None:
+        return Rows(table, None, canonical(table.schema))
+    rows.coalesce(1).write.mode("overwrite").parquet((staging / "spark").absolute().as_uri())
+    parts = list((staging / "spark").glob("part-*.parquet"))
+    if len(parts) != 1:
+        raise PipelineError(
+            f"The executors wrote rows to {staging}, and the driver does not see them there.",
+            hint="Put the folder of --tables on a volume that the driver and all executors have under this path.",
+        )
+    return Rows(None, parts[0], _arrow_schema(rows) or canonical(pq.read_schema(parts[0])))
+
+
+def collected(rows: DataFrame) -> pa.Table | None:
+    """Return the rows as Arrow; None where they have a type that only Spark can write, or refuse."""
+    try:
+        return rows.toArrow()
+    except PySparkTypeError:
+        return None
+
+
+def _arrow_schema(rows: DataFrame) -> pa.Schema | None:
+    try:
+        return canonical(to_arrow_schema(rows.schema, timezone="UTC"))
+    except PySparkTypeError:
+        return None
