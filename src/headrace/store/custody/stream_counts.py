@@ -7,11 +7,40 @@ stream without books, such as one that is not advanced, is counted by the heartb
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, case, func, select
+from sqlalchemy import ColumnElement, Connection, Text, and_, bindparam, case, func, select
 
 from headrace.store.tables.base import crews, custody_streams, jobs, stream_reports
+
+
+def _sum(value: ColumnElement[Any]) -> ColumnElement[int]:
+    return func.coalesce(func.sum(value), 0)
+
+
+_recorded = (
+    select(custody_streams.c.stream, _sum(crews.c.read))
+    .outerjoin(crews, crews.c.stream_id == custody_streams.c.id)
+    .where(custody_streams.c.stream.in_(bindparam("names", expanding=True)))
+    .group_by(custody_streams.c.stream)
+)
+_booked = select(_sum(crews.c.read))
+_after = bindparam("after", type_=Text)
+_booked_after = _booked.join(custody_streams, crews.c.stream_id == custody_streams.c.id).where(custody_streams.c.stream > _after)
+_report = stream_reports.c
+_has_books = custody_streams.c.id.is_not(None)
+_is_under_way = and_(_report.read > _report.advanced, _has_books, jobs.c.state == "running")
+_reported = (
+    select(
+        _sum(case((_is_under_way, _report.read - _report.advanced), else_=0)),
+        _sum(case((_has_books, 0), else_=_report.read)),
+        _sum(case((_has_books, 0), else_=_report.advanced)),
+    )
+    .select_from(stream_reports)
+    .outerjoin(custody_streams, custody_streams.c.stream == _report.stream)
+    .outerjoin(jobs, jobs.c.id == _report.job_id)
+    .where(_report.stream > _after)
+)
 
 
 class StreamTotals(NamedTuple):
@@ -24,25 +53,12 @@ class StreamTotals(NamedTuple):
 
 def recorded_by_stream(connection: Connection, names: Sequence[str]) -> dict[str, int]:
     """Return how many raw events the books count as read, of those of these streams that have books."""
-    joined = select(custody_streams.c.stream, func.coalesce(func.sum(crews.c.read), 0)).outerjoin(
-        crews, crews.c.stream_id == custody_streams.c.id
-    )
-    found = connection.execute(joined.where(custody_streams.c.stream.in_(names)).group_by(custody_streams.c.stream))
+    found = connection.execute(_recorded, {"names": list(names)})
     return {row[0]: int(row[1]) for row in found}
 
 
 def stream_totals(connection: Connection, *, after: str = "") -> StreamTotals:
     """Return the sums of all streams, or of those whose names come after the one given."""
-    booked = select(func.coalesce(func.sum(crews.c.read), 0)).select_from(crews)
-    if after:
-        booked = booked.join(custody_streams, crews.c.stream_id == custody_streams.c.id).where(custody_streams.c.stream > after)
-    books = int(connection.execute(booked).scalar_one())
-    has_books, running = custody_streams.c.id.is_not(None), jobs.c.state == "running"
-    report = stream_reports.c
-    under_way = case((and_(has_books, running, report.read > report.advanced), report.read - report.advanced), else_=0)
-    reported = [case((has_books, 0), else_=column) for column in (report.read, report.advanced)]
-    sums = select(*(func.coalesce(func.sum(column), 0) for column in (under_way, *reported)))
-    joined = sums.select_from(stream_reports).outerjoin(custody_streams, custody_streams.c.stream == report.stream)
-    joined = joined.outerjoin(jobs, jobs.c.id == report.job_id)
-    more, read, advanced = map(int, connection.execute(joined.where(report.stream > after)).one())
+    books = int(connection.execute(_booked_after if after else _booked, {"after": after}).scalar_one())
+    more, read, advanced = map(int, connection.execute(_reported, {"after": after}).one())
     return StreamTotals(read=books + more + read, advanced=books + advanced, recorded=books + read)

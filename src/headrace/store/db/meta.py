@@ -12,13 +12,15 @@ FORGOTTEN: Final = "forgotten"
 HEAD: Final = "head"
 INSTANCE: Final = "instance"
 
+_head = select(meta.c.value).where(meta.c.name == HEAD)
+
 
 _forgotten = select(meta.c.value).where(meta.c.name == FORGOTTEN)
 
 
 def log_head(connection: Connection) -> int:
     """Return the last `seq` of the log, 0 while it is empty; it is also how many events were ever stored."""
-    return int(connection.execute(select(meta.c.value).where(meta.c.name == HEAD)).scalar_one())
+    return int(connection.execute(_head).scalar_one())
 
 
 def own_log(connection: Connection) -> str:

@@ -12,13 +12,16 @@ from headrace.wire.custody.dead_letters import DeadLetterState
 DELETED: Final = "deleted_dead_letters"
 """The name in `meta` of how many discarded dead letters are deleted."""
 
+_by_state = select(dead_letters.c.state, func.count()).group_by(dead_letters.c.state)
+_deleted = select(meta.c.value).where(meta.c.name == DELETED)
+
 
 def dead_letter_counts(connection: Connection) -> dict[DeadLetterState, int]:
     """Return how many dead letters there are, or were discarded, by state."""
-    found = connection.execute(select(dead_letters.c.state, func.count()).group_by(dead_letters.c.state))
+    found = connection.execute(_by_state)
     counts: dict[DeadLetterState, int] = {"open": 0, "redriven": 0, "discarded": 0}
     counts.update({row[0]: int(row[1]) for row in found})
-    counts["discarded"] += connection.execute(select(meta.c.value).where(meta.c.name == DELETED)).scalar_one_or_none() or 0
+    counts["discarded"] += connection.execute(_deleted).scalar_one_or_none() or 0
     return counts
 
 

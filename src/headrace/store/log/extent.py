@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from headrace.core.values.moments import moment
 from headrace.store.db.meta import forgotten
 from headrace.store.tables.base import events
 from headrace.wire.status.status import LogExtent
+
+_first_after = select(events.c.received).where(events.c.seq > bindparam("seq")).order_by(events.c.seq).limit(1)
 
 
 def log_extent(connection: Connection, top: int) -> LogExtent:
@@ -20,6 +22,5 @@ def log_extent(connection: Connection, top: int) -> LogExtent:
 
 def came_after(connection: Connection, seq: int) -> datetime | None:
     """Return when the first event after `seq` came; None where there is none."""
-    first = select(events.c.received).where(events.c.seq > seq).order_by(events.c.seq).limit(1)
-    received = connection.execute(first).scalar_one_or_none()
+    received = connection.execute(_first_after, {"seq": seq}).scalar_one_or_none()
     return None if received is None else moment(received)

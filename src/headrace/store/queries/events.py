@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, select, tuple_
+from sqlalchemy import Connection, Row, bindparam, select, tuple_
 
 from headrace.core.tracing import event_trace
 from headrace.core.values.moments import moment
@@ -27,14 +27,20 @@ _SUMMARY = [events.c[name] for name in ("seq", "type", "subject", "id", "source"
 _LETTER = [
     dead_letters.c[name] for name in ("id", "kind", "reason", "stream", "lane", "position", "triggers", "attempts", "received", "state")
 ]
+_newest = select(*_SUMMARY).where(events.c.seq > bindparam("after")).order_by(events.c.seq.desc())
+_firings = (
+    select(firings.c.seq, triggers.c.name)
+    .join(triggers, triggers.c.id == firings.c.trigger_id)
+    .where(firings.c.seq.in_(bindparam("seqs", expanding=True)))
+    .order_by(triggers.c.name)
+)
 
 Found = Row[*tuple[Any, ...]]
 
 
 def newest_events(connection: Connection, *, limit: int) -> list[EventSummary]:
     """Return the last `limit` events, the newest first."""
-    last = select(*_SUMMARY).where(events.c.seq > log_head(connection) - limit).order_by(events.c.seq.desc())
-    return _summaries(connection, connection.execute(last).all())
+    return _summaries(connection, connection.execute(_newest, {"after": log_head(connection) - limit}).all())
 
 
 def event_page(
@@ -95,8 +101,7 @@ def _times(row: Found) -> dict[str, Any]:
 def _fired(connection: Connection, seqs: Sequence[int]) -> dict[int, list[str]]:
     """Return the names of the triggers that fired on each event."""
     names: dict[int, list[str]] = defaultdict(list)
-    query = select(firings.c.seq, triggers.c.name).join(triggers, triggers.c.id == firings.c.trigger_id).where(firings.c.seq.in_(seqs))
-    for seq, name in connection.execute(query.order_by(triggers.c.name)):
+    for seq, name in connection.execute(_firings, {"seqs": seqs}):
         names[seq].append(name)
     return names
 

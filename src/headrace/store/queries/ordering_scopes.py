@@ -26,24 +26,23 @@ COUNTED: Final = 10_000
 
 _E = ordering_events.c
 
+_at_work = ordering_scopes.c.id.in_(select(webhooks.c.scope_id)) | exists(select(awaited_events.c.run_id))
+_scope_count = select(func.count()).select_from(ordering_scopes).where(_at_work)
+
 
 def sql_scopes(connection: Connection, top: int, *, limit: int | None = None) -> list[ScopeStatus]:
     """Return the scopes by name, with a `limit` those that are furthest behind; `top` is the head of the log.
 
     That of task runs is one of them only while a run waits for an event.
     """
-    chosen = select(ordering_scopes.c.id).where(_at_work()).order_by(ordering_scopes.c.head, ordering_scopes.c.name).limit(limit)
+    chosen = select(ordering_scopes.c.id).where(_at_work).order_by(ordering_scopes.c.head, ordering_scopes.c.name).limit(limit)
     found = connection.execute(select(ordering_scopes).where(ordering_scopes.c.id.in_(chosen)).order_by(ordering_scopes.c.name))
     return [_status(connection, row, top) for row in found.all()]
 
 
 def sql_scope_count(connection: Connection) -> int:
     """Return how many scopes there are, that of task runs only while a run waits for an event."""
-    return int(connection.execute(select(func.count()).select_from(ordering_scopes).where(_at_work())).scalar_one())
-
-
-def _at_work() -> ColumnElement[bool]:
-    return ordering_scopes.c.id.in_(select(webhooks.c.scope_id)) | exists(select(awaited_events.c.run_id))
+    return int(connection.execute(_scope_count).scalar_one())
 
 
 def waits_in_sql(connection: Connection, scope: str, now: int, *, after: int, limit: int) -> WaitPage | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, Integer, Row, bindparam, select
 
 from headrace.core.interval_index import nodes_over
 from headrace.core.values.moments import moment
@@ -14,13 +14,13 @@ from headrace.wire.pipelines.runs import RunReport
 
 _COLUMNS = [runs.c[name] for name in RunReport.model_fields if name not in ("seqs", "letter", "number")]
 
+_newest = select(*_COLUMNS, runs.c.seqs).order_by(runs.c.started.desc(), runs.c.run_id).limit(bindparam("limit", type_=Integer))
+
 
 def last_runs(connection: Connection, *, limit: int, pipeline: str | None = None, with_seqs: bool = True) -> list[RunReport]:
     """Return the runs that started last, the newest first; without `seqs` unless asked for, which may be long."""
-    query = select(*_COLUMNS, runs.c.seqs).order_by(runs.c.started.desc(), runs.c.run_id).limit(limit)
-    if pipeline is not None:
-        query = query.where(runs.c.pipeline == pipeline)
-    return [_run(row, with_seqs=with_seqs) for row in connection.execute(query)]
+    query = _newest if pipeline is None else _newest.where(runs.c.pipeline == pipeline)
+    return [_run(row, with_seqs=with_seqs) for row in connection.execute(query, {"limit": limit})]
 
 
 def run_called(connection: Connection, run_id: str) -> RunReport | None:

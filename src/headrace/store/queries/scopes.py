@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, Integer, Row, bindparam, select
 
 from headrace.core.values.moments import moment
 from headrace.store.log.extent import came_after
@@ -26,17 +26,29 @@ _OF_REPORT = ("held", "read", "seconds", "holds", "hold_seconds")
 
 Found = Row[*tuple[Any, ...]]
 
+_is_driver = (jobs.c.state == "running", jobs.c.kind == "pipeline")
+_running_drivers = select(jobs.c.id, jobs.c.heartbeat, jobs.c.batch).where(*_is_driver)
+_drivers_by_scope = (
+    select(scope_leases.c.scope, jobs.c.project, jobs.c.registered)
+    .outerjoin_from(jobs, scope_leases, scope_leases.c.job_id == jobs.c.id)
+    .where(*_is_driver)
+    .order_by(jobs.c.registered)
+)
+_every_scope = select(scopes, *OUTSTANDING).order_by(scopes.c.scope)
+_furthest_behind = _every_scope.where(
+    scopes.c.scope.in_(select(scopes.c.scope).order_by(scopes.c.cursor, scopes.c.scope).limit(bindparam("limit", type_=Integer)))
+)
+
 
 def pipeline_scopes(connection: Connection, top: int, *, limit: int | None = None) -> list[ScopeStatus]:
     """Return the scopes of pipelines by name, with a `limit` those that are furthest behind; `top` is the head of the log."""
     drivers = _drivers(connection)
     running = _Running.read(connection)
     underway = {name: (job, batch) for job, (name, batch) in drivers.items() if batch is not None}
-    chosen = select(scopes.c.scope).order_by(scopes.c.cursor, scopes.c.scope).limit(limit)
-    listed = select(scopes, *OUTSTANDING).where(scopes.c.scope.in_(chosen)).order_by(scopes.c.scope)
+    listed = _every_scope if limit is None else _furthest_behind
     return [
         _status(connection, row, top, drivers, underway.get(row.scope)).model_copy(update={"running_since": running.since(row)})
-        for row in connection.execute(listed).all()
+        for row in connection.execute(listed, {"limit": limit}).all()
     ]
 
 
@@ -67,10 +79,7 @@ class _Running(NamedTuple):
     @classmethod
     def read(cls, connection: Connection) -> _Running:
         """Read them from the jobs that run."""
-        drivers = (jobs.c.state == "running", jobs.c.kind == "pipeline")
-        columns = (scope_leases.c.scope, jobs.c.project, jobs.c.registered)
-        query = select(*columns).outerjoin_from(jobs, scope_leases, scope_leases.c.job_id == jobs.c.id).where(*drivers)
-        rows = connection.execute(query.order_by(jobs.c.registered)).all()
+        rows = connection.execute(_drivers_by_scope).all()
         holders = {row.scope: row.registered for row in rows if row.scope is not None}
         return cls(holders, {row.project: row.registered for row in rows if row.scope is None})
 
@@ -82,8 +91,7 @@ class _Running(NamedTuple):
 
 def _drivers(connection: Connection) -> dict[int, tuple[str | None, Underway | None]]:
     """Return the pipelines' jobs that run, with the batch that each is at, and of which scope."""
-    running = select(jobs.c.id, jobs.c.heartbeat, jobs.c.batch).where(jobs.c.state == "running", jobs.c.kind == "pipeline")
-    return {row.id: _underway(row) for row in connection.execute(running)}
+    return {row.id: _underway(row) for row in connection.execute(_running_drivers)}
 
 
 def _underway(job: Found) -> tuple[str | None, Underway | None]:

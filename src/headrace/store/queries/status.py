@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, case, column, func, inspect, or_, select, table, true
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, case, column, func, inspect, or_, select, table, true
 
 from headrace.core.values.moments import moment
 from headrace.errors import ResourceError
@@ -68,6 +69,28 @@ _trigger_sums = select(
     func.count().filter(triggers.c.backlog > 0),
     *(func.count().filter(triggers.c.state == state, _declared) for state in TRIGGER_STATES),
 )
+_ORDERING = ("waiting", "ordered", "lost", "late", "cycles")
+_ordering_sums = select(*(_sum(scopes.c[name]) for name in _ORDERING))
+_running_jobs = select(jobs.c.kind, func.count(), func.count(jobs.c.blocked)).where(jobs.c.state == "running").group_by(jobs.c.kind)
+_held = select(triggers.c.job_id, func.count()).where(triggers.c.job_id.in_(bindparam("ids", expanding=True))).group_by(triggers.c.job_id)
+_scope_count = select(func.count()).select_from(scopes)
+_pipelines = select(pipelines).where(pipelines.c.removed.is_(False)).order_by(pipelines.c.name, pipelines.c.project)
+
+
+@cache
+def _jobs_shown(kind: str | None, limit: int | None) -> Select[Any]:
+    """Return the query of `job_list`: a job is silent whose heartbeat is before `silent` (microseconds)."""
+    of_kind = true() if kind is None else jobs.c.kind == kind
+    trouble = case((jobs.c.heartbeat < bindparam("silent"), 0), (jobs.c.blocked.is_not(None), 1), else_=2)
+    running = (
+        select(jobs.c.id)
+        .where(jobs.c.state == "running", of_kind)
+        .order_by(trouble, jobs.c.kind == "worker", jobs.c.id.desc())
+        .limit(limit)
+    )
+    ended = select(jobs.c.id).where(jobs.c.state != "running", of_kind).order_by(jobs.c.id.desc()).limit(MAX_ENDED_JOBS)
+    order = case((jobs.c.state == "running", 0), else_=1)
+    return select(jobs).where(or_(jobs.c.id.in_(running), jobs.c.id.in_(ended))).order_by(order, jobs.c.id.desc())
 
 
 class Overview(NamedTuple):
@@ -166,14 +189,13 @@ def _totals(
     sums: TriggerSums,
 ) -> Totals:
     streams = stream_totals(connection)
-    names = ("waiting", "ordered", "lost", "late", "cycles")
-    ordering = connection.execute(select(*(func.coalesce(func.sum(scopes.c[name]), 0) for name in names))).one()
+    ordering = connection.execute(_ordering_sums).one()
     return Totals(
         read=streams.read,
         fired=sums.fired,
         stored=top,
         advanced=streams.advanced,
-        **{name: int(value) for name, value in zip(names, ordering, strict=True)},
+        **{name: int(value) for name, value in zip(_ORDERING, ordering, strict=True)},
         runs=sum(each.runs for each in per_pipeline.values()),
         rows=sum(each.rows for each in per_pipeline.values()),
         dead_letters=letters["open"] + letters["redriven"],
@@ -209,9 +231,7 @@ def backlog_list(connection: Connection, *, limit: int | None = None) -> list[Ba
 
 def running_jobs(connection: Connection) -> tuple[dict[str, int], int]:
     """Return how many processes run, by kind, and how many of them are blocked."""
-    found = connection.execute(
-        select(jobs.c.kind, func.count(), func.count(jobs.c.blocked)).where(jobs.c.state == "running").group_by(jobs.c.kind)
-    ).all()
+    found = connection.execute(_running_jobs).all()
     return {row[0]: int(row[1]) for row in found}, sum(int(row[2]) for row in found)
 
 
@@ -227,22 +247,8 @@ def job_list(connection: Connection, now: int, liveness: Liveness, *, kind: str 
     for lost only when another job sweeps.
     """
     silent = now - liveness.threshold
-    of_kind = true() if kind is None else jobs.c.kind == kind
-    trouble = case((jobs.c.heartbeat < silent, 0), (jobs.c.blocked.is_not(None), 1), else_=2)
-    running = (
-        select(jobs.c.id)
-        .where(jobs.c.state == "running", of_kind)
-        .order_by(trouble, jobs.c.kind == "worker", jobs.c.id.desc())
-        .limit(limit)
-    )
-    ended = select(jobs.c.id).where(jobs.c.state != "running", of_kind).order_by(jobs.c.id.desc()).limit(MAX_ENDED_JOBS)
-    order = case((jobs.c.state == "running", 0), else_=1)
-    shown = or_(jobs.c.id.in_(running), jobs.c.id.in_(ended))
-    found = connection.execute(select(jobs).where(shown).order_by(order, jobs.c.id.desc())).all()
-    mine = triggers.c.job_id.in_([row.id for row in found])
-    held = {
-        row[0]: int(row[1]) for row in connection.execute(select(triggers.c.job_id, func.count()).where(mine).group_by(triggers.c.job_id))
-    }
+    found = connection.execute(_jobs_shown(kind, limit), {"silent": silent}).all()
+    held = {row[0]: int(row[1]) for row in connection.execute(_held, {"ids": [row.id for row in found]})}
     blocked = blocks(connection)
     return [
         JobStatus(
@@ -276,15 +282,14 @@ def scope_list(connection: Connection, top: int, *, limit: int | None = None) ->
 
 def scope_count(connection: Connection) -> int:
     """Return how many scopes there are."""
-    return int(connection.execute(select(func.count()).select_from(scopes)).scalar_one()) + sql_scope_count(connection)
+    return int(connection.execute(_scope_count).scalar_one()) + sql_scope_count(connection)
 
 
 def pipeline_list(connection: Connection, per_pipeline: Mapping[tuple[str, str], RunTotals]) -> list[PipelineStatus]:
     """Return the declared pipelines by name, with the sums of their runs."""
     none = RunTotals(0, 0, 0, 0, None)
-    found = connection.execute(select(pipelines).where(pipelines.c.removed.is_(False)).order_by(pipelines.c.name, pipelines.c.project))
     shown = []
-    for row in found:
+    for row in connection.execute(_pipelines):
         sums = per_pipeline.get((row.project, row.name), none)
         shown.append(
             PipelineStatus(

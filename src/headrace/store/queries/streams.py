@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, case, func, or_, select
+from sqlalchemy import Connection, Integer, Row, bindparam, case, func, or_, select
 
 from headrace.store.control.stream_reports import COUNTS, SECONDS
 from headrace.store.custody.stream_counts import recorded_by_stream
@@ -24,7 +24,15 @@ Found = Row[*tuple[Any, ...]]
 _wanted = select(triggers.c.stream).where(triggers.c.state != "removed", triggers.c.stream.is_not(None))
 _in_use = or_(stream_reports.c.stream.in_(_wanted), jobs.c.state == "running")
 _running = select(jobs.c.id).where(jobs.c.state == "running")
+_runs = stream_reports.c.job_id.in_(_running)
 _trouble = case((stream_reports.c.state == "polling", 1), else_=0)
+_top = (
+    select(stream_reports.c.stream)
+    .where(_runs)
+    .order_by(_trouble, stream_reports.c.outstanding.desc(), stream_reports.c.stream)
+    .limit(bindparam("limit", type_=Integer))
+)
+_count = select(func.count()).select_from(stream_reports).where(_runs)
 
 
 class Streams(NamedTuple):
@@ -50,12 +58,10 @@ def stream_page(connection: Connection, *, after: str | None, limit: int) -> Str
 
 def top_streams(connection: Connection, limit: int) -> Streams:
     """Return at most `limit` streams: those that run first, of these what does not poll, then those with the most outstanding."""
-    running = stream_reports.c.job_id.in_(_running)
-    rank = (_trouble, stream_reports.c.outstanding.desc(), stream_reports.c.stream)
-    names = list(connection.execute(select(stream_reports.c.stream).where(running).order_by(*rank).limit(limit)).scalars())
-    total = int(connection.execute(select(func.count()).select_from(stream_reports).where(running)).scalar_one())
+    names = list(connection.execute(_top, {"limit": limit}).scalars())
+    total = int(connection.execute(_count).scalar_one())
     if total < limit:
-        stopped = select(stream_reports.c.stream).distinct().where(~running, stream_reports.c.stream.in_(_wanted))
+        stopped = select(stream_reports.c.stream).distinct().where(~_runs, stream_reports.c.stream.in_(_wanted))
         others = list(connection.execute(stopped.order_by(stream_reports.c.stream)).scalars())
         more = [name for name in others if name not in set(names)]
         total += len(more)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Select, select
+from sqlalchemy import Connection, Integer, bindparam, select
 
 from headrace.core.values.moments import moment
 from headrace.store.db.ages import wall_of
@@ -14,30 +14,30 @@ from headrace.store.task_runs.rows import callbacks_of
 from headrace.wire.task_runs import AwaitedEvent, TaskRun, TaskRunDetail, TaskRunState, WaitedFor
 
 _awaited = [triggers.c[name].label(f"trigger_{name}") for name in ("classpath", "state", "job_id", "failure")]
+_all = (
+    select(deferred_runs, *_awaited, awaited_events.c.event, wall_of(deferred_runs.c.timeout_at).label("timeout"))
+    .outerjoin(triggers, triggers.c.id == deferred_runs.c.trigger_id)
+    .outerjoin(awaited_events, awaited_events.c.run_id == deferred_runs.c.run_id)
+)
+_newest = _all.order_by(deferred_runs.c.changed.desc(), deferred_runs.c.run_id.desc()).limit(bindparam("limit", type_=Integer))
 
 
 def task_run_list(connection: Connection, *, limit: int, state: TaskRunState | None = None, task: str | None = None) -> list[TaskRun]:
     """Return task runs, those that changed last first."""
-    query = _query().order_by(deferred_runs.c.changed.desc(), deferred_runs.c.run_id.desc()).limit(limit)
+    query = _newest
     if state is not None:
         query = query.where(deferred_runs.c.state == state)
     if task is not None:
         query = query.where(deferred_runs.c.task == task)
-    return [TaskRun(**_facts(row)) for row in connection.execute(query)]
+    return [TaskRun(**_facts(row)) for row in connection.execute(query, {"limit": limit})]
 
 
 def task_run(connection: Connection, run_id: str) -> TaskRunDetail | None:
     """Return one task run, with its arguments and its result."""
-    row = connection.execute(_query().where(deferred_runs.c.run_id == run_id)).one_or_none()
+    row = connection.execute(_all.where(deferred_runs.c.run_id == run_id)).one_or_none()
     if row is None:
         return None
     return TaskRunDetail(**_facts(row), kwargs=row.next_kwargs, result=row.result, callbacks=callbacks_of(row.callback))
-
-
-def _query() -> Select[Any]:
-    shown = select(deferred_runs, *_awaited, awaited_events.c.event, wall_of(deferred_runs.c.timeout_at).label("timeout"))
-    joined = shown.outerjoin(triggers, triggers.c.id == deferred_runs.c.trigger_id)
-    return joined.outerjoin(awaited_events, awaited_events.c.run_id == deferred_runs.c.run_id)
 
 
 def _facts(row: Any) -> dict[str, Any]:

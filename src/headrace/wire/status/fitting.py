@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import is_
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -36,12 +37,16 @@ def _entry(item: BaseModel) -> tuple[BaseModel, int]:
     if size <= MAX_TEXT_CHARS:  # then none of its texts is longer, and most entries are so short
         return item, size
     clipped = _clipped(item)
+    if clipped is item:
+        return item, size
     return clipped, len(clipped.model_dump_json().encode()) + 1
 
 
 def _clipped(model: BaseModel) -> BaseModel:
-    changes = {name: _cut(value) for name, value in model if isinstance(value, str | list | BaseModel)}
-    return model.model_copy(update={name: value for name, value in changes.items() if value is not getattr(model, name)})
+    """Return the model with its texts cut; itself where it has none too long."""
+    values = ((name, value) for name, value in vars(model).items() if isinstance(value, str | list | BaseModel))
+    changes = {name: cut for name, value in values if (cut := _cut(value)) is not value}
+    return model.model_copy(update=changes) if changes else model
 
 
 def _cut(value: Any) -> Any:
@@ -50,7 +55,8 @@ def _cut(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return _clipped(value)
     if isinstance(value, list):
-        return [_cut(item) for item in value[:MAX_ITEMS]]
+        items = [_cut(item) for item in value[:MAX_ITEMS]]
+        return value if len(items) == len(value) and all(map(is_, items, value)) else items
     if isinstance(value, Mapping):
         return {name: _cut(item) for name, item in value.items()}
     return value
