@@ -97,6 +97,18 @@ def test_a_frame_has_a_bound_and_tells_of_trouble_first(kind: str, tmp_path: Pat
     assert {one.stream for one in status.streams} <= {f"s{n}" for n in range(TRIGGERS - 20, TRIGGERS)}, "what has the most outstanding"
 
 
+@pytest.mark.parametrize("kind", DATABASES)
+def test_triggers_in_trouble_are_shown_before_the_others_by_name(kind: str, tmp_path: Path) -> None:
+    with opened(kind, tmp_path) as store:
+        crowded(store)
+        fill(store, [(triggers, [trigger(TRIGGERS, backlog=3)]), (triggers, [trigger(TRIGGERS + 1, state="removed", failure="{}")])])
+        with store._database.reading() as connection:
+            shown = [one.name for one in overview(connection, store.now(), store.liveness).triggers]
+    troubled = [f"watch.{n:05}" for n in [*range(7, TRIGGERS, 100), TRIGGERS]]
+    others = ["first", *(f"watch.{n:05}" for n in range(MAX_TRIGGERS) if n != 7)]
+    assert shown == sorted([*troubled, *others[: MAX_TRIGGERS - len(troubled)]])
+
+
 def test_followers_share_one_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(headrace.api.admin.live_status, "TICK", 3_600.0)
 
