@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/support/projects"))
 
 from headrace.causal.memory_store import MemoryHome
-from headrace.core.ordering.handling import HandlingPolicy
-from headrace.ports.ordering_store import OrderingHome
+from headrace.core.ordering.handling import DeliveryPolicy
+from headrace.ports.ordering_store import OrderingStore
 from headrace.store.ordering import statements
 from support.ordering.cases import CASES
 from support.ordering.events import LOOKBACK, POLICY, WIDE, Crew, Handling, history, run
@@ -72,7 +72,7 @@ def _cases(kind: str, scopes: SqlScopes) -> None:
         print(f"✓ {kind:<10} {name}, full size, in {monotonic() - begun:.0f} s", flush=True)
 
 
-def _home(kind: str, scopes: SqlScopes, policy: HandlingPolicy, lookback: int) -> OrderingHome:
+def _home(kind: str, scopes: SqlScopes, policy: DeliveryPolicy, lookback: int) -> OrderingStore:
     return MemoryHome(lookback, policy=policy) if kind == "memory" else scopes.home(kind, policy, lookback)
 
 

@@ -17,7 +17,7 @@ import structlog
 import uvloop
 from bench.api_process import ROOT
 
-from headrace.ports.triggerer_api import TriggererControl
+from headrace.ports.triggerer_api import TriggererApi
 from headrace.triggerer.context import Running
 from headrace.triggerer.ipc.shared_heartbeat import Pulse
 from headrace.triggerer.outbox.outbox import Outbox
@@ -161,7 +161,7 @@ async def _running(pulse: Pulse, workloads: list[RunTrigger]) -> AsyncIterator[R
     outbox = Outbox()
     # The trigger process is one only in name: both sides are measured together.
     processes = local_processes(outbox)
-    api = cast(TriggererControl, None)
+    api = cast(TriggererApi, None)
     async with Runner(api, leases, outbox, _failed, _stream_failed, Limits(), processes, local_producers(), pulse) as runner:
         await runner.start(workloads)
         workloads.clear()

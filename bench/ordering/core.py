@@ -11,7 +11,7 @@ from bench.ordering.case import shuffled
 from headrace.causal.memory_store import MemoryHome
 from headrace.core.identity import event_key
 from headrace.core.ordering.causal_order import CausalOrder, Offered
-from headrace.core.ordering.handling import Caused
+from headrace.core.ordering.handling import OrderedEvent
 
 GOAL: Final = 250_000
 BATCH: Final = 2_000
@@ -47,7 +47,7 @@ def _core(events: int) -> float:
 
 
 def _memory(events: int) -> float:
-    taken = [Caused.of("", f"{n}", None if follows is None else f"{follows}", n) for n, follows in shuffled(events)]
+    taken = [OrderedEvent.of("", f"{n}", None if follows is None else f"{follows}", n) for n, follows in shuffled(events)]
     home, handled = MemoryHome(10**12, by_age=False), 0
     began = process_time()
     for start in range(0, events, BATCH):

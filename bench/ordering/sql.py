@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from bench.ordering.case import shuffled
 
-from headrace.core.ordering.handling import Caused
+from headrace.core.ordering.handling import OrderedEvent
 from headrace.store.ordering.scopes import OwnOrdering
 from headrace.store.ordering.transaction import Feed
 
@@ -34,7 +34,7 @@ def measure(events: int = 20_000, rounds: int = 3) -> dict[str, Any]:
 
 
 def _once(events: int) -> tuple[float, float]:
-    taken = [Caused.of("", f"{n}", None if follows is None else f"{follows}", n, "{}") for n, follows in shuffled(events)]
+    taken = [OrderedEvent.of("", f"{n}", None if follows is None else f"{follows}", n, "{}") for n, follows in shuffled(events)]
     with TemporaryDirectory(prefix="bench-ordering-") as folder:
         home, handled = OwnOrdering(f"sqlite:///{Path(folder) / 'ordering.db'}", "bench", 10**12, by_age=False), 0
         began, worked = perf_counter(), process_time()

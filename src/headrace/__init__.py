@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headrace.core.batching import Debounce, Window
     from headrace.core.connection import Connection
     from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
-    from headrace.core.ordering.handling import HandlingPolicy
+    from headrace.core.ordering.handling import DeliveryPolicy
     from headrace.errors import EventAlreadySeen, EventArrivedEarly
     from headrace.project import Project, load_project
     from headrace.sources.directory.upstream import Directory
@@ -48,11 +48,11 @@ __all__ = [
     "Connection",
     "DateTimeTrigger",
     "Debounce",
+    "DeliveryPolicy",
     "Directory",
     "EventAlreadySeen",
     "EventArrivedEarly",
     "FileTrigger",
-    "HandlingPolicy",
     "HttpStatusTrigger",
     "LogEvent",
     "Memory",
@@ -98,7 +98,7 @@ _HOMES = {
     "EventAlreadySeen": "errors",
     "EventArrivedEarly": "errors",
     "FileTrigger": "triggers.builtin.file",
-    "HandlingPolicy": "core.ordering.handling",
+    "DeliveryPolicy": "core.ordering.handling",
     "HttpStatusTrigger": "triggers.builtin.http_status",
     "LogEvent": "tasks.log_event",
     "Memory": "sources.memory.upstream",

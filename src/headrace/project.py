@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, Literal, TypeVar, get_args, overload
 
-from headrace.core.batching import BatchPolicy, named
+from headrace.core.batching import BatchPolicy, policy_name
 from headrace.core.values.json_values import why_not_plain
 from headrace.core.values.text import describe_error
 from headrace.errors import HeadraceError, ProjectError
@@ -155,20 +155,20 @@ class Project:
             raise ProjectError("A pipeline needs to know its triggers.", hint='Write @project.pipeline(on="orders.*", table="spent").')
 
         def declare(function: _Function) -> _Function:
-            named = _checked(name if name is not None else getattr(function, "__name__", ""), "A pipeline")
-            if named in self._pipelines:
-                raise ProjectError(f"Two pipelines have the name {named!r}.")
+            policy_name = _checked(name if name is not None else getattr(function, "__name__", ""), "A pipeline")
+            if policy_name in self._pipelines:
+                raise ProjectError(f"Two pipelines have the name {policy_name!r}.")
             self._declaration = None
-            self._pipelines[named] = Pipeline(
-                named,
-                check_patterns(on, named),
+            self._pipelines[policy_name] = Pipeline(
+                policy_name,
+                check_patterns(on, policy_name),
                 function,
-                check_table(table, named),
-                check_payload(payload, named),
-                check_batch(batch, named),
-                check_attempts(attempts, named),
-                self._format(format, table, named),
-                check_on_failure(on_failure, named),
+                check_table(table, policy_name),
+                check_payload(payload, policy_name),
+                check_batch(batch, policy_name),
+                check_attempts(attempts, policy_name),
+                self._format(format, table, policy_name),
+                check_on_failure(on_failure, policy_name),
             )
             return function
 
@@ -217,15 +217,15 @@ class Project:
             return self.task()(name)
 
         def declare(function: Callable[..., Any]) -> Task:
-            named = _checked(name if name is not None else getattr(function, "__name__", ""), "A task")
-            if named in self._tasks:
-                raise ProjectError(f"Two tasks have the name {named!r}.")
+            policy_name = _checked(name if name is not None else getattr(function, "__name__", ""), "A task")
+            if policy_name in self._tasks:
+                raise ProjectError(f"Two tasks have the name {policy_name!r}.")
             self._declaration = None
             callbacks = {"on_success": on_success, "on_failure": on_failure, "on_timeout": on_timeout}
-            self._tasks[named] = Task(
-                named, function, spark=spark, start_deferred=start_deferred, start_timeout=start_timeout, callbacks=callbacks
+            self._tasks[policy_name] = Task(
+                policy_name, function, spark=spark, start_deferred=start_deferred, start_timeout=start_timeout, callbacks=callbacks
             )
-            return self._tasks[named]
+            return self._tasks[policy_name]
 
         return declare
 
@@ -274,7 +274,7 @@ class Project:
                     name=pipeline.name,
                     on=list(pipeline.on),
                     table=pipeline.table,
-                    batch=named(pipeline.batch),
+                    batch=policy_name(pipeline.batch),
                     on_failure=pipeline.on_failure,
                 )
                 for pipeline in self._pipelines.values()

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from headrace.causal.memory_store import MemoryHome
 from headrace.core.ordering import causal_order as core_ordering
-from headrace.core.ordering.handling import HandlingPolicy, waits_for
-from headrace.ports.ordering_store import OrderingHome
+from headrace.core.ordering.handling import DeliveryPolicy, waits_for
+from headrace.ports.ordering_store import OrderingStore
 from headrace.store.ordering import sql_store as store_ordering
 from headrace.store.ordering import statements
 from headrace.store.ordering.sql_store import SqlOrdering
@@ -41,7 +41,7 @@ def scopes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlScopes]:
     made.close()
 
 
-def handling(kind: str, scopes: SqlScopes, policy: HandlingPolicy = POLICY, lookback: int = LOOKBACK) -> OrderingHome:
+def handling(kind: str, scopes: SqlScopes, policy: DeliveryPolicy = POLICY, lookback: int = LOOKBACK) -> OrderingStore:
     return MemoryHome(lookback, policy=policy) if kind == "memory" else scopes.home(kind, policy, lookback)
 
 

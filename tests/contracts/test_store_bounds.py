@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Connection, func, insert, select
 from sqlalchemy import event as on
 
-from headrace.core.ordering.handling import Caused
+from headrace.core.ordering.handling import OrderedEvent
 from headrace.store import Store
 from headrace.store.dead_letters.counts import dead_letter_counts
 from headrace.store.dialects import sqlite
@@ -52,7 +52,7 @@ def waiting_rows(store: Store, name: str, count: int, state: str = "ready") -> N
         counts = {"delivered": 0, "failed": 0, "dead": 0, "changed": 0}
         connection.execute(insert(webhooks).values(name=name, state="paused", scope_id=scope, **WEBHOOK, **counts))
         shared = {"scope_id": scope, "source": "tests", "occurred": 0, "since": 0, "late": False, "state": state, "due": 0, "attempts": 0}
-        rows = [{"seq": n, "id": f"{n}", "key": Caused.of("tests", f"{n}", None, 0).key, **shared} for n in range(1, count + 1)]
+        rows = [{"seq": n, "id": f"{n}", "key": OrderedEvent.of("tests", f"{n}", None, 0).key, **shared} for n in range(1, count + 1)]
         connection.execute(insert(ordering_events), rows)
         return 0
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, insert, select
 
-from headrace.core.ordering.handling import Caused
+from headrace.core.ordering.handling import OrderedEvent
 from headrace.store import Store
 from headrace.store.db.ages import Old
 from headrace.store.ordering.scopes import scope_named
@@ -154,7 +154,7 @@ def test_what_a_webhook_holds_is_passed_over_a_bounded_piece_at_a_time(
         scope = scope_named(connection, "webhook:billing", 1, head=300)
         connection.execute(insert(webhooks).values(name="billing", state="paused", scope_id=scope, **WEBHOOK, **COUNTS))
         shared = {"scope_id": scope, "source": "tests", "occurred": 0, "since": 0, "late": False, "state": "dead", "attempts": 8}
-        rows = [{"seq": n, "id": f"{n}", "key": Caused.of("tests", f"{n}", None, 0).key, **shared} for n in range(1, 201)]
+        rows = [{"seq": n, "id": f"{n}", "key": OrderedEvent.of("tests", f"{n}", None, 0).key, **shared} for n in range(1, 201)]
         connection.execute(insert(ordering_events), rows)
         return 0
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, insert, select, update
 
-from headrace.core.ordering.handling import Caused
+from headrace.core.ordering.handling import OrderedEvent
 from headrace.errors import ApiRefused
 from headrace.store import Store
 from headrace.store.db import slices
@@ -162,7 +162,7 @@ def test_a_webhook_keeps_what_it_has_not_read_and_what_it_has_open(store: Store,
         scope = scope_named(connection, "webhook:billing", 1, head=4)
         counts = {"delivered": 0, "failed": 0, "dead": 0, "changed": 0}
         connection.execute(insert(webhooks).values(name="billing", state="paused", scope_id=scope, **WEBHOOK, **counts))
-        caused = Caused.of("tests", "e2", None, 0)
+        caused = OrderedEvent.of("tests", "e2", None, 0)
         row = {"scope_id": scope, "seq": 2, "key": caused.key, "source": "tests", "id": "e2", "occurred": 0, "since": 0}
         connection.execute(insert(ordering_events).values(**row, late=False, state="dead", attempts=8))
         return scope

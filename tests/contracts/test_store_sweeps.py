@@ -11,7 +11,7 @@ import pytest
 from cryptography.fernet import Fernet
 from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
-from headrace.core.ordering.handling import Caused
+from headrace.core.ordering.handling import OrderedEvent
 from headrace.store import Store
 from headrace.store.control.declarations import forget
 from headrace.store.custody import backlog, redrive
@@ -264,7 +264,7 @@ def webhook(store: Store, states: list[str], **other: Any) -> None:
         connection.execute(insert(webhooks).values(name="large", state="paused", scope_id=scope, **facts, **totals))
         shared = {"scope_id": scope, "source": "tests", "occurred": 0, "since": 0, "late": False, "attempts": 8} | other
         rows = [
-            {"seq": n, "position": n, "id": f"{n}", "key": Caused.of("tests", f"{n}", None, 0).key, "state": state, **shared}
+            {"seq": n, "position": n, "id": f"{n}", "key": OrderedEvent.of("tests", f"{n}", None, 0).key, "state": state, **shared}
             for n, state in enumerate(states, 1)
         ]
         return connection.execute(insert(ordering_events), rows).rowcount
@@ -361,7 +361,7 @@ def test_a_scope_of_task_runs_that_begins_anew_leaves_many_rows_to_retention(sto
     first = scope()
     shared = {"scope_id": first, "source": "tests", "occurred": 0, "since": 0, "late": False, "state": "waiting", "attempts": 0}
     many = range(ROWS_AT_ONCE + 1)
-    fill(store, ordering_events, [{"seq": n, "id": f"{n}", "key": Caused.of("tests", f"{n}", None, 0).key, **shared} for n in many])
+    fill(store, ordering_events, [{"seq": n, "id": f"{n}", "key": OrderedEvent.of("tests", f"{n}", None, 0).key, **shared} for n in many])
     store.task_runs.cancel("first")
     owner.append(event("a"))
     wait("second")

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from headrace.core.ordering.causal_order import CYCLE, LOST
-from headrace.core.ordering.handling import Claim, HandlingPolicy
+from headrace.core.ordering.handling import Claim, DeliveryPolicy
 from headrace.store.ordering.scopes import OwnOrdering
 from support.ordering.events import START, Event, History, caused, history, seeds
 from support.processes.postgres import database_of
@@ -19,7 +19,7 @@ from support.processes.store import database_url
 
 SECOND = 1_000_000
 LOOKBACK = 3_600 * SECOND
-POLICY = HandlingPolicy(lease=60 * SECOND, max_attempts=1_000)
+POLICY = DeliveryPolicy(lease=60 * SECOND, max_attempts=1_000)
 
 
 class Team:

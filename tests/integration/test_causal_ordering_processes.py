@@ -65,11 +65,11 @@ async def test_an_event_costs_one_transaction_and_two_if_it_had_to_wait(kind: st
 
 WORKER = """
 import asyncio, sys
-from headrace import CausalEvent, CausalOrdering, HandlingPolicy
+from headrace import CausalEvent, CausalOrdering, DeliveryPolicy
 url, name = sys.argv[1:]
 async def main() -> None:
     # a lease as short as this is over before most handlers are: what is in hand is safe by its lock
-    async with CausalOrdering("s", url, by_age=False, policy=HandlingPolicy(lease=1_000)) as ordering:
+    async with CausalOrdering("s", url, by_age=False, policy=DeliveryPolicy(lease=1_000)) as ordering:
         async def handle(event: CausalEvent) -> None:
             print("begun", event.id, flush=True)
             await asyncio.sleep(0.005)

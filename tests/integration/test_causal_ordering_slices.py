@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace import CausalEvent, CausalOrdering, EventArrivedEarly, HandlingPolicy
+from headrace import CausalEvent, CausalOrdering, DeliveryPolicy, EventArrivedEarly
 from headrace.causal import ordering as causal
 from headrace.store.ordering import statements
 from headrace.store.ordering.scopes import OwnOrdering
@@ -108,7 +108,7 @@ async def test_all_below_a_lost_leader_is_found(kind: str, how: str, tmp_path: P
 async def test_many_events_are_offered_and_redriven_in_slices(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(causal, "OFFERED_EVENTS", SLICE)
     url = url_of(kind, tmp_path)
-    async with CausalOrdering("s", url, by_age=False, policy=HandlingPolicy(max_attempts=1)) as ordering:
+    async with CausalOrdering("s", url, by_age=False, policy=DeliveryPolicy(max_attempts=1)) as ordering:
         counted = Transactions(monkeypatch)
         events = [event(f"f{n}", "leader", n) for n in range(FOLLOWERS)]
         first = SLICE - 1  # and the leader

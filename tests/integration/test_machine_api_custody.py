@@ -186,7 +186,7 @@ async def test_receipts_of_many_triggers_are_recorded_by_their_crew(client: Trig
     owed = tuple(sorted(await epochs(client)))
     uploading = asyncio.create_task(Uploader(client, outbox, Nobody(), leases.epochs).run())
     recorder = ApiRecorder(client, outbox)
-    await recorder.record(receipts.Receipt("folder", "a", None, 9, 10, owed, (receipts.Answers(owed[0], fired=3),)))
+    await recorder.record(receipts.Receipt("folder", "a", None, 9, 10, owed, (receipts.TriggerAnswers(owed[0], fired=3),)))
     api.store.tidy(forget_crews)
     await recorder.record(receipts.Receipt("folder", "a", 9, 12, 3, owed, ()))
     uploading.cancel()

@@ -11,7 +11,7 @@ import pytest
 from headrace.client.declaring import PAGE_BYTES
 from headrace.client.triggerer import TriggererClient
 from headrace.errors import ApiRefused, ApiUnavailable, Fenced, StorageBusy
-from headrace.ports.triggerer_api import TriggererControl
+from headrace.ports.triggerer_api import TriggererApi
 from headrace.wire.base import MAX_BODY_BYTES
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, RegisterJob
 from headrace.wire.control.triggers import MAX_STAGED, TriggerFailure, Workloads
@@ -32,7 +32,7 @@ async def client(api: Api) -> AsyncIterator[TriggererClient]:
         yield made
 
 
-async def epochs(client: TriggererControl, *names: str, job: RegisterJob | None = None) -> dict[int, int]:
+async def epochs(client: TriggererApi, *names: str, job: RegisterJob | None = None) -> dict[int, int]:
     await client.register(job or registration())
     if names:
         await client.declare("flights", declaration(*names, depth={"of": [1, None]}))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace import CausalEvent, CausalOrdering, HandlingPolicy
+from headrace import CausalEvent, CausalOrdering, DeliveryPolicy
 from headrace.errors import StorageBusy
 
 
@@ -44,7 +44,7 @@ async def test_a_cancellation_is_kept_where_an_event_cannot_be_given_back(
             with pytest.raises(asyncio.CancelledError):
                 await task
             other.execute("ROLLBACK")
-        now += HandlingPolicy().lease + 1
+        now += DeliveryPolicy().lease + 1
         handled: list[str] = []
 
         async def note(event: CausalEvent) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace import CausalEvent, CausalOrdering, EventAlreadySeen, EventArrivedEarly, HandlingPolicy
+from headrace import CausalEvent, CausalOrdering, DeliveryPolicy, EventAlreadySeen, EventArrivedEarly
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -53,7 +53,7 @@ def clock() -> Clock:
 @pytest.fixture(params=["memory", "sqlite"])
 async def consumer(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> AsyncIterator[Consumer]:
     store = None if request.param == "memory" else f"sqlite:///{tmp_path / 'ordering.db'}"
-    async with CausalOrdering("tests", store, policy=HandlingPolicy(max_attempts=2), clock=clock) as ordering:
+    async with CausalOrdering("tests", store, policy=DeliveryPolicy(max_attempts=2), clock=clock) as ordering:
         yield Consumer(ordering)
 
 

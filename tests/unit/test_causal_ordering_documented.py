@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace import CausalEvent, CausalOrdering, EventAlreadySeen, EventArrivedEarly, HandlingPolicy, claimed_event
+from headrace import CausalEvent, CausalOrdering, DeliveryPolicy, EventAlreadySeen, EventArrivedEarly, claimed_event
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -55,7 +55,7 @@ class Shared:
         self.opened: list[CausalOrdering] = []
 
     def open(self, clock: Clock, **options: Any) -> CausalOrdering:
-        ordering = CausalOrdering("tests", self.store, clock=clock, **{"policy": HandlingPolicy(max_attempts=3), **options})
+        ordering = CausalOrdering("tests", self.store, clock=clock, **{"policy": DeliveryPolicy(max_attempts=3), **options})
         self.opened.append(ordering)
         return ordering
 

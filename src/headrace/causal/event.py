@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headrace.core.ordering.handling import Caused
+from headrace.core.ordering.handling import OrderedEvent
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
@@ -34,15 +34,15 @@ class CausalEvent:
     received: datetime | None = None
 
 
-def caused(event: CausalEvent) -> Caused:
+def caused(event: CausalEvent) -> OrderedEvent:
     """Return an event as a home takes it."""
     received = None if event.received is None else _micros(event.received)
     payload = event.payload
     body = "null" if payload is None else _encode(payload).decode()
-    return Caused.of(event.source, event.id, event.follows, _micros(event.occurred), body, received)
+    return OrderedEvent.of(event.source, event.id, event.follows, _micros(event.occurred), body, received)
 
 
-def causal_event(taken: Caused, mark: str | None = None) -> CausalEvent:
+def causal_event(taken: OrderedEvent, mark: str | None = None) -> CausalEvent:
     """Return an event as a home gave it."""
     body = taken.body
     return CausalEvent(

@@ -10,7 +10,7 @@ from threading import RLock
 from typing import Final
 
 from headrace.core.ordering.causal_order import CausalOrder
-from headrace.core.ordering.handling import Caused, Claim, HandlingPolicy, Offering, Placed, State
+from headrace.core.ordering.handling import Claim, DeliveryPolicy, OfferBatch, OrderedEvent, ReleasedEvent, State
 
 NEVER: Final = 1 << 62
 _AHEAD_MICROS: Final = 5_000_000
@@ -23,7 +23,7 @@ class Entry:
     """One event that is not handled yet."""
 
     seq: int
-    event: Caused
+    event: OrderedEvent
     since: int
     state: State = "waiting"
     position: int = 0
@@ -38,7 +38,7 @@ class MemoryState:
     """One scope in memory. Its methods are called under `lock`."""
 
     def __init__(
-        self, lookback: int, *, policy: HandlingPolicy, by_age: bool, retention: int, ticks: Callable[[], int] | None = None
+        self, lookback: int, *, policy: DeliveryPolicy, by_age: bool, retention: int, ticks: Callable[[], int] | None = None
     ) -> None:
         self.policy = policy
         self.lock = RLock()
@@ -86,7 +86,7 @@ class MemoryState:
             elif entry.state == "claimed" and now + self.policy.lease < entry.due < NEVER:
                 self._lease(entry, now)
 
-    def _pass(self, event: Caused, now: int) -> bool:
+    def _pass(self, event: OrderedEvent, now: int) -> bool:
         """Count an event as handled that had no entry; what waits for it is released."""
         key = event.key
         self._in_hand.discard(key)
@@ -99,7 +99,7 @@ class MemoryState:
         known = self._known([event])
         if event.leader_key is not None:
             known.setdefault(event.leader_key, "handled")
-        offering, clock = Offering(self._order, known), self._tick(now)
+        offering, clock = OfferBatch(self._order, known), self._tick(now)
         offering.add(next(self._seqs), event, passes=True)
         age = self._age(clock)
         self._place(offering.decide(age, None, clock - age))
@@ -115,7 +115,7 @@ class MemoryState:
         known = self._known([event])
         if event.leader_key is not None:
             known.setdefault(event.leader_key, "handled")
-        offering, clock, seq = Offering(self._order, known), self._tick(now), next(self._seqs)
+        offering, clock, seq = OfferBatch(self._order, known), self._tick(now), next(self._seqs)
         offering.add(seq, event)
         age = self._age(clock)
         entry = self._add(seq, event, age)
@@ -123,7 +123,7 @@ class MemoryState:
         entry.state, entry.attempts = "claimed", 1
         return entry
 
-    def _add(self, seq: int, event: Caused, since: int) -> Entry:
+    def _add(self, seq: int, event: OrderedEvent, since: int) -> Entry:
         entry = self._open[event.key] = self._by_seq[seq] = Entry(seq, event, since)
         if event.leader_key is not None:
             self._followers.setdefault(event.leader_key, {})[event.key] = entry
@@ -149,7 +149,7 @@ class MemoryState:
         for key in [key for key, _ in old]:
             del self._handled[key]
 
-    def _known(self, events: Iterable[Caused]) -> dict[bytes, State]:
+    def _known(self, events: Iterable[OrderedEvent]) -> dict[bytes, State]:
         keys = {key for event in events for key in (event.key, event.leader_key) if key is not None}
         # an event in hand is not known yet: what follows it waits, and so gets a position after it
         return {key: state for key in keys if key not in self._in_hand and (state := self._state(key)) is not None}
@@ -161,7 +161,7 @@ class MemoryState:
             return "claimed"
         return "handled" if key in self._handled else None
 
-    def _place(self, released: Iterable[Placed]) -> None:
+    def _place(self, released: Iterable[ReleasedEvent]) -> None:
         for place in released:
             entry = self._by_seq[place.seq]
             entry.position, entry.mark = place.position, place.mark

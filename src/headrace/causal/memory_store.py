@@ -8,8 +8,8 @@ from typing import Concatenate, ParamSpec, TypeVar
 from typing_extensions import override
 
 from headrace.causal.memory_state import NEVER, OPEN, MemoryState, claim_of
-from headrace.core.ordering.handling import Caused, Claim, Counts, HandlingPolicy, Offering, State, Wait, placed
-from headrace.ports.ordering_store import RETENTION_MICROS, Followers, OrderingHome
+from headrace.core.ordering.handling import Claim, DeliveryPolicy, OfferBatch, OrderedEvent, ScopeCounters, State, WaitingEvent, placed
+from headrace.ports.ordering_store import RETENTION_MICROS, Followers, OrderingStore
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -26,7 +26,7 @@ def _alone(method: Callable[Concatenate[MemoryHome, P], T]) -> Callable[Concaten
     return call
 
 
-class MemoryHome(MemoryState, OrderingHome):
+class MemoryHome(MemoryState, OrderingStore):
     """One scope in memory. `lookback` in µs; with `by_age`, events that are older than that when they come do not wait.
 
     What was handled is forgotten after `retention` (µs). Events wait, and are forgotten, by the steady clock `ticks` (µs); without it, by
@@ -37,15 +37,15 @@ class MemoryHome(MemoryState, OrderingHome):
         self,
         lookback: int,
         *,
-        policy: HandlingPolicy | None = None,
+        policy: DeliveryPolicy | None = None,
         by_age: bool = True,
         retention: int = RETENTION_MICROS,
         ticks: Callable[[], int] | None = None,
     ) -> None:
-        super().__init__(lookback, policy=policy or HandlingPolicy(), by_age=by_age, retention=retention, ticks=ticks)
+        super().__init__(lookback, policy=policy or DeliveryPolicy(), by_age=by_age, retention=retention, ticks=ticks)
 
     @override
-    def enter(self, event: Caused, now: int) -> Claim | State:
+    def enter(self, event: OrderedEvent, now: int) -> Claim | State:
         key = event.key
         with self.lock:
             entry = self._open.get(key)
@@ -98,7 +98,7 @@ class MemoryHome(MemoryState, OrderingHome):
 
     @override
     @_alone
-    def ready(self, most: int, now: int) -> list[tuple[Caused, str | None]]:
+    def ready(self, most: int, now: int) -> list[tuple[OrderedEvent, str | None]]:
         clock = self._tick(now)
         free = sorted((entry.due, entry.position, entry.seq) for entry in self._open.values() if self._free(entry, clock))
         return [(self._by_seq[seq].event, self._by_seq[seq].mark) for _, _, seq in free[:most] if self._by_seq[seq].due <= clock]
@@ -118,8 +118,8 @@ class MemoryHome(MemoryState, OrderingHome):
 
     @override
     @_alone
-    def offer(self, events: Sequence[Caused], now: int) -> list[State]:
-        offering = Offering(self._order, self._known(events))
+    def offer(self, events: Sequence[OrderedEvent], now: int) -> list[State]:
+        offering = OfferBatch(self._order, self._known(events))
         clock = self._tick(now)
         age = self._age(clock)
         for event in events:
@@ -223,24 +223,24 @@ class MemoryHome(MemoryState, OrderingHome):
 
     @override
     @_alone
-    def followers(self, key: bytes) -> list[Caused]:
+    def followers(self, key: bytes) -> list[OrderedEvent]:
         waits = [entry for entry in self._following(key) if entry.state in {"waiting", "blocked", "ready"}]
         return [entry.event for entry in sorted(waits, key=lambda entry: (entry.event.occurred, entry.event.id))]
 
     @override
     @_alone
-    def waits(self, limit: int) -> list[Wait]:
+    def waits(self, limit: int) -> list[WaitingEvent]:
         found = sorted((entry for entry in self._open.values() if entry.state in {"waiting", "blocked"}), key=lambda entry: entry.seq)
         ahead = self._clock - self._age(self._clock)
-        return [Wait(entry.event, entry.state, entry.since + ahead) for entry in found[:limit]]
+        return [WaitingEvent(entry.event, entry.state, entry.since + ahead) for entry in found[:limit]]
 
     @override
     @_alone
-    def counts(self) -> Counts:
+    def counts(self) -> ScopeCounters:
         states = dict.fromkeys(OPEN, 0)
         for entry in self._open.values():
             states[entry.state] += 1
-        return Counts(
+        return ScopeCounters(
             waiting=states["waiting"],
             blocked=states["blocked"],
             ready=states["ready"],

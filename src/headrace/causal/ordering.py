@@ -23,9 +23,9 @@ import structlog
 from headrace.causal.event import CausalEvent, causal_event, caused, micros
 from headrace.causal.memory_store import MemoryHome
 from headrace.causal.stores import open_home
-from headrace.core.ordering.handling import Caused, Claim, Counts, HandlingPolicy, State, Wait, waits_for
+from headrace.core.ordering.handling import Claim, DeliveryPolicy, OrderedEvent, ScopeCounters, State, WaitingEvent, waits_for
 from headrace.errors import EventAlreadySeen, EventArrivedEarly
-from headrace.ports.ordering_store import EXPIRED_EVENTS, Followers, OrderingHome, QueuedHome
+from headrace.ports.ordering_store import EXPIRED_EVENTS, Followers, OrderingStore, QueuedOrderingStore
 
 log = structlog.get_logger(__name__)
 
@@ -59,19 +59,19 @@ class CausalOrdering:
     def __init__(
         self,
         scope: str,
-        store: OrderingHome | str | None = None,
+        store: OrderingStore | str | None = None,
         *,
         lookback: timedelta = LOOKBACK,
         by_age: bool = True,
         retention: timedelta = RETENTION,
-        policy: HandlingPolicy | None = None,
+        policy: DeliveryPolicy | None = None,
         clock: Callable[[], int] | None = None,
         chance: random.Random | None = None,
     ) -> None:
         self.scope = scope
         ticks = _steady_clock if clock is None else None
         self._home = open_home(scope, store, micros(lookback), policy=policy, by_age=by_age, retention=micros(retention), ticks=ticks)
-        self._queue = self._home if isinstance(self._home, QueuedHome) else None
+        self._queue = self._home if isinstance(self._home, QueuedOrderingStore) else None
         self._clock = clock or (_wall_clock if self._queue is None else self._queue.clock)
         self._chance = chance or random.Random()  # noqa: S311  it only spreads retries
         self._memory = isinstance(self._home, MemoryHome)
@@ -162,7 +162,7 @@ class CausalOrdering:
     async def claim(self, most: int) -> list[Claim]:
         """Claim up to `most` events to be handled one after the other in this order; `claimed_event` gives what to handle.
 
-        They are ours for `HandlingPolicy.lease`: `renew` them before that is over, and `confirm`, `give_back` or `fail` each.
+        They are ours for `DeliveryPolicy.lease`: `renew` them before that is over, and `confirm`, `give_back` or `fail` each.
         """
         while not (claims := await self._call(self._home.claim, most, self._clock())):
             if not await self._call(self._home.release_some, self._clock()):
@@ -204,11 +204,11 @@ class CausalOrdering:
             if not claims and not await self._call(self._home.release_some, self._clock()):
                 return handled
 
-    async def waits(self, limit: int = 100) -> list[Wait]:
+    async def waits(self, limit: int = 100) -> list[WaitingEvent]:
         """Return what waits for whom, the longest first."""
         return await self._call(self._home.waits, limit)
 
-    async def counts(self) -> Counts:
+    async def counts(self) -> ScopeCounters:
         """Return what the scope came to."""
         return await self._call(self._home.counts)
 
@@ -220,7 +220,7 @@ class CausalOrdering:
         # not as one work of the home's thread: that would be one transaction, however many there are
         return await asyncio.shield(asyncio.wrap_future(self._threads.submit(self._home.redrive, keys, self._clock())))
 
-    async def _begin(self, event: CausalEvent, taken: Caused) -> Claim:
+    async def _begin(self, event: CausalEvent, taken: OrderedEvent) -> Claim:
         found = await self._claiming(self._home.enter, taken, self._clock())
         if isinstance(found, Claim):
             return found
@@ -312,7 +312,7 @@ class CausalOrdering:
             await self._call(self._home.drop, claim)
 
     async def _state(self, event: CausalEvent | str, source: str) -> State | None:
-        key = (Caused.of(source, event, None, 0) if isinstance(event, str) else caused(event)).key
+        key = (OrderedEvent.of(source, event, None, 0) if isinstance(event, str) else caused(event)).key
         return (await self._call(self._home.states, [key]))[0]
 
     async def _call(self, method: Callable[..., T], *given: Any) -> T:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.causal.memory_store import MemoryHome
-from headrace.core.ordering.handling import HandlingPolicy
-from headrace.ports.ordering_store import OrderingHome
+from headrace.core.ordering.handling import DeliveryPolicy
+from headrace.ports.ordering_store import OrderingStore
 
 
 def open_home(
     scope: str,
-    store: OrderingHome | str | None,
+    store: OrderingStore | str | None,
     lookback: int,
     *,
-    policy: HandlingPolicy | None,
+    policy: DeliveryPolicy | None,
     by_age: bool,
     retention: int,
     ticks: Callable[[], int] | None,
-) -> OrderingHome:
+) -> OrderingStore:
     """Return the home of a scope. `store` is as in `CausalOrdering`; `lookback` and `retention` are in µs."""
     if store is None:
         return MemoryHome(lookback, policy=policy, by_age=by_age, retention=retention, ticks=ticks)

@@ -38,7 +38,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 class TriggererClient:
-    """Implements `TriggererControl` over HTTP. Register first: the token of the job opens everything else.
+    """Implements `TriggererApi` over HTTP. Register first: the token of the job opens everything else.
 
     `session`: what carries the requests, if not connections of its own.
     """

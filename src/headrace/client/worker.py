@@ -9,7 +9,7 @@ from headrace.wire.task_runs import ClaimRuns, DeferRun, FinishRun, RunsClaimed,
 
 
 class WorkerClient(PipelineClient):
-    """Implements `WorkerControl` over HTTP."""
+    """Implements `WorkerApi` over HTTP."""
 
     def claim_runs(self, asked: ClaimRuns) -> RunsClaimed:
         """Take runs to do, as soon as there are any; learn which are this worker's no longer."""

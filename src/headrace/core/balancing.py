@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from headrace.core.lease_units import Job, Trigger, Unit, by_claim, units
+from headrace.core.lease_units import Job, LeaseUnit, Trigger, by_claim, units
 
 LEAST = 8  # units; a few streams change hands in one step
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RebalanceStep:
     """What one job does next, in triggers. `settled`: neither this job nor any other has anything to do until something changes."""
 
     claim: list[int]
@@ -30,17 +30,17 @@ class Step:
     settled: bool
 
 
-def step(triggers: Iterable[Trigger], jobs: Sequence[Job], job_id: int) -> Step:
+def step(triggers: Iterable[Trigger], jobs: Sequence[Job], job_id: int) -> RebalanceStep:
     """Return what the job claims and gives back now, and whether all is settled. `jobs` are those that run and have said their capacity."""
     made = units(triggers)
     plan = _Plan(made, jobs, job_id)
     claim = plan.claims(job_id)
     give_back = plan.gives(job_id, surplus=not claim)
     settled = not claim and not give_back and all(one.listening for one in jobs) and plan.settled()
-    return Step(claim, give_back, settled)
+    return RebalanceStep(claim, give_back, settled)
 
 
-def homeless(triggers: Iterable[Trigger], jobs: Sequence[Job]) -> list[Unit]:
+def homeless(triggers: Iterable[Trigger], jobs: Sequence[Job]) -> list[LeaseUnit]:
     """Return the units that wait although they should run: no running job serves their queues, or none has room."""
     return _Plan(units(triggers), jobs).homeless
 
@@ -52,12 +52,12 @@ class _Load:
     job: Job
     units: int = 0
     size: int = 0
-    keeps: list[Unit] = field(default_factory=list)
+    keeps: list[LeaseUnit] = field(default_factory=list)
 
-    def has_room(self, unit: Unit) -> bool:
+    def has_room(self, unit: LeaseUnit) -> bool:
         return self.size + unit.size <= self.job.capacity
 
-    def add(self, unit: Unit, sign: int = 1) -> None:
+    def add(self, unit: LeaseUnit, sign: int = 1) -> None:
         self.units += sign
         self.size += sign * unit.size
 
@@ -74,14 +74,14 @@ class _Load:
 class _Plan:
     """Where every unit is to be, were nothing more to move."""
 
-    def __init__(self, made: Sequence[Unit], jobs: Sequence[Job], asking: int | None = None) -> None:
+    def __init__(self, made: Sequence[LeaseUnit], jobs: Sequence[Job], asking: int | None = None) -> None:
         self._asking = asking
         self._loads = {job.id: _Load(job) for job in jobs}
         self._takers = [load for load in self._loads.values() if not load.job.draining and load.job.listening]
-        self._must_go: dict[int, list[Unit]] = {job.id: [] for job in jobs}
-        self._pending: list[Unit] = []
-        self.homeless: list[Unit] = []
-        self._targets: list[tuple[Unit, _Load]] = []
+        self._must_go: dict[int, list[LeaseUnit]] = {job.id: [] for job in jobs}
+        self._pending: list[LeaseUnit] = []
+        self.homeless: list[LeaseUnit] = []
+        self._targets: list[tuple[LeaseUnit, _Load]] = []
         for unit in made:
             self._settle(unit)
         self._assign(self._pending, self._targets, self.homeless)
@@ -106,7 +106,7 @@ class _Plan:
         """Whether no job has anything to do."""
         return not any(self.claims(job_id) or self.gives(job_id) for job_id in self._loads)
 
-    def _settle(self, unit: Unit) -> None:
+    def _settle(self, unit: LeaseUnit) -> None:
         """Note who has the unit, and whether it stays there."""
         owner = unit.holder if unit.holder is not None else _last(unit)
         load = None if owner is None else self._loads.get(owner)
@@ -126,7 +126,7 @@ class _Plan:
             if not unit.idle:
                 self._pending.append(unit)
 
-    def _assign(self, pending: Iterable[Unit], targets: list[tuple[Unit, _Load]], homeless: list[Unit]) -> None:
+    def _assign(self, pending: Iterable[LeaseUnit], targets: list[tuple[LeaseUnit, _Load]], homeless: list[LeaseUnit]) -> None:
         """Give each unit to the job that is the furthest below its share, of those that serve it and have room."""
         serving: dict[frozenset[str], list[_Load]] = {}
         for unit in pending:
@@ -146,17 +146,17 @@ class _Plan:
         """Of jobs that are as far below their shares, the one that asks is first: it is there."""
         return load.next_price, load.job.id != self._asking, load.job.id
 
-    def _surplus(self, giver: _Load) -> list[Unit]:
+    def _surplus(self, giver: _Load) -> list[LeaseUnit]:
         """Return what the job gives up so that all come nearer to their shares: fewer, where the others could not take it as planned."""
         moving = self._choose(giver)
         while moving and not self._would_leave(giver, moving):
             moving = moving[: len(moving) // 2]
         return moving
 
-    def _choose(self, giver: _Load) -> list[Unit]:
+    def _choose(self, giver: _Load) -> list[LeaseUnit]:
         before = [(load, load.units, load.size) for load in self._loads.values()]
         left = sorted((unit for unit in giver.keeps if unit.holder is not None), key=lambda unit: (unit.size, unit.priority, -unit.order))
-        moving: list[Unit] = []
+        moving: list[LeaseUnit] = []
         while len(moving) < max(LEAST, len(giver.keeps) // 4):
             found = self._next_move(giver, left)
             if found is None:
@@ -170,7 +170,7 @@ class _Plan:
             load.units, load.size = count, size
         return moving
 
-    def _next_move(self, giver: _Load, left: Sequence[Unit]) -> tuple[int, _Load] | None:
+    def _next_move(self, giver: _Load, left: Sequence[LeaseUnit]) -> tuple[int, _Load] | None:
         """Return the place of the smallest unit that is to move, and to whom."""
         over = giver.size > giver.job.capacity
         for taker in sorted(self._takers, key=self._price):
@@ -181,15 +181,15 @@ class _Plan:
                 return place, taker
         return None
 
-    def _would_leave(self, giver: _Load, moving: Sequence[Unit]) -> bool:
+    def _would_leave(self, giver: _Load, moving: Sequence[LeaseUnit]) -> bool:
         """Whether these, given back, would all go to others, and nothing else come back to whom it leaves."""
         before = [(load, load.units, load.size) for load in self._loads.values()]
         for unit, target in self._targets:
             target.add(unit, -1)
         for unit in moving:
             giver.add(unit, -1)
-        targets: list[tuple[Unit, _Load]] = []
-        homeless: list[Unit] = []
+        targets: list[tuple[LeaseUnit, _Load]] = []
+        homeless: list[LeaseUnit] = []
         gone = {unit.order for unit in moving}
         again = sorted([*self._pending, *moving], key=by_claim)
         self._assign(again, targets, homeless)
@@ -199,12 +199,12 @@ class _Plan:
         return len(homeless) <= len(self.homeless) and not back
 
 
-def _last(unit: Unit) -> int | None:
+def _last(unit: LeaseUnit) -> int | None:
     """Return the one job that has yet to let go of a unit that nobody holds: it changed, and is best run where it was."""
     return next(iter(unit.stopping)) if len(unit.stopping) == 1 else None
 
 
-def _claimable(unit: Unit, job_id: int) -> list[int]:
+def _claimable(unit: LeaseUnit, job_id: int) -> list[int]:
     """Return the triggers of the unit that the job may claim: none, while anybody else has it or has yet to stop it."""
     if unit.holder is not None or not unit.stopping <= {job_id}:
         return []

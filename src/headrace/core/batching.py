@@ -35,7 +35,7 @@ class Window:
 BatchPolicy: TypeAlias = Literal["micro", "each"] | Debounce | Window
 
 
-def cut(policy: BatchPolicy, held: int, first: int, last: int, now: int) -> list[int]:
+def due_batches(policy: BatchPolicy, held: int, first: int, last: int, now: int) -> list[int]:
     """Return the sizes of the runs that are due, of the oldest of `held` events first.
 
     `first` and `last` are when the oldest and the newest of them came, `now` is the scope's clock (µs).
@@ -56,11 +56,11 @@ def cut(policy: BatchPolicy, held: int, first: int, last: int, now: int) -> list
     return [*runs, left] if left and waited_out and not runs else runs
 
 
-def patience(policy: BatchPolicy) -> float | None:
+def flush_after(policy: BatchPolicy) -> float | None:
     """Return after how many seconds without events a policy may have something due; None: never."""
     return policy.seconds if isinstance(policy, Debounce | Window) else None
 
 
-def named(policy: BatchPolicy) -> str:
+def policy_name(policy: BatchPolicy) -> str:
     """Return the policy as it is told to the api and to people."""
     return policy if isinstance(policy, str) else repr(policy)

@@ -12,14 +12,14 @@ LEVELS: Final = 62
 """Numbers are below 2**62, so that a node is a number that databases have."""
 
 
-def node_of(first: int, last: int) -> int | None:
+def interval_node(first: int, last: int) -> int | None:
     """Return the node of the stretch from `first` to `last`; None where there is no such stretch."""
     if not 0 <= first <= last < 1 << LEVELS:
         return None
     return _node(first, (first ^ last).bit_length())
 
 
-def nodes_over(number: int) -> list[int]:
+def covering_nodes(number: int) -> list[int]:
     """Return the nodes of all stretches that may hold the number."""
     return [_node(number, level) for level in range(LEVELS + 1)] if 0 <= number < 1 << LEVELS else []
 

@@ -27,12 +27,12 @@ class Job(NamedTuple):
     draining: bool = False
     listening: bool = True
 
-    def serves(self, unit: Unit) -> bool:
+    def serves(self, unit: LeaseUnit) -> bool:
         """Whether the job serves the queues of all of the unit's triggers."""
         return unit.queues <= self.queues
 
 
-class Unit(NamedTuple):
+class LeaseUnit(NamedTuple):
     """Triggers that go together: `size` of them, of which the one with the id `order` was declared first.
 
     `stopping` are the jobs that have yet to say that they let go of some of it; it is `leaving` where its holder was told to give it back,
@@ -65,9 +65,9 @@ class Unit(NamedTuple):
 NOBODY: frozenset[int] = frozenset()
 
 
-def units(triggers: Iterable[Trigger]) -> list[Unit]:
+def units(triggers: Iterable[Trigger]) -> list[LeaseUnit]:
     """Return the units that the triggers make; those that are to be claimed first are first."""
-    made: list[Unit] = []
+    made: list[LeaseUnit] = []
     groups: dict[str, list[Trigger]] = {}
     alone: dict[str, frozenset[str]] = {}
     for trigger in triggers:
@@ -79,17 +79,17 @@ def units(triggers: Iterable[Trigger]) -> list[Unit]:
             queues = alone[trigger.queue] = frozenset({trigger.queue})
         one, _, _, priority, holder, stopping, parked = trigger
         told = NOBODY if stopping is None else frozenset({stopping})
-        made.append(Unit(one, 1, (trigger,), queues, priority, holder, told, holder is not None and stopping == holder, parked))
+        made.append(LeaseUnit(one, 1, (trigger,), queues, priority, holder, told, holder is not None and stopping == holder, parked))
     made += [_together(sorted(group)) for group in groups.values()]
     return sorted(made, key=by_claim)
 
 
-def by_claim(unit: Unit) -> tuple[int, int]:
+def by_claim(unit: LeaseUnit) -> tuple[int, int]:
     """Sort units in the order in which they are claimed."""
     return -unit.priority, unit.order
 
 
-def _together(group: Sequence[Trigger]) -> Unit:
+def _together(group: Sequence[Trigger]) -> LeaseUnit:
     # one pass with plain names: there may be 10,000 triggers, looked at in the writer's transaction
     queues: set[str] = set()
     told: set[int] = set()
@@ -105,4 +105,4 @@ def _together(group: Sequence[Trigger]) -> Unit:
             holder = held_by if holder is None else holder
             leaving = leaving or held_by == stopping
         idle = idle and parked
-    return Unit(group[0].id, len(group), tuple(group), frozenset(queues), priority, holder, frozenset(told), leaving, idle)
+    return LeaseUnit(group[0].id, len(group), tuple(group), frozenset(queues), priority, holder, frozenset(told), leaving, idle)

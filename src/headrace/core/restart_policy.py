@@ -11,14 +11,14 @@ MAX_RESTARTS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RestartDecision:
     """How often it has failed in a row now, and in how many seconds it starts again. None: it is parked."""
 
     restarts: int
     retry_in: float | None
 
 
-def after_failure(restarts: int, lived: float, limit: int, spread: float, *, upstream: bool = False) -> Verdict:
+def next_restart(restarts: int, lived: float, limit: int, spread: float, *, upstream: bool = False) -> RestartDecision:
     """Return what becomes of a trigger that failed after it had `lived` so many seconds, and `restarts` failures in a row before.
 
     `spread` in [0, 1) tells triggers that fail together apart, so that they do not all come back at once. Where the `upstream` failed
@@ -27,10 +27,10 @@ def after_failure(restarts: int, lived: float, limit: int, spread: float, *, ups
     before = 0 if lived >= LONG_LIFE else restarts
     if upstream:
         again = max(before, min(before + 1, limit // 2))
-        return Verdict(again, _wait(before + 1, spread))
+        return RestartDecision(again, _wait(before + 1, spread))
     if before + 1 > limit:
-        return Verdict(before + 1, None)
-    return Verdict(before + 1, _wait(before + 1, spread))
+        return RestartDecision(before + 1, None)
+    return RestartDecision(before + 1, _wait(before + 1, spread))
 
 
 def _wait(nth: int, spread: float) -> float:

@@ -50,7 +50,7 @@ TIMED_OUT: Final = "The deferral timed out: its trigger did not fire in time."
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class Continuation:
     """What a run does once its trigger fires (`method`, with `kwargs`: the text of a JSON object), and when it waits no longer.
 
     At `timeout_at` it goes on with `timeout_method`, or fails where that is None.
@@ -63,14 +63,14 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Deferral:
+class TaskRunState:
     """One run. `wait` says how it goes on: now where it is scheduled or running, later where it is deferred.
 
     `attempt` counts how often a worker has begun its present step, `step` how often it has deferred.
     """
 
     state: State
-    wait: Wait
+    wait: Continuation
     attempt: int = 0
     step: int = 0
     epoch: int = 0
@@ -84,18 +84,18 @@ class Deferral:
         return self.state in ENDS
 
 
-def begin(kwargs: str, wait: Wait | None = None) -> Deferral:
+def begin(kwargs: str, wait: Continuation | None = None) -> TaskRunState:
     """Return a new run: scheduled with `kwargs`, or deferred from its beginning where it is to `wait` first."""
-    return Deferral("scheduled", Wait(None, kwargs)) if wait is None else Deferral("deferred", wait, step=1)
+    return TaskRunState("scheduled", Continuation(None, kwargs)) if wait is None else TaskRunState("deferred", wait, step=1)
 
 
-def claim(run: Deferral, job: int) -> Deferral:
+def claim(run: TaskRunState, job: int) -> TaskRunState:
     """A worker takes the run and begins its step."""
     _allow(run, "claim")
     return replace(run, state="running", holder=job, epoch=run.epoch + 1, attempt=run.attempt + 1)
 
 
-def lose(run: Deferral) -> Deferral:
+def lose(run: TaskRunState) -> TaskRunState:
     """Its worker died: another begins the step again, or the run fails where that has happened too often."""
     _allow(run, "lose")
     lost = replace(run, epoch=run.epoch + 1, holder=None)
@@ -104,19 +104,19 @@ def lose(run: Deferral) -> Deferral:
     return replace(lost, state="scheduled")
 
 
-def defer(run: Deferral, wait: Wait) -> Deferral:
+def defer(run: TaskRunState, wait: Continuation) -> TaskRunState:
     """The run gives its place up."""
     _allow(run, "defer")
     return replace(run, state="deferred", wait=wait, step=run.step + 1, attempt=0)
 
 
-def finish(run: Deferral, how: Finish, text: str | None) -> Deferral:
+def finish(run: TaskRunState, how: Finish, text: str | None) -> TaskRunState:
     """The run ends by itself; `text` is its result as JSON, or why it failed."""
     _allow(run, "finish")
     return _end(run, how, error=text) if how == "failed" else _end(run, how, result=text)
 
 
-def fire(run: Deferral, type: str, payload: str) -> Deferral:
+def fire(run: TaskRunState, type: str, payload: str) -> TaskRunState:
     """Its trigger fired: it goes on with the payload as `event`, or ends in place where the type says so."""
     _allow(run, "fire")
     how = TERMINAL.get(type)
@@ -125,7 +125,7 @@ def fire(run: Deferral, type: str, payload: str) -> Deferral:
     return _end(run, how, error=payload) if how == "failed" else _end(run, how, result=payload)
 
 
-def expire(run: Deferral, why: str | None = None) -> Deferral:
+def expire(run: TaskRunState, why: str | None = None) -> TaskRunState:
     """Its time is up; `why` says what its trigger last failed with, if it did."""
     _allow(run, "expire")
     if run.wait.timeout_method is None:
@@ -133,13 +133,13 @@ def expire(run: Deferral, why: str | None = None) -> Deferral:
     return _resume(run, run.wait.timeout_method, run.wait.kwargs)
 
 
-def strand(run: Deferral, why: str) -> Deferral:
+def strand(run: TaskRunState, why: str) -> TaskRunState:
     """Its trigger is gone and will never fire."""
     _allow(run, "strand")
     return _end(run, "failed", error=why)
 
 
-def cancel(run: Deferral) -> Deferral:
+def cancel(run: TaskRunState) -> TaskRunState:
     """Somebody wants it to end. A worker that runs it is fenced from now on."""
     _allow(run, "cancel")
     return _end(replace(run, epoch=run.epoch + 1), "cancelled")
@@ -151,15 +151,15 @@ def splice(kwargs: str, name: str, value: str) -> str:
     return f'{{{inside}{"," if inside else ""}"{name}":{value}}}'
 
 
-def _resume(run: Deferral, method: str | None, kwargs: str) -> Deferral:
-    return replace(run, state="scheduled", wait=Wait(method, kwargs), attempt=0)
+def _resume(run: TaskRunState, method: str | None, kwargs: str) -> TaskRunState:
+    return replace(run, state="scheduled", wait=Continuation(method, kwargs), attempt=0)
 
 
-def _end(run: Deferral, state: State, *, result: str | None = None, error: str | None = None) -> Deferral:
+def _end(run: TaskRunState, state: State, *, result: str | None = None, error: str | None = None) -> TaskRunState:
     wait = replace(run.wait, timeout_at=None)
     return replace(run, state=state, wait=wait, result=result, error=error)
 
 
-def _allow(run: Deferral, step: Step) -> None:
+def _allow(run: TaskRunState, step: Step) -> None:
     if run.state not in ALLOWED[step]:
         raise IllegalStep(f"A run that is {run.state} cannot {step}.")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from headrace.core.ordering.handling import Caused, Claim, Counts, HandlingPolicy, State, Wait
+from headrace.core.ordering.handling import Claim, DeliveryPolicy, OrderedEvent, ScopeCounters, State, WaitingEvent
 
 T = TypeVar("T")
 RETENTION_MICROS: Final = 7 * 86_400_000_000
@@ -22,12 +22,12 @@ class Followers(NamedTuple):
     more: bool = False
 
 
-class OrderingHome(Protocol):
+class OrderingStore(Protocol):
     """One scope. Any number of threads and, where the home is durable, of processes may use it at once; each call is atomic."""
 
-    policy: HandlingPolicy
+    policy: DeliveryPolicy
 
-    def offer(self, events: Sequence[Caused], now: int) -> list[State]:
+    def offer(self, events: Sequence[OrderedEvent], now: int) -> list[State]:
         """Take events; return what each is now. One that was here before changes nothing."""
         ...
 
@@ -52,7 +52,7 @@ class OrderingHome(Protocol):
         """
         ...
 
-    def enter(self, event: Caused, now: int) -> Claim | State:
+    def enter(self, event: OrderedEvent, now: int) -> Claim | State:
         """Take one event and claim it, if it is ready; otherwise return what it is now."""
         (state,) = self.offer([event], now)
         claims = self.claim(1, now, only=event.key)
@@ -77,7 +77,7 @@ class OrderingHome(Protocol):
         """Let go of what a claim locks, when the home could not be told what became of it; its lease says when it comes again."""
         del claim
 
-    def ready(self, most: int, now: int) -> list[tuple[Caused, str | None]]:
+    def ready(self, most: int, now: int) -> list[tuple[OrderedEvent, str | None]]:
         """Return up to `most` events that may be claimed, each with its mark."""
         ...
 
@@ -109,15 +109,15 @@ class OrderingHome(Protocol):
         """Return what each event is now; None for one that never came."""
         ...
 
-    def followers(self, key: bytes) -> list[Caused]:
+    def followers(self, key: bytes) -> list[OrderedEvent]:
         """Return the events that wait for this one, in order of (occurred, id)."""
         ...
 
-    def waits(self, limit: int) -> list[Wait]:
+    def waits(self, limit: int) -> list[WaitingEvent]:
         """Return what waits, the longest first."""
         ...
 
-    def counts(self) -> Counts:
+    def counts(self) -> ScopeCounters:
         """Return what the scope came to."""
         ...
 
@@ -131,7 +131,7 @@ class OrderingHome(Protocol):
 
 
 @runtime_checkable
-class QueuedHome(OrderingHome, Protocol):
+class QueuedOrderingStore(OrderingStore, Protocol):
     """A home with a thread of its own, and with a clock by which all processes on it go."""
 
     @property

@@ -27,7 +27,7 @@ class WorkloadPage(NamedTuple):
     content: bytes
 
 
-class TriggererControl(Protocol):
+class TriggererApi(Protocol):
     """The machine API as a triggerer sees it.
 
     Every call is idempotent. Raises `ApiUnavailable` when it may be tried again, `ApiRefused` (or `Fenced`) when it may not.

@@ -8,7 +8,7 @@ from headrace.wire.control.jobs import CompleteJob, HeartbeatAnswer, JobRegister
 from headrace.wire.task_runs import ClaimRuns, DeferRun, FinishRun, RunsClaimed, StartRun, TaskRunIs
 
 
-class WorkerControl(Protocol):
+class WorkerApi(Protocol):
     """The machine API as a worker sees it; thread-safe.
 
     Every call is idempotent. Raises `ApiUnavailable` when it may be tried again, `ApiRefused` (or `Fenced`) when it may not.

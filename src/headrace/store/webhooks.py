@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, Row, delete, exists, func, insert, select, update
 
-from headrace.core.ordering.handling import Claim, HandlingPolicy
+from headrace.core.ordering.handling import Claim, DeliveryPolicy
 from headrace.core.values.moments import moment
 from headrace.errors import ApiRefused
 from headrace.store.db.ages import AgeClock
@@ -203,7 +203,7 @@ class Webhooks:
         if home is None:
             home = self._homes[row.scope_id] = SqlOrdering(self._database, row.scope_id, by_age=False, logged=True, steady=self._steady)
         dead = "release" if row.policy == "release" else "hold"
-        home.policy = HandlingPolicy(
+        home.policy = DeliveryPolicy(
             lease=LEASES * row.timeout, max_attempts=row.max_attempts, dead="release" if dead == "release" else "hold"
         )
         return home

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import uuid4
 
 from headrace.core.dead_letter_ids import backlog_delivery_id
-from headrace.core.ledger.obligations import Entry, Kept
+from headrace.core.ledger.obligations import PendingBacklogEvent, PendingEvent
 
 
 class DeliveryIds:
@@ -14,11 +14,11 @@ class DeliveryIds:
     def __init__(self) -> None:
         self._opening = uuid4().hex
 
-    def of(self, entry: Entry) -> str | None:
+    def of(self, entry: PendingEvent) -> str | None:
         """Return the name of a delivery, the same for as long as it is known; None: its position names it."""
         if entry.position is not None:
             return None
-        if isinstance(entry, Kept) and entry.number is not None:
+        if isinstance(entry, PendingBacklogEvent) and entry.number is not None:
             return backlog_delivery_id(entry.number)
         return self.at(entry.order if entry.order >= 0 else -2 - entry.order)
 

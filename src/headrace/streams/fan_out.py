@@ -14,7 +14,7 @@ from typing import Any, Final
 import structlog
 
 from headrace.core.ledger.ledger import Ledger
-from headrace.core.ledger.obligations import Reader, Spill
+from headrace.core.ledger.obligations import Spill, Subscriber
 from headrace.core.memory_budget import ENTRY_BYTES, weigh
 from headrace.core.values.text import describe_error, describe_value, lane_name
 from headrace.errors import StreamError
@@ -119,7 +119,7 @@ class FanOut:
         if was_idle and ledger.ready:
             self._ready()
 
-    def _tell(self, woken: Sequence[Reader], spill: Spill | None) -> None:
+    def _tell(self, woken: Sequence[Subscriber], spill: Spill | None) -> None:
         for reader in woken:
             self._mailboxes[reader.trigger_id].wake()
         if spill is not None and self._registered is not None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from itertools import count
 from typing import Final
 
-from headrace.core.ledger.obligations import Counts
+from headrace.core.ledger.obligations import StreamCounters
 from headrace.core.memory_budget import MemoryBudget
 from headrace.errors import StreamError, UsageError
 from headrace.streams.backlog import Answer, Backlog, BacklogEntry
@@ -116,7 +116,7 @@ class SharedStreamManager:
         self._groups: dict[Hashable, Group] = {}
         self._watches: dict[Hashable, WatchSet] = {}
         self._running: dict[int, Group] = {}
-        self._counts: dict[Hashable, Counts] = {}
+        self._counts: dict[Hashable, StreamCounters] = {}
         self._registered: dict[Hashable, dict[int, Trouble]] = {}
         self._held: set[Hashable] = set()
         self._numbers = count(1)
@@ -316,7 +316,7 @@ class SharedStreamManager:
             return survey(group, self._clock(), most_lanes)
         name = stream_name(key)
         left_behind = self._around.left_behind.count(name)
-        return StreamStatistics.of(name, "ended", self._counts.get(key, Counts()), left_behind=left_behind)
+        return StreamStatistics.of(name, "ended", self._counts.get(key, StreamCounters()), left_behind=left_behind)
 
     def forget(self, key: Hashable) -> None:
         """Forget what a stream did that has ended; one that lives is not forgotten."""
@@ -336,7 +336,7 @@ class SharedStreamManager:
                 lambda: self._make_producer(key, opener),
                 self._around,
                 acks=has_acks(opener.kind),
-                counts=self._counts.setdefault(key, Counts()),
+                counts=self._counts.setdefault(key, StreamCounters()),
                 first_seq=number << SEQ_BITS,
                 on_end=self._evict,
             )

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import structlog
 
 from headrace.core.ledger.ledger import Ledger
-from headrace.core.ledger.obligations import Counts, Reader
-from headrace.core.ledger.receipts import Custody
+from headrace.core.ledger.obligations import StreamCounters, Subscriber
+from headrace.core.ledger.receipts import ReceiptBuilder
 from headrace.core.memory_budget import MemoryBudget
 from headrace.core.values.text import describe_error
 from headrace.errors import StreamEnded, StreamError
@@ -65,7 +65,7 @@ class Group:
         around: Around,
         *,
         acks: bool,
-        counts: Counts,
+        counts: StreamCounters,
         first_seq: int,
         on_end: Callable[[Group], None],
     ) -> None:
@@ -358,7 +358,7 @@ class Group:
     async def _open(self, producer: SharedStreamProducer) -> None:
         """Read the upstream, which first learns in which log it is recorded."""
         if self._recorder is not None:
-            self._pump.custody = Custody(self.name)
+            self._pump.custody = ReceiptBuilder(self.name)
             producer.log = self._pump.log = StreamLog(self.name, await self._recorder.books(self.name), self._recorder.books)
         await self._poll.run(self.name, producer)
 
@@ -388,7 +388,7 @@ class Group:
             self.end(error)
             raise
 
-    def _refuse(self, reader: Reader, reason: str | None) -> bool:
+    def _refuse(self, reader: Subscriber, reason: str | None) -> bool:
         if reader.registered and self._registered is not None:
             return self._registered.refuse(reader, reason)
         return self.ledger.reject(reader)

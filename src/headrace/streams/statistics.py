@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from headrace.core.ledger.obligations import Counts
+from headrace.core.ledger.obligations import StreamCounters
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,6 @@ class StreamStatistics:
     retrying: tuple[RetryStatistics, ...] = ()
 
     @classmethod
-    def of(cls, stream: str, state: str, counts: Counts, **more: Any) -> StreamStatistics:
+    def of(cls, stream: str, state: str, counts: StreamCounters, **more: Any) -> StreamStatistics:
         """Return the statistics with these counts."""
         return cls(stream, state, **asdict(counts), **more)

@@ -12,7 +12,7 @@ from itertools import chain, islice
 from time import perf_counter
 from typing import Final
 
-from headrace.core.ledger.obligations import Entry, Lane
+from headrace.core.ledger.obligations import Lane, PendingEvent
 from headrace.core.values.text import MAX_TEXT_CHARS, cut_text, describe_error, describe_text, describe_value, lane_name
 from headrace.streams.shared_stream import Group
 from headrace.streams.statistics import LaneStatistics, RetryStatistics, StreamStatistics
@@ -129,7 +129,7 @@ def _behind(lane: Lane) -> tuple[int, int]:
     return (end or 0) - (advanced or 0), lane.outstanding
 
 
-def _holder(group: Group, entry: Entry) -> str:
+def _holder(group: Group, entry: PendingEvent) -> str:
     busy = [reader.trigger_id for reader in group.ledger.roster.before(entry)]
     if not busy:
         return STORE

@@ -15,7 +15,7 @@ from headrace.backoff import Backoff
 from headrace.core.values.text import describe_error, traceback_lines
 from headrace.errors import ApiError, ApiRefused, ApiUnavailable, Fenced, TaskCancelled
 from headrace.logs.context import run_log
-from headrace.ports.worker_api import WorkerControl
+from headrace.ports.worker_api import WorkerApi
 from headrace.tasks.deferral import TaskDeferred, TaskSkipped, as_json
 from headrace.tasks.run import Run
 from headrace.tasks.starter import starting
@@ -38,7 +38,7 @@ class Surroundings:
 class Execution:
     """One claimed run. `run` does it, in whichever thread calls; `cancelled` is set when it is this worker's no longer."""
 
-    api: WorkerControl
+    api: WorkerApi
     claimed: ClaimedRun
     task: Task
     around: Surroundings

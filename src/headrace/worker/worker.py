@@ -16,7 +16,7 @@ import structlog
 
 from headrace.backoff import Backoff
 from headrace.errors import ApiError, ApiUnavailable, Fenced
-from headrace.ports.worker_api import WorkerControl
+from headrace.ports.worker_api import WorkerApi
 from headrace.tasks.task import Task
 from headrace.wire.control.jobs import CompleteJob, RegisterJob
 from headrace.wire.task_runs import ClaimedRun, ClaimRuns, RunsClaimed
@@ -37,7 +37,7 @@ class Worker:
 
     def __init__(
         self,
-        api: WorkerControl,
+        api: WorkerApi,
         tasks: Mapping[str, Task],
         around: Surroundings,
         *,

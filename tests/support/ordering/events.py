@@ -9,8 +9,8 @@ from random import Random
 from typing import NamedTuple, Protocol
 
 from headrace.core.ordering.causal_order import CYCLE, LATE, LOST
-from headrace.core.ordering.handling import Caused, Claim, HandlingPolicy, trees, waits_for
-from headrace.ports.ordering_store import OrderingHome
+from headrace.core.ordering.handling import Claim, DeliveryPolicy, OrderedEvent, trees, waits_for
+from headrace.ports.ordering_store import OrderingStore
 
 LOOKBACK = 1_000
 WIDE = 1_000 * LOOKBACK  # of a case in which nothing is ever lost
@@ -61,14 +61,14 @@ class Home(Protocol):
     def waiting(self) -> set[str]: ...
 
 
-def caused(event: Event) -> Caused:
-    return Caused.of(SOURCE, event.id, event.follows, START + event.occurred, event.id)
+def caused(event: Event) -> OrderedEvent:
+    return OrderedEvent.of(SOURCE, event.id, event.follows, START + event.occurred, event.id)
 
 
 class Handling:
     """A home that hands out claims, used by one worker that never fails."""
 
-    def __init__(self, home: OrderingHome, *, most: int = 50) -> None:
+    def __init__(self, home: OrderingStore, *, most: int = 50) -> None:
         self.home = home
         self.most = most
 
@@ -203,7 +203,7 @@ class Worker:
 class Crew:
     """Several workers on one scope, who claim, handle, fail, settle, crash and dawdle as chance has it."""
 
-    def __init__(self, home: OrderingHome, chance: Random, *, workers: int = 3) -> None:
+    def __init__(self, home: OrderingStore, chance: Random, *, workers: int = 3) -> None:
         self.home = home
         self.chance = chance
         self.workers = [Worker() for _ in range(workers)]
@@ -312,8 +312,8 @@ class Crew:
         raise AssertionError("it does not come to an end")
 
 
-POLICY = HandlingPolicy(lease=LEASE, max_attempts=3, first_wait=50, longest_wait=200)
-Maker = Callable[[], OrderingHome]
+POLICY = DeliveryPolicy(lease=LEASE, max_attempts=3, first_wait=50, longest_wait=200)
+Maker = Callable[[], OrderingStore]
 
 
 def seeds(first: int, count: int) -> Iterator[tuple[int, Random]]:

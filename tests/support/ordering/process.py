@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from time import monotonic_ns
 
-from headrace.core.ordering.handling import Caused
+from headrace.core.ordering.handling import OrderedEvent
 from headrace.store.ordering.scopes import OwnOrdering
 
 
@@ -13,7 +13,7 @@ def main() -> None:
     url, chains, depth, half = sys.argv[1], *map(int, sys.argv[2:])
     home = OwnOrdering(url, "shared", 3_600_000_000, by_age=False)
     names = [(chain, place) for place in reversed(range(depth)) for chain in range(chains)]
-    mine = [Caused.of("", f"{c}-{p}", f"{c}-{p - 1}" if p else None, 0) for c, p in names if (c + p) % 2 == half]
+    mine = [OrderedEvent.of("", f"{c}-{p}", f"{c}-{p - 1}" if p else None, 0) for c, p in names if (c + p) % 2 == half]
     for start in range(0, len(mine), 20):
         home.offer(mine[start : start + 20], home.clock())
         _handle(home)

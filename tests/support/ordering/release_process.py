@@ -13,7 +13,7 @@ import signal
 import sys
 
 from headrace.core.ordering.handling import Claim
-from headrace.ports.ordering_store import OrderingHome
+from headrace.ports.ordering_store import OrderingStore
 from headrace.store.db.database import Database
 from headrace.store.ordering import statements
 from headrace.store.ordering.scopes import OwnOrdering, scope_named
@@ -34,7 +34,7 @@ def home_of(url: str) -> SqlOrdering:
     return SqlOrdering(database, database.write(lambda connection: scope_named(connection, "killed", 3_600_000_000)), by_age=False)
 
 
-def begin(url: str, state: str, followers: int) -> OrderingHome:
+def begin(url: str, state: str, followers: int) -> OrderingStore:
     """Offer the followers and release the first slice of them."""
     events = [caused(Event(f"f{n}", "leader", followers - n)) for n in range(followers)]
     if state == "own":

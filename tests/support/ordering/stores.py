@@ -11,7 +11,7 @@ from sqlalchemy import Connection, select
 
 from headrace.core.identity import event_key
 from headrace.core.ordering.causal_order import Offered
-from headrace.core.ordering.handling import HandlingPolicy
+from headrace.core.ordering.handling import DeliveryPolicy
 from headrace.pipeline.kernel.kernel import Kernel
 from headrace.store.db.database import Database
 from headrace.store.ordering.scopes import scope_named
@@ -49,7 +49,7 @@ class SqlScopes:
         self._databases: dict[str, Database] = {}
         self._names = (f"scope-{n}" for n in count())
 
-    def home(self, kind: str, policy: HandlingPolicy, lookback: int, *, by_age: bool = True) -> SqlOrdering:
+    def home(self, kind: str, policy: DeliveryPolicy, lookback: int, *, by_age: bool = True) -> SqlOrdering:
         database = self._databases.get(kind)
         if database is None:
             database = self._databases[kind] = Database(database_url(kind, self._folder))

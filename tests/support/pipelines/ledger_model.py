@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from headrace.core.ledger.obligations import Reader
+from headrace.core.ledger.obligations import Subscriber
 from headrace.core.ledger.outcome import AdvanceOutcome
 
 
@@ -17,7 +17,7 @@ class Duty:
     dead_lettered, failed, dropped.
     """
 
-    who: Reader | None
+    who: Subscriber | None
     ids: tuple[int, ...]
     state: str
     kind: str = "filtered"
@@ -68,11 +68,11 @@ class Model:
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         self.rows: list[Row] = []
-        self.mode: dict[Reader, str] = {}  # those who owe what is published: away, collecting, live
-        self.place: dict[Reader, tuple[Row, Duty]] = {}  # what a reader is at, answered or not
-        self.begun: dict[Reader, float] = {}
+        self.mode: dict[Subscriber, str] = {}  # those who owe what is published: away, collecting, live
+        self.place: dict[Subscriber, tuple[Row, Duty]] = {}  # what a reader is at, answered or not
+        self.begun: dict[Subscriber, float] = {}
         self.declared: tuple[int, ...] = ()
-        self.moved: dict[Reader, Row] = {}  # what a reader was at when that was spilled, not found in its backlog yet
+        self.moved: dict[Subscriber, Row] = {}  # what a reader was at when that was spilled, not found in its backlog yet
         self.settled: list[tuple[int, int, str]] = []
 
     def publish(self, number: int, lane: str, now: float, claims: list[tuple[int, tuple[int, ...]]], spill: int | None) -> None:
@@ -89,15 +89,15 @@ class Model:
             row.derived = True
         self.rows.append(row)
 
-    def duties(self, who: Reader) -> list[tuple[Row, Duty]]:
+    def duties(self, who: Subscriber) -> list[tuple[Row, Duty]]:
         return [(row, duty) for row in self.rows for duty in row.duties if duty.who is who]
 
-    def at(self, who: Reader) -> tuple[Row, Duty] | None:
+    def at(self, who: Subscriber) -> tuple[Row, Duty] | None:
         """What it is at and has not answered."""
         place = self.place.get(who)
         return place if place is not None and place[1].state == "open" else None
 
-    def begin(self, who: Reader, now: float) -> object:
+    def begin(self, who: Subscriber, now: float) -> object:
         self.end(who)
         live = self.mode.get(who) == "live"
         for state in ("held", "queued") if live else ("held",):
@@ -108,19 +108,19 @@ class Model:
                     return row.number
         return None
 
-    def begin_kept(self, who: Reader, kept: int, now: float) -> None:
+    def begin_kept(self, who: Subscriber, kept: int, now: float) -> None:
         row = Row(f"kept {kept}", "kept", now, is_kept=True, kept=kept, duties=[Duty(who, (who.trigger_id,), "open")])
         self.rows.append(row)
         self.place[who], self.begun[who] = (row, row.duties[0]), now
 
-    def end(self, who: Reader) -> None:
+    def end(self, who: Subscriber) -> None:
         at = self.at(who)
         self.place.pop(who, None)
         if at is not None:
             at[1].state = "waiting"
             self._settle(*at)
 
-    def bind(self, who: Reader, seq: int) -> None:
+    def bind(self, who: Subscriber, seq: int) -> None:
         at = self.at(who)
         assert at is not None
         at[1].seqs.add(seq)
@@ -141,18 +141,18 @@ class Model:
                 if seq in duty.seqs and duty.kind != "rejected":
                     duty.kind = "dead_lettered"
 
-    def reject(self, who: Reader) -> bool:
+    def reject(self, who: Subscriber) -> bool:
         at = self.at(who)
         if at is not None:
             self._finish(*at, "rejected")
         return at is not None
 
-    def dead_letter(self, who: Reader, seq: int, kind: str) -> None:
+    def dead_letter(self, who: Subscriber, seq: int, kind: str) -> None:
         at = self.at(who)
         assert at is not None
         at[1].state, at[1].kind, at[1].seqs = "waiting", kind, {seq}
 
-    def put_back(self, who: Reader) -> object:
+    def put_back(self, who: Subscriber) -> object:
         at = self.at(who)
         self.place.pop(who, None)
         if at is None:
@@ -166,7 +166,7 @@ class Model:
             duty.state, duty.kind, duty.seqs = "held", "filtered", set()
         return row.number
 
-    def spill(self, readers: Sequence[Reader], now: float, *, stop: bool) -> list[tuple[object, list[Reader]]]:
+    def spill(self, readers: Sequence[Subscriber], now: float, *, stop: bool) -> list[tuple[object, list[Subscriber]]]:
         """Return what is spilled, and by whom; the seqs are told by `spilled`."""
         for who in readers:
             if stop:
@@ -181,7 +181,7 @@ class Model:
                 spilled.append((row.number, [who for who in readers if who in who_spills]))
         return spilled
 
-    def _move(self, who: Reader, row: Row, duty: Duty, now: float) -> None:
+    def _move(self, who: Subscriber, row: Row, duty: Duty, now: float) -> None:
         """It goes on with a copy, which is in no lane; the original is to be spilled."""
         copy = Row(row.number, "kept", now, is_kept=True, duties=[Duty(who, duty.ids, "open", duty.kind, duty.seqs)])
         duty.state, duty.kind, duty.seqs = "held", "filtered", set()
@@ -189,34 +189,34 @@ class Model:
         self.place[who] = (copy, copy.duties[0])
         self.moved[who] = copy
 
-    def found(self, who: Reader, number: int) -> None:
+    def found(self, who: Subscriber, number: int) -> None:
         row = self.moved.pop(who, None)
         if row is not None:
             row.kept = number
             if row.resolved:
                 self.settled.append((who.trigger_id, number, row.duties[0].kind))
 
-    def spilled(self, number: object, readers: Sequence[Reader], seq: int) -> None:
+    def spilled(self, number: object, readers: Sequence[Subscriber], seq: int) -> None:
         row = next(row for row in self.rows if row.number == number and not row.is_kept)
         for duty in row.duties:
             if duty.who is not None and duty.who in readers:
                 duty.state, duty.kind, duty.seqs = "waiting", "spilled", {seq}
 
-    def leave(self, who: Reader) -> None:
+    def leave(self, who: Subscriber) -> None:
         self.mode.pop(who, None)
         self.end(who)
         for row, duty in self.duties(who):
             if duty.state == "queued":
                 self._finish(row, duty, "failed")
 
-    def fail(self, who: Reader) -> None:
+    def fail(self, who: Subscriber) -> None:
         self._end_all(who, "failed")
 
-    def drop(self, who: Reader) -> None:
+    def drop(self, who: Subscriber) -> None:
         self._end_all(who, "dropped")
         self.rows = [row for row in self.rows if not row.is_kept or row.duties[0].kind != "dropped"]
 
-    def overdue(self, now: float) -> set[Reader]:
+    def overdue(self, now: float) -> set[Subscriber]:
         return {who for who, due in self._due() if due <= now}
 
     def deadline(self) -> float | None:
@@ -238,14 +238,14 @@ class Model:
                 found[lane] = beginning
         return found
 
-    def _end_all(self, who: Reader, kind: str) -> None:
+    def _end_all(self, who: Subscriber, kind: str) -> None:
         self.mode.pop(who, None)
         self.place.pop(who, None)
         for row, duty in self.duties(who):
             if not duty.done:
                 self._finish(row, duty, kind)
 
-    def _due(self) -> Iterable[tuple[Reader, float]]:
+    def _due(self) -> Iterable[tuple[Subscriber, float]]:
         for row in self.rows:
             for duty in row.duties:
                 who = duty.who

@@ -12,7 +12,7 @@ from random import Random
 from time import perf_counter
 from typing import Any, cast
 
-from headrace.ports.triggerer_api import TriggererControl
+from headrace.ports.triggerer_api import TriggererApi
 from headrace.sources.directory.upstream import Directory
 from headrace.store.log.log import stored
 from headrace.streams.manager import SharedStreamManager
@@ -60,7 +60,7 @@ class Triggerer:
         self.key = folder.stream_key()
         self._watches = {one: WatchTrigger(upstream=folder) for one in owner.epochs}
         self._outbox = Outbox()
-        control = cast(TriggererControl, StoreControl(owner))
+        control = cast(TriggererApi, StoreControl(owner))
         sealer = Sealer(self._outbox, lambda seq: self.hub.mark_rejected(seq), _ended, _failed)
         self.hub = SharedStreamManager(sink=sealer, recorder=ApiRecorder(control, self._outbox))
         self._uploader = Uploader(control, self._outbox, self.hub, lambda ids: {one: self.owner.epochs.get(one, 0) for one in ids})

@@ -4,29 +4,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.batching import BatchPolicy, Debounce, Window, cut, named, patience
+from headrace.core.batching import BatchPolicy, Debounce, Window, due_batches, flush_after, policy_name
 
 SECOND = 1_000_000
 
 
 def test_what_has_come_is_one_run_or_one_each() -> None:
-    assert cut("micro", 3, 0, 0, 0) == [3]
-    assert cut("each", 3, 0, 0, 0) == [1, 1, 1]
-    assert cut("micro", 0, 0, 0, 0) == cut("each", 0, 0, 0, 0) == []
+    assert due_batches("micro", 3, 0, 0, 0) == [3]
+    assert due_batches("each", 3, 0, 0, 0) == [1, 1, 1]
+    assert due_batches("micro", 0, 0, 0, 0) == due_batches("each", 0, 0, 0, 0) == []
 
 
 def test_a_debounce_waits_for_silence_but_not_for_more_than_it_may_hold() -> None:
     policy = Debounce(seconds=5, most=4)
-    assert cut(policy, 3, 0, 0, 5 * SECOND - 1) == []
-    assert cut(policy, 3, 0, 0, 5 * SECOND) == [3]
-    assert cut(policy, 9, 0, SECOND, 5 * SECOND) == [4, 4]
-    assert cut(policy, 9, 0, SECOND, 6 * SECOND) == [4, 4, 1]
+    assert due_batches(policy, 3, 0, 0, 5 * SECOND - 1) == []
+    assert due_batches(policy, 3, 0, 0, 5 * SECOND) == [3]
+    assert due_batches(policy, 9, 0, SECOND, 5 * SECOND) == [4, 4]
+    assert due_batches(policy, 9, 0, SECOND, 6 * SECOND) == [4, 4, 1]
 
 
 def test_a_window_waits_until_it_is_full_or_too_old() -> None:
-    assert cut(Window(3), 8, 0, 0, 100 * SECOND) == [3, 3]
-    assert cut(Window(3, seconds=2), 2, 0, 9 * SECOND, 2 * SECOND - 1) == []
-    assert cut(Window(3, seconds=2), 2, 0, 9 * SECOND, 2 * SECOND) == [2]
+    assert due_batches(Window(3), 8, 0, 0, 100 * SECOND) == [3, 3]
+    assert due_batches(Window(3, seconds=2), 2, 0, 9 * SECOND, 2 * SECOND - 1) == []
+    assert due_batches(Window(3, seconds=2), 2, 0, 9 * SECOND, 2 * SECOND) == [2]
 
 
 @given(
@@ -36,7 +36,7 @@ def test_a_window_waits_until_it_is_full_or_too_old() -> None:
     st.integers(0, 3),
 )
 def test_no_run_is_empty_and_none_takes_more_than_there_is(policy: BatchPolicy, held: int, first: int, quiet: int) -> None:
-    runs = cut(policy, held, 0, first * SECOND, (first + quiet) * SECOND)
+    runs = due_batches(policy, held, 0, first * SECOND, (first + quiet) * SECOND)
     assert all(runs)
     assert sum(runs) <= held
 
@@ -48,5 +48,5 @@ def test_a_policy_that_would_never_run_is_refused(make: object) -> None:
 
 
 def test_policies_have_names_and_say_how_long_they_wait() -> None:
-    assert (named("each"), named(Window(2))) == ("each", "Window(size=2, seconds=None)")
-    assert (patience("micro"), patience(Debounce(3)), patience(Window(3))) == (None, 3, None)
+    assert (policy_name("each"), policy_name(Window(2))) == ("each", "Window(size=2, seconds=None)")
+    assert (flush_after("micro"), flush_after(Debounce(3)), flush_after(Window(3))) == (None, 3, None)

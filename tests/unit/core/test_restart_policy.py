@@ -5,25 +5,25 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.restart_policy import LONG_LIFE, MOST, Verdict, after_failure
+from headrace.core.restart_policy import LONG_LIFE, MOST, RestartDecision, next_restart
 
 
 def test_waits_double_up_to_a_bound_and_then_there_is_none() -> None:
-    waits = [after_failure(before, 0, 10, 0).retry_in for before in range(11)]
+    waits = [next_restart(before, 0, 10, 0).retry_in for before in range(11)]
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60, 60, None]
 
 
 def test_a_long_life_begins_anew() -> None:
-    assert after_failure(10, LONG_LIFE, 10, 0) == Verdict(1, 1.0)
-    assert after_failure(10, LONG_LIFE - 1, 10, 0) == Verdict(11, None)
+    assert next_restart(10, LONG_LIFE, 10, 0) == RestartDecision(1, 1.0)
+    assert next_restart(10, LONG_LIFE - 1, 10, 0) == RestartDecision(11, None)
 
 
 def test_a_clock_that_was_set_back_is_a_short_life() -> None:
-    assert after_failure(3, -3_600, 10, 0) == Verdict(4, 8.0)
+    assert next_restart(3, -3_600, 10, 0) == RestartDecision(4, 8.0)
 
 
 @given(st.integers(0, 10_000), st.floats(-1e9, 1e9), st.integers(0, 100), st.floats(0, 1, exclude_max=True), st.booleans())
 def test_every_wait_is_bounded_and_an_upstream_parks_nobody(before: int, lived: float, limit: int, spread: float, upstream: bool) -> None:
-    verdict = after_failure(before, lived, limit, spread, upstream=upstream)
+    verdict = next_restart(before, lived, limit, spread, upstream=upstream)
     assert verdict.retry_in is None or 0.5 < verdict.retry_in <= MOST
     assert verdict.retry_in is not None or (not upstream and verdict.restarts > limit)

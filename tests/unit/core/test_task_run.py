@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headrace.core import task_run
-from headrace.core.task_run import ALLOWED, ENDS, MOST_ATTEMPTS, TERMINAL, TIMED_OUT, Deferral, State, Step, Wait
+from headrace.core.task_run import ALLOWED, ENDS, MOST_ATTEMPTS, TERMINAL, TIMED_OUT, Continuation, State, Step, TaskRunState
 from headrace.errors import IllegalStep
 
 STATES: tuple[State, ...] = ("scheduled", "running", "deferred", "succeeded", "failed", "skipped", "cancelled")
-STEPS: dict[Step, Callable[[Deferral], Deferral]] = {
+STEPS: dict[Step, Callable[[TaskRunState], TaskRunState]] = {
     "claim": lambda run: task_run.claim(run, 7),
     "lose": task_run.lose,
-    "defer": lambda run: task_run.defer(run, Wait("collect", "{}")),
+    "defer": lambda run: task_run.defer(run, Continuation("collect", "{}")),
     "finish": lambda run: task_run.finish(run, "succeeded", "1"),
     "fire": lambda run: task_run.fire(run, "some.type", '{"a": 1}'),
     "expire": task_run.expire,
@@ -41,7 +41,7 @@ LEADS_TO: dict[tuple[Step, State], State] = {
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("step", STEPS)
 def test_every_step_from_every_state_leads_where_the_table_says_or_nowhere(step: Step, state: State) -> None:
-    run = Deferral(state, Wait("method", "{}"))
+    run = TaskRunState(state, Continuation("method", "{}"))
     if (step, state) in LEADS_TO:
         assert STEPS[step](run).state == LEADS_TO[step, state]
     else:
@@ -53,7 +53,7 @@ def test_every_step_from_every_state_leads_where_the_table_says_or_nowhere(step:
 @pytest.mark.parametrize("type", TERMINAL)
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_terminal_event_ends_the_run_in_place_also_one_that_started_deferred(type: str, at_once: bool) -> None:
-    wait = Wait(None, "{}", timeout_at=9)
+    wait = Continuation(None, "{}", timeout_at=9)
     run = task_run.begin("{}", wait) if at_once else task_run.defer(task_run.claim(task_run.begin("{}"), 1), wait)
     ended = task_run.fire(run, type, '"why"')
     assert (ended.state, ended.wait.timeout_at) == (TERMINAL[type], None)
@@ -61,9 +61,9 @@ def test_a_terminal_event_ends_the_run_in_place_also_one_that_started_deferred(t
 
 
 def test_a_timeout_fails_the_run_unless_it_names_a_method_for_it() -> None:
-    assert task_run.expire(task_run.begin("{}", Wait("go", "{}", 5))).error == TIMED_OUT
-    resumed = task_run.expire(task_run.begin("{}", Wait("go", '{"a":1}', 5, "too_late")))
-    assert (resumed.state, resumed.wait) == ("scheduled", Wait("too_late", '{"a":1}'))
+    assert task_run.expire(task_run.begin("{}", Continuation("go", "{}", 5))).error == TIMED_OUT
+    resumed = task_run.expire(task_run.begin("{}", Continuation("go", '{"a":1}', 5, "too_late")))
+    assert (resumed.state, resumed.wait) == ("scheduled", Continuation("too_late", '{"a":1}'))
 
 
 def test_a_task_that_kills_its_workers_does_so_five_times() -> None:
@@ -77,7 +77,7 @@ def test_a_task_that_kills_its_workers_does_so_five_times() -> None:
 def test_a_run_that_goes_on_has_all_its_attempts_again() -> None:
     run = task_run.claim(task_run.lose(task_run.claim(task_run.begin("{}"), 1)), 2)
     assert run.attempt == 2
-    run = task_run.claim(task_run.fire(task_run.defer(run, Wait("go", "{}")), "t", "1"), 3)
+    run = task_run.claim(task_run.fire(task_run.defer(run, Continuation("go", "{}")), "t", "1"), 3)
     assert (run.attempt, run.step, run.epoch) == (1, 1, 4)
 
 
@@ -98,7 +98,7 @@ class AnyRun(RuleBasedStateMachine):
         self.waits = 0
         self.over = 0
 
-    def step(self, run: Deferral) -> None:
+    def step(self, run: TaskRunState) -> None:
         self.before, self.run = self.run, run
 
     @rule(name=st.sampled_from(sorted(STEPS)))
@@ -116,7 +116,7 @@ class AnyRun(RuleBasedStateMachine):
     @rule(late=st.sampled_from([None, "too_late"]), value=st.integers())
     def defer(self, late: str | None, value: int) -> None:
         self.waits += 1
-        self.step(task_run.defer(self.run, Wait("go", json.dumps({"value": value}), 5, late)))
+        self.step(task_run.defer(self.run, Continuation("go", json.dumps({"value": value}), 5, late)))
 
     @precondition(lambda self: self.run.state == "running")
     @rule()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Final
 
-from headrace.core.ledger.obligations import Batch, Counts, Entry, Kept, Lane, Reader
+from headrace.core.ledger.obligations import Batch, Lane, PendingBacklogEvent, PendingEvent, StreamCounters, Subscriber
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome, Answer, Kind
 
 _outcome = lru_cache(4096)(AdvanceOutcome)
@@ -24,7 +24,7 @@ _ANSWERS: Final[dict[Kind, Answer]] = {"fired": "fired", "rejected": "rejected",
 
 
 @dataclass(slots=True, kw_only=True)
-class Books:
+class LaneAccounts:
     """The entries of one shared stream, `outstanding` of them, which hold `size` bytes; `newest` was published last.
 
     `keeps_custody`: entries remember who answered how. `now` is the time of the last change, where the caller sets it. `settling` are
@@ -32,19 +32,19 @@ class Books:
     settled, or a full queue has room again; the caller resets it.
     """
 
-    counts: Counts = field(default_factory=Counts)
+    counts: StreamCounters = field(default_factory=StreamCounters)
     keeps_custody: bool = False
     now: float = 0.0
     outstanding: int = 0
     size: int = 0
-    newest: Entry | None = None
+    newest: PendingEvent | None = None
     changed: bool = False
     ready: deque[Lane] = field(default_factory=deque)
     lanes: dict[Hashable, Lane] = field(default_factory=dict)
-    settling: dict[Reader, None] = field(default_factory=dict)
-    _unresolved: dict[Entry, None] = field(default_factory=dict)
+    settling: dict[Subscriber, None] = field(default_factory=dict)
+    _unresolved: dict[PendingEvent, None] = field(default_factory=dict)
 
-    def oldest_unresolved(self) -> Entry | None:
+    def oldest_unresolved(self) -> PendingEvent | None:
         """Return the oldest entry that someone owes an answer to."""
         return next(iter(self._unresolved), None)
 
@@ -55,7 +55,7 @@ class Books:
         lane = self.ready.popleft()
         entries = lane.entries
         items: list[AdvanceItem] = []
-        taken: list[Entry] = []
+        taken: list[PendingEvent] = []
         position = None
         size = 0
         keeps_custody = self.keeps_custody
@@ -88,7 +88,7 @@ class Books:
         elif not lane.entries[0].pending:
             self.ready.append(lane)
 
-    def found(self, reader: Reader, number: int) -> None:
+    def found(self, reader: Subscriber, number: int) -> None:
         """Say which number in the backlog has what the reader was at when that was spilled: it is not read again."""
         entry, reader.moved = reader.moved, None
         if entry is not None:
@@ -97,12 +97,12 @@ class Books:
             if entry.answer is not None:
                 self._settle(entry, entry.answer)
 
-    def settled(self, reader: Reader, numbers: Iterable[int]) -> None:
+    def settled(self, reader: Subscriber, numbers: Iterable[int]) -> None:
         """Record that these are gone from the reader's backlog."""
         for number in numbers:
             reader.unsettled.pop(number, None)
 
-    def _drop_kept(self, entry: Kept) -> None:
+    def _drop_kept(self, entry: PendingBacklogEvent) -> None:
         reader = entry.reader
         del self._unresolved[entry]
         if reader.moved is entry:
@@ -110,28 +110,28 @@ class Books:
         if entry.number is not None:
             reader.unsettled.pop(entry.number, None)
 
-    def _rejected(self, entry: Entry, kind: Kind, reader: Reader) -> None:
+    def _rejected(self, entry: PendingEvent, kind: Kind, reader: Subscriber) -> None:
         if entry.answers is not None:
             entry.answers.append((kind, reader.who))
         entry.acked -= 1
         entry.rejected += 1
         self._answered(entry, 1)
 
-    def _failed(self, entry: Entry, reader: Reader) -> None:
+    def _failed(self, entry: PendingEvent, reader: Subscriber) -> None:
         if entry.answers is not None:
             entry.answers.append(("failed", reader.who))
         entry.acked -= 1
         entry.failed += 1
         self._answered(entry, 1)
 
-    def _answered(self, entry: Entry, weight: int) -> None:
+    def _answered(self, entry: PendingEvent, weight: int) -> None:
         entry.pending -= weight
         if not entry.pending:
             del self._unresolved[entry]
             self._resolve(entry)
 
-    def _resolve(self, entry: Entry) -> None:
-        if entry.order < 0 and isinstance(entry, Kept):
+    def _resolve(self, entry: PendingEvent) -> None:
+        if entry.order < 0 and isinstance(entry, PendingBacklogEvent):
             self._answer(entry)
             return
         counts = self.counts
@@ -150,14 +150,14 @@ class Books:
                 self.changed = True
             self.ready.append(lane)
 
-    def _answer(self, entry: Kept) -> None:
+    def _answer(self, entry: PendingBacklogEvent) -> None:
         answer: Answer = "filtered"
         for kind, _ in entry.answers or ():
             answer = _ANSWERS[kind]
         entry.answer = answer
         self._settle(entry, answer)
 
-    def _settle(self, entry: Kept, answer: Answer) -> None:
+    def _settle(self, entry: PendingBacklogEvent, answer: Answer) -> None:
         """Put the answer to a kept raw event where the caller finds it, once its number is known."""
         if entry.number is not None:
             entry.reader.answers.append((entry.number, answer))

@@ -18,7 +18,7 @@ A *registered* reader never fails. It owes its answers whether it runs or not, a
 Only who is live reads its queue, in which is nothing older than what was spilled. Before that it reads its backlog: `begin_kept` puts one
 kept raw event on the books, which is answered as any other; the answer is found in `settling`.
 
-The entries themselves, their lanes and their answers are in `Books`, who reads and who is away in `Roster`.
+The entries themselves, their lanes and their answers are in `LaneAccounts`, who reads and who is away in `SubscriberRegistry`.
 Late, unknown and doubled confirmations change nothing. No operation is linear in what is outstanding: `publish` costs what its readers and
 claims are, `fail`, `leave`, `spill` and `drop` what the reader still owes; `overdue` and `deadline` look once at each reader.
 """
@@ -30,13 +30,23 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Literal
 
-from headrace.core.ledger.lane_accounts import Books
-from headrace.core.ledger.obligations import Binding, Claim, Claims, Entry, Kept, Lane, Published, Reader, Spill
-from headrace.core.ledger.subscribers import Roster
+from headrace.core.ledger.lane_accounts import LaneAccounts
+from headrace.core.ledger.obligations import (
+    Claims,
+    Lane,
+    Obligation,
+    PendingBacklogEvent,
+    PendingConfirmation,
+    PendingEvent,
+    Published,
+    Spill,
+    Subscriber,
+)
+from headrace.core.ledger.subscribers import SubscriberRegistry
 
 
 @dataclass(slots=True)
-class Ledger(Books):
+class Ledger(LaneAccounts):
     """The books of one shared stream. `queue_limit`: readers with so many entries queued are in `full`. Seqs count up from `next_seq`.
 
     `drainable` are readers of whose claims the last was just confirmed, or any where one only reads its backlog: the caller takes them out.
@@ -45,21 +55,21 @@ class Ledger(Books):
     queue_limit: int
     ack_timeout: float
     next_seq: int = 0
-    full: set[Reader] = field(default_factory=set)
-    drainable: list[Reader] = field(default_factory=list)
-    roster: Roster = field(default_factory=Roster)
-    _claims: dict[int, Claim] = field(default_factory=dict)
-    _bindings: dict[int, Binding] = field(default_factory=dict)
+    full: set[Subscriber] = field(default_factory=set)
+    drainable: list[Subscriber] = field(default_factory=list)
+    roster: SubscriberRegistry = field(default_factory=SubscriberRegistry)
+    _claims: dict[int, Obligation] = field(default_factory=dict)
+    _bindings: dict[int, PendingConfirmation] = field(default_factory=dict)
 
-    def join(self, trigger_id: int) -> Reader:
+    def join(self, trigger_id: int) -> Subscriber:
         """Return a new reader, which owes an answer to all that is published from now on."""
-        reader = Reader(trigger_id)
+        reader = Subscriber(trigger_id)
         self.roster.add(reader)
         return reader
 
-    def register(self, trigger_id: int) -> Reader:
+    def register(self, trigger_id: int) -> Subscriber:
         """Return a new registered reader, which is away."""
-        reader = Reader(trigger_id, registered=True)
+        reader = Subscriber(trigger_id, registered=True)
         self.roster.add(reader)
         return reader
 
@@ -81,7 +91,7 @@ class Ledger(Books):
         reading, away, order, first_seq = roster.reading, roster.away, counts.read, self.next_seq
         self.now = now
         owed = len(reading) + len(away)
-        self.newest = entry = Entry(raw, payload, books, position, now, order, size, owed, len(roster.declared) + owed)
+        self.newest = entry = PendingEvent(raw, payload, books, position, now, order, size, owed, len(roster.declared) + owed)
         books.entries.append(entry)
         books.read = position
         self.outstanding += 1
@@ -93,7 +103,7 @@ class Ledger(Books):
             entry.derived = True
             seq = first_seq
             for who in claims:
-                self._claims[seq] = Claim(entry, who, "fired")
+                self._claims[seq] = Obligation(entry, who, "fired")
                 owed += len(who)
                 seq += 1
             self.next_seq, entry.pending = seq, owed
@@ -115,14 +125,14 @@ class Ledger(Books):
     def publish_rejected(self, payload: Any, *, lane: Hashable, now: float) -> int | None:
         """Put a raw event on the books for which all that there are owe one dead letter; None: there is nobody."""
         roster, who = self.roster, self.roster.owed
-        self.roster = Roster()
+        self.roster = SubscriberRegistry()
         self.roster.declare(who)  # for this one all are as the declared are: they are told of it together
         seq, _, _ = self.publish(None, payload, lane=lane, now=now, claims=(who,) if who else ())
         self.roster = roster
         self.mark_rejected(seq)
         return seq if who else None
 
-    def begin(self, reader: Reader) -> Entry | None:
+    def begin(self, reader: Subscriber) -> PendingEvent | None:
         """Let the reader go on to its next entry, which ends the one it is at; None: nothing waits, and it is idle.
 
         One that is not live gets only what it is to come back to.
@@ -152,10 +162,10 @@ class Ledger(Books):
         return entry
 
     def begin_kept(
-        self, reader: Reader, number: int, raw: Any, text: str, lane: str, *, position: int | None = None, attempts: int = 0
-    ) -> Entry:
+        self, reader: Subscriber, number: int, raw: Any, text: str, lane: str, *, position: int | None = None, attempts: int = 0
+    ) -> PendingEvent:
         """Let the reader, which is at nothing, go on to a kept raw event of its backlog."""
-        entry = reader.open = Kept.read(reader, number, raw, text, lane, position=position, now=self.now)
+        entry = reader.open = PendingBacklogEvent.read(reader, number, raw, text, lane, position=position, now=self.now)
         entry.attempts = attempts
         self._unresolved[entry] = None
         reader.unsettled[number] = None
@@ -163,7 +173,7 @@ class Ledger(Books):
         reader.settled = False
         return entry
 
-    def bind(self, reader: Reader) -> int | None:
+    def bind(self, reader: Subscriber) -> int | None:
         """Return the seq of a thing just derived from the entry the reader is at; None: it is at none, or has rejected it."""
         entry = reader.open
         if entry is None or reader.settled:
@@ -172,7 +182,7 @@ class Ledger(Books):
         self.next_seq = seq + 1
         binding = reader.binding
         if binding is None:
-            binding = reader.binding = Binding(reader, entry, seq)
+            binding = reader.binding = PendingConfirmation(reader, entry, seq)
             reader.unconfirmed[binding] = None
             entry.derived = True
         else:
@@ -180,7 +190,7 @@ class Ledger(Books):
         self._bindings[seq] = binding
         return seq
 
-    def end(self, reader: Reader) -> None:
+    def end(self, reader: Subscriber) -> None:
         """End what the reader is at: acked, as soon as all that was bound to it is confirmed."""
         entry, binding = reader.open, reader.binding
         reader.open = reader.binding = None
@@ -216,7 +226,7 @@ class Ledger(Books):
         elif (binding := self._bindings.get(seq)) is not None:
             binding.rejected = True
 
-    def reject(self, reader: Reader) -> bool:
+    def reject(self, reader: Subscriber) -> bool:
         """Answer what the reader is at with a refusal, at once; False: it is at nothing that is open."""
         entry = self._settle_open(reader)
         if entry is None:
@@ -224,17 +234,17 @@ class Ledger(Books):
         self._rejected(entry, "rejected", reader)
         return True
 
-    def dead_letter(self, reader: Reader, kind: Literal["rejected", "dead_lettered"]) -> int | None:
+    def dead_letter(self, reader: Subscriber, kind: Literal["rejected", "dead_lettered"]) -> int | None:
         """Answer what the reader is at with a dead letter, owed until the seq is confirmed; None: it is at nothing that is open."""
         entry = self._settle_open(reader)
         if entry is None:
             return None
         seq = self.next_seq
         self.next_seq = seq + 1
-        self._claims[seq] = reader.claims[seq] = Claim(entry, reader.who, kind, (reader,))
+        self._claims[seq] = reader.claims[seq] = Obligation(entry, reader.who, kind, (reader,))
         return seq
 
-    def put_back(self, reader: Reader) -> Entry | None:
+    def put_back(self, reader: Subscriber) -> PendingEvent | None:
         """Let the reader be at nothing, and come back first to what it was at; None: there is nothing that is open.
 
         A kept raw event leaves the books: it is in the backlog still.
@@ -242,18 +252,18 @@ class Ledger(Books):
         entry = self._settle_open(reader)
         reader.open = None
         reader.idle = False
-        if isinstance(entry, Kept):
+        if isinstance(entry, PendingBacklogEvent):
             self._drop_kept(entry)
         elif entry is not None:
             reader.held = entry
         return entry
 
-    def spill(self, readers: Iterable[Reader], *, stop: bool) -> list[Spill]:
+    def spill(self, readers: Iterable[Subscriber], *, stop: bool) -> list[Spill]:
         """Let registered readers be away; return what they are at and have not begun, in the order of publication.
 
         With `stop` they are at nothing then. Else they go on with what they are at: how they answer it is settled in their backlog.
         """
-        owing: dict[Entry, list[Reader]] = {}
+        owing: dict[PendingEvent, list[Subscriber]] = {}
         for reader in readers:
             if stop:
                 self.put_back(reader)
@@ -264,16 +274,16 @@ class Ledger(Books):
             reader.live = reader.idle = False
         return [self._spill(entry, tuple(owing[entry])) for entry in sorted(owing, key=attrgetter("order"))]
 
-    def catch_up(self, reader: Reader) -> None:
+    def catch_up(self, reader: Subscriber) -> None:
         """Let a reader that is away collect what is published from now on."""
         self.roster.fetch_back(reader)
 
-    def go_live(self, reader: Reader) -> None:
+    def go_live(self, reader: Subscriber) -> None:
         """Let a reader that collects read what it collected: its backlog is empty, and all its spills are confirmed."""
         reader.live = reader in self.roster.reading
         reader.moved = None
 
-    def leave(self, reader: Reader) -> None:
+    def leave(self, reader: Subscriber) -> None:
         """Let the reader go: what it is at ends, what it never read fails, what it derived may still be confirmed."""
         self._remove(reader)
         self.end(reader)
@@ -282,13 +292,13 @@ class Ledger(Books):
         if reader.unconfirmed:
             self.roster.leaving[reader] = None
 
-    def fail(self, reader: Reader) -> None:
+    def fail(self, reader: Subscriber) -> None:
         """Fail all that the reader owes, and let it go."""
         self._remove(reader)
         for entry in self._all_owed(reader):
             self._failed(entry, reader)
 
-    def drop(self, reader: Reader) -> None:
+    def drop(self, reader: Subscriber) -> None:
         """Let a registered reader go; what it owes is owed no more."""
         self._remove(reader)
         owed = self._all_owed(reader)
@@ -301,13 +311,13 @@ class Ledger(Books):
         reader.claims.clear()
         self.settling.pop(reader, None)
         for entry in owed:
-            if isinstance(entry, Kept):
+            if isinstance(entry, PendingBacklogEvent):
                 self._drop_kept(entry)
             else:
                 entry.acked -= 1
                 self._answered(entry, 1)
 
-    def overdue(self, now: float) -> list[Reader]:
+    def overdue(self, now: float) -> list[Subscriber]:
         """Return the readers, also those that have left, that owe an answer for longer than the ack timeout."""
         return [reader for reader, due in self.roster.due(self.ack_timeout) if due <= now]
 
@@ -315,20 +325,20 @@ class Ledger(Books):
         """Return when the next reader is overdue; None: no reader owes anything."""
         return min((due for _, due in self.roster.due(self.ack_timeout)), default=None)
 
-    def _spill(self, entry: Entry, readers: tuple[Reader, ...]) -> Spill:
+    def _spill(self, entry: PendingEvent, readers: tuple[Subscriber, ...]) -> Spill:
         seq = self.next_seq
         self.next_seq = seq + 1
-        claim = self._claims[seq] = Claim(entry, tuple([reader.trigger_id for reader in readers]), "spilled", readers)
+        claim = self._claims[seq] = Obligation(entry, tuple([reader.trigger_id for reader in readers]), "spilled", readers)
         for reader in readers:
             reader.spilled += 1
             reader.claims[seq] = claim
         return Spill(seq, entry, readers)
 
-    def _remove(self, reader: Reader) -> None:
+    def _remove(self, reader: Subscriber) -> None:
         self.roster.remove(reader)
         self.full.discard(reader)
 
-    def _all_owed(self, reader: Reader) -> list[Entry]:
+    def _all_owed(self, reader: Subscriber) -> list[PendingEvent]:
         """Take from the reader all that it owes, but for its claims."""
         owed = [binding.entry for binding in reader.unconfirmed if binding is not reader.binding]
         entry = self._settle_open(reader)
@@ -339,7 +349,7 @@ class Ledger(Books):
             owed.append(entry)
         return owed + reader.take_not_begun()
 
-    def _settle_open(self, reader: Reader) -> Entry | None:
+    def _settle_open(self, reader: Subscriber) -> PendingEvent | None:
         """Take from the reader what it is at and has not answered, with all that was bound to it."""
         entry = reader.open
         if entry is None or reader.settled:
@@ -350,18 +360,18 @@ class Ledger(Books):
             reader.binding = None
         return entry
 
-    def _moved(self, reader: Reader) -> tuple[Entry, ...]:
+    def _moved(self, reader: Subscriber) -> tuple[PendingEvent, ...]:
         """Take from the reader what it is at, and let it go on with what will be kept of it."""
         entry = reader.open
-        if entry is None or reader.settled or isinstance(entry, Kept):
+        if entry is None or reader.settled or isinstance(entry, PendingBacklogEvent):
             return ()
-        kept = reader.open = reader.moved = Kept.of(reader, entry, self.now)
+        kept = reader.open = reader.moved = PendingBacklogEvent.of(reader, entry, self.now)
         self._unresolved[kept] = None
         if reader.binding is not None:
             reader.binding.entry = kept
         return (entry,)
 
-    def _close(self, binding: Binding) -> None:
+    def _close(self, binding: PendingConfirmation) -> None:
         """End a binding of which all is confirmed."""
         reader, entry = binding.reader, binding.entry
         del reader.unconfirmed[binding]
@@ -377,13 +387,13 @@ class Ledger(Books):
             del self._unresolved[entry]
             self._resolve(entry)
 
-    def _forget(self, binding: Binding) -> None:
+    def _forget(self, binding: PendingConfirmation) -> None:
         """Give up on what of a binding is not confirmed."""
         del binding.reader.unconfirmed[binding]
         for seq in (binding.seq, *(binding.more or ())):
             self._bindings.pop(seq, None)
 
-    def _confirm_claim(self, seq: int, claim: Claim) -> None:
+    def _confirm_claim(self, seq: int, claim: Obligation) -> None:
         entry, kind, weight = claim.entry, claim.kind, len(claim.who)
         if entry.answers is not None:
             entry.answers.append((kind, claim.who))

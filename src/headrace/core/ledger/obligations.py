@@ -28,7 +28,7 @@ def _mutable(kind: _Kind) -> _Kind:
 
 
 @_mutable
-class Entry(Struct, eq=False):
+class PendingEvent(Struct, eq=False):
     """One raw event on the books, with how many obligations are open and how the others ended; `acked` includes those that are open.
 
     `order` rises in the order of publication. `owed` are the triggers that had to answer it, `answers` how those did that made something
@@ -54,27 +54,27 @@ class Entry(Struct, eq=False):
 
 
 @_mutable
-class Kept(Entry, eq=False, kw_only=True):
+class PendingBacklogEvent(PendingEvent, eq=False, kw_only=True):
     """One raw event from the backlog of one reader, in no lane's books; `payload` is its text.
 
     `number` is None for one that the reader was at already when it was spilled, until it is found in the backlog; `answer` then keeps how
     it was answered.
     """
 
-    reader: Reader
+    reader: Subscriber
     number: int | None
     attempts: int = 0
     answer: Answer | None = None
 
     @classmethod
     def read(
-        cls, reader: Reader, number: int | None, raw: Any, text: str | None, lane: Hashable, *, position: int | None, now: float
+        cls, reader: Subscriber, number: int | None, raw: Any, text: str | None, lane: Hashable, *, position: int | None, now: float
     ) -> Self:
         """Return one that its reader owes an answer to."""
         return cls(raw, text, Lane(lane), position, now, -1, pending=1, answers=[], reader=reader, number=number)
 
     @classmethod
-    def of(cls, reader: Reader, entry: Entry, now: float) -> Kept:
+    def of(cls, reader: Subscriber, entry: PendingEvent, now: float) -> PendingBacklogEvent:
         """Return what will be kept of an entry that the reader is at; its `order` is negative as that of all that are in no lane."""
         kept = cls.read(reader, None, entry.raw, None, entry.lane.key, position=entry.position, now=now)
         kept.order = -2 - entry.order
@@ -92,7 +92,7 @@ class Lane:
     def __init__(self, key: Hashable) -> None:
         self.key = key
         self.name = lane_name(key)
-        self.entries: deque[Entry] = deque()
+        self.entries: deque[PendingEvent] = deque()
         self.busy = False
         self.in_flight = 0
         self.read: int | None = None
@@ -109,14 +109,14 @@ class Lane:
 
 
 @_mutable
-class Binding(Struct, eq=False):
+class PendingConfirmation(Struct, eq=False):
     """What a reader derived from one entry, until all of it is confirmed.
 
     `seq` and those in `more` (there are seldom any, so that it is seldom a list) are all of it, `owed` how many are not confirmed.
     """
 
-    reader: Reader
-    entry: Entry
+    reader: Subscriber
+    entry: PendingEvent
     seq: int
     more: list[int] | None = None
     owed: int = 1
@@ -134,7 +134,7 @@ class Binding(Struct, eq=False):
 _NO_RETRIES: Mapping[str, object] = MappingProxyType({})
 
 
-class Reader:
+class Subscriber:
     """One subscriber: what waits for it, what it is at, and what it derived that is not yet confirmed. `idle`: it found nothing to read.
 
     A `registered` one owes its answers whether it runs or not: what it cannot take is spilled. It is `live` when it has read its backlog:
@@ -171,19 +171,19 @@ class Reader:
         self.who = (trigger_id,)
         self.registered = registered
         self.live = not registered
-        self.queue: deque[Entry] = deque()
-        self.held: Entry | None = None
-        self.open: Entry | None = None
+        self.queue: deque[PendingEvent] = deque()
+        self.held: PendingEvent | None = None
+        self.open: PendingEvent | None = None
         self.begun = 0.0
         self.settled = False
-        self.binding: Binding | None = None
-        self.unconfirmed: dict[Binding, None] = {}
+        self.binding: PendingConfirmation | None = None
+        self.unconfirmed: dict[PendingConfirmation, None] = {}
         self.idle = False
         self.spilled = 0
-        self.claims: dict[int, Claim] = {}
+        self.claims: dict[int, Obligation] = {}
         self.unsettled: dict[int, None] = {}
         self.answers: list[tuple[int, Answer]] = []
-        self.moved: Kept | None = None
+        self.moved: PendingBacklogEvent | None = None
         self.retries: Mapping[str, object] = _NO_RETRIES
 
     def look_back(self) -> None:
@@ -210,7 +210,7 @@ class Reader:
         """Whether it is at the same raw event for longer than `timeout`."""
         return self.open is not None and self.begun + timeout <= now
 
-    def oldest(self) -> Entry | None:
+    def oldest(self) -> PendingEvent | None:
         """Return the oldest entry that the reader owes an answer to."""
         if self.unconfirmed:
             return next(iter(self.unconfirmed)).entry
@@ -218,29 +218,29 @@ class Reader:
             return self.open
         return self.queue[0] if self.queue else None
 
-    def take_not_begun(self) -> list[Entry]:
+    def take_not_begun(self) -> list[PendingEvent]:
         """Take from the reader all that it has not begun."""
         waiting = [*self.queue] if self.held is None else [self.held, *self.queue]
         self.held = None
         self.queue.clear()
         return waiting
 
-    def has_not_ended(self, entry: Entry) -> bool:
+    def has_not_ended(self, entry: PendingEvent) -> bool:
         """Whether the reader is at `entry` or has not come to it; linear in what waits for it."""
         return (entry is self.open and not self.settled) or entry is self.held or entry in self.queue
 
 
-class Claim(Struct, eq=False):
+class Obligation(Struct, eq=False):
     """What the triggers `who` owe together: one thing to store, and what kind of answer it is. `readers`: theirs, where they have any."""
 
-    entry: Entry
+    entry: PendingEvent
     who: tuple[int, ...]
     kind: Kind
-    readers: tuple[Reader, ...] = ()
+    readers: tuple[Subscriber, ...] = ()
 
 
 @dataclass(slots=True)
-class Counts:
+class StreamCounters:
     """Raw events: published, advanced, and resolved with nothing derived, with a rejection, a failure, a spill; and how long it took.
 
     `ack_seconds` is the sum over the `resolved` ones of the time from publishing to the last answer; `advances` and `advance_errors` are
@@ -264,13 +264,13 @@ class Spill(NamedTuple):
     """An entry to be kept for these readers, who owe it until `seq` is confirmed."""
 
     seq: int
-    entry: Entry
-    readers: tuple[Reader, ...]
+    entry: PendingEvent
+    readers: tuple[Subscriber, ...]
 
 
 Claims: TypeAlias = Sequence[tuple[int, ...]]
 """The declared triggers of each claim."""
-Published: TypeAlias = tuple[int, Sequence[Reader], Spill | None]
+Published: TypeAlias = tuple[int, Sequence[Subscriber], Spill | None]
 """What `publish` did: claim `i` has this seq plus `i`, these readers, idle until now, have something to read; what is to be kept."""
 
 
@@ -281,5 +281,5 @@ class Batch:
     lane: Lane
     items: list[AdvanceItem]
     position: int | None
-    entries: Sequence[Entry] = ()
+    entries: Sequence[PendingEvent] = ()
     size: int = 0

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from headrace.core.ledger.obligations import Entry
+from headrace.core.ledger.obligations import PendingEvent
 from headrace.core.ledger.outcome import Kind
 
 _KINDS: Final[tuple[Kind, ...]] = ("fired", "rejected", "spilled", "dead_lettered", "failed")
@@ -16,7 +16,7 @@ MAX_MARKS: Final = 20_000
 """Lanes of one stream whose marks are remembered."""
 
 
-class Answers(NamedTuple):
+class TriggerAnswers(NamedTuple):
     """How one trigger answered the raw events of a stretch; what it was owed and is not counted here it filtered."""
 
     trigger_id: int
@@ -40,10 +40,10 @@ class Receipt(NamedTuple):
     last: int
     read: int
     owed: tuple[int, ...]
-    answers: tuple[Answers, ...]
+    answers: tuple[TriggerAnswers, ...]
 
 
-class Custody:
+class ReceiptBuilder:
     """Makes the receipts of one stream; knows how far lanes are recorded, so that nothing is counted twice.
 
     It remembers the marks of the `MAX_MARKS` lanes that went on last: of any other, `learn` the mark before its next receipt.
@@ -63,7 +63,7 @@ class Custody:
             if lane not in self._marks:
                 self._remember(lane, marks.get(lane))
 
-    def skipped(self, lane: str, committed: int | None, entries: Sequence[Entry]) -> None:
+    def skipped(self, lane: str, committed: int | None, entries: Sequence[PendingEvent]) -> None:
         """Begin after `committed` where the upstream had a known lane as done further than is recorded: its first receipt leaves a gap.
 
         All of the `entries` are recorded, whatever the upstream says of `committed`.
@@ -72,7 +72,7 @@ class Custody:
         if mark is not None and committed is not None and first is not None and mark < committed < first:
             self._remember(lane, committed)
 
-    def receipts(self, lane: str, entries: Iterable[Entry]) -> list[Receipt]:
+    def receipts(self, lane: str, entries: Iterable[PendingEvent]) -> list[Receipt]:
         """Return what is to be recorded for these entries of a known lane, in order: one receipt for each stretch with the same owed.
 
         Entries without a position, and those that are recorded already (they were redelivered), are left out.
@@ -97,18 +97,18 @@ class Custody:
             del self._marks[next(iter(self._marks))]
 
     @staticmethod
-    def _new(mark: int | None, entries: Iterable[Entry]) -> Iterable[Entry]:
+    def _new(mark: int | None, entries: Iterable[PendingEvent]) -> Iterable[PendingEvent]:
         for entry in entries:
             if entry.position is not None and (mark is None or entry.position > mark):
                 mark = entry.position
                 yield entry
 
 
-def _summed(entries: Sequence[Entry]) -> tuple[Answers, ...]:
+def _summed(entries: Sequence[PendingEvent]) -> tuple[TriggerAnswers, ...]:
     totals: dict[int, dict[Kind, int]] = {}
     for entry in entries:
         for kind, who in entry.answers or ():
             for trigger_id in who:
                 counts = totals.setdefault(trigger_id, {})
                 counts[kind] = counts.get(kind, 0) + 1
-    return tuple(Answers(trigger_id, *(counts.get(kind, 0) for kind in _KINDS)) for trigger_id, counts in sorted(totals.items()))
+    return tuple(TriggerAnswers(trigger_id, *(counts.get(kind, 0) for kind in _KINDS)) for trigger_id, counts in sorted(totals.items()))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.core.ledger.obligations import Entry, Reader
+from headrace.core.ledger.obligations import PendingEvent, Subscriber
 
 
-class Roster:
+class SubscriberRegistry:
     """The readers of one shared stream, each in one of three places, and the declared triggers.
 
     `reading` get what is published; `away` are registered, and what is published is spilled for them; `leaving` have left, and what they
@@ -17,9 +17,9 @@ class Roster:
     __slots__ = ("_owed", "away", "declared", "leaving", "reading")
 
     def __init__(self) -> None:
-        self.reading: dict[Reader, None] = {}
-        self.away: dict[Reader, None] = {}
-        self.leaving: dict[Reader, None] = {}
+        self.reading: dict[Subscriber, None] = {}
+        self.away: dict[Subscriber, None] = {}
+        self.leaving: dict[Subscriber, None] = {}
         self.declared: tuple[int, ...] = ()
         self._owed: tuple[int, ...] | None = ()
 
@@ -32,7 +32,7 @@ class Roster:
             self._owed = tuple(sorted((*self.declared, *readers)))
         return self._owed
 
-    def add(self, reader: Reader) -> None:
+    def add(self, reader: Subscriber) -> None:
         """Put a new reader on the roster; a registered one is away."""
         (self.away if reader.registered else self.reading)[reader] = None
         self._owed = None
@@ -42,24 +42,24 @@ class Roster:
         self.declared = trigger_ids
         self._owed = None
 
-    def remove(self, reader: Reader) -> None:
+    def remove(self, reader: Subscriber) -> None:
         """Take a reader off the roster."""
         for readers in (self.reading, self.away, self.leaving):
             readers.pop(reader, None)
         self._owed = None
 
-    def send_away(self, reader: Reader) -> None:
+    def send_away(self, reader: Subscriber) -> None:
         """Let a registered reader be away."""
         self.reading.pop(reader, None)
         self.away[reader] = None
 
-    def fetch_back(self, reader: Reader) -> None:
+    def fetch_back(self, reader: Subscriber) -> None:
         """Let a reader that is away read again; one that is not changes nothing."""
         if reader in self.away:
             del self.away[reader]
             self.reading[reader] = None
 
-    def due(self, timeout: float) -> Iterator[tuple[Reader, float]]:
+    def due(self, timeout: float) -> Iterator[tuple[Subscriber, float]]:
         """Yield the readers that owe an answer, also those that have left, and when each is overdue."""
         for readers in (self.reading, self.away, self.leaving):
             for reader in readers:
@@ -67,6 +67,6 @@ class Roster:
                 if due is not None:
                     yield reader, due
 
-    def before(self, entry: Entry) -> list[Reader]:
+    def before(self, entry: PendingEvent) -> list[Subscriber]:
         """Return the readers that are at `entry` or have not come to it; linear in what waits for them."""
         return [reader for readers in (self.reading, self.away) for reader in readers if reader.has_not_ended(entry)]

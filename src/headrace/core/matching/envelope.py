@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Sealed(NamedTuple):
+class EventFields(NamedTuple):
     """What the envelope makes of one raw event; `occurred` is in UTC."""
 
     id: str
@@ -50,10 +50,10 @@ class Envelope:
     subject: JsonPath | None = None
     occurred: JsonPath | None = None
 
-    def seal(self, value: Any, *, stream: str, lane: str, position: int | None) -> Sealed:
+    def seal(self, value: Any, *, stream: str, lane: str, position: int | None) -> EventFields:
         """Return the fields of the event that `value` is. Raises `MissingField`, which names the path and what is wrong there."""
         source, kind = self.source, self.type
-        return Sealed(
+        return EventFields(
             id=_place(stream, lane, position) if self.id is None else _required(self.id, value, _name),
             source=source if isinstance(source, str) else _required(source, value, _name),
             type=kind if isinstance(kind, str) else _required(kind, value, _type),

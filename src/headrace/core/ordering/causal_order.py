@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from headrace.core.ordering.cycles import Cycle, detached, place, rebuilt
-from headrace.core.ordering.snapshot import OrderingBlob, Waiting, set_back
+from headrace.core.ordering.snapshot import OrderingSnapshot, SnapshotEvent, set_back
 
 Offered: TypeAlias = tuple[int, bytes, bytes | None, int, int, str]
 """One event: (seq, key, leader's key or None, leader's seq or -1, occurred in µs, id)."""
@@ -79,7 +79,7 @@ class CausalOrder:
         self.lost = 0
         self.late = 0
         self.cycles = 0
-        self._waiting: dict[bytes, Waiting] = {}
+        self._waiting: dict[bytes, SnapshotEvent] = {}
         self._followers: dict[bytes, list[bytes]] = {}  # leader -> those that wait for it
         self._roots: dict[bytes, int] = {}  # waiting events whose leader does not wait -> since
         self._by_age: list[tuple[int, int, bytes]] = []  # a heap of (since, seq, key) with each root, and some that were roots
@@ -120,7 +120,7 @@ class CausalOrder:
             if leader is not None and leader != key and (leader_seq < 0 or leader in waiting):
                 if not self.by_age or leader in waiting or received.get(seq, occurred) - ahead + self.lookback > now:
                     since = min(now, received[seq] - ahead) if seq in received else now
-                    self._wait(Waiting(seq, key, leader, occurred, id, since, late), now, out)
+                    self._wait(SnapshotEvent(seq, key, leader, occurred, id, since, late), now, out)
                     continue
                 self._too_old(seq, key, leader, now, out)
                 continue
@@ -139,7 +139,7 @@ class CausalOrder:
         With `most`, only so many roots are released, those that wait longest.
         """
         out, self._limit = Released(), limit
-        due: list[Waiting] = []
+        due: list[SnapshotEvent] = []
         self.gave, self.forgot = {}, []
         while len(due) != most and (oldest := self._oldest()) is not None and oldest[0] + self.lookback <= now:
             heappop(self._by_age)
@@ -179,7 +179,7 @@ class CausalOrder:
         heapify(self._by_age)
         self._given_up = {key: min(at, now) for key, at in self._given_up.items()}
 
-    def entry(self, key: bytes) -> Waiting | None:
+    def entry(self, key: bytes) -> SnapshotEvent | None:
         """Return an event that waits."""
         return self._waiting.get(key)
 
@@ -192,24 +192,24 @@ class CausalOrder:
         oldest = self._oldest()
         return None if oldest is None else oldest[0] + self.lookback
 
-    def waiting(self) -> Iterator[Waiting]:
+    def waiting(self) -> Iterator[SnapshotEvent]:
         """Give what waits, in order of arrival."""
         return iter(self._waiting.values())
 
     def snapshot(self) -> bytes:
         """Return the whole state; `restore` makes it again."""
         totals = (self.position, self.head, self.lost, self.late, self.cycles)
-        return OrderingBlob(totals, list(self._waiting.values()), list(self._given_up)).pack()
+        return OrderingSnapshot(totals, list(self._waiting.values()), list(self._given_up)).pack()
 
     @classmethod
     def restore(cls, snapshot: bytes, lookback: int, *, by_age: bool = False) -> CausalOrder:
         """Return the ordering that `snapshot` was taken of; the lookback may be another."""
-        return cls.rebuilt(OrderingBlob.unpack(snapshot), lookback, by_age=by_age)
+        return cls.rebuilt(OrderingSnapshot.unpack(snapshot), lookback, by_age=by_age)
 
     @classmethod
     def rebuilt(
         cls,
-        blob: OrderingBlob,
+        blob: OrderingSnapshot,
         lookback: int,
         *,
         by_age: bool = False,
@@ -260,7 +260,7 @@ class CausalOrder:
         out.add(seq, LOST, 0)
         self._release_followers([key], now, out)
 
-    def _wait(self, entry: Waiting, now: int, out: Released) -> None:
+    def _wait(self, entry: SnapshotEvent, now: int, out: Released) -> None:
         """Let one event wait, unless it closes a cycle."""
         key, leader = entry.key, entry.leader
         mine = self._followers.get(key)
@@ -292,7 +292,7 @@ class CausalOrder:
             self._shortcut[below] = key
         return key
 
-    def _break_cycle(self, closing: Waiting, now: int, out: Released) -> None:
+    def _break_cycle(self, closing: SnapshotEvent, now: int, out: Released) -> None:
         """Release the cycle that `closing` closes, in order of (occurred, id), then all that hangs on it."""
         self._waiting[closing.key] = closing
         members = detached(closing, self._waiting, self._followers, self._shortcut)
@@ -311,7 +311,7 @@ class CausalOrder:
         if not cycle:
             del self.breaking[closing]
 
-    def _release(self, entry: Waiting, mark: str | None, now: int, out: Released) -> None:
+    def _release(self, entry: SnapshotEvent, mark: str | None, now: int, out: Released) -> None:
         """Release one event that waits."""
         key = entry.key
         del self._waiting[key]
@@ -367,7 +367,7 @@ class CausalOrder:
             if not siblings:
                 del self._siblings[key], self.releasing[key]
 
-    def _give_up(self, roots: list[Waiting], now: int) -> None:
+    def _give_up(self, roots: list[SnapshotEvent], now: int) -> None:
         """Remember the leaders of `roots` as lost, and that these roots no longer wait for them."""
         gone = {root.key for root in roots}
         for leader in {root.leader: None for root in roots}:

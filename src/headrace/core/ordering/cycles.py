@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop
 from typing import TypeAlias
 
-from headrace.core.ordering.snapshot import Waiting
+from headrace.core.ordering.snapshot import SnapshotEvent
 
 Place: TypeAlias = tuple[int, str, int]
 """The order among events that are ready together: (occurred, id, seq)."""
@@ -21,7 +21,7 @@ class Cycle:
     _members: list[tuple[int, str, int, bytes]]  # a heap: many members are not sorted at once
 
     @classmethod
-    def of(cls, number: int, members: Iterable[Waiting]) -> Cycle:
+    def of(cls, number: int, members: Iterable[SnapshotEvent]) -> Cycle:
         """Return the cycle of these members."""
         heap = [(*place(member), member.key) for member in members]
         heapify(heap)
@@ -36,7 +36,7 @@ class Cycle:
         """The members, in any order."""
         return [seq for _, _, seq, _ in self._members]
 
-    def pop(self, waiting: Mapping[bytes, Waiting]) -> Waiting | None:
+    def pop(self, waiting: Mapping[bytes, SnapshotEvent]) -> SnapshotEvent | None:
         """Remove the next member and return it, or None if there is none or it no longer waits."""
         if not self._members:
             return None
@@ -45,12 +45,12 @@ class Cycle:
         return entry if entry is not None and entry.seq == seq else None
 
 
-def place(entry: Waiting) -> Place:
+def place(entry: SnapshotEvent) -> Place:
     """Return the place of an event among those that are ready together."""
     return (entry.occurred, entry.id, entry.seq)
 
 
-def rebuilt(waiting: Iterable[Waiting], cycles: Mapping[bytes, tuple[int, Sequence[int]]]) -> tuple[dict[bytes, Cycle], set[bytes]]:
+def rebuilt(waiting: Iterable[SnapshotEvent], cycles: Mapping[bytes, tuple[int, Sequence[int]]]) -> tuple[dict[bytes, Cycle], set[bytes]]:
     """Return cycles that were written down as (number, seqs), with those members that still wait, and the keys of these."""
     if not cycles:
         return {}, set()
@@ -61,8 +61,8 @@ def rebuilt(waiting: Iterable[Waiting], cycles: Mapping[bytes, tuple[int, Sequen
 
 
 def detached(
-    closing: Waiting, waiting: Mapping[bytes, Waiting], followers: dict[bytes, list[bytes]], shortcut: dict[bytes, bytes]
-) -> list[Waiting]:
+    closing: SnapshotEvent, waiting: Mapping[bytes, SnapshotEvent], followers: dict[bytes, list[bytes]], shortcut: dict[bytes, bytes]
+) -> list[SnapshotEvent]:
     """Return the members of the cycle that `closing` closes; `followers` and `shortcut` have none of them any more."""
     members = [closing]
     while members[-1].leader != closing.key:

@@ -26,7 +26,7 @@ _FREE: Final = frozenset({LOST, CYCLE})
 _PASSED: Final = frozenset({"skipped", "handled"})
 
 
-class Caused(NamedTuple):
+class OrderedEvent(NamedTuple):
     """An event as a home takes it: who it is, whom it follows, when it occurred (µs), and its body, which a home keeps and never reads.
 
     `key` stands for (source, id), `leader_key` for its leader, if it follows another. `received` (µs) is when it came, if that was before
@@ -53,7 +53,7 @@ class Claim(NamedTuple):
     """An event to handle now. `token` says whose it is; `attempts` counts this one. Its `seq` is 0 where no home has written it down."""
 
     seq: int
-    event: Caused
+    event: OrderedEvent
     position: int
     mark: str | None
     attempts: int
@@ -61,16 +61,16 @@ class Claim(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WaitingEvent:
     """`event` waits for the one it follows, since `since` (µs): until that comes (`waiting`) or until it is handled (`blocked`)."""
 
-    event: Caused
+    event: OrderedEvent
     state: State
     since: int
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class ScopeCounters:
     """What a scope came to: `held` is how long all its released events waited (µs)."""
 
     waiting: int
@@ -87,7 +87,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class HandlingPolicy:
+class DeliveryPolicy:
     """How a scope handles: how long a claim lasts, how often and when it is tried again, and what a dead event means. Times in µs."""
 
     lease: int = 60_000_000
@@ -104,7 +104,7 @@ class HandlingPolicy:
         return now + max(at_least, int(wait * (1 - spread / 2)))
 
 
-class Placed(NamedTuple):
+class ReleasedEvent(NamedTuple):
     """What the ordering says of an event that it released: `blocked` is whether its leader has to be handled first."""
 
     seq: int
@@ -114,7 +114,7 @@ class Placed(NamedTuple):
     blocked: bool
 
 
-class Offering:
+class OfferBatch:
     """One batch on its way into a scope: what is new in it, and what the ordering makes of it."""
 
     def __init__(self, order: CausalOrder, known: Mapping[bytes, State]) -> None:
@@ -125,7 +125,7 @@ class Offering:
         self.received: dict[int, int] = {}
         self.passed: list[bytes] = []
 
-    def add(self, seq: int, event: Caused, *, passes: bool = False) -> bool:
+    def add(self, seq: int, event: OrderedEvent, *, passes: bool = False) -> bool:
         """Take one event; False if it was here before. One that `passes` is nobody's to handle: it counts as handled when it is ready."""
         key, leader = event.key, event.leader_key
         if key in self._states:
@@ -138,13 +138,13 @@ class Offering:
             self.received[seq] = event.received
         return True
 
-    def decide(self, now: int, limit: int | None = None, ahead: int = 0) -> list[Placed]:
+    def decide(self, now: int, limit: int | None = None, ahead: int = 0) -> list[ReleasedEvent]:
         """Offer what is new; return what is released, in order of position, without what passed. `ahead` is that of `CausalOrder.offer`."""
         first = self._order.position + 1
         released = self._order.offer(self.offered, now, self.received, limit, ahead)
         return [place for place in map(self._gated, placed(released, first)) if place is not None]
 
-    def _gated(self, place: Placed) -> Placed | None:
+    def _gated(self, place: ReleasedEvent) -> ReleasedEvent | None:
         if place.seq not in self._keys:
             return place
         key, leader, passes = self._keys[place.seq]
@@ -157,10 +157,10 @@ class Offering:
         return place._replace(blocked=blocked)
 
 
-def placed(released: Released, first: int) -> list[Placed]:
+def placed(released: Released, first: int) -> list[ReleasedEvent]:
     """Return what was released, with positions from `first` on; it was waiting, so its leader is not handled yet."""
     columns = zip(released.seqs, released.marks, released.waited, strict=True)
-    return [Placed(seq, position, mark, waited, mark not in _FREE) for position, (seq, mark, waited) in enumerate(columns, first)]
+    return [ReleasedEvent(seq, position, mark, waited, mark not in _FREE) for position, (seq, mark, waited) in enumerate(columns, first)]
 
 
 def trees(claims: Iterable[Claim]) -> list[list[Claim]]:

@@ -14,7 +14,7 @@ MAGIC: Final = b"HRO1"
 """How an ordering state of this version begins."""
 
 
-class Waiting(NamedTuple):
+class SnapshotEvent(NamedTuple):
     """One event that waits for `leader`, since when, and whether its own followers had given up on it (`late`). Times in µs."""
 
     seq: int
@@ -26,9 +26,9 @@ class Waiting(NamedTuple):
     late: bool
 
 
-def set_back(waiting: dict[bytes, Waiting], now: int) -> None:
+def set_back(waiting: dict[bytes, SnapshotEvent], now: int) -> None:
     """Set the start of each wait that is after `now` to `now`."""
-    make = Waiting._make  # _replace takes five times as long, and other writers wait meanwhile
+    make = SnapshotEvent._make  # _replace takes five times as long, and other writers wait meanwhile
     for key, entry in waiting.items():
         seq, _, leader, occurred, id, since, late = entry
         if since > now:
@@ -36,11 +36,11 @@ def set_back(waiting: dict[bytes, Waiting], now: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class OrderingBlob:
+class OrderingSnapshot:
     """Totals (position, head, lost, late, cycles), what waits in order of arrival, and the leaders given up as lost."""
 
     totals: tuple[int, int, int, int, int]
-    waiting: list[Waiting]
+    waiting: list[SnapshotEvent]
     given_up: list[bytes]
 
     def pack(self) -> bytes:
@@ -64,7 +64,7 @@ class OrderingBlob:
         )
 
     @classmethod
-    def unpack(cls, blob: bytes) -> OrderingBlob:
+    def unpack(cls, blob: bytes) -> OrderingSnapshot:
         """Return what `pack` packed; ValueError for anything else."""
         if blob[:4] != MAGIC:
             raise ValueError("not an ordering state of this version")
@@ -82,7 +82,7 @@ class OrderingBlob:
         for length in lengths:
             ids.append(blob[at : at + length].decode())
             at += length
-        waiting = list(map(Waiting._make, zip(seqs, keys, leaders, occurred, ids, since, lates, strict=True)))
+        waiting = list(map(SnapshotEvent._make, zip(seqs, keys, leaders, occurred, ids, since, lates, strict=True)))
         return cls((position, head, lost, late, cycles), waiting, given_up)
 
 

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from headrace.core.batching import cut
+from headrace.core.batching import due_batches
 from headrace.core.ranges import numbers_of
 from headrace.pipeline.kernel.followers import Above, FindLeaders, first_without_leader, followers
 from headrace.pipeline.log_reader import LogReader
@@ -99,7 +99,7 @@ class FollowerHolds:
                 return Slice(*held.take(min(most, self._most.pop(name, most)) if kind == RETURNED else most))
             self._most.pop(name, None)
         queue = self._sequence(name)
-        sizes = cut(pipeline.batch, len(queue), queue.first, queue.last, now)
+        sizes = due_batches(pipeline.batch, len(queue), queue.first, queue.last, now)
         if not sizes:
             return None
         return Slice(*queue.take(min(len(queue), most) if isinstance(pipeline.batch, str) else sizes[0]))

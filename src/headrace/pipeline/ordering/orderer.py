@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.batching import cut
+from headrace.core.batching import due_batches
 from headrace.core.ranges import numbers_of
 from headrace.errors import PipelineError
 from headrace.pipeline.kernel.forest import Rows
@@ -287,7 +287,7 @@ class Orderer:
             if pipeline is None:
                 sizes = [min(REMOVED_AT_ONCE, len(held) - start) for start in range(0, len(held), REMOVED_AT_ONCE)]
             else:
-                sizes = cut(pipeline.batch, len(held), held.first, held.last, now)
+                sizes = due_batches(pipeline.batch, len(held), held.first, held.last, now)
                 # What an earlier policy held may be any number.
                 if pipeline.batch == "micro" or (sequence != name and pipeline.batch != "each"):
                     sizes = [min(self._max_rows, len(held) - start) for start in range(0, len(held), self._max_rows)]

@@ -49,7 +49,7 @@ class Decision(NamedTuple):
     """What a job is to claim and to give back, and which jobs have ended and still hold something that must be freed first."""
 
     ended: set[int]
-    step: balancing.Step
+    step: balancing.RebalanceStep
 
 
 class Balancer:

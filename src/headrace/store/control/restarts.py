@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 from sqlalchemy import Connection, Row, select, update
 
-from headrace.core.restart_policy import MAX_RESTARTS, MOST, Verdict, after_failure
+from headrace.core.restart_policy import MAX_RESTARTS, MOST, RestartDecision, next_restart
 from headrace.core.values.moments import moment
 from headrace.errors import ApiRefused
 from headrace.store.control import leases
@@ -42,7 +42,7 @@ def record(connection: Connection, job_id: int, trigger_id: int, failure: Trigge
         return _recorded(row.restarts, row.state == "parked", start_after(row.retry_at, now))
     limit = MAX_RESTARTS if row.max_restarts is None else row.max_restarts
     lived = 0.0 if row.started is None else (now - row.started) / SECOND - failure.blocked
-    verdict = after_failure(row.restarts, lived, limit, trigger_id % SPREAD / SPREAD, upstream=failure.upstream)
+    verdict = next_restart(row.restarts, lived, limit, trigger_id % SPREAD / SPREAD, upstream=failure.upstream)
     kept = failure.model_dump() | {"at": rfc3339(moment(now))}
     values = {"failure": msgspec.json.encode(kept).decode(), "failures": triggers.c.failures + 1, "restarts": verdict.restarts}
     connection.execute(update(triggers).where(triggers.c.id == trigger_id).values(**values, **_next(verdict, now)))
@@ -67,7 +67,7 @@ def record_stream(connection: Connection, job_id: int, failed: StreamFailure, no
             continue
         limit = MAX_RESTARTS if row.max_restarts is None else row.max_restarts
         lived = 0.0 if row.started is None else (now - row.started) / SECOND
-        verdict = after_failure(row.restarts, lived, limit, first % SPREAD / SPREAD, upstream=True)
+        verdict = next_restart(row.restarts, lived, limit, first % SPREAD / SPREAD, upstream=True)
         same[verdict.restarts, verdict.retry_in or 0.0, row.id == first].append(row.id)
     for (restarts, retry_in, whole), ids in same.items():
         waits.append(retry_in)
@@ -77,7 +77,7 @@ def record_stream(connection: Connection, job_id: int, failed: StreamFailure, no
         values = {"failure": msgspec.json.encode(kept).decode(), "failures": triggers.c.failures + 1, "restarts": restarts}
         for part in leases.parts(ids):
             mine = update(triggers).where(triggers.c.id.in_(part))
-            connection.execute(mine.values(**values, **_next(Verdict(restarts, retry_in), now)))
+            connection.execute(mine.values(**values, **_next(RestartDecision(restarts, retry_in), now)))
     return StreamFailureRecorded(retry_in=max(waits, default=0.0))
 
 
@@ -101,7 +101,7 @@ def start_after(retry_at: int | None, now: int) -> float:
     return 0.0 if retry_at is None else min(max(retry_at - now, 0) / SECOND, MOST)
 
 
-def _next(verdict: Verdict, now: int) -> dict[str, Any]:
+def _next(verdict: RestartDecision, now: int) -> dict[str, Any]:
     if verdict.retry_in is None:
         return {"state": "parked", "retry_at": None}
     again = now + round(verdict.retry_in * SECOND)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 from uuid import uuid4
 
-from headrace.core.ordering.snapshot import Waiting
+from headrace.core.ordering.snapshot import SnapshotEvent
 from headrace.store.dialects.statements import Plain, Runs
 from headrace.store.ordering import statements as sql
 
@@ -83,7 +83,7 @@ class Moments:
     def __init__(self, connection: Runs, scope: int) -> None:
         self._left = [(state, last, now) for _, state, last, now in _left(connection, scope=scope).all()]
 
-    def events(self, waiting: Sequence[Waiting]) -> list[Waiting]:
+    def events(self, waiting: Sequence[SnapshotEvent]) -> list[SnapshotEvent]:
         """Return waiting events with the moments that they have once all is done."""
         changed = list(waiting)
         for last, now in self._of("since"):

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from sqlalchemy import Connection, Row, select
 
-from headrace.core.ordering.handling import Caused
+from headrace.core.ordering.handling import OrderedEvent
 from headrace.store.db.database import Database
 from headrace.store.ordering.sql_store import SqlOrdering
 from headrace.store.ordering.transaction import Fed, Feed
@@ -61,5 +61,5 @@ def fed(rows: Sequence[Row[Any]], passes: Callable[[Row[Any]], bool]) -> Feed:
 
 
 def _fed(row: Row[Any], *, passes: bool) -> Fed:
-    event = Caused(row.source, row.id, row.follows, row.occurred, None, row.key, row.leader_key)
+    event = OrderedEvent(row.source, row.id, row.follows, row.occurred, None, row.key, row.leader_key)
     return Fed(event, row.seq, passes=passes, known=row.leader_seq >= 0)

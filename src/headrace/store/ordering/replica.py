@@ -19,7 +19,7 @@ import msgspec
 from sqlalchemy import text
 
 from headrace.core.ordering.causal_order import CausalOrder, Offered
-from headrace.core.ordering.snapshot import OrderingBlob, Waiting
+from headrace.core.ordering.snapshot import OrderingSnapshot, SnapshotEvent
 from headrace.store.dialects.statements import Runs, driver_rows
 from headrace.store.ordering import statements as sql
 from headrace.store.ordering.clock_reset import Moments
@@ -170,7 +170,7 @@ def _built(
     connection: Runs, scope: sql.Scope, waiting: Iterable[Sequence[Any]], lost: Iterable[Sequence[Any]], *, by_age: bool
 ) -> CausalOrder:
     waits = [
-        Waiting(seq, key, leader, occurred, id, since, bool(late))
+        SnapshotEvent(seq, key, leader, occurred, id, since, bool(late))
         for seq, key, leader, occurred, id, since, late in sorted(waiting, key=_SEQ)
     ]
     rows = [(number, key, at) for number, key, at in sorted(lost, key=_NUMBER_AND_KEY)]
@@ -183,5 +183,5 @@ def _built(
             breaking[key] = (number, struct.unpack(f"<{len(members) // 8}q", members))
         moments = Moments(connection, scope.id)
         waits, given_up = moments.events(waits), moments.given_up(rows)
-    blob = OrderingBlob((scope.position, scope.head, scope.lost, scope.late, scope.cycles), waits, [])
+    blob = OrderingSnapshot((scope.position, scope.head, scope.lost, scope.late, scope.cycles), waits, [])
     return CausalOrder.rebuilt(blob, scope.lookback, by_age=by_age, given_up=given_up, releasing=releasing, breaking=breaking)

@@ -17,7 +17,7 @@ from uuid import uuid4
 from sqlalchemy import Connection, Table, delete, func, insert, literal_column, select, update
 from typing_extensions import override
 
-from headrace.core.ordering.handling import Caused, Claim, HandlingPolicy, State, waits_for
+from headrace.core.ordering.handling import Claim, DeliveryPolicy, OrderedEvent, State, waits_for
 from headrace.ports.ordering_store import RETENTION_MICROS, Followers
 from headrace.store.db.slices import Slice, size_of
 from headrace.store.db.writer import Unprepared
@@ -121,7 +121,7 @@ class OwnOrdering(SqlOrdering):
         scope: str,
         lookback: int,
         *,
-        policy: HandlingPolicy | None = None,
+        policy: DeliveryPolicy | None = None,
         by_age: bool = True,
         retention: int = RETENTION_MICROS,
         ticks: Callable[[], int] | None = None,
@@ -170,7 +170,7 @@ class OwnOrdering(SqlOrdering):
         return self._claimed(work, now)
 
     @override
-    def enter(self, event: Caused, now: int) -> Claim | State:
+    def enter(self, event: OrderedEvent, now: int) -> Claim | State:
         return self._own.write(lambda connection: self._enter(connection, event, now))
 
     @override
@@ -258,7 +258,7 @@ class OwnOrdering(SqlOrdering):
     def _number(self, key: bytes) -> int:
         return int.from_bytes(blake2b(key, key=self._salt[:64], digest_size=8).digest(), "big", signed=True)
 
-    def _enter(self, connection: Direct, event: Caused, now: int) -> Claim | State:
+    def _enter(self, connection: Direct, event: OrderedEvent, now: int) -> Claim | State:
         number = self._number(event.key)
         denied = self._locks.ask([number])
         connection.peek()
@@ -270,7 +270,7 @@ class OwnOrdering(SqlOrdering):
             self._locks.release([number])
         return found
 
-    def _begun(self, looked: Any, event: Caused, now: int) -> Claim | State:
+    def _begun(self, looked: Any, event: OrderedEvent, now: int) -> Claim | State:
         """Return a claim of the event, whose lock is ours, or why there is none."""
         state, handled, leader_state, leader_handled = looked
         if handled:
@@ -326,7 +326,7 @@ class OwnOrdering(SqlOrdering):
         found = sql.event_by_key(connection, scope=self.scope_id, key=claim.event.key).all()
         return claim._replace(seq=found[0][0]) if found else claim
 
-    def _pass_on(self, connection: Direct, event: Caused, now: int, most: int) -> Followers | None:
+    def _pass_on(self, connection: Direct, event: OrderedEvent, now: int, most: int) -> Followers | None:
         """Count an event without a row as handled, and release what waits for it; None if somebody else had it meanwhile."""
         if self.states([event.key])[0] is not None:
             return None
@@ -398,6 +398,6 @@ class OwnOrdering(SqlOrdering):
         sql.forget_handled(connection, scope=self.scope_id, before=age - self._retention, most=FORGOTTEN_ROWS)
 
 
-def _keys_of(event: Caused) -> list[bytes]:
+def _keys_of(event: OrderedEvent) -> list[bytes]:
     """Return the keys of an event and of its leader."""
     return [event.key] if event.leader_key is None else [event.key, event.leader_key]

@@ -15,8 +15,8 @@ from uuid import uuid4
 
 from typing_extensions import override
 
-from headrace.core.ordering.handling import Caused, Claim, Counts, HandlingPolicy, State, Wait
-from headrace.ports.ordering_store import EXPIRED_EVENTS, OrderingHome
+from headrace.core.ordering.handling import Claim, DeliveryPolicy, OrderedEvent, ScopeCounters, State, WaitingEvent
+from headrace.ports.ordering_store import EXPIRED_EVENTS, OrderingStore
 from headrace.store.dialects.statements import Plain, Runs, row_by_row
 from headrace.store.ordering import clock_reset
 from headrace.store.ordering import statements as sql
@@ -41,7 +41,7 @@ class Store(Protocol):
         ...
 
 
-class SqlOrdering(OrderingHome):
+class SqlOrdering(OrderingStore):
     """One scope in a database. With `by_age`, events that are older than the lookback when they come do not wait.
 
     With `logged`, the scope is fed from the log: that knows duplicates and keeps bodies, so nothing is kept of what was handled.
@@ -53,12 +53,12 @@ class SqlOrdering(OrderingHome):
         database: Store,
         scope_id: int,
         *,
-        policy: HandlingPolicy | None = None,
+        policy: DeliveryPolicy | None = None,
         by_age: bool = True,
         logged: bool = False,
         steady: ScopeClock | None = None,
     ) -> None:
-        self.policy = policy or HandlingPolicy()
+        self.policy = policy or DeliveryPolicy()
         self.scope_id = scope_id
         self._database = database
         self._by_age = by_age
@@ -68,7 +68,7 @@ class SqlOrdering(OrderingHome):
         self._replica: Replica | None = None
 
     @override
-    def offer(self, events: Sequence[Caused], now: int) -> list[State]:
+    def offer(self, events: Sequence[OrderedEvent], now: int) -> list[State]:
         self._turn(now, lambda turn: turn.offer(Feed.of(events)))
         return [state or "handled" for state in self.states([event.key for event in events])]
 
@@ -196,30 +196,30 @@ class SqlOrdering(OrderingHome):
         return [known.get(key) for key in keys]
 
     @override
-    def followers(self, key: bytes) -> list[Caused]:
+    def followers(self, key: bytes) -> list[OrderedEvent]:
         with self._database.reading() as connection:
-            return [Caused(*row) for row in sql.followers(connection, scope=self.scope_id, key=key).all()]
+            return [OrderedEvent(*row) for row in sql.followers(connection, scope=self.scope_id, key=key).all()]
 
     @override
-    def ready(self, most: int, now: int) -> list[tuple[Caused, str | None]]:
+    def ready(self, most: int, now: int) -> list[tuple[OrderedEvent, str | None]]:
         with self._database.reading() as connection:
             rows = sql.ready(connection, scope=self.scope_id, most=most, now=now).all()
-        return [(Caused(*row[:7]), row[7]) for row in rows]
+        return [(OrderedEvent(*row[:7]), row[7]) for row in rows]
 
     @override
-    def waits(self, limit: int) -> list[Wait]:
+    def waits(self, limit: int) -> list[WaitingEvent]:
         with self._database.reading() as connection:
             found = sql.waits(connection, scope=self.scope_id, most=limit).all()
             scope = sql.scope_row(connection, self.scope_id)
         ahead = 0 if self._steady is None else scope.clock - scope.age
-        return [Wait(Caused(*row[:7]), row[7], row[8] + ahead) for row in found]
+        return [WaitingEvent(OrderedEvent(*row[:7]), row[7], row[8] + ahead) for row in found]
 
     @override
-    def counts(self) -> Counts:
+    def counts(self) -> ScopeCounters:
         with self._database.reading() as connection:
             states = {row[0]: row[1] for row in sql.by_state(connection, scope=self.scope_id).all()}
             scope = sql.scope_row(connection, self.scope_id)
-        return Counts(
+        return ScopeCounters(
             **{state: states.get(state, 0) for state in ("waiting", "blocked", "ready", "claimed")},
             dead=states.get("dead", 0) + states.get("skipped", 0),
             released=scope.position,
@@ -357,4 +357,4 @@ def _by_token(claims: Sequence[Claim]) -> dict[str, list[Claim]]:
 def claimed(row: Sequence[Any], token: str) -> Claim:
     """Return the claim of a row that a claiming statement gave."""
     seq, source, id, follows, occurred, body, key, leader_key, position, mark, attempts = row
-    return Claim(seq, Caused(source, id, follows, occurred, body, key, leader_key), position, mark, attempts, token)
+    return Claim(seq, OrderedEvent(source, id, follows, occurred, body, key, leader_key), position, mark, attempts, token)

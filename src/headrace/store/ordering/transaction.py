@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 from headrace.core.ordering.causal_order import CausalOrder
-from headrace.core.ordering.handling import Caused, Offering, Placed, State, placed
+from headrace.core.ordering.handling import OfferBatch, OrderedEvent, ReleasedEvent, State, placed
 from headrace.store.dialects.statements import Found, Runs, row_by_row
 from headrace.store.ordering import clock_reset
 from headrace.store.ordering import statements as sql
@@ -20,7 +20,7 @@ from headrace.store.ordering.wait_histogram import counted
 class Fed(NamedTuple):
     """One event; `seq` is its place in the log, `passes` says that nobody handles it, and `known` that its leader came."""
 
-    event: Caused
+    event: OrderedEvent
     seq: int = 0
     passes: bool = False
     known: bool = False
@@ -34,7 +34,7 @@ class Feed:
     head: int | None = None
 
     @classmethod
-    def of(cls, events: Iterable[Caused]) -> Self:
+    def of(cls, events: Iterable[OrderedEvent]) -> Self:
         """Return events that are from nowhere."""
         return cls([Fed(event) for event in events])
 
@@ -119,7 +119,7 @@ class Turn:
     def offer(self, feed: Feed) -> None:
         """Take events; those of a log that the scope has read already change nothing."""
         events = [fed for fed in feed.events if not self.logged or fed.seq > self.head]
-        offering = Offering(self.order, self._known(events))
+        offering = OfferBatch(self.order, self._known(events))
         taken: dict[int, Fed] = {}
         for fed in events:
             self.head = fed.seq if self.logged else self.head + 1
@@ -252,7 +252,7 @@ class Turn:
         found: dict[bytes, State] = {row[0]: row[1] for answer in answers for row in answer.all()}
         return {key: found[key] for key in keys if key in found}
 
-    def _row(self, seq: int, fed: Fed, place: Placed | None) -> tuple[Any, ...]:
+    def _row(self, seq: int, fed: Fed, place: ReleasedEvent | None) -> tuple[Any, ...]:
         event = fed.event
         late, since = False, self.age
         state, due = "waiting", None
@@ -268,7 +268,7 @@ class Turn:
         told = (None, None) if place is None else (place.position, place.mark)
         return (self.scope.id, seq, fed.event.key, fed.event.leader_key, *who, state, *told, due, 0, None, None, body)
 
-    def _place(self, places: Iterable[Placed]) -> None:
+    def _place(self, places: Iterable[ReleasedEvent]) -> None:
         rows = []
         for place in places:
             self.waited.append(place.waited)

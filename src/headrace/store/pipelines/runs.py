@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, delete, insert, select
 
-from headrace.core.interval_index import node_of
+from headrace.core.interval_index import interval_node
 from headrace.core.values.moments import micros
 from headrace.store.control.jobs import require_running
 from headrace.store.db.database import Database
@@ -91,5 +91,5 @@ def _row(report: RunReport, project: str, incarnation: str) -> dict[str, Any]:
 def _stretch(seqs: Sequence[tuple[int, int]]) -> dict[str, int | None]:
     """Return where the events of a run are, as it is looked for: nowhere, where it took none."""
     first, last = min((first for first, _ in seqs), default=0), max((last for _, last in seqs), default=-1)
-    node = node_of(first, last)
+    node = interval_node(first, last)
     return dict.fromkeys(("first_seq", "last_seq", "node")) if node is None else {"first_seq": first, "last_seq": last, "node": node}

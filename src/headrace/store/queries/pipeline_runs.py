@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Integer, Row, bindparam, select
 
-from headrace.core.interval_index import nodes_over
+from headrace.core.interval_index import covering_nodes
 from headrace.core.values.moments import moment
 from headrace.store.tables.base import runs
 from headrace.wire.pipelines.runs import RunReport
@@ -31,7 +31,7 @@ def run_called(connection: Connection, run_id: str) -> RunReport | None:
 
 def runs_of_event(connection: Connection, seq: int, *, limit: int) -> list[RunReport]:
     """Return the runs that took the event `seq`, the newest first, without their `seqs`."""
-    near = select(*_COLUMNS, runs.c.seqs).where(runs.c.node.in_(nodes_over(seq)), runs.c.first_seq <= seq, runs.c.last_seq >= seq)
+    near = select(*_COLUMNS, runs.c.seqs).where(runs.c.node.in_(covering_nodes(seq)), runs.c.first_seq <= seq, runs.c.last_seq >= seq)
     found: list[RunReport] = []
     for row in connection.execute(near.order_by(runs.c.started.desc(), runs.c.run_id)):
         if any(first <= seq <= last for first, last in json.loads(row.seqs)):

@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple, Self
 from sqlalchemy import Connection, exists, insert, select, update
 
 from headrace.core import task_run
-from headrace.core.ordering.handling import Claim, HandlingPolicy
-from headrace.core.task_run import Deferral
+from headrace.core.ordering.handling import Claim, DeliveryPolicy
+from headrace.core.task_run import TaskRunState
 from headrace.store.db.ages import AgeClock
 from headrace.store.db.commit_signal import Bell
 from headrace.store.db.database import Database
@@ -138,7 +138,7 @@ class AwaitedEvents:
                 return None
             found = connection.execute(select(ordering_scopes.c.id).where(ordering_scopes.c.name == SCOPE)).scalar_one()
         if self._home is None or self._home.scope_id != found:
-            policy = HandlingPolicy(lease=_LEASE)
+            policy = DeliveryPolicy(lease=_LEASE)
             self._home = SqlOrdering(self._database, found, policy=policy, by_age=False, logged=True, steady=self._steady)
         return self._home
 
@@ -195,7 +195,7 @@ class _Handing:
         return len(self.claims), 0
 
 
-def await_event(connection: Connection, held: Held, after: Deferral, asked: AwaitedEvent, looked: Looked | None = None) -> Deferral:
+def await_event(connection: Connection, held: Held, after: TaskRunState, asked: AwaitedEvent, looked: Looked | None = None) -> TaskRunState:
     """Let a run, which is now as in `after`, wait for an event. Return how it is then: it goes on at once with one that came already.
 
     `looked` is what was found for it in the log so far.
@@ -222,7 +222,7 @@ def _begin(connection: Connection, head: int) -> None:
         scope_named(connection, SCOPE, LOOKBACK, head=head)
 
 
-def _fired(connection: Connection, run_id: str, run: Deferral, row: Any, event: bytes) -> Deferral:
+def _fired(connection: Connection, run_id: str, run: TaskRunState, row: Any, event: bytes) -> TaskRunState:
     connection.execute(insert(run_events).values(run_id=run_id, seq=row.seq))
     return task_run.fire(run, row.type, event.decode())
 

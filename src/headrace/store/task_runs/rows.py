@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, delete, insert, select, update
 
-from headrace.core.task_run import TIMED_OUT, Deferral, State, Wait, begin, splice
+from headrace.core.task_run import TIMED_OUT, Continuation, State, TaskRunState, begin, splice
 from headrace.store.control import encrypted_arguments, leases
 from headrace.store.db.database import Database
 from headrace.store.db.meta import log_head
@@ -36,7 +36,7 @@ class Held:
     trigger_id: int | None
     callback: str | None
     head: int
-    run: Deferral
+    run: TaskRunState
 
 
 def read(connection: Connection, run_ids: Iterable[str]) -> dict[str, Held]:
@@ -59,7 +59,7 @@ def create(database: Database, connection: Connection, project: str, start: Star
     return _insert(connection, project, start, begin(start.kwargs, wait_of(waiting, age)), trigger_id, now)
 
 
-def save(connection: Connection, held: Held, after: Deferral, now: int, trigger_id: int | None = None) -> None:
+def save(connection: Connection, held: Held, after: TaskRunState, now: int, trigger_id: int | None = None) -> None:
     """Write a run back after a step: its wait is over or has begun (`trigger_id`), and at its end its callback is started."""
     values = _columns(after, now)
     if trigger_id is not None:
@@ -98,10 +98,10 @@ def release(connection: Connection, held: Held) -> None:
         connection.execute(update(triggers).where(triggers.c.id == held.trigger_id).values(state="removed"))
 
 
-def wait_of(waiting: Waiting, age: int) -> Wait:
+def wait_of(waiting: Waiting, age: int) -> Continuation:
     """Return what the core knows of a wait that begins at this age of the database (microseconds)."""
     over = None if waiting.timeout is None else age + round(waiting.timeout * SECOND)
-    return Wait(waiting.method, waiting.kwargs, over, waiting.timeout_method)
+    return Continuation(waiting.method, waiting.kwargs, over, waiting.timeout_method)
 
 
 def callbacks_of(text: str | None) -> Callbacks | None:
@@ -109,7 +109,7 @@ def callbacks_of(text: str | None) -> Callbacks | None:
     return None if text is None else Callbacks.model_validate_json(text)
 
 
-def _insert(connection: Connection, project: str, start: StartRun, run: Deferral, trigger_id: int | None, now: int) -> Held:
+def _insert(connection: Connection, project: str, start: StartRun, run: TaskRunState, trigger_id: int | None, now: int) -> Held:
     callbacks = None if start.callbacks is None else start.callbacks.model_dump_json(exclude_none=True)
     facts = {
         "run_id": start.run_id,
@@ -124,7 +124,7 @@ def _insert(connection: Connection, project: str, start: StartRun, run: Deferral
     return Held(start.run_id, project, start.task, trigger_id, callbacks, head, run)
 
 
-def _call_back(connection: Connection, held: Held, after: Deferral, now: int) -> None:
+def _call_back(connection: Connection, held: Held, after: TaskRunState, now: int) -> None:
     task = _callback(callbacks_of(held.callback), after)
     if task is None:
         return
@@ -136,7 +136,7 @@ def _call_back(connection: Connection, held: Held, after: Deferral, now: int) ->
         _insert(connection, held.project, start, begin(start.kwargs), None, now)
 
 
-def _callback(callbacks: Callbacks | None, after: Deferral) -> str | None:
+def _callback(callbacks: Callbacks | None, after: TaskRunState) -> str | None:
     if callbacks is None:
         return None
     if after.state == "failed":
@@ -144,13 +144,13 @@ def _callback(callbacks: Callbacks | None, after: Deferral) -> str | None:
     return callbacks.on_success if after.state == "succeeded" else None
 
 
-def _run(row: Any) -> Deferral:
+def _run(row: Any) -> TaskRunState:
     state: State = row.state
-    wait = Wait(row.next_method, row.next_kwargs, row.timeout_at, row.timeout_method)
-    return Deferral(state, wait, row.attempt, row.step, row.epoch, row.job_id, row.result, row.error)
+    wait = Continuation(row.next_method, row.next_kwargs, row.timeout_at, row.timeout_method)
+    return TaskRunState(state, wait, row.attempt, row.step, row.epoch, row.job_id, row.result, row.error)
 
 
-def _columns(run: Deferral, now: int) -> dict[str, Any]:
+def _columns(run: TaskRunState, now: int) -> dict[str, Any]:
     return {
         "state": run.state,
         "attempt": run.attempt,

@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import Connection, delete, func, select
 
 from headrace.core import task_run
-from headrace.core.task_run import Deferral
+from headrace.core.task_run import TaskRunState
 from headrace.store.db.database import Database
 from headrace.store.db.slices import Slice, size_of, take_slice
 from headrace.store.tables.base import jobs, triggers
@@ -37,7 +37,7 @@ _stranded = (
 
 def sweep(database: Database, connection: Connection, age: int) -> bool:
     """Take some of those steps at an age of the database, within a work of the writer; whether there was one to take."""
-    steps: dict[str, Deferral] = {}
+    steps: dict[str, TaskRunState] = {}
     late = (
         select(deferred_runs.c.run_id, triggers.c.failure, _size)
         .outerjoin(triggers, triggers.c.id == deferred_runs.c.trigger_id)

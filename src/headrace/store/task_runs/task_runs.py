@@ -15,7 +15,7 @@ from typing import TypeVar
 from sqlalchemy import Connection, select
 
 from headrace.core import task_run
-from headrace.core.task_run import Deferral
+from headrace.core.task_run import TaskRunState
 from headrace.errors import ApiRefused, Fenced
 from headrace.store.control.jobs import Jobs, require_running, touch
 from headrace.store.db.ages import AgeClock
@@ -169,7 +169,7 @@ class TaskRuns:
             raise Fenced(f"Job {job_id} does not hold run {run_id} at epoch {epoch}.", status=409, problem="fenced")
         return held
 
-    def _save(self, connection: Connection, held: Held, after: Deferral, trigger_id: int | None = None) -> TaskRunIs:
+    def _save(self, connection: Connection, held: Held, after: TaskRunState, trigger_id: int | None = None) -> TaskRunIs:
         save(connection, held, after, self._database.now(), trigger_id)
         return TaskRunIs(run_id=held.run_id, state=after.state)
 
@@ -195,7 +195,7 @@ def _gone(connection: Connection, job_id: int, running: list[str]) -> list[str]:
     return [run_id for run_id in running if run_id not in held]
 
 
-def _claimed(held: Held, run: Deferral) -> ClaimedRun:
+def _claimed(held: Held, run: TaskRunState) -> ClaimedRun:
     return ClaimedRun(
         run_id=held.run_id, task=held.task, method=run.wait.method, kwargs=run.wait.kwargs, attempt=run.attempt, epoch=run.epoch
     )

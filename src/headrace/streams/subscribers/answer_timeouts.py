@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 
 from headrace.core.ledger.ledger import Ledger
-from headrace.core.ledger.obligations import Reader
+from headrace.core.ledger.obligations import Subscriber
 from headrace.errors import AckTimeout, StreamError
 from headrace.streams.limits.policy import StreamPolicy
 from headrace.streams.sink import StreamSink, WatchSink
@@ -54,7 +54,7 @@ class Deadlines:
             delay = timeout if deadline is None else deadline - clock()
             await asyncio.sleep(max(0.0, min(delay, LONGEST_SLEEP)))
             now = self._ledger.now = clock()
-            slow: list[Reader] = []
+            slow: list[Subscriber] = []
             for reader in self._ledger.overdue(now):
                 if reader.registered and not self._hangs(reader, now):
                     slow.append(reader)
@@ -63,7 +63,7 @@ class Deadlines:
             if slow and self._registered is not None:
                 self._registered.spill(slow, stop=False)
 
-    def fail(self, reader: Reader, error: StreamError) -> None:
+    def fail(self, reader: Subscriber, error: StreamError) -> None:
         """Close the subscriber's mailbox with `error`; a registered one is away then, another one leaves."""
         log.warning("Subscriber failed", stream=self._stream, trigger_id=reader.trigger_id, reason=str(error))
         mailbox = self._mailboxes.get(reader.trigger_id)
@@ -80,7 +80,7 @@ class Deadlines:
                     self._sink.failed(self._stream, reader.trigger_id, error)  # its filter may hang
         self._changed()
 
-    def _hangs(self, reader: Reader, now: float) -> bool:
+    def _hangs(self, reader: Subscriber, now: float) -> bool:
         """Whether a registered reader is at one raw event for too long, or runs and has never asked for one."""
         mailbox = self._mailboxes.get(reader.trigger_id)
         return reader.is_stuck(self._ledger.ack_timeout, now) or (mailbox is not None and reader.open is None and not mailbox.is_pulling)

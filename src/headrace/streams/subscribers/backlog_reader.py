@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from headrace.core.ledger.ledger import Ledger
-from headrace.core.ledger.obligations import Entry, Kept, Reader
+from headrace.core.ledger.obligations import PendingBacklogEvent, PendingEvent, Subscriber
 from headrace.streams.backlog import Backlog, BacklogEntry
 from headrace.streams.subscribers.failure_counter import Retry, text_of
 from headrace.streams.subscribers.raw_text import from_text
@@ -20,14 +20,14 @@ PAGE: Final = 500
 class Ahead(NamedTuple):
     """A raw event that is to come: `token` is its entry, or its number in the backlog."""
 
-    token: Entry | int
+    token: PendingEvent | int
     raw: Any
     lane: str
     position: int | None
 
-    def is_now(self, entry: Entry) -> bool:
+    def is_now(self, entry: PendingEvent) -> bool:
         """Whether `entry` is this raw event."""
-        return entry is self.token or (isinstance(entry, Kept) and entry.number == self.token)
+        return entry is self.token or (isinstance(entry, PendingBacklogEvent) and entry.number == self.token)
 
 
 class Drain:
@@ -42,7 +42,9 @@ class Drain:
     there are any, the reader collects nothing: what is published comes through the backlog, in which each lane is in order.
     """
 
-    def __init__(self, backlog: Backlog, ledger: Ledger, reader: Reader, *, retries: dict[str, Retry], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, backlog: Backlog, ledger: Ledger, reader: Subscriber, *, retries: dict[str, Retry], clock: Callable[[], float]
+    ) -> None:
         self.backlog = backlog
         self._ledger = ledger
         self._reader = reader
@@ -57,7 +59,7 @@ class Drain:
         if not retries:
             ledger.catch_up(reader)
 
-    def begin(self) -> Entry | None:
+    def begin(self) -> PendingEvent | None:
         """Let the reader, which is at nothing, go on to the next kept raw event; None: a page must be fetched."""
         while self._page:
             number, lane, position, raw, attempts = self._page.popleft()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import structlog
 
 from headrace.core.ledger.ledger import Ledger
-from headrace.core.ledger.obligations import Reader
+from headrace.core.ledger.obligations import Subscriber
 from headrace.streams.backlog import Backlog
 from headrace.streams.limits.close_grace import Grace, is_cancelled
 from headrace.streams.limits.policy import StreamPolicy
@@ -20,13 +20,13 @@ log = structlog.get_logger(__name__)
 class Settler:
     """Tells each backlog what is answered. One that keeps refusing is left alone; what it was not told comes again after a restart."""
 
-    def __init__(self, ledger: Ledger, policy: StreamPolicy, grace: Grace, backlog_of: Callable[[Reader], Backlog | None]) -> None:
+    def __init__(self, ledger: Ledger, policy: StreamPolicy, grace: Grace, backlog_of: Callable[[Subscriber], Backlog | None]) -> None:
         self._ledger = ledger
         self._policy = policy
         self._backlog_of = backlog_of
         self._patience = Patience(grace)
         self._wake = asyncio.Event()
-        self._busy: set[Reader] = set()
+        self._busy: set[Subscriber] = set()
 
     def wake(self) -> None:
         """Let the settler look for answers."""
@@ -49,7 +49,7 @@ class Settler:
                     self._busy.add(reader)
                     calls.create_task(self._settle(reader), name="headrace settle")
 
-    async def _settle(self, reader: Reader) -> None:
+    async def _settle(self, reader: Subscriber) -> None:
         answers, reader.answers = reader.answers, []
         backlog = self._backlog_of(reader)
         first, most = self._policy.advance_backoff

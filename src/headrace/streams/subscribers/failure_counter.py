@@ -7,7 +7,7 @@ from hashlib import blake2b
 from random import Random
 from typing import Final, NamedTuple
 
-from headrace.core.ledger.obligations import Entry, Kept
+from headrace.core.ledger.obligations import PendingBacklogEvent, PendingEvent
 from headrace.streams.subscribers.raw_text import shown
 
 MOST_TIMES: Final = 20
@@ -47,7 +47,7 @@ class Trouble:
         self._failed: dict[object, Failed] = {}
         self.retries: dict[str, Retry] = {}
 
-    def count(self, entry: Entry, delivery_id: str | None) -> Failed:
+    def count(self, entry: PendingEvent, delivery_id: str | None) -> Failed:
         """Count one more failure on `entry`; `delivery_id` names it where it has no position."""
         at = _identity(entry, delivery_id)
         attempts, times = self._failed.pop(at, _NEVER)
@@ -56,7 +56,7 @@ class Trouble:
             del self._failed[next(iter(self._failed))]
         return failed
 
-    def forget(self, entry: Entry, delivery_id: str | None) -> None:
+    def forget(self, entry: PendingEvent, delivery_id: str | None) -> None:
         """Forget the failures on `entry`, which is given up on: redriven, it has all its attempts again."""
         self._failed.pop(_identity(entry, delivery_id), None)
 
@@ -72,10 +72,10 @@ def retry_wait(failures: int, max_attempts: int, longest: float, chance: Random)
     return ceiling * (0.5 + chance.random() / 2)
 
 
-def text_of(entry: Entry) -> str:
+def text_of(entry: PendingEvent) -> str:
     """Return the raw event as text."""
-    return entry.payload if isinstance(entry, Kept) and isinstance(entry.payload, str) else shown(entry.raw)
+    return entry.payload if isinstance(entry, PendingBacklogEvent) and isinstance(entry.payload, str) else shown(entry.raw)
 
 
-def _identity(entry: Entry, delivery_id: str | None) -> object:
+def _identity(entry: PendingEvent, delivery_id: str | None) -> object:
     return delivery_id or (entry.lane.name, entry.position, blake2b(text_of(entry).encode(errors="replace"), digest_size=16).digest())

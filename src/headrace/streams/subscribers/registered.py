@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from headrace.core.ledger.ledger import Ledger
-from headrace.core.ledger.obligations import Entry, Kept, Reader, Spill
+from headrace.core.ledger.obligations import PendingBacklogEvent, PendingEvent, Spill, Subscriber
 from headrace.core.values.text import describe_error, describe_traceback
 from headrace.errors import MalformedEvent, StreamError
 from headrace.streams.delivery_names import DeliveryIds
@@ -41,7 +41,7 @@ class Registered:
         self._policy = policy
         self._wake = wake
         self._chance = Random()  # noqa: S311 - it spreads retries, and is no secret
-        self._readers: dict[int, Reader] = {}
+        self._readers: dict[int, Subscriber] = {}
         self._troubles: dict[int, Trouble] = {}
         self._timers: dict[int, asyncio.TimerHandle] = {}
 
@@ -73,7 +73,7 @@ class Registered:
         """Return what waits to be tried again, with the id of the trigger that failed on it."""
         return [(trigger_id, retry) for trigger_id, trouble in self._troubles.items() for retry in trouble.retries.values()]
 
-    def reader(self, trigger_id: int) -> Reader:
+    def reader(self, trigger_id: int) -> Subscriber:
         """Return the reader of a registered trigger."""
         return self._readers[trigger_id]
 
@@ -81,7 +81,7 @@ class Registered:
         """Return what a registered trigger failed on."""
         return self._troubles[trigger_id]
 
-    def spill(self, readers: Iterable[Reader], *, stop: bool) -> None:
+    def spill(self, readers: Iterable[Subscriber], *, stop: bool) -> None:
         """Let these be away: all they owe is spilled; with `stop` they do not go on with what they are at."""
         for spill in self._ledger.spill(readers, stop=stop):
             self.hand_over(spill)
@@ -100,7 +100,7 @@ class Registered:
         else:
             self._sink.spilled(Spilled(seq, self._stream, lane, entry.position, text, who, self._delivery_ids.of(entry)))
 
-    def refuse(self, reader: Reader, reason: str | None) -> bool:
+    def refuse(self, reader: Subscriber, reason: str | None) -> bool:
         """Give the sink what the reader is at as a dead letter; False: it is at nothing that is open."""
         entry = reader.open
         seq = self._ledger.dead_letter(reader, "rejected")
@@ -112,7 +112,7 @@ class Registered:
         )
         return True
 
-    def fault(self, reader: Reader, error: Exception) -> int:
+    def fault(self, reader: Subscriber, error: Exception) -> int:
         """Let what the reader is at come to it again, later each time, or, after so many times, give the sink that as a dead letter.
 
         Returns how often it has failed on it. The first time it is the next that the reader gets. Then it waits in the backlog, and so
@@ -138,7 +138,7 @@ class Registered:
             self._ledger.put_back(reader)
         return failed.attempts
 
-    def fail(self, reader: Reader, error: StreamError) -> None:
+    def fail(self, reader: Subscriber, error: StreamError) -> None:
         """Let a reader be away that did not answer, or not quickly enough, and tell the sink. All it owes is spilled."""
         self.fault(reader, error)
         self.spill((reader,), stop=True)
@@ -161,7 +161,7 @@ class Registered:
         self._set_timer(trigger_id)
         self._wake(trigger_id)
 
-    def _poison(self, reader: Reader, entry: Entry, failed: Failed, error: Exception) -> None:
+    def _poison(self, reader: Subscriber, entry: PendingEvent, failed: Failed, error: Exception) -> None:
         seq = self._ledger.dead_letter(reader, "dead_lettered")
         if seq is None:
             return
@@ -184,9 +184,9 @@ class Registered:
         )
 
 
-def _can_be_kept(entry: Entry) -> bool:
+def _can_be_kept(entry: PendingEvent) -> bool:
     """Whether a backlog can give the raw event back as it is. If not, neither can it what else its producer yields."""
-    if isinstance(entry, Kept):
+    if isinstance(entry, PendingBacklogEvent):
         return True
     try:
         to_text(entry.raw)

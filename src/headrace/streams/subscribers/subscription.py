@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from headrace.core.ledger.ledger import Ledger
-from headrace.core.ledger.obligations import Entry, Reader
+from headrace.core.ledger.obligations import PendingEvent, Subscriber
 from headrace.errors import StreamError
 from headrace.streams.delivery_names import DeliveryIds
 from headrace.streams.sink import Origin
@@ -30,7 +30,7 @@ class Ties(NamedTuple):
     ledger: Ledger
     clock: Callable[[], float]
     changed: Callable[[], None]
-    refuse: Callable[[Reader, str | None], bool]
+    refuse: Callable[[Subscriber, str | None], bool]
     acks: bool
     delivery_ids: DeliveryIds
 
@@ -62,7 +62,7 @@ class Mailbox:
         "trigger_id",
     )
 
-    def __init__(self, reader: Reader, ties: Ties, drain: Drain | None = None) -> None:
+    def __init__(self, reader: Subscriber, ties: Ties, drain: Drain | None = None) -> None:
         self.trigger_id = reader.trigger_id
         self._ledger, self._clock, self._changed, self._refuse, self._acks, self._delivery_ids = ties
         self._reader = reader
@@ -72,12 +72,12 @@ class Mailbox:
         self._listener: Callable[[], None] | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._closed: Exception | None = None
-        self._at: Entry | None = None
+        self._at: PendingEvent | None = None
         self._raw: Any = None
         self._origin: Origin | None = None
 
     @property
-    def reader(self) -> Reader:
+    def reader(self) -> Subscriber:
         """The subscriber in the ledger."""
         return self._reader
 
@@ -126,7 +126,7 @@ class Mailbox:
         """Let `listener` be called when `take` may find something, and when the mailbox is closed: for who reads with `take`."""
         self._listener = listener
 
-    def take(self) -> Entry | None:
+    def take(self) -> PendingEvent | None:
         """Be done with the raw event before and go on to the next; None: nothing waits, or it is closed. It does not wait."""
         if self._closed is not None:
             return None
@@ -211,7 +211,7 @@ class Mailbox:
                 self._pulling = False
         raise self._closed
 
-    def _begin(self) -> Entry | None:
+    def _begin(self) -> PendingEvent | None:
         ledger, reader = self._ledger, self._reader
         ledger.now = self._clock()
         entry = ledger.begin(reader)

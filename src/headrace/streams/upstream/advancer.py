@@ -12,7 +12,7 @@ import structlog
 
 from headrace.core.ledger.ledger import Ledger
 from headrace.core.ledger.obligations import Batch
-from headrace.core.ledger.receipts import Custody
+from headrace.core.ledger.receipts import ReceiptBuilder
 from headrace.core.values.text import describe_error, describe_text
 from headrace.errors import StreamError
 from headrace.streams.limits.close_grace import CANCEL_SHARE, Grace, LeftBehind, is_cancelled
@@ -85,7 +85,7 @@ class Pump:
         self._fault: BaseException | None = None
         self._unknown: dict[str, None] = {}
         self._learning = asyncio.Lock()
-        self.custody: Custody | None = None
+        self.custody: ReceiptBuilder | None = None
         self.log: StreamLog | None = None
 
     @property
@@ -238,7 +238,7 @@ class Pump:
                 self.log.stored()
             self.custody.recorded(receipt)
 
-    async def _learn(self, custody: Custody, recorder: Recorder, lane: str) -> None:
+    async def _learn(self, custody: ReceiptBuilder, recorder: Recorder, lane: str) -> None:
         """Learn the mark of a lane, in one call with those of others that are about to be advanced."""
         self._unknown[lane] = None
         async with self._learning, self._patience.timeout(None):

@@ -9,7 +9,7 @@ from typing import Any, Final
 import structlog
 
 from headrace.core.ledger.ledger import Ledger
-from headrace.core.ledger.obligations import Reader
+from headrace.core.ledger.obligations import Subscriber
 from headrace.core.values.text import describe_error, describe_value
 from headrace.errors import StreamEnded, StreamError, SubscriberOverflow
 from headrace.streams.fan_out import FanOut, UnknownLane
@@ -40,7 +40,7 @@ class Poll:
         *,
         grace: Grace,
         registered: Registered | None,
-        fail: Callable[[Reader, StreamError], None],
+        fail: Callable[[Subscriber, StreamError], None],
         acks: bool,
     ) -> None:
         self._fan_out = fan_out
@@ -100,7 +100,7 @@ class Poll:
                 await asyncio.sleep(0)
         raise StreamEnded
 
-    def _fail_all(self, readers: Sequence[Reader], name: str) -> None:
+    def _fail_all(self, readers: Sequence[Subscriber], name: str) -> None:
         for reader in readers:
             limit = self._policy.max_subscriber_queue
             self._fail(reader, SubscriberOverflow(f"Trigger {reader.trigger_id} fell {limit} raw events behind {name}."))
@@ -112,7 +112,7 @@ class Poll:
             self._fan_out.reject(raw, payload, reason)
             await self._room.emptied(lambda: self.is_over)
 
-    async def _overflow(self) -> Sequence[Reader]:
+    async def _overflow(self) -> Sequence[Subscriber]:
         """Give those whose queue is full a chance to read; spill what the others have, or return them to be failed."""
         await asyncio.sleep(0)
         if await self._pace.caught_up():

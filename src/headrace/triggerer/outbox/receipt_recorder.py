@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from headrace.core.ledger.receipts import Receipt
 from headrace.errors import ApiRefused, Fenced
-from headrace.ports.triggerer_api import TriggererControl
+from headrace.ports.triggerer_api import TriggererApi
 from headrace.retry import insist
 from headrace.triggerer.outbox.outbox import Outbox, Pending
 from headrace.triggerer.outbox.subscriber_sets import Crews
@@ -28,7 +28,7 @@ class ApiRecorder:
     docs/design/benchmarks.md.
     """
 
-    def __init__(self, api: TriggererControl, outbox: Outbox) -> None:
+    def __init__(self, api: TriggererApi, outbox: Outbox) -> None:
         self._api = api
         self._outbox = outbox
         self._crews = Crews(api)

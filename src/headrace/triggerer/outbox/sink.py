@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
-from headrace.core.matching.envelope import Envelope, Sealed
+from headrace.core.matching.envelope import Envelope, EventFields
 from headrace.core.tracing import traceparent_in
 from headrace.core.values.text import cut_lines, describe_error, describe_text
 from headrace.errors import MissingField, WrongField
@@ -119,7 +119,7 @@ def readable(raw: RawEvent) -> str:
     return raw.data[: MAX_RAW_BYTES + 1].decode(errors="replace")
 
 
-def event_item(sealed: Sealed, payload: str, trigger_ids: Sequence[int], place: Place) -> EventItem:
+def event_item(sealed: EventFields, payload: str, trigger_ids: Sequence[int], place: Place) -> EventItem:
     """Return the wire form of one event. Raises pydantic's `ValidationError` where a field is too long."""
     return EventItem(
         id=sealed.id,

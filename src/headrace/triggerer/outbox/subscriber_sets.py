@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from headrace.core.ledger.subscriber_sets import EMPTY, crew_digest, digest_text
 from headrace.errors import ApiRefused
-from headrace.ports.triggerer_api import TriggererControl
+from headrace.ports.triggerer_api import TriggererApi
 from headrace.retry import insist
 from headrace.wire.custody.receipts import MAX_MEMBERS, CrewDefinition
 
@@ -34,7 +34,7 @@ class _Stream:
 class Crews:
     """The crews of this process's streams, the last of each."""
 
-    def __init__(self, api: TriggererControl) -> None:
+    def __init__(self, api: TriggererApi) -> None:
         self._api = api
         self._streams: dict[str, _Stream] = defaultdict(_Stream)
 

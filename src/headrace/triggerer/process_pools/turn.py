@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
-from headrace.core.ledger.obligations import Entry
+from headrace.core.ledger.obligations import PendingEvent
 from headrace.streams.manager import Mailbox
 from headrace.streams.subscribers.backlog_reader import Ahead
 from headrace.triggerer.exception_text import Failure
@@ -172,7 +172,7 @@ class Turn:
         self._window = 0 if exact else WINDOW
         self._generation = 0
         self._sent: deque[Ahead] = deque()
-        self._begun: Entry | None = None
+        self._begun: PendingEvent | None = None
         self._wants = False
         self._fetching: asyncio.Task[None] | None = None
         self._over = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from headrace.ports.triggerer_api import TriggererControl
+from headrace.ports.triggerer_api import TriggererApi
 from headrace.retry import insist
 from headrace.streams.backlog import Answer, BacklogEntry
 from headrace.wire.custody.backlog import SettleBacklog, Settled
@@ -13,7 +13,7 @@ from headrace.wire.custody.backlog import SettleBacklog, Settled
 class ApiBacklog:
     """A `Backlog` over the machine API. `epoch` gives the trigger's present epoch."""
 
-    def __init__(self, api: TriggererControl, trigger_id: int, epoch: Callable[[int], int]) -> None:
+    def __init__(self, api: TriggererApi, trigger_id: int, epoch: Callable[[int], int]) -> None:
         self._api = api
         self._trigger_id = trigger_id
         self._epoch = epoch

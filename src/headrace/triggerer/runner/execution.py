@@ -9,7 +9,7 @@ from uuid import uuid4
 import msgspec
 import structlog
 
-from headrace.core.matching.envelope import Sealed
+from headrace.core.matching.envelope import EventFields
 from headrace.core.task_run import RUN_FAILED
 from headrace.core.values.moments import in_range
 from headrace.core.values.text import describe_error, describe_text, id_part, is_storable, storable_id
@@ -176,7 +176,7 @@ def _item(fired: Fired, name: str, place: Place, trigger_id: int) -> EventItem:
     """Return the wire form of an event. Raises `ValueError` for what no store takes."""
     if fired.payload is None:
         raise ValueError(fired.reason)
-    sealed = Sealed(
+    sealed = EventFields(
         id=fired.id or name,
         source=fired.source or storable_id(f"headrace:{place.stream}"),
         type=fired.kind or "headrace.trigger",

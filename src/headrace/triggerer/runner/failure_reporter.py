@@ -10,7 +10,7 @@ import structlog
 
 from headrace.core.values.text import describe_error, describe_text, hint_of, storable_id, traceback_lines, type_name
 from headrace.errors import ApiError
-from headrace.ports.triggerer_api import TriggererControl
+from headrace.ports.triggerer_api import TriggererApi
 from headrace.retry import insist
 from headrace.triggerer.context import Running, speaking_for
 from headrace.triggerer.cooperative_yield import Stretch
@@ -28,7 +28,7 @@ _ROOM = 1_000  # triggers whose failures are counted before the counts of those 
 class Failures:
     """The api's restart policy, as the runner asks for it."""
 
-    def __init__(self, api: TriggererControl, leases: Leases) -> None:
+    def __init__(self, api: TriggererApi, leases: Leases) -> None:
         self._api = api
         self._leases = leases
         self._numbers: dict[int, tuple[int, int]] = {}

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 import structlog
 
 from headrace.errors import Fenced
-from headrace.ports.triggerer_api import TriggererControl
+from headrace.ports.triggerer_api import TriggererApi
 from headrace.triggerer.gc_freeze import made_to_stay
 from headrace.triggerer.ipc.api_calls import Calls
 from headrace.triggerer.ipc.channel import Link
@@ -40,7 +40,7 @@ class Station:
         self,
         link: Link,
         calls: Calls,
-        api: TriggererControl,
+        api: TriggererApi,
         limits: Limits,
         pulse: Pulse,
         start_process: Callable[[], Awaitable[RunnerProcess]],

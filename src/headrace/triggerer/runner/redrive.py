@@ -8,7 +8,7 @@ from collections.abc import Callable
 import structlog
 
 from headrace.core.tracing import traceparent_in
-from headrace.ports.triggerer_api import TriggererControl
+from headrace.ports.triggerer_api import TriggererApi
 from headrace.streams.backlog import Answer, BacklogEntry
 from headrace.streams.watches import WatchSet
 from headrace.triggerer.context import Place
@@ -25,7 +25,7 @@ _PAGE = 200
 class Redrive:
     """Drains the backlogs of declared triggers, one run for each trigger at a time."""
 
-    def __init__(self, api: TriggererControl, outbox: Outbox, epoch: Callable[[int], int]) -> None:
+    def __init__(self, api: TriggererApi, outbox: Outbox, epoch: Callable[[int], int]) -> None:
         self._api = api
         self._outbox = outbox
         self._epoch = epoch

@@ -11,7 +11,7 @@ from typing import Final, Self
 import structlog
 
 from headrace.errors import StreamError, StreamMoved
-from headrace.ports.triggerer_api import TriggererControl
+from headrace.ports.triggerer_api import TriggererApi
 from headrace.streams.manager import SharedStreamManager, StreamOpener
 from headrace.streams.watches import WatchSet
 from headrace.triggerer.context import Running
@@ -76,7 +76,7 @@ class Runner:
 
     def __init__(
         self,
-        api: TriggererControl,
+        api: TriggererApi,
         leases: Leases,
         outbox: Outbox,
         failed: Failed,

@@ -17,7 +17,7 @@ import structlog
 from pydantic import ValidationError
 
 from headrace.errors import ApiRefused, ApiUnavailable, Fenced
-from headrace.ports.triggerer_api import TriggererControl
+from headrace.ports.triggerer_api import TriggererApi
 from headrace.retry import insist
 from headrace.triggerer.context import Running
 from headrace.triggerer.gc_freeze import made_to_stay
@@ -65,7 +65,7 @@ class Tenure:
     """Claims, heartbeats and the relay for one runner under one job."""
 
     def __init__(
-        self, api: TriggererControl, runner: RunnerProcess, job: JobRegistered, share: Share, patience: Patience, drain_seconds: float
+        self, api: TriggererApi, runner: RunnerProcess, job: JobRegistered, share: Share, patience: Patience, drain_seconds: float
     ) -> None:
         self._api = api
         self._runner = runner

@@ -13,7 +13,7 @@ import structlog
 from headrace.backoff import Backoff
 from headrace.errors import ApiError, Fenced, ProjectError
 from headrace.logs.setup import bind_process
-from headrace.ports.triggerer_api import TriggererControl
+from headrace.ports.triggerer_api import TriggererApi
 from headrace.retry import insist
 from headrace.triggerer.context import speaking_for
 from headrace.triggerer.ipc.messages import Declared, Frame, Page, Unusable
@@ -44,7 +44,7 @@ class Supervisor:
 
     def __init__(
         self,
-        api: TriggererControl,
+        api: TriggererApi,
         start_runner: Callable[[], Awaitable[RunnerProcess]],
         next_job: Callable[[str], RegisterJob],
         policy: Policy,

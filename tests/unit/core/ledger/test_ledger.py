@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 
 from headrace.core.ledger.ledger import Ledger
-from headrace.core.ledger.obligations import Batch, Reader
+from headrace.core.ledger.obligations import Batch, Subscriber
 from headrace.core.ledger.outcome import AdvanceOutcome
 from support.pipelines.ledger_model import Model, Row
 
@@ -305,7 +305,7 @@ class Interleaving:
         self.books = Ledger(5, 20.0, keeps_custody=True)
         self.model = Model(20.0)
         self.now = 0.0
-        self.readers: list[Reader] = []
+        self.readers: list[Subscriber] = []
         self.seqs: list[int] = []
         self.published = self.kept = 0
         self.settled: list[tuple[int, int, str]] = []
@@ -321,12 +321,12 @@ class Interleaving:
         self.random.choice((*steps, *steps, *rare, *drains, *late))()
         self.check()
 
-    def reader(self, *, registered: bool | None = None) -> Reader | None:
+    def reader(self, *, registered: bool | None = None) -> Subscriber | None:
         """Some reader, also one that is gone."""
         fitting = [one for one in self.readers if registered is None or (one.registered == registered)]
         return self.random.choice(fitting) if fitting else None
 
-    def here(self) -> Reader | None:
+    def here(self) -> Subscriber | None:
         """Some registered reader that is not gone."""
         fitting = [one for one in self.model.mode if one.registered]
         return self.random.choice(fitting) if fitting else None

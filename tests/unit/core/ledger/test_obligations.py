@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from headrace.core.ledger.obligations import Binding, Entry, Lane, Reader
+from headrace.core.ledger.obligations import Lane, PendingConfirmation, PendingEvent, Subscriber
 
 
-def entry(number: int, lane: Lane) -> Entry:
-    made = Entry(number, number, lane, number, float(number), number)
+def entry(number: int, lane: Lane) -> PendingEvent:
+    made = PendingEvent(number, number, lane, number, float(number), number)
     lane.entries.append(made)
     return made
 
@@ -17,7 +17,7 @@ def test_a_lane_counts_what_is_in_flight_as_outstanding() -> None:
 
 
 def test_the_oldest_a_reader_owes_is_what_it_derived_then_what_it_is_at_then_what_waits() -> None:
-    lane, reader = Lane("x"), Reader(1)
+    lane, reader = Lane("x"), Subscriber(1)
     derived, at, waits = (entry(number, lane) for number in range(3))
     assert reader.oldest() is None
     reader.queue.append(waits)
@@ -26,23 +26,23 @@ def test_the_oldest_a_reader_owes_is_what_it_derived_then_what_it_is_at_then_wha
     assert reader.oldest() is at
     reader.settled = True
     assert reader.oldest() is waits
-    reader.unconfirmed[Binding(reader, derived, 1)] = None
+    reader.unconfirmed[PendingConfirmation(reader, derived, 1)] = None
     assert reader.oldest() is derived
 
 
 def test_a_reader_has_not_ended_what_it_is_at_and_what_waits() -> None:
-    lane, reader = Lane("x"), Reader(1)
+    lane, reader = Lane("x"), Subscriber(1)
     derived, at, waits = (entry(number, lane) for number in range(3))
     reader.queue.append(waits)
     reader.open = at
-    reader.unconfirmed[Binding(reader, derived, 1)] = None
+    reader.unconfirmed[PendingConfirmation(reader, derived, 1)] = None
     assert [reader.has_not_ended(one) for one in (derived, at, waits)] == [False, True, True]
     reader.settled = True
     assert not reader.has_not_ended(at)
 
 
 def test_a_registered_reader_is_timed_from_when_it_went_on() -> None:
-    lane, reader = Lane("x"), Reader(1, registered=True)
+    lane, reader = Lane("x"), Subscriber(1, registered=True)
     assert reader.due(10) is None
     reader.open, reader.begun = entry(0, lane), 5.0
     assert reader.due(10) == 15

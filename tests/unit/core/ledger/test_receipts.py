@@ -1,18 +1,18 @@
 from __future__ import annotations
 
-from headrace.core.ledger.obligations import Entry, Lane
+from headrace.core.ledger.obligations import Lane, PendingEvent
 from headrace.core.ledger.outcome import Kind
-from headrace.core.ledger.receipts import MAX_MARKS, Answers, Custody, Receipt
+from headrace.core.ledger.receipts import MAX_MARKS, Receipt, ReceiptBuilder, TriggerAnswers
 
 
-def entry(position: int | None, owed: tuple[int, ...], *answers: tuple[Kind, tuple[int, ...]]) -> Entry:
-    made = Entry(None, None, Lane("x"), position, 0.0, 0)
+def entry(position: int | None, owed: tuple[int, ...], *answers: tuple[Kind, tuple[int, ...]]) -> PendingEvent:
+    made = PendingEvent(None, None, Lane("x"), position, 0.0, 0)
     made.owed, made.answers = owed, list(answers)
     return made
 
 
-def custody_of(**marks: int) -> Custody:
-    made = Custody("s")
+def custody_of(**marks: int) -> ReceiptBuilder:
+    made = ReceiptBuilder("s")
     assert not made.knows("x")
     made.learn(["x"], marks)
     assert made.knows("x")
@@ -29,8 +29,10 @@ def test_one_receipt_for_each_stretch_that_the_same_triggers_owe() -> None:
         entry(12, (1, 2)),
     ]
     first, second = custody.receipts("x", entries)
-    assert first == Receipt("s", "x", 10, 13, 2, (1,), (Answers(1, fired=1),))
-    assert second == Receipt("s", "x", 13, 14, 1, (1, 2), (Answers(1, spilled=1), Answers(2, spilled=1), Answers(9, failed=1)))
+    assert first == Receipt("s", "x", 10, 13, 2, (1,), (TriggerAnswers(1, fired=1),))
+    assert second == Receipt(
+        "s", "x", 13, 14, 1, (1, 2), (TriggerAnswers(1, spilled=1), TriggerAnswers(2, spilled=1), TriggerAnswers(9, failed=1))
+    )
     custody.recorded(first)
     assert custody.receipts("x", entries) == [second]
 

@@ -7,24 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.matching.envelope import Envelope, Sealed
+from headrace.core.matching.envelope import Envelope, EventFields
 from headrace.core.matching.paths import JsonPath
 from headrace.errors import MissingField
 
 
-def seal(value: Any, **paths: str) -> Sealed:
+def seal(value: Any, **paths: str) -> EventFields:
     parsed: dict[str, Any] = {name: JsonPath.parse(path) for name, path in paths.items()}
     return Envelope(**({"source": "s", "type": "t"} | parsed)).seal(value, stream="dir:feed", lane="a.jsonl", position=120)
 
 
 def test_what_is_not_declared_has_its_default() -> None:
-    assert seal({}) == Sealed("dir:feed/a.jsonl/120", "s", "t", None, None, None)
+    assert seal({}) == EventFields("dir:feed/a.jsonl/120", "s", "t", None, None, None)
 
 
 def test_all_that_is_declared() -> None:
     value = {"id": 7, "prev": 6.0, "tail": "N1", "at": "2026-11-20T13:00:00+01:00", "kind": "leg", "from": 1.5}
     sealed = seal(value, id="$.id", follows="$.prev", subject="$.tail", occurred="$.at", type="$.kind", source="$.from")
-    assert sealed == Sealed("7", "1.5", "leg", "N1", datetime(2026, 11, 20, 12, tzinfo=UTC), "6")
+    assert sealed == EventFields("7", "1.5", "leg", "N1", datetime(2026, 11, 20, 12, tzinfo=UTC), "6")
 
 
 @pytest.mark.parametrize("field", ["id", "subject", "occurred", "type", "source"])

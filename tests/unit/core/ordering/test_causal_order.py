@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headrace.core.identity import event_key
 from headrace.core.ordering import causal_order
 from headrace.core.ordering.causal_order import CYCLE, LATE, LOST, CausalOrder, Offered, Released
-from headrace.core.ordering.snapshot import OrderingBlob
+from headrace.core.ordering.snapshot import OrderingSnapshot
 
 LOOKBACK = 1_000
 
@@ -207,7 +207,7 @@ def test_a_cycle_that_is_released_in_slices_comes_in_the_same_order(limit: int, 
 
 
 def rebuilt_as_from_rows(order: CausalOrder) -> CausalOrder:
-    blob = OrderingBlob((order.position, order.head, order.lost, order.late, order.cycles), list(order.waiting()), [])
+    blob = OrderingSnapshot((order.position, order.head, order.lost, order.late, order.cycles), list(order.waiting()), [])
     breaking = {closing: (cycle.number, cycle.seqs) for closing, cycle in order.breaking.items()}
     return CausalOrder.rebuilt(blob, LOOKBACK, releasing=order.releasing, breaking=breaking)
 
@@ -273,7 +273,7 @@ def test_lost_leaders_are_forgotten_some_at_a_time(why: str, monkeypatch: pytest
 
 def test_what_is_no_snapshot_is_refused() -> None:
     with pytest.raises(ValueError, match="not an ordering state"):
-        OrderingBlob.unpack(b"something else")
+        OrderingSnapshot.unpack(b"something else")
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.ledger.obligations import Entry, Lane
+from headrace.core.ledger.obligations import Lane, PendingEvent
 from headrace.streams.manager import Poisoned, SharedStreamManager
 from headrace.streams.subscribers.failure_counter import MAX_COUNTED, Trouble, retry_wait
 from headrace.triggers.event import TriggerEvent
@@ -192,7 +192,7 @@ def test_waits_grow_and_are_spread() -> None:
 
 def test_counts_of_failures_are_bounded() -> None:
     trouble, lane = Trouble(), Lane("x")
-    entries = [Entry(n, None, lane, n, 0.0, n) for n in range(2 * MAX_COUNTED)]
+    entries = [PendingEvent(n, None, lane, n, 0.0, n) for n in range(2 * MAX_COUNTED)]
     for entry in entries:
         assert trouble.count(entry, None).attempts == 1
     assert trouble.count(entries[-1], None).attempts == 2

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.ledger.receipts import Answers, Receipt
+from headrace.core.ledger.receipts import Receipt, TriggerAnswers
 from headrace.errors import StreamEnded
 from headrace.streams.manager import SharedStreamManager
 from headrace.streams.upstream import advancer
@@ -166,8 +166,8 @@ async def test_custody_is_recorded_before_the_broker_is_advanced() -> None:
     await until(lambda: len(feed.advanced) == 4)
     by_lane = {receipt.lane: receipt for receipt in books.receipts}
     assert len(books.receipts) == 2, "once, however often the advance is tried; what was recorded before is left out"
-    assert by_lane["x"] == Receipt(KEY, "x", 1, 3, 2, (1, 2), (Answers(1, fired=1), Answers(2, spilled=2)))
-    assert by_lane["y"] == Receipt(KEY, "y", None, 4, 1, (1, 2), (Answers(1, fired=1), Answers(2, spilled=1)))
+    assert by_lane["x"] == Receipt(KEY, "x", 1, 3, 2, (1, 2), (TriggerAnswers(1, fired=1), TriggerAnswers(2, spilled=2)))
+    assert by_lane["y"] == Receipt(KEY, "y", None, 4, 1, (1, 2), (TriggerAnswers(1, fired=1), TriggerAnswers(2, spilled=1)))
     feed.feed(("x", 5))
     await until(lambda: len(books.receipts) == 3)
     assert (books.receipts[2].after, books.receipts[2].last, books.receipts[2].read) == (3, 5, 1)

@@ -13,7 +13,7 @@ from headrace import retry
 from headrace.backoff import Backoff
 from headrace.core.ledger.receipts import Receipt
 from headrace.errors import ApiRefused, ApiUnavailable, Fenced
-from headrace.ports.triggerer_api import TriggererControl
+from headrace.ports.triggerer_api import TriggererApi
 from headrace.triggerer.outbox.outbox import Outbox, Pending
 from headrace.triggerer.outbox.receipt_recorder import ApiRecorder
 from headrace.triggerer.outbox.uploader import Uploader
@@ -85,7 +85,7 @@ async def recording(api: Api, leases: Leases | None = None) -> AsyncIterator[tup
     uploader = Uploader(api, outbox, Nobody(), (leases or held()).epochs)
     async with asyncio.timeout(120), asyncio.TaskGroup() as tasks:
         uploading = tasks.create_task(uploader.run())
-        yield ApiRecorder(cast(TriggererControl, api), outbox), outbox
+        yield ApiRecorder(cast(TriggererApi, api), outbox), outbox
         uploading.cancel()
 
 
@@ -174,7 +174,7 @@ async def test_a_trigger_that_went_is_answered_for_under_its_last_epoch() -> Non
 
 async def test_a_backlog_is_read_and_settled_through_trouble() -> None:
     api = Api(ApiUnavailable("503"))
-    backlog = ApiBacklog(cast(TriggererControl, api), 1, held().epoch)
+    backlog = ApiBacklog(cast(TriggererApi, api), 1, held().epoch)
     assert [entry.number for entry in await backlog.fetch(2, 2)] == [3, 4]
     api.trouble.append(ApiUnavailable("504"))
     await backlog.settle([(3, "fired"), (4, "filtered")])

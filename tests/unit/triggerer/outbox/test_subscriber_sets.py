@@ -7,10 +7,10 @@ from typing import cast
 
 import pytest
 
-from headrace.core.ledger.receipts import Answers, Receipt
+from headrace.core.ledger.receipts import Receipt, TriggerAnswers
 from headrace.core.ledger.subscriber_sets import crew_digest, digest_of, digest_text
 from headrace.errors import ApiRefused
-from headrace.ports.triggerer_api import TriggererControl
+from headrace.ports.triggerer_api import TriggererApi
 from headrace.triggerer.outbox.outbox import Outbox, triggers_of
 from headrace.triggerer.outbox.receipt_recorder import FEW_OWED, ApiRecorder
 from headrace.triggerer.outbox.subscriber_sets import Crews
@@ -41,7 +41,7 @@ class Api:
 
 
 def crews(api: Api) -> Crews:
-    return Crews(cast(TriggererControl, api))
+    return Crews(cast(TriggererApi, api))
 
 
 def test_the_digest_of_a_difference_is_that_of_the_set() -> None:
@@ -86,7 +86,7 @@ class Books(ApiRecorder):
     """A recorder whose receipts are answered by `api`, as the uploader would."""
 
     def __init__(self, api: Api) -> None:
-        super().__init__(cast(TriggererControl, api), Outbox())
+        super().__init__(cast(TriggererApi, api), Outbox())
         self.api = api
         self.sent: list[WireReceipt] = []
 
@@ -99,7 +99,7 @@ async def test_a_receipt_names_a_few_one_by_one_and_many_by_their_crew() -> None
     books = Books(Api())
     few, many = tuple(range(FEW_OWED)), tuple(range(FEW_OWED + 1))
     for owed in (few, many):
-        await books.record(Receipt("s", "x", None, 1, 1, owed, (Answers(7, fired=1),)))
+        await books.record(Receipt("s", "x", None, 1, 1, owed, (TriggerAnswers(7, fired=1),)))
     assert [(len(one.owed), one.crew is None) for one in books.sent] == [(FEW_OWED, True), (0, False)]
     assert list(triggers_of(books.sent[1])) == [7]
 

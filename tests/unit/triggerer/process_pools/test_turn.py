@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.core.ledger.ledger import Ledger
-from headrace.core.ledger.obligations import Reader
+from headrace.core.ledger.obligations import Subscriber
 from headrace.errors import StreamEnded
 from headrace.streams.delivery_names import DeliveryIds
 from headrace.streams.subscribers.subscription import Mailbox, Ties
@@ -23,7 +23,7 @@ class Wire:
 
     def __init__(self, count: int) -> None:
         self.ledger = Ledger(queue_limit=100, ack_timeout=60.0)
-        self.reader: Reader = self.ledger.register(7)
+        self.reader: Subscriber = self.ledger.register(7)
         self.ledger.catch_up(self.reader)
         self.ledger.go_live(self.reader)
         ties = Ties(self.ledger, lambda: 0.0, lambda: None, lambda reader, _: self.ledger.reject(reader), True, DeliveryIds())

@@ -14,7 +14,7 @@ import pytest
 
 from headrace import backoff
 from headrace.core.ledger.outcome import AdvanceItem
-from headrace.ports.triggerer_api import TriggererControl
+from headrace.ports.triggerer_api import TriggererApi
 from headrace.sources.memory.producer import MemoryProducer
 from headrace.sources.memory.upstream import Memory
 from headrace.triggerer.context import Running
@@ -111,7 +111,7 @@ async def running(api: Api, *workloads: RunTrigger, ack_timeout: float = 30, ret
     leases.update({workload.trigger_id: 1 for workload in workloads})
     limits = Limits(ack_timeout=ack_timeout, retry_wait=retry_wait)
     processes = local_processes(outbox)
-    made = Runner(cast(TriggererControl, api), leases, outbox, api.failure, api.stream_failure, limits, processes, local_producers())
+    made = Runner(cast(TriggererApi, api), leases, outbox, api.failure, api.stream_failure, limits, processes, local_producers())
     async with asyncio.timeout(60), made as runner:
         uploading = asyncio.create_task(Uploader(api, outbox, runner.hub, leases.epochs).run())
         await runner.start(workloads)

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from headrace.core.ledger.subscribers import Roster
+from headrace.core.ledger.subscribers import SubscriberRegistry
 from headrace.core.matching.patterns import MatchIndex
-from headrace.ports.triggerer_api import TriggererControl
+from headrace.ports.triggerer_api import TriggererApi
 from headrace.sources.memory.upstream import Memory
 from headrace.streams.manager import SharedStreamManager
 from headrace.triggerer import cooperative_yield
@@ -42,7 +42,7 @@ class Api:
 async def running() -> AsyncIterator[Runner]:
     api, outbox = Api(), Outbox()
     processes = local_processes(outbox)
-    made = Runner(cast(TriggererControl, api), Leases(), outbox, api.failure, api.stream_failure, Limits(), processes, local_producers())
+    made = Runner(cast(TriggererApi, api), Leases(), outbox, api.failure, api.stream_failure, Limits(), processes, local_producers())
     async with asyncio.timeout(60), made as runner:
         yield runner
 
@@ -97,9 +97,9 @@ async def test_the_index_of_a_stream_s_watches_is_made_in_slices(tmp_path: Path,
 
 
 async def test_watches_that_leave_a_stream_which_lives_leave_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    declared, declare = [], Roster.declare
+    declared, declare = [], SubscriberRegistry.declare
 
-    def counted(self: Roster, trigger_ids: tuple[int, ...]) -> None:
+    def counted(self: SubscriberRegistry, trigger_ids: tuple[int, ...]) -> None:
         declared.append(len(trigger_ids))
         declare(self, trigger_ids)
 
@@ -107,7 +107,7 @@ async def test_watches_that_leave_a_stream_which_lives_leave_together(tmp_path: 
     monkeypatch.setattr(runner_module, "MAX_LEAVING", 100)
     async with running() as runner:
         await runner.start([workload(one, upstream, number=one) for one in range(WATCHES)])
-        monkeypatch.setattr(Roster, "declare", counted)
+        monkeypatch.setattr(SubscriberRegistry, "declare", counted)
         await runner.stop(range(1, WATCHES))
         assert declared == [200, 100, 1]
         assert runner.hub.keys() == (upstream.stream_key(),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from headrace.errors import ApiRefused
-from headrace.ports.triggerer_api import TriggererControl
+from headrace.ports.triggerer_api import TriggererApi
 from headrace.triggerer.context import Running
 from headrace.triggerer.runner.failure_reporter import Failures
 from headrace.triggerer.runner.leases import Leases
@@ -27,7 +27,7 @@ class Api:
 def failures(api: Api, watches: int) -> tuple[Failures, list[Running]]:
     leases = Leases()
     leases.update(dict.fromkeys(range(watches), 3))
-    return Failures(cast(TriggererControl, api), leases), [Running(one, f"w{one}", "") for one in range(watches)]
+    return Failures(cast(TriggererApi, api), leases), [Running(one, f"w{one}", "") for one in range(watches)]
 
 
 async def test_each_call_tells_of_a_bounded_number_of_watches() -> None:
