@@ -18,8 +18,8 @@ import uvloop
 from bench.api_process import ROOT
 
 from headrace.ports.triggerer_api import TriggererApi
-from headrace.triggerer.context import Running
-from headrace.triggerer.ipc.shared_heartbeat import Pulse
+from headrace.triggerer.context import TriggerContext
+from headrace.triggerer.ipc.shared_heartbeat import SharedHeartbeat
 from headrace.triggerer.outbox.outbox import Outbox
 from headrace.triggerer.runner.leases import Leases
 from headrace.triggerer.runner.runner import Limits, Runner
@@ -118,7 +118,7 @@ def measure(count: int = COUNT) -> dict[str, Any]:
 
 
 async def _measure(form: Form, count: int) -> dict[str, Any]:
-    pulse = Pulse()
+    pulse = SharedHeartbeat()
     pulse.start()
     lag = Lag()
     watching = asyncio.create_task(lag.watch())
@@ -154,7 +154,7 @@ async def _measure(form: Form, count: int) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def _running(pulse: Pulse, workloads: list[RunTrigger]) -> AsyncIterator[Runner]:
+async def _running(pulse: SharedHeartbeat, workloads: list[RunTrigger]) -> AsyncIterator[Runner]:
     leases = Leases()
     leases.update({workload.trigger_id: 1 for workload in workloads})
     # Nothing is asked of the api by those who have nothing to do.
@@ -168,11 +168,11 @@ async def _running(pulse: Pulse, workloads: list[RunTrigger]) -> AsyncIterator[R
         yield runner
 
 
-async def _stream_failed(stream: str, watches: Sequence[Running], error: BaseException) -> float:
+async def _stream_failed(stream: str, watches: Sequence[TriggerContext], error: BaseException) -> float:
     raise AssertionError(f"{stream} failed with {len(watches)} watches: {error}")
 
 
-async def _failed(running: Running, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
+async def _failed(running: TriggerContext, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
     raise SystemExit(f"Trigger {running.name} of the benchmark failed: {error!r} (its upstream: {upstream})")
 
 

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, event
 
 from headrace.client.declaring import declaration_requests
 from headrace.store import Liveness, Store, open_store
-from headrace.triggerer.supervisor.held_leases import Holding
+from headrace.triggerer.supervisor.held_leases import HeldLeases
 from headrace.wire.control.jobs import Heartbeat, RegisterJob
 from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject, LoadTriggers, StageTriggers
 
@@ -79,7 +79,7 @@ class Triggerer:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._holding = Holding()
+        self._holding = HeldLeases()
         self.running: dict[int, int] = {}
         self.registration = uuid4().hex
         asked = RegisterJob(registration_id=self.registration, kind="triggerer", hostname="here", pid=1, project="bench")

@@ -28,7 +28,7 @@ from bench.control.limits_process import LARGE, SMALL, WATCHES, Stalls
 from headrace.client.triggerer import TriggererClient
 from headrace.store import open_store
 from headrace.triggerer.supervisor.runner_process import RunnerCommand, RunnerProcess
-from headrace.triggerer.supervisor.session import Orders, Share
+from headrace.triggerer.supervisor.session import CapacityPolicy, ShutdownRequest
 from headrace.triggerer.supervisor.supervisor import Policy, Supervisor
 from headrace.wire.control.jobs import RegisterJob
 
@@ -40,12 +40,12 @@ async def measure(folder: Path, watches: int = WATCHES, large: int = LARGE) -> d
     """Return the figures of a run on SQLite; `large` watches are on the stream that fails once."""
     stalls = {name: folder / f"{name}.stalls" for name in ("api", "supervisor", "runner")}
     opened, streams = folder / "opened", 1 + -(-(watches - large) // SMALL)
-    orders = Orders()
+    orders = ShutdownRequest()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
     command = (sys.executable, "-m", "bench.control.limits_process", "runner", str(folder), str(watches), str(large))
     gc.freeze()  # as the triggerer does; what the other parts of the benchmark have imported is no supervisor's
     watching = asyncio.create_task(Stalls(stalls["supervisor"]).watch())
-    policy = Policy(share=Share(capacity=2 * watches))
+    policy = Policy(share=CapacityPolicy(capacity=2 * watches))
     async with _api(folder, stalls["api"]) as url, Timed(url, key=KEY) as api:
         start = lambda: RunnerProcess.start(RunnerCommand(command, environment))  # noqa: E731
         running = asyncio.create_task(Supervisor(api, start, _registration, policy).run(orders))

@@ -21,7 +21,7 @@ from bench.streams.throughput import Say
 
 from headrace.client.triggerer import TriggererClient
 from headrace.triggerer.supervisor.runner_process import RunnerCommand, RunnerProcess
-from headrace.triggerer.supervisor.session import Orders
+from headrace.triggerer.supervisor.session import ShutdownRequest
 from headrace.triggerer.supervisor.supervisor import Policy, Supervisor
 from headrace.wire.control.jobs import RegisterJob
 
@@ -65,7 +65,7 @@ async def latency(rounds: int, seconds: float, say: Say) -> dict[str, Any]:
 
 async def _run(url: str, form: Form, seconds: float) -> dict[str, Any]:
     run = uuid4().hex[:8]
-    orders = Orders()
+    orders = ShutdownRequest()
     begun = process_time()
     with TemporaryDirectory(prefix="bench-latency-") as folder:
         out = Path(folder) / "figures.json"

@@ -11,7 +11,8 @@ from bench.streams.drive import KEY, parsed, texts
 from bench.streams.feed import Feed
 
 from headrace.core.ledger.outcome import AdvanceItem
-from headrace.streams.manager import Malformed, Matched, SharedStreamManager
+from headrace.streams.manager import SharedStreamManager
+from headrace.streams.sink import Malformed, Matched
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import TriggerEvent
 from headrace.triggers.raw_event import RawEvent

@@ -20,7 +20,7 @@ FAILED = 500
 """The status with which the api says that a request made it fail; all else that is transient says that it is not available."""
 
 
-async def insist(call: Callable[[], Awaitable[T]], what: str, *, most_failures: int | None = None) -> T:
+async def retry_until_available(call: Callable[[], Awaitable[T]], what: str, *, most_failures: int | None = None) -> T:
     """Return what `call` returns, trying again with backoff while the api is unavailable.
 
     A refusal is raised, and so is `ApiUnavailable` where the api has failed `most_failures` times in a row (None: never).

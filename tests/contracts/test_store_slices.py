@@ -12,7 +12,7 @@ from sqlalchemy import Connection, select
 from headrace.store import Store
 from headrace.store.control import balancing, declarations, holdings, leases, projects
 from headrace.store.tables.base import triggers
-from headrace.triggerer.supervisor.held_leases import Holding
+from headrace.triggerer.supervisor.held_leases import HeldLeases
 from headrace.wire.control.jobs import CompleteJob, Heartbeat
 from headrace.wire.control.triggers import CleanupTriggers, LoadTriggers
 from support.processes.store import TurnedClock, declaration, holder, registration
@@ -221,7 +221,7 @@ class Triggerer:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.job_id = join(store)
-        self.known = Holding()
+        self.known = HeldLeases()
         self.runs: dict[int, int] = {}
         self.answers = 0
 

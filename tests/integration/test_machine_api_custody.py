@@ -15,7 +15,7 @@ from headrace.core.ledger import receipts
 from headrace.errors import ApiRefused, Fenced
 from headrace.store.tables.base import crews
 from headrace.triggerer.outbox.outbox import Outbox
-from headrace.triggerer.outbox.receipt_recorder import FEW_OWED, ApiRecorder
+from headrace.triggerer.outbox.receipt_recorder import FEW_OWED, ApiReceiptRecorder
 from headrace.triggerer.outbox.uploader import Uploader
 from headrace.triggerer.runner.leases import Leases
 from headrace.wire.control.jobs import Heartbeat
@@ -185,7 +185,7 @@ async def test_receipts_of_many_triggers_are_recorded_by_their_crew(client: Trig
     leases.update(await epochs(client))
     owed = tuple(sorted(await epochs(client)))
     uploading = asyncio.create_task(Uploader(client, outbox, Nobody(), leases.epochs).run())
-    recorder = ApiRecorder(client, outbox)
+    recorder = ApiReceiptRecorder(client, outbox)
     await recorder.record(receipts.Receipt("folder", "a", None, 9, 10, owed, (receipts.TriggerAnswers(owed[0], fired=3),)))
     api.store.tidy(forget_crews)
     await recorder.record(receipts.Receipt("folder", "a", 9, 12, 3, owed, ()))

@@ -12,10 +12,10 @@ import pytest
 
 from headrace.client.triggerer import TriggererClient
 from headrace.errors import ApiUnavailable, Fenced, ProjectError
-from headrace.triggerer.ipc.channel import Link
+from headrace.triggerer.ipc.channel import Channel
 from headrace.triggerer.ipc.messages import Drained, Frame
 from headrace.triggerer.supervisor.runner_process import RunnerCommand, RunnerProcess
-from headrace.triggerer.supervisor.session import Orders
+from headrace.triggerer.supervisor.session import ShutdownRequest
 from headrace.triggerer.supervisor.supervisor import Policy, Supervisor
 from headrace.wire.base import MAX_BODY_BYTES
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.timeout(60)
 class Fencing(TriggererClient):
     """A client whose first job is lost before it has declared its project, and which says when the second has."""
 
-    def __init__(self, url: str, orders: Orders) -> None:
+    def __init__(self, url: str, orders: ShutdownRequest) -> None:
         super().__init__(url, key=KEY)
         self._orders = orders
         self.jobs: list[JobRegistered] = []
@@ -56,7 +56,7 @@ def next_job(project: str) -> RegisterJob:
 
 async def test_a_job_that_is_lost_before_it_began_is_followed_by_another(tmp_path: Path) -> None:
     (tmp_path / "project.py").write_text('from headrace import Project\nproject = Project("small")\n')
-    orders, runners = Orders(), []
+    orders, runners = ShutdownRequest(), []
 
     async def start() -> RunnerProcess:
         runners.append(await RunnerProcess.start(command(tmp_path / "project.py")))
@@ -75,12 +75,12 @@ async def test_a_project_that_cannot_be_used_is_the_supervisor_s_error(tmp_path:
         async with TriggererClient(api.url, key=KEY) as client:
             supervisor = Supervisor(client, lambda: RunnerProcess.start(command(tmp_path / "project.py")), next_job, Policy())
             with pytest.raises(ProjectError, match="no good"):
-                await supervisor.run(Orders())
+                await supervisor.run(ShutdownRequest())
 
 
 async def test_one_that_is_told_to_stop_before_its_project_is_imported_does(tmp_path: Path) -> None:
     (tmp_path / "project.py").write_text("import time\ntime.sleep(600)\n")
-    orders = Orders()
+    orders = ShutdownRequest()
     with serving(tmp_path) as api:
         async with TriggererClient(api.url, key=KEY) as client:
             supervisor = Supervisor(client, lambda: RunnerProcess.start(command(tmp_path / "project.py")), next_job, Policy())
@@ -94,9 +94,9 @@ async def test_a_runner_that_has_drained_and_is_gone_before_it_was_heard_has_end
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "project.py").write_text('from headrace import Project\nproject = Project("small")\n')
-    orders, ends, receive = Orders(), [], Link.receive
+    orders, ends, receive = ShutdownRequest(), [], Channel.receive
 
-    async def deaf(self: Link) -> Frame | None:
+    async def deaf(self: Channel) -> Frame | None:
         frame = await receive(self)
         return await receive(self) if isinstance(frame, Drained) else frame
 
@@ -109,7 +109,7 @@ async def test_a_runner_that_has_drained_and_is_gone_before_it_was_heard_has_end
             ends.append(end.state)
             await super().complete(end)
 
-    monkeypatch.setattr(Link, "receive", deaf)
+    monkeypatch.setattr(Channel, "receive", deaf)
     with serving(tmp_path) as api:
         async with Ending(api.url, key=KEY) as client:
             supervisor = Supervisor(client, lambda: RunnerProcess.start(command(tmp_path / "project.py")), next_job, Policy())
@@ -120,7 +120,7 @@ async def test_a_runner_that_has_drained_and_is_gone_before_it_was_heard_has_end
 class Chatty(TriggererClient):
     """A client whose every report is too large for the api, and which says stop when two heartbeats were heard without one."""
 
-    def __init__(self, url: str, orders: Orders) -> None:
+    def __init__(self, url: str, orders: ShutdownRequest) -> None:
         super().__init__(url, key=KEY)
         self._orders = orders
         self.jobs: list[JobRegistered] = []
@@ -148,7 +148,7 @@ class Chatty(TriggererClient):
 
 async def test_a_report_that_the_api_refuses_ends_no_job(tmp_path: Path) -> None:
     (tmp_path / "project.py").write_text('from headrace import Project\nproject = Project("small")\n')
-    orders = Orders()
+    orders = ShutdownRequest()
     with serving(tmp_path) as api:
         client = Chatty(api.url, orders)
         await Supervisor(client, lambda: RunnerProcess.start(command(tmp_path / "project.py")), next_job, Policy()).run(orders)
@@ -160,7 +160,7 @@ async def test_a_report_that_the_api_refuses_ends_no_job(tmp_path: Path) -> None
 class Reading(TriggererClient):
     """A client that notes what is sent of a declaration, whose first page does not arrive, and which then says stop."""
 
-    def __init__(self, url: str, orders: Orders) -> None:
+    def __init__(self, url: str, orders: ShutdownRequest) -> None:
         super().__init__(url, key=KEY)
         self._orders = orders
         self.pages: list[int] = []
@@ -189,7 +189,7 @@ async def test_a_large_project_is_declared_in_pages_that_no_loop_parses_in_one_p
         "for number in range(2_500):\n"
         '    project.watch(f"watch-{number}", Memory("m"), match={"number": [number]})\n'
     )
-    orders = Orders()
+    orders = ShutdownRequest()
     with serving(tmp_path) as api:
         async with Reading(api.url, orders) as client:
             await Supervisor(client, lambda: RunnerProcess.start(command(tmp_path / "project.py")), next_job, Policy()).run(orders)
@@ -210,7 +210,7 @@ sys.exit(3)
 class Completing(TriggererClient):
     """A client that keeps how its jobs ended, and says when the second has begun."""
 
-    def __init__(self, url: str, orders: Orders) -> None:
+    def __init__(self, url: str, orders: ShutdownRequest) -> None:
         super().__init__(url, key=KEY)
         self._orders = orders
         self.ends: list[CompleteJob] = []
@@ -226,7 +226,7 @@ class Completing(TriggererClient):
 
 async def test_a_runner_that_dies_between_two_pages_is_followed_by_another(tmp_path: Path) -> None:
     (tmp_path / "project.py").write_text('from headrace import Project\nproject = Project("small")\n')
-    orders = Orders()
+    orders = ShutdownRequest()
     commands = [RunnerCommand((sys.executable, "-c", DIES_AFTER_A_PAGE), dict(os.environ)), command(tmp_path / "project.py")]
     with serving(tmp_path) as api:
         async with Completing(api.url, orders) as client:

@@ -21,9 +21,9 @@ from headrace.errors import StreamError
 from headrace.streams.delivery_names import DeliveryIds
 from headrace.streams.sink import Malformed, Matched, WatchSink
 from headrace.streams.subscribers.copies import copier
-from headrace.streams.subscribers.registered import Registered
-from headrace.streams.subscribers.subscription import Mailbox
-from headrace.streams.watches import Wanted, WatchSet, printed
+from headrace.streams.subscribers.registered import RegisteredSubscribers
+from headrace.streams.subscribers.subscription import Subscription
+from headrace.streams.watches import MatchResult, WatchSet, printed
 from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.upstream import SharedStreamProducer
 
@@ -59,8 +59,8 @@ class FanOut:
         ledger: Ledger,
         sink: WatchSink | None,
         *,
-        mailboxes: Mapping[int, Mailbox],
-        registered: Registered | None,
+        mailboxes: Mapping[int, Subscription],
+        registered: RegisteredSubscribers | None,
         clock: Callable[[], float],
         ready: Callable[[], None],
         delivery_ids: DeliveryIds,
@@ -159,7 +159,7 @@ class FanOut:
         if ledger.ready:
             self._ready()
 
-    def _hand_over(self, wanted: Wanted, first_seq: int, lane: str, position: int | None, delivery_id: str | None) -> None:
+    def _hand_over(self, wanted: MatchResult, first_seq: int, lane: str, position: int | None, delivery_id: str | None) -> None:
         sink = self._sink
         if sink is None:
             raise StreamError("There are declared watches, but no sink.")

@@ -15,40 +15,20 @@ from typing import Final
 from headrace.core.ledger.obligations import StreamCounters
 from headrace.core.memory_budget import MemoryBudget
 from headrace.errors import StreamError, UsageError
-from headrace.streams.backlog import Answer, Backlog, BacklogEntry
+from headrace.streams.backlog import Backlog
 from headrace.streams.limits.close_grace import LeftBehind
 from headrace.streams.limits.policy import Overflow, StreamPolicy
-from headrace.streams.receipt_recorder import Recorder
-from headrace.streams.shared_stream import Around, Group
-from headrace.streams.sink import Malformed, Matched, Origin, Poisoned, Refused, Spilled, StreamSink, WatchSink
+from headrace.streams.receipt_recorder import ReceiptRecorder
+from headrace.streams.shared_stream import SharedStream, StreamContext
+from headrace.streams.sink import StreamSink, WatchSink
 from headrace.streams.statistics import StreamStatistics
 from headrace.streams.statistics_snapshot import MOST_LANES, survey
-from headrace.streams.subscribers.failure_counter import Trouble
-from headrace.streams.subscribers.subscription import Mailbox
+from headrace.streams.subscribers.failure_counter import FailureCounter
+from headrace.streams.subscribers.subscription import Subscription
 from headrace.streams.upstream.producer_factory import MakeProducer, StreamOpener, make_producer
 from headrace.streams.watches import WatchSet
 from headrace.triggers.base import BaseEventTrigger, has_acks, stream_name
 from headrace.triggers.watch import WatchTrigger
-
-__all__ = [
-    "Answer",
-    "Backlog",
-    "BacklogEntry",
-    "Mailbox",
-    "Malformed",
-    "Matched",
-    "Origin",
-    "Poisoned",
-    "Recorder",
-    "Refused",
-    "SharedStreamManager",
-    "Spilled",
-    "StreamOpener",
-    "StreamSink",
-    "StreamStatistics",
-    "WatchSink",
-]
-
 
 SEQ_BITS: Final = 40
 """A seq is the number of its stream and, in so many bits, a count within it."""
@@ -80,7 +60,7 @@ class SharedStreamManager:
         overflow: Overflow | None = None,
         clock: Callable[[], float] = time.monotonic,
         sink: WatchSink | None = None,
-        recorder: Recorder | None = None,
+        recorder: ReceiptRecorder | None = None,
         max_attempts: int = 5,
         retry_wait: float = 250.0,
         advance_backoff: tuple[float, float] = (0.1, 5.0),
@@ -110,14 +90,14 @@ class SharedStreamManager:
             max_advances=max_advances,
             overflow_wait=overflow_wait,
         )
-        self._around = Around(policy, sink, recorder, LeftBehind(), budget or MemoryBudget())
+        self._around = StreamContext(policy, sink, recorder, LeftBehind(), budget or MemoryBudget())
         self._clock = clock
         self._make_producer = make_producer
-        self._groups: dict[Hashable, Group] = {}
+        self._groups: dict[Hashable, SharedStream] = {}
         self._watches: dict[Hashable, WatchSet] = {}
-        self._running: dict[int, Group] = {}
+        self._running: dict[int, SharedStream] = {}
         self._counts: dict[Hashable, StreamCounters] = {}
-        self._registered: dict[Hashable, dict[int, Trouble]] = {}
+        self._registered: dict[Hashable, dict[int, FailureCounter]] = {}
         self._held: set[Hashable] = set()
         self._numbers = count(1)
 
@@ -133,7 +113,7 @@ class SharedStreamManager:
         registered = self._registered.setdefault(key, {})
         group = self._groups.get(key)
         for trigger_id in trigger_ids:
-            trouble = registered.setdefault(trigger_id, Trouble())
+            trouble = registered.setdefault(trigger_id, FailureCounter())
             if group is not None:
                 group.register(trigger_id, trouble)
 
@@ -212,7 +192,7 @@ class SharedStreamManager:
 
     def subscribe(
         self, *, trigger_id: int, trigger: BaseEventTrigger | StreamOpener, key: Hashable, backlog: Backlog | None = None
-    ) -> Mailbox:
+    ) -> Subscription:
         """Return the raw events of the stream for `trigger.filter_shared_stream`. Raises `StreamError`.
 
         With a `backlog` (the trigger is registered, or is so from now on): first what is kept there, then live, without gap or repeat; else
@@ -274,7 +254,7 @@ class SharedStreamManager:
 
     def confirm_persisted(self, seqs: Iterable[int]) -> None:
         """Record that these are durable; those that are unknown, late or doubled change nothing."""
-        touched: Group | None = None
+        touched: SharedStream | None = None
         number = -1
         for seq in seqs:
             if seq >> SEQ_BITS != number:
@@ -323,7 +303,7 @@ class SharedStreamManager:
         if key not in self._groups:
             self._counts.pop(key, None)
 
-    def _group(self, trigger: BaseEventTrigger | StreamOpener, key: Hashable) -> Group:
+    def _group(self, trigger: BaseEventTrigger | StreamOpener, key: Hashable) -> SharedStream:
         """The live stream of the key, or a new one, which starts when the running code next waits."""
         if key is None:
             raise StreamError("A shared stream needs a key that is not None.")
@@ -331,7 +311,7 @@ class SharedStreamManager:
         if group is None:
             opener = trigger if isinstance(trigger, StreamOpener) else StreamOpener(type(trigger), trigger.serialize()[1])
             number = next(self._numbers)
-            group = self._groups[key] = self._running[number] = Group(
+            group = self._groups[key] = self._running[number] = SharedStream(
                 key,
                 lambda: self._make_producer(key, opener),
                 self._around,
@@ -347,6 +327,6 @@ class SharedStreamManager:
             group.task.add_done_callback(lambda _: self._running.pop(number))
         return group
 
-    def _evict(self, group: Group) -> None:
+    def _evict(self, group: SharedStream) -> None:
         if self._groups.get(group.key) is group:
             del self._groups[group.key]

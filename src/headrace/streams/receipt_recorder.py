@@ -9,7 +9,7 @@ from headrace.core.ledger.receipts import Receipt
 from headrace.triggers.stream_log import Books
 
 
-class Recorder(Protocol):
+class ReceiptRecorder(Protocol):
     """The ledger of custody. The calls try again by themselves while the store is away; what they raise counts as a failed advance."""
 
     async def books(self, stream: str) -> Books:

@@ -22,18 +22,18 @@ from headrace.errors import StreamEnded, StreamError
 from headrace.streams.backlog import Backlog
 from headrace.streams.delivery_names import DeliveryIds
 from headrace.streams.fan_out import FanOut
-from headrace.streams.limits.close_grace import POLL_SHARE, Grace, LeftBehind, ends_in, is_cancelled
-from headrace.streams.limits.flow_control import Room
+from headrace.streams.limits.close_grace import POLL_SHARE, CloseDeadline, LeftBehind, ends_in, is_cancelled
+from headrace.streams.limits.flow_control import FlowControl
 from headrace.streams.limits.policy import StreamPolicy
-from headrace.streams.receipt_recorder import Recorder
+from headrace.streams.receipt_recorder import ReceiptRecorder
 from headrace.streams.sink import StreamSink, WatchSink
-from headrace.streams.subscribers.answer_timeouts import Deadlines
-from headrace.streams.subscribers.backlog_reader import Drain
-from headrace.streams.subscribers.backlog_settler import Settler
-from headrace.streams.subscribers.failure_counter import Retry, Trouble
-from headrace.streams.subscribers.registered import Registered
-from headrace.streams.subscribers.subscription import Mailbox, Ties
-from headrace.streams.upstream.advancer import Pump
+from headrace.streams.subscribers.answer_timeouts import AnswerTimeouts
+from headrace.streams.subscribers.backlog_reader import BacklogReader
+from headrace.streams.subscribers.backlog_settler import BacklogSettler
+from headrace.streams.subscribers.failure_counter import FailureCounter, Retry
+from headrace.streams.subscribers.registered import RegisteredSubscribers
+from headrace.streams.subscribers.subscription import Subscription, SubscriptionContext
+from headrace.streams.upstream.advancer import Advancer
 from headrace.streams.upstream.closing import close
 from headrace.streams.upstream.poll import Poll, presentable
 from headrace.streams.upstream.producer_factory import Making, made_before
@@ -45,29 +45,29 @@ from headrace.triggers.upstream import SharedStreamProducer
 log = structlog.get_logger(__name__)
 
 
-class Around(NamedTuple):
+class StreamContext(NamedTuple):
     """What a hub's streams have in common."""
 
     policy: StreamPolicy
     sink: WatchSink | None
-    recorder: Recorder | None
+    recorder: ReceiptRecorder | None
     left_behind: LeftBehind
     budget: MemoryBudget
 
 
-class Group:
+class SharedStream:
     """The tasks of one shared stream, around its ledger. `on_end` evicts it."""
 
     def __init__(
         self,
         key: Hashable,
         make_producer: Callable[[], Making],
-        around: Around,
+        around: StreamContext,
         *,
         acks: bool,
         counts: StreamCounters,
         first_seq: int,
-        on_end: Callable[[Group], None],
+        on_end: Callable[[SharedStream], None],
     ) -> None:
         policy, sink, recorder = around.policy, around.sink, around.recorder
         self.key, self.name, self.acks = key, stream_name(key), acks
@@ -76,15 +76,15 @@ class Group:
         self._recorder = recorder if acks else None
         self.ledger = Ledger(policy.max_subscriber_queue, timeout, first_seq, counts=counts, keeps_custody=self._recorder is not None)
         self._delivery_ids = DeliveryIds()
-        self.mailboxes: dict[int, Mailbox] = {}
-        self._registered: Registered | None = None
+        self.mailboxes: dict[int, Subscription] = {}
+        self._registered: RegisteredSubscribers | None = None
         if acks and isinstance(sink, StreamSink):
-            self._registered = Registered(self.name, self.ledger, sink, self._delivery_ids, policy, self._wake)
+            self._registered = RegisteredSubscribers(self.name, self.ledger, sink, self._delivery_ids, policy, self._wake)
         self._make_producer, self._policy = make_producer, policy
         self._sink, self._on_end = sink, on_end
-        self.room = Room(self.ledger, policy, around.budget)
-        self._grace, self._left_behind = Grace(policy.close_timeout), around.left_behind
-        self._pump = Pump(
+        self.room = FlowControl(self.ledger, policy, around.budget)
+        self._grace, self._left_behind = CloseDeadline(policy.close_timeout), around.left_behind
+        self._pump = Advancer(
             self.name,
             self.ledger,
             policy,
@@ -105,9 +105,9 @@ class Group:
             delivery_ids=self._delivery_ids,
         )
         self._backlogs: dict[int, Backlog] = {}
-        self._settler = Settler(self.ledger, policy, self._grace, lambda reader: self._backlogs.get(reader.trigger_id))
-        self._ties = Ties(self.ledger, policy.clock, self._changed, self._refuse, acks, self._delivery_ids)
-        self._deadlines = Deadlines(
+        self._settler = BacklogSettler(self.ledger, policy, self._grace, lambda reader: self._backlogs.get(reader.trigger_id))
+        self._ties = SubscriptionContext(self.ledger, policy.clock, self._changed, self._refuse, acks, self._delivery_ids)
+        self._deadlines = AnswerTimeouts(
             self.name,
             self.ledger,
             policy,
@@ -168,14 +168,14 @@ class Group:
         """Whether nobody is left: subscribed, registered or declared."""
         return not self.mailboxes and not self.watches and not self._registered
 
-    def register(self, trigger_id: int, trouble: Trouble) -> None:
+    def register(self, trigger_id: int, trouble: FailureCounter) -> None:
         """Register a trigger. Raises `StreamError` where it is subscribed or declared already."""
         if self._registered is None or trigger_id in self._registered:
             return
         self._must_be_new(trigger_id)
         self._registered.add(trigger_id, trouble)
 
-    def subscribe(self, trigger_id: int, backlog: Backlog | None) -> Mailbox:
+    def subscribe(self, trigger_id: int, backlog: Backlog | None) -> Subscription:
         """Return the stream of a new subscriber. Raises `StreamError` where the trigger is here already, or is to have a backlog."""
         self._must_be_new(trigger_id)
         drain = None
@@ -186,8 +186,10 @@ class Group:
         else:
             reader = self._registered.reader(trigger_id)
             self._backlogs[trigger_id] = backlog
-            drain = Drain(backlog, self.ledger, reader, retries=self._registered.trouble(trigger_id).retries, clock=self._policy.clock)
-        mailbox = self.mailboxes[trigger_id] = Mailbox(reader, self._ties, drain)
+            drain = BacklogReader(
+                backlog, self.ledger, reader, retries=self._registered.trouble(trigger_id).retries, clock=self._policy.clock
+            )
+        mailbox = self.mailboxes[trigger_id] = Subscription(reader, self._ties, drain)
         return mailbox
 
     def watch(self, watches: WatchSet) -> None:
@@ -303,7 +305,7 @@ class Group:
         if trigger_id in self.mailboxes or trigger_id in self.watches:
             raise StreamError(f"Trigger {trigger_id} is subscribed to the shared stream {self.name} already.")
 
-    def _detached(self, trigger_id: int) -> Mailbox | None:
+    def _detached(self, trigger_id: int) -> Subscription | None:
         mailbox = self.mailboxes.pop(trigger_id, None)
         if mailbox is not None:
             mailbox.close(StreamEnded(f"Trigger {trigger_id} has left the shared stream {self.name}."))

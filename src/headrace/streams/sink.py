@@ -82,7 +82,7 @@ class Poisoned(NamedTuple):
     delivery_id: str | None = None
 
 
-class Refused(NamedTuple):
+class RejectedEvent(NamedTuple):
     """One raw event that a trigger refused for good: to be kept as a dead letter, owed until `confirm_persisted([seq])`."""
 
     seq: int
@@ -123,7 +123,7 @@ class StreamSink(WatchSink, Protocol):
         """Keep the dead letter (kind `failed`) in time, then confirm its seq."""
         ...
 
-    def refused(self, refused: Refused) -> None:
+    def refused(self, refused: RejectedEvent) -> None:
         """Keep the dead letter (kind `rejected`) in time, then confirm its seq."""
         ...
 

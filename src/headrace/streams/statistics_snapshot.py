@@ -14,7 +14,7 @@ from typing import Final
 
 from headrace.core.ledger.obligations import Lane, PendingEvent
 from headrace.core.values.text import MAX_TEXT_CHARS, cut_text, describe_error, describe_text, describe_value, lane_name
-from headrace.streams.shared_stream import Group
+from headrace.streams.shared_stream import SharedStream
 from headrace.streams.statistics import LaneStatistics, RetryStatistics, StreamStatistics
 from headrace.streams.subscribers.failure_counter import Retry
 from headrace.triggers.upstream import SharedStreamProducer
@@ -37,7 +37,7 @@ class WrongPosition(Exception):
     """A producer gave no position where it was asked for one."""
 
 
-def survey(group: Group, now: float, most_lanes: int = MOST_LANES) -> StreamStatistics:
+def survey(group: SharedStream, now: float, most_lanes: int = MOST_LANES) -> StreamStatistics:
     """Return the statistics of a live stream at `now`, with so many of its lanes: those furthest behind."""
     ledger = group.ledger
     if group.producer is not None:
@@ -85,7 +85,7 @@ def asked_position(method: Callable[[Hashable], int | None], name: str, lane: Ha
     raise WrongPosition(f"{name} returned {describe_value(position)[:100]}: it must be an integer of 64 bits, or None.")
 
 
-def _look(group: Group, producer: SharedStreamProducer) -> None:
+def _look(group: SharedStream, producer: SharedStreamProducer) -> None:
     """Ask the producer where the lanes of the next slice end and are committed."""
     lanes, until = group.ledger.lanes, perf_counter() + MAX_SECONDS
     start = group.surveyed % max(1, len(lanes))
@@ -129,7 +129,7 @@ def _behind(lane: Lane) -> tuple[int, int]:
     return (end or 0) - (advanced or 0), lane.outstanding
 
 
-def _holder(group: Group, entry: PendingEvent) -> str:
+def _holder(group: SharedStream, entry: PendingEvent) -> str:
     busy = [reader.trigger_id for reader in group.ledger.roster.before(entry)]
     if not busy:
         return STORE

@@ -19,7 +19,7 @@ from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.watch import WatchTrigger
 
 
-class Wanted(Struct, eq=False):
+class MatchResult(Struct, eq=False):
     """Who wants a raw event: the triggers with each envelope; or why nobody can read it (then `groups` is empty)."""
 
     raw: RawEvent
@@ -77,19 +77,19 @@ class WatchSet:
                 del self._triggers[trigger_id]
         self._kinds = set(self.envelopes.values())
 
-    def wants(self, raw: Any, lane: str, position: int | None) -> Wanted:
+    def wants(self, raw: Any, lane: str, position: int | None) -> MatchResult:
         """Return who wants `raw`: a `RawEvent`, or a mapping, which is encoded. Nothing is raised, whatever `raw` is."""
         try:
             event = raw if isinstance(raw, RawEvent) else encoded(raw, lane, position)
             value = event.value
             if not isinstance(value, dict):
-                return Wanted(event, value, [], "Not a JSON object.")
-            return Wanted(event, value, self._grouped(self._index.matches(value)))
+                return MatchResult(event, value, [], "Not a JSON object.")
+            return MatchResult(event, value, self._grouped(self._index.matches(value)))
         except MalformedEvent as error:
             reason = str(error)
         except BaseException as error:  # a class of the user's may raise anything, also SystemExit; it is this raw event's trouble
             reason = f"It cannot be read: {describe_error(error)}"
-        return Wanted(printed(raw, lane, position), None, [], reason)
+        return MatchResult(printed(raw, lane, position), None, [], reason)
 
     def _grouped(self, trigger_ids: Iterable[int]) -> list[tuple[Envelope, tuple[int, ...]]]:
         matched = tuple(trigger_ids)

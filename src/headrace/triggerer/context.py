@@ -13,7 +13,7 @@ from headrace.triggers.packed import PackedEvent
 from headrace.triggers.raw_event import RawEvent
 
 
-class Place(NamedTuple):
+class EventOrigin(NamedTuple):
     """The place of a raw event and the `traceparent` that it carries; of a trigger that polls alone only the stream."""
 
     stream: str
@@ -22,21 +22,21 @@ class Place(NamedTuple):
     trace: str | None = None
 
 
-class Running(NamedTuple):
+class TriggerContext(NamedTuple):
     """One trigger at work here; `place` says what its filter is at, from any thread."""
 
     trigger_id: int
     name: str
     log_name: str
-    place: Callable[[], Place | None] | None = None
+    place: Callable[[], EventOrigin | None] | None = None
 
 
-current_trigger: Final[ContextVar[Running | None]] = ContextVar("headrace_current_trigger", default=None)
+current_trigger: Final[ContextVar[TriggerContext | None]] = ContextVar("headrace_current_trigger", default=None)
 """The trigger that the running code belongs to. Tasks and threads that it starts inherit it."""
 
 
 @contextmanager
-def speaking_for(running: Running) -> Iterator[None]:
+def log_as(running: TriggerContext) -> Iterator[None]:
     """Let what is logged inside go into the log of a trigger: what is to be said of it while its own code does not run."""
     token = current_trigger.set(running)
     try:

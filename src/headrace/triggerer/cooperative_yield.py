@@ -7,7 +7,7 @@ import asyncio
 _LONGEST = 0.004  # seconds; what it makes runs in the same turn of the loop, and takes as long again or longer
 
 
-class Stretch:
+class CooperativeYield:
     """One long piece of synchronous work, cut where it may be."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from headrace.core.tracing import trace_id_in
 from headrace.logs.context import Target
 from headrace.logs.names import parse_trigger_log
-from headrace.triggerer.context import Running, current_trigger
+from headrace.triggerer.context import TriggerContext, current_trigger
 
 
 def trigger_target() -> Target | None:
@@ -19,7 +19,7 @@ def trigger_target() -> Target | None:
     return Target(name, {"trigger": running.name, "trigger_id": running.trigger_id, "job": name.job_id}, _place(running))
 
 
-def _place(running: Running) -> dict[str, Any]:
+def _place(running: TriggerContext) -> dict[str, Any]:
     """Return the fields that say which raw event its filter is at."""
     place = None if running.place is None else running.place()
     if place is None:

@@ -24,15 +24,15 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.project import Project
 from headrace.settings import Settings
 from headrace.triggerer.gc_freeze import collect_at_end
-from headrace.triggerer.ipc.api_calls import Calls
-from headrace.triggerer.ipc.channel import Link
-from headrace.triggerer.ipc.messages import Declared, Frame, Page, Unusable, encode
-from headrace.triggerer.ipc.shared_heartbeat import Pulse
+from headrace.triggerer.ipc.api_calls import ApiCalls
+from headrace.triggerer.ipc.channel import Channel
+from headrace.triggerer.ipc.messages import Frame, Page, ProjectInvalid, ProjectLoaded, encode
+from headrace.triggerer.ipc.shared_heartbeat import SharedHeartbeat
 from headrace.triggerer.ipc.trigger_messages import Ready
-from headrace.triggerer.runner.main import Station
+from headrace.triggerer.runner.main import RunnerMain
 from headrace.triggerer.runner.runner import Limits
 from headrace.triggerer.supervisor.runner_process import ASK_FOR_STACK, FILES, RunnerCommand, RunnerProcess
-from headrace.triggerer.supervisor.stall_detector import Patience
+from headrace.triggerer.supervisor.stall_detector import WatchdogPolicy
 from headrace.triggerer.user_process.trigger_executor import TriggerExecutor
 from headrace.triggers.masking import mask
 from headrace.triggers.secrets import SECRETS
@@ -50,7 +50,7 @@ MakeClient = Callable[[RelayedSession], TriggererClient]
 
 def start_runner(settings: Settings) -> None:
     """Run the streams and watches of a triggerer; the triggerer starts this."""
-    patience = Patience(stuck=settings.stuck_timeout)
+    patience = WatchdogPolicy(stuck=settings.stuck_timeout)
     limits = Limits(settings.ack_timeout, settings.advance_timeout, settings.retry_wait, patience)
     command = (sys.executable, "-m", "headrace", "trigger-process")
     run_runner(lambda: read_project(settings), limits, lambda session: TriggererClient(settings.url, key="", session=session), command)
@@ -101,7 +101,7 @@ def run_trigger_process(load: Callable[[], object], make_client: MakeClient) -> 
 
 class _Inherited(NamedTuple):
     end: socket.socket
-    pulse: Pulse
+    pulse: SharedHeartbeat
 
 
 def _inherit() -> _Inherited:
@@ -114,7 +114,7 @@ def _inherit() -> _Inherited:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)  # a terminal's Ctrl-C is for the supervisor, which says what to do
     faulthandler.register(ASK_FOR_STACK, file=stacks, all_threads=False)
-    return _Inherited(socket.socket(fileno=control), Pulse(page))
+    return _Inherited(socket.socket(fileno=control), SharedHeartbeat(page))
 
 
 def _end(what: str) -> None:
@@ -131,25 +131,25 @@ async def _run(
     make_client: MakeClient,
     command: RunnerCommand,
 ) -> None:
-    link = await Link.over(inherited.end)
+    link = await Channel.over(inherited.end)
     if trouble is not None:
         await link.send(_unusable(trouble))
         await link.receive()
         return
     inherited.pulse.start()
-    calls = Calls(link)
+    calls = ApiCalls(link)
     client = _client(calls, make_client)
-    await Station(link, calls, client, limits, inherited.pulse, lambda: RunnerProcess.start(command)).run(_REPORT_EVERY)
+    await RunnerMain(link, calls, client, limits, inherited.pulse, lambda: RunnerProcess.start(command)).run(_REPORT_EVERY)
 
 
 async def _execute(inherited: _Inherited, error: HeadraceError | None, make_client: MakeClient) -> None:
-    link = await Link.over(inherited.end)
+    link = await Channel.over(inherited.end)
     if error is not None:
         await link.send(_unusable(error))
         await link.receive()
         return
     inherited.pulse.start()
-    calls = Calls(link)
+    calls = ApiCalls(link)
     _client(calls, make_client)
     await link.send(Ready())
     await TriggerExecutor(link, calls, inherited.pulse).run()
@@ -159,7 +159,7 @@ def _frames(name: str, declared: DeclareProject) -> Iterator[Frame]:
     """Yield the frames that declare a project to the supervisor. A large project comes in pages, so that its loop does not stall."""
     for request in declaration_requests(declared):
         body = request.model_dump_json().encode()
-        yield Page(name, body) if isinstance(request, StageTriggers) else Declared(name, body)
+        yield Page(name, body) if isinstance(request, StageTriggers) else ProjectLoaded(name, body)
 
 
 def _send(end: socket.socket, frames: Iterable[Frame]) -> None:
@@ -169,12 +169,12 @@ def _send(end: socket.socket, frames: Iterable[Frame]) -> None:
             end.sendall(encode(frame))
 
 
-def _unusable(error: HeadraceError) -> Unusable:
+def _unusable(error: HeadraceError) -> ProjectInvalid:
     """Return why the project cannot be used, without the secrets that its import has read."""
-    return Unusable(mask(str(error)), None if error.hint is None else mask(error.hint))
+    return ProjectInvalid(mask(str(error)), None if error.hint is None else mask(error.hint))
 
 
-def _client(calls: Calls, make_client: MakeClient) -> TriggererClient:
+def _client(calls: ApiCalls, make_client: MakeClient) -> TriggererClient:
     """Return what makes this process's calls, also those for connections and variables."""
     client = make_client(RelayedSession(calls.call))
     client.adopt(JobRegistered(job_id=0, token="", heartbeat=0))  # the supervisor signs what is sent

@@ -12,8 +12,8 @@ from headrace.process.local_deployment import runner_environment
 from headrace.process.signals import calling
 from headrace.settings import Settings
 from headrace.triggerer.supervisor.runner_process import RunnerCommand, RunnerProcess
-from headrace.triggerer.supervisor.session import Orders, Share
-from headrace.triggerer.supervisor.stall_detector import Patience
+from headrace.triggerer.supervisor.session import CapacityPolicy, ShutdownRequest
+from headrace.triggerer.supervisor.stall_detector import WatchdogPolicy
 from headrace.triggerer.supervisor.supervisor import Policy, Supervisor
 from headrace.wire.control.jobs import RegisterJob
 from headrace.wiring.common import registration, served_logs
@@ -23,9 +23,9 @@ async def run_triggerer(settings: Settings) -> None:
     """Run the project's triggers until SIGINT or SIGTERM; the second signal does not wait for what is under way."""
     # This process imports nothing of the user's, and the one that does has no key.
     command = RunnerCommand((sys.executable, "-m", "headrace", "runner"), runner_environment(settings))
-    share = Share(settings.capacity, tuple(name.strip() for name in settings.queues.split(",") if name.strip()))
-    policy = Policy(share=share, patience=Patience(stuck=settings.stuck_timeout))
-    orders = Orders()
+    share = CapacityPolicy(settings.capacity, tuple(name.strip() for name in settings.queues.split(",") if name.strip()))
+    policy = Policy(share=share, patience=WatchdogPolicy(stuck=settings.stuck_timeout))
+    orders = ShutdownRequest()
     async with (
         serving(served_logs(settings)) as log_url,
         TriggererClient(settings.url, key=settings.key, timeout=settings.api_timeout) as api,

@@ -14,7 +14,7 @@ from headrace.settings import Settings
 from headrace.triggers.secrets import SECRETS
 from headrace.wiring.common import make_folder, registration, served_logs
 from headrace.wiring.project import read_project
-from headrace.worker.execution import Surroundings
+from headrace.worker.execution import WorkerContext
 from headrace.worker.worker import Worker
 
 
@@ -35,6 +35,6 @@ def run_worker(settings: Settings) -> None:
         ) as session,
     ):
         SECRETS.use(blocking_source(client.get))
-        around = Surroundings(project.name, settings.table_folder, session)
+        around = WorkerContext(project.name, settings.table_folder, session)
         worker = Worker(client, project.tasks, around, next_registration=lambda: uuid4().hex, capacity=settings.task_slots)
         worker.run(registration("worker", project.name, log_url), stop)

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class WorkerContext:
     """What every run of this worker finds: the project's name, the folder of its tables, and how to get at Spark."""
 
     project: str
@@ -41,7 +41,7 @@ class Execution:
     api: WorkerApi
     claimed: ClaimedRun
     task: Task
-    around: Surroundings
+    around: WorkerContext
     gone: threading.Event = field(default_factory=threading.Event)
     leaving: threading.Event = field(default_factory=threading.Event)
 

@@ -20,14 +20,14 @@ from headrace.ports.worker_api import WorkerApi
 from headrace.tasks.task import Task
 from headrace.wire.control.jobs import CompleteJob, RegisterJob
 from headrace.wire.task_runs import ClaimedRun, ClaimRuns, RunsClaimed
-from headrace.worker.execution import Execution, Surroundings
+from headrace.worker.execution import Execution, WorkerContext
 
 WAIT = 2.0  # seconds in which the api answers that there is nothing to do
 GRACE = 15.0  # seconds that runs have to end after the worker was asked to stop
 
 
 @dataclass(slots=True)
-class _Place:
+class _Slot:
     execution: Execution
     thread: threading.Thread
 
@@ -39,7 +39,7 @@ class Worker:
         self,
         api: WorkerApi,
         tasks: Mapping[str, Task],
-        around: Surroundings,
+        around: WorkerContext,
         *,
         next_registration: Callable[[], str],
         capacity: int = 4,
@@ -49,7 +49,7 @@ class Worker:
         self._around = around
         self._next_registration = next_registration
         self._capacity = capacity
-        self._places: dict[str, _Place] = {}
+        self._places: dict[str, _Slot] = {}
         self._leaving = threading.Event()
         self._log = structlog.get_logger(__name__)
 
@@ -116,7 +116,7 @@ class Worker:
         execution = Execution(self._api, claimed, self._tasks[claimed.task], self._around, leaving=self._leaving)
         context = copy_context()
         thread = threading.Thread(target=context.run, args=(execution.run,), name=f"run {claimed.run_id}", daemon=True)
-        self._places[claimed.run_id] = _Place(execution, thread)
+        self._places[claimed.run_id] = _Slot(execution, thread)
         thread.start()
 
     def _let_go(self, run_ids: list[str]) -> None:

@@ -10,19 +10,19 @@ import pytest
 
 from headrace.streams.backlog import Backlog
 from headrace.streams.manager import SharedStreamManager
-from headrace.triggerer.context import Running
-from headrace.triggerer.ipc.api_calls import Calls
-from headrace.triggerer.ipc.channel import Link
-from headrace.triggerer.ipc.shared_heartbeat import Pulse
+from headrace.triggerer.context import TriggerContext
+from headrace.triggerer.ipc.api_calls import ApiCalls
+from headrace.triggerer.ipc.channel import Channel
+from headrace.triggerer.ipc.shared_heartbeat import SharedHeartbeat
 from headrace.triggerer.ipc.trigger_messages import Ready
 from headrace.triggerer.outbox.outbox import Outbox
 from headrace.triggerer.process_pools.producer_pool import ProducerProcesses
 from headrace.triggerer.process_pools.trigger_pool import TriggerProcesses
 from headrace.triggerer.process_pools.turn import TurnEnd
-from headrace.triggerer.runner.execution import Firing
-from headrace.triggerer.supervisor.api_proxy import PassingOn
+from headrace.triggerer.runner.execution import TriggerExecution
+from headrace.triggerer.supervisor.api_proxy import Forwarder
 from headrace.triggerer.supervisor.runner_process import RunnerProcess
-from headrace.triggerer.supervisor.stall_detector import Patience
+from headrace.triggerer.supervisor.stall_detector import WatchdogPolicy
 from headrace.triggerer.user_process import trigger_executor
 from headrace.triggerer.user_process.trigger_executor import TriggerExecutor
 from headrace.triggers.base import BaseTrigger
@@ -32,12 +32,12 @@ from headrace.wire.control.triggers import RunTrigger
 class LocalProcess:
     """A `RunnerProcess` in the loop of the test. `kill` ends it as a signal would: what it had not sent is lost."""
 
-    def __init__(self, link: Link, end: Link) -> None:
+    def __init__(self, link: Channel, end: Channel) -> None:
         self.link = link
-        self.pulse = Pulse()
+        self.pulse = SharedHeartbeat()
         self.pid = 0
         self.lowered = 0
-        self.executor = TriggerExecutor(end, Calls(end), self.pulse)
+        self.executor = TriggerExecutor(end, ApiCalls(end), self.pulse)
         self._end = end
         self._task = asyncio.create_task(self._run())
         self._code = 0
@@ -71,15 +71,15 @@ class LocalProcess:
 
 async def start_local() -> RunnerProcess:
     ours, theirs = socket.socketpair()
-    return cast(RunnerProcess, LocalProcess(await Link.over(ours), await Link.over(theirs)))
+    return cast(RunnerProcess, LocalProcess(await Channel.over(ours), await Channel.over(theirs)))
 
 
-def local_processes(outbox: Outbox, api: PassingOn | None = None) -> TriggerProcesses:
-    return TriggerProcesses(start_local, cast(PassingOn, api), outbox, Patience())
+def local_processes(outbox: Outbox, api: Forwarder | None = None) -> TriggerProcesses:
+    return TriggerProcesses(start_local, cast(Forwarder, api), outbox, WatchdogPolicy())
 
 
-def local_producers(api: PassingOn | None = None) -> ProducerProcesses:
-    return ProducerProcesses(start_local, cast(PassingOn, api), Patience())
+def local_producers(api: Forwarder | None = None) -> ProducerProcesses:
+    return ProducerProcesses(start_local, cast(Forwarder, api), WatchdogPolicy())
 
 
 async def run_alone(trigger: BaseTrigger, outbox: Outbox) -> TurnEnd:
@@ -88,7 +88,7 @@ async def run_alone(trigger: BaseTrigger, outbox: Outbox) -> TurnEnd:
         trigger_id=7, name="odd", classpath="odd_triggers.Alone", kwargs={}, stream=None, queue="q", epoch=1, log_name="log"
     )
     described = workload.model_dump_json().encode()
-    firing = Firing(Running(7, "odd", "log"), described, None, SharedStreamManager(), outbox, cast(Backlog, None))
+    firing = TriggerExecution(TriggerContext(7, "odd", "log"), described, None, SharedStreamManager(), outbox, cast(Backlog, None))
     processes = local_processes(outbox)
     ended: asyncio.Future[TurnEnd] = asyncio.get_running_loop().create_future()
     with pytest.MonkeyPatch.context() as patch:

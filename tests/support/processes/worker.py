@@ -13,7 +13,7 @@ from headrace.client.worker import WorkerClient
 from headrace.project import Project
 from headrace.store.queries.task_runs import task_run_list
 from headrace.wire.task_runs import TaskRun, TaskRunResult
-from headrace.worker.execution import Surroundings
+from headrace.worker.execution import WorkerContext
 from headrace.worker.worker import Worker
 from support.processes.execution_api import KEY, Api
 from support.processes.store import registration
@@ -54,7 +54,7 @@ class Working:
 def worker_on(api: Api, folder: Path, project: Project) -> Iterator[Working]:
     made = Working(api, folder, project)
     with WorkerClient(api.url, key=KEY) as client:
-        around = Surroundings("flights", folder / "tables", lambda: "the session")
+        around = WorkerContext("flights", folder / "tables", lambda: "the session")
         names = iter(f"worker-of-test-{n}" for n in range(9))
         worker = Worker(client, project.tasks, around, next_registration=lambda: next(names))
         thread = threading.Thread(target=worker.run, args=(registration("worker"), made.stop))

@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequenc
 from itertools import count
 from typing import Any, ClassVar
 
-from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
+from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome, Answer
 from headrace.errors import StreamEnded
-from headrace.streams.manager import Answer, BacklogEntry, Malformed, Matched, Poisoned, Refused, SharedStreamManager, Spilled
+from headrace.streams.backlog import BacklogEntry
+from headrace.streams.manager import SharedStreamManager
+from headrace.streams.sink import Malformed, Matched, Poisoned, RejectedEvent, Spilled
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import TriggerEvent
 from headrace.triggers.upstream import SharedStreamProducer, Upstream
@@ -228,10 +230,10 @@ class Keeper(Sink):
     def __init__(self, *, auto: bool = True) -> None:
         super().__init__(auto=auto)
         self.spills: list[Spilled] = []
-        self.letters: list[Poisoned | Refused] = []
+        self.letters: list[Poisoned | RejectedEvent] = []
         self.failures: list[tuple[int, Exception]] = []
         self.on_failed: Callable[[int], None] = lambda _: None
-        self.waiting: list[Matched | Malformed | Spilled | Poisoned | Refused] = []
+        self.waiting: list[Matched | Malformed | Spilled | Poisoned | RejectedEvent] = []
         self.backlogs: dict[int, Kept] = {}
         self._seen: set[tuple[int, str, int | None, str]] = set()
         self._numbers = count(1)
@@ -255,7 +257,7 @@ class Keeper(Sink):
         self.letters.append(poisoned)
         self._take(poisoned)
 
-    def refused(self, refused: Refused) -> None:
+    def refused(self, refused: RejectedEvent) -> None:
         self.letters.append(refused)
         self._take(refused)
 
@@ -280,7 +282,7 @@ class Keeper(Sink):
             number = next(self._numbers)
             self.backlog(trigger_id).entries[number] = BacklogEntry(number, lane, position, raw, attempts)
 
-    def _take(self, one: Matched | Malformed | Spilled | Poisoned | Refused) -> None:
+    def _take(self, one: Matched | Malformed | Spilled | Poisoned | RejectedEvent) -> None:
         self.waiting.append(one)
         if self.auto:
             self.store()

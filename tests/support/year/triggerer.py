@@ -16,9 +16,9 @@ from headrace.ports.triggerer_api import TriggererApi
 from headrace.sources.directory.upstream import Directory
 from headrace.store.log.log import stored
 from headrace.streams.manager import SharedStreamManager
-from headrace.triggerer.outbox.outbox import Outbox, Pending
-from headrace.triggerer.outbox.receipt_recorder import ApiRecorder
-from headrace.triggerer.outbox.sink import Sealer
+from headrace.triggerer.outbox.outbox import Outbox, OutboxItem
+from headrace.triggerer.outbox.receipt_recorder import ApiReceiptRecorder
+from headrace.triggerer.outbox.sink import OutboxSink
 from headrace.triggerer.outbox.uploader import Uploader
 from headrace.triggerer.runner.stream_reports import heartbeat
 from headrace.triggers.watch import WatchTrigger
@@ -61,8 +61,8 @@ class Triggerer:
         self._watches = {one: WatchTrigger(upstream=folder) for one in owner.epochs}
         self._outbox = Outbox()
         control = cast(TriggererApi, StoreControl(owner))
-        sealer = Sealer(self._outbox, lambda seq: self.hub.mark_rejected(seq), _ended, _failed)
-        self.hub = SharedStreamManager(sink=sealer, recorder=ApiRecorder(control, self._outbox))
+        sealer = OutboxSink(self._outbox, lambda seq: self.hub.mark_rejected(seq), _ended, _failed)
+        self.hub = SharedStreamManager(sink=sealer, recorder=ApiReceiptRecorder(control, self._outbox))
         self._uploader = Uploader(control, self._outbox, self.hub, lambda ids: {one: self.owner.epochs.get(one, 0) for one in ids})
         self._feed = Feed()
         self._reads = reads(self._feed)
@@ -133,7 +133,7 @@ class Triggerer:
         async for _ in filtered:
             seq = self.hub.bind_pending_event(trigger_id=trigger_id, key=KEY)
             item = EventItem(id=f"fired-{trigger_id}", source="queue", type="fired", payload=READY, firings=[trigger_id])
-            self._outbox.put(Pending(item, seq))
+            self._outbox.put(OutboxItem(item, seq))
 
     async def _settled(self) -> None:
         """Wait until the folder holds no file to read, and nothing read is owed."""

@@ -26,7 +26,7 @@ from headrace.logs.reader import read_page
 from headrace.logs.server import Serving, serving, serving_in_thread
 from headrace.logs.setup import TargetHandler, configure, masks, process_handler
 from headrace.logs.writer import Bounds, LogFiles
-from headrace.triggerer.context import Place, Running, current_trigger, speaking_for
+from headrace.triggerer.context import EventOrigin, TriggerContext, current_trigger, log_as
 from headrace.triggerer.trigger_log import trigger_target
 
 NAME = trigger_log(7, 3)
@@ -55,7 +55,7 @@ def refuse(error: OSError) -> None:
 
 @contextmanager
 def running(trigger_id: int = 7) -> Iterator[None]:
-    token = current_trigger.set(Running(trigger_id, "legs.united", f"trigger-{trigger_id}-job-3.log"))
+    token = current_trigger.set(TriggerContext(trigger_id, "legs.united", f"trigger-{trigger_id}-job-3.log"))
     try:
         yield
     finally:
@@ -91,9 +91,9 @@ async def test_each_trigger_has_its_lines_and_nobody_elses(said: io.StringIO, tm
 
 
 def test_a_line_says_which_raw_event_the_filter_is_at_unless_it_says_otherwise(said: io.StringIO, tmp_path: Path) -> None:
-    place = Place("queue:q", "one", 7, "00-" + "a" * 32 + "-" + "b" * 16 + "-01")
-    at: list[Place | None] = [place]
-    with speaking_for(Running(7, "legs.united", "trigger-7-job-3.log", lambda: at[-1])):
+    place = EventOrigin("queue:q", "one", 7, "00-" + "a" * 32 + "-" + "b" * 16 + "-01")
+    at: list[EventOrigin | None] = [place]
+    with log_as(TriggerContext(7, "legs.united", "trigger-7-job-3.log", lambda: at[-1])):
         for now in (place, place._replace(position=8, trace=None), None):
             at.append(now)
             structlog.get_logger("mine").info("seen")

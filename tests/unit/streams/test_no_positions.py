@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from headrace.streams.manager import Refused, SharedStreamManager
+from headrace.streams.manager import SharedStreamManager
+from headrace.streams.sink import RejectedEvent
 from headrace.triggers.event import TriggerEvent, reject_shared_stream_event
 from headrace.triggers.watch import WatchTrigger
 from support.sources.streams import KEY, Engine, Feed, Keeper, MemoryUpstream, Reads, until
@@ -87,7 +88,7 @@ async def test_equal_ones_that_are_rejected_have_letters_with_ids() -> None:
     keeper, hub = scene(1)
     engine(hub, keeper, feed, Rejects)
     await until(lambda: len(feed.advanced) == 5)
-    letters = [letter for letter in keeper.letters if isinstance(letter, Refused)]
+    letters = [letter for letter in keeper.letters if isinstance(letter, RejectedEvent)]
     assert len({letter.delivery_id for letter in letters}) == 5
     await hub.stop_all()
 

@@ -10,7 +10,8 @@ import pytest
 from headrace.core.ledger.outcome import AdvanceOutcome
 from headrace.errors import StreamError
 from headrace.streams import manager as hub_module
-from headrace.streams.manager import Matched, SharedStreamManager
+from headrace.streams.manager import SharedStreamManager
+from headrace.streams.sink import Matched
 from headrace.streams.watches import WatchSet
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.raw_event import RawEvent

@@ -11,7 +11,7 @@ import pytest
 from headrace.core.memory_budget import MemoryBudget
 from headrace.streams.manager import SharedStreamManager
 from headrace.triggerer.outbox.outbox import Outbox
-from headrace.triggerer.outbox.sink import Sealer
+from headrace.triggerer.outbox.sink import OutboxSink
 from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.watch import WatchTrigger
 from support.sources.streams import KEY, Feed, Kept, MemoryUpstream, reads, settle, until
@@ -48,7 +48,7 @@ def hub_and_outbox(budget: MemoryBudget) -> tuple[SharedStreamManager, Outbox]:
     def ended(*_: Any) -> None:
         raise AssertionError("a stream ended")
 
-    hub = SharedStreamManager(sink=Sealer(outbox, lambda seq: hub.mark_rejected(seq), ended, ended), budget=budget, close_timeout=0.5)
+    hub = SharedStreamManager(sink=OutboxSink(outbox, lambda seq: hub.mark_rejected(seq), ended, ended), budget=budget, close_timeout=0.5)
     return hub, outbox
 
 

@@ -20,7 +20,7 @@ CANCEL_SHARE: Final = 0.8
 """The share after which advances that do not end although they were cancelled are left behind. The rest is for closing the producer."""
 
 
-class Grace:
+class CloseDeadline:
     """The time that a stream has to close in, in seconds from its end."""
 
     def __init__(self, seconds: float) -> None:

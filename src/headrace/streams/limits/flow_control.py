@@ -14,7 +14,7 @@ STEPS: Final = 256
 """A stream may hold more or less by one part in so many of the budget before the budget learns of it."""
 
 
-class Room:
+class FlowControl:
     """The room of one stream. Whoever makes some says so with `made`."""
 
     def __init__(self, ledger: Ledger, policy: StreamPolicy, budget: MemoryBudget) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from headrace.core.ledger.ledger import Ledger
-from headrace.streams.limits.flow_control import Room
+from headrace.streams.limits.flow_control import FlowControl
 from headrace.streams.limits.policy import StreamPolicy
 
 PACE_EVENTS: Final = 64
@@ -16,7 +16,7 @@ PACE_EVENTS: Final = 64
 class Pace:
     """The pace of one stream. A reader in another process takes some time to read; one that is stuck must delay nobody."""
 
-    def __init__(self, ledger: Ledger, room: Room, policy: StreamPolicy) -> None:
+    def __init__(self, ledger: Ledger, room: FlowControl, policy: StreamPolicy) -> None:
         self._ledger = ledger
         self._room = room
         self._seconds = policy.overflow_wait

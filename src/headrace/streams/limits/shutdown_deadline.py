@@ -7,13 +7,13 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from headrace.streams.limits.close_grace import ADVANCE_SHARE, Grace
+from headrace.streams.limits.close_grace import ADVANCE_SHARE, CloseDeadline
 
 
-class Patience:
+class ShutdownDeadline:
     """Timeouts and pauses that get short when the stream ends: what its grace leaves for advancing."""
 
-    def __init__(self, grace: Grace) -> None:
+    def __init__(self, grace: CloseDeadline) -> None:
         self._grace = grace
         self._ended = asyncio.Event()
         self._running: set[asyncio.Timeout] = set()

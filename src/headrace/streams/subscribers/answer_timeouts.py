@@ -13,8 +13,8 @@ from headrace.core.ledger.obligations import Subscriber
 from headrace.errors import AckTimeout, StreamError
 from headrace.streams.limits.policy import StreamPolicy
 from headrace.streams.sink import StreamSink, WatchSink
-from headrace.streams.subscribers.registered import Registered
-from headrace.streams.subscribers.subscription import Mailbox
+from headrace.streams.subscribers.registered import RegisteredSubscribers
+from headrace.streams.subscribers.subscription import Subscription
 
 log = structlog.get_logger(__name__)
 
@@ -22,7 +22,7 @@ LONGEST_SLEEP: Final = 86_400.0
 """Seconds; where there is no ack timeout there is nothing to wake up for."""
 
 
-class Deadlines:
+class AnswerTimeouts:
     """The ack timeout of one stream. `changed` is called when raw events may have been resolved."""
 
     def __init__(
@@ -32,8 +32,8 @@ class Deadlines:
         policy: StreamPolicy,
         sink: WatchSink | None,
         *,
-        mailboxes: dict[int, Mailbox],
-        registered: Registered | None,
+        mailboxes: dict[int, Subscription],
+        registered: RegisteredSubscribers | None,
         acks: bool,
         changed: Callable[[], None],
     ) -> None:

@@ -30,7 +30,7 @@ class Ahead(NamedTuple):
         return entry is self.token or (isinstance(entry, PendingBacklogEvent) and entry.number == self.token)
 
 
-class Drain:
+class BacklogReader:
     """Reads the backlog from its beginning, page by page, and lets the reader go live when there is none left.
 
     What the reader has read before and has not settled yet is left out. It is not always the oldest: what the reader was at when that was

@@ -10,21 +10,23 @@ import structlog
 from headrace.core.ledger.ledger import Ledger
 from headrace.core.ledger.obligations import Subscriber
 from headrace.streams.backlog import Backlog
-from headrace.streams.limits.close_grace import Grace, is_cancelled
+from headrace.streams.limits.close_grace import CloseDeadline, is_cancelled
 from headrace.streams.limits.policy import StreamPolicy
-from headrace.streams.limits.shutdown_deadline import Patience
+from headrace.streams.limits.shutdown_deadline import ShutdownDeadline
 
 log = structlog.get_logger(__name__)
 
 
-class Settler:
+class BacklogSettler:
     """Tells each backlog what is answered. One that keeps refusing is left alone; what it was not told comes again after a restart."""
 
-    def __init__(self, ledger: Ledger, policy: StreamPolicy, grace: Grace, backlog_of: Callable[[Subscriber], Backlog | None]) -> None:
+    def __init__(
+        self, ledger: Ledger, policy: StreamPolicy, grace: CloseDeadline, backlog_of: Callable[[Subscriber], Backlog | None]
+    ) -> None:
         self._ledger = ledger
         self._policy = policy
         self._backlog_of = backlog_of
-        self._patience = Patience(grace)
+        self._patience = ShutdownDeadline(grace)
         self._wake = asyncio.Event()
         self._busy: set[Subscriber] = set()
 

@@ -8,7 +8,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from headrace.core.ledger.obligations import PendingBacklogEvent, PendingEvent
-from headrace.streams.subscribers.raw_text import shown
+from headrace.streams.subscribers.raw_text import preview
 
 MOST_TIMES: Final = 20
 MAX_COUNTED: Final = 100
@@ -37,7 +37,7 @@ class Failed(NamedTuple):
 _NEVER: Final = Failed(0, ())
 
 
-class Trouble:
+class FailureCounter:
     """Counts the failures of one trigger on each raw event, the same after it went through the backlog.
 
     `retries` are the lanes that wait, by name; whoever reads the backlog takes out what is due.
@@ -74,7 +74,7 @@ def retry_wait(failures: int, max_attempts: int, longest: float, chance: Random)
 
 def text_of(entry: PendingEvent) -> str:
     """Return the raw event as text."""
-    return entry.payload if isinstance(entry, PendingBacklogEvent) and isinstance(entry.payload, str) else shown(entry.raw)
+    return entry.payload if isinstance(entry, PendingBacklogEvent) and isinstance(entry.payload, str) else preview(entry.raw)
 
 
 def _identity(entry: PendingEvent, delivery_id: str | None) -> object:

@@ -27,7 +27,7 @@ def to_text(raw: Any) -> str:
     """Return the text that gives `raw` back; what is not UTF-8 in it, or NUL, becomes U+FFFD. Raises `MalformedEvent`: it is not JSON."""
     try:
         if isinstance(raw, RawEvent):
-            return readable(raw.data)
+            return decode_lossy(raw.data)
         if isinstance(raw, PackedEvent):
             return raw.backlog_text()
         text = _encode(raw)
@@ -48,7 +48,7 @@ def from_text(text: str, lane: str, position: int | None) -> Any:
     return RawEvent(text.encode(), lane, position or 0)
 
 
-def shown(raw: Any) -> str:
+def preview(raw: Any) -> str:
     """Return the text of `raw`; of what cannot be text, how it prints."""
     try:
         return to_text(raw)
@@ -56,6 +56,6 @@ def shown(raw: Any) -> str:
         return describe_value(raw)
 
 
-def readable(data: bytes) -> str:
+def decode_lossy(data: bytes) -> str:
     """Return bytes as text that every store takes."""
     return data.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")

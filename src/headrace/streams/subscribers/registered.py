@@ -15,8 +15,8 @@ from headrace.core.values.text import describe_error, describe_traceback
 from headrace.errors import MalformedEvent, StreamError
 from headrace.streams.delivery_names import DeliveryIds
 from headrace.streams.limits.policy import StreamPolicy
-from headrace.streams.sink import Malformed, Poisoned, Refused, Spilled, StreamSink
-from headrace.streams.subscribers.failure_counter import Failed, Retry, Trouble, retry_wait, text_of
+from headrace.streams.sink import Malformed, Poisoned, RejectedEvent, Spilled, StreamSink
+from headrace.streams.subscribers.failure_counter import Failed, FailureCounter, Retry, retry_wait, text_of
 from headrace.streams.subscribers.raw_text import to_text
 from headrace.streams.watches import printed
 from headrace.triggers.masking import mask
@@ -28,7 +28,7 @@ _TIMER_SLACK: Final = 0.01
 """Seconds by which a timer is later than what it is for, so that this is due then by any clock."""
 
 
-class Registered:
+class RegisteredSubscribers:
     """Those who owe their answers whether they run or not. `wake` lets one, if it waits, look into its backlog again."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Registered:
         self._wake = wake
         self._chance = Random()  # noqa: S311 - it spreads retries, and is no secret
         self._readers: dict[int, Subscriber] = {}
-        self._troubles: dict[int, Trouble] = {}
+        self._troubles: dict[int, FailureCounter] = {}
         self._timers: dict[int, asyncio.TimerHandle] = {}
 
     def __len__(self) -> int:
@@ -51,7 +51,7 @@ class Registered:
     def __contains__(self, trigger_id: int) -> bool:
         return trigger_id in self._readers
 
-    def add(self, trigger_id: int, trouble: Trouble) -> None:
+    def add(self, trigger_id: int, trouble: FailureCounter) -> None:
         """Register a trigger, which is away until it subscribes."""
         reader = self._readers[trigger_id] = self._ledger.register(trigger_id)
         reader.retries = trouble.retries
@@ -77,7 +77,7 @@ class Registered:
         """Return the reader of a registered trigger."""
         return self._readers[trigger_id]
 
-    def trouble(self, trigger_id: int) -> Trouble:
+    def trouble(self, trigger_id: int) -> FailureCounter:
         """Return what a registered trigger failed on."""
         return self._troubles[trigger_id]
 
@@ -108,7 +108,7 @@ class Registered:
             return False
         lane = entry.lane.name
         self._sink.refused(
-            Refused(seq, self._stream, lane, entry.position, text_of(entry), reader.trigger_id, reason, self._delivery_ids.of(entry))
+            RejectedEvent(seq, self._stream, lane, entry.position, text_of(entry), reader.trigger_id, reason, self._delivery_ids.of(entry))
         )
         return True
 

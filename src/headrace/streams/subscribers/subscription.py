@@ -14,13 +14,13 @@ from headrace.core.ledger.obligations import PendingEvent, Subscriber
 from headrace.errors import StreamError
 from headrace.streams.delivery_names import DeliveryIds
 from headrace.streams.sink import Origin
-from headrace.streams.subscribers.backlog_reader import Ahead, Drain
+from headrace.streams.subscribers.backlog_reader import Ahead, BacklogReader
 from headrace.triggers.event import current_stream
 
 log = structlog.get_logger(__name__)
 
 
-class Ties(NamedTuple):
+class SubscriptionContext(NamedTuple):
     """What ties a mailbox to its stream.
 
     `changed` is called when a raw event may have been resolved, or a full queue is no longer full; `refuse` rejects what a reader is at;
@@ -35,7 +35,7 @@ class Ties(NamedTuple):
     delivery_ids: DeliveryIds
 
 
-class Mailbox:
+class Subscription:
     """An async iterator of raw events for one filter. To pull the next is to be done with the one before.
 
     The queue itself is on the ledger's books; here is the waiting. With a `drain` the backlog comes first. After `close` the filter gets
@@ -62,7 +62,7 @@ class Mailbox:
         "trigger_id",
     )
 
-    def __init__(self, reader: Subscriber, ties: Ties, drain: Drain | None = None) -> None:
+    def __init__(self, reader: Subscriber, ties: SubscriptionContext, drain: BacklogReader | None = None) -> None:
         self.trigger_id = reader.trigger_id
         self._ledger, self._clock, self._changed, self._refuse, self._acks, self._delivery_ids = ties
         self._reader = reader
@@ -112,7 +112,7 @@ class Mailbox:
         entry = self._at
         return None if entry is None else (Origin(entry.lane.name, entry.position), self._raw)
 
-    def __aiter__(self) -> Mailbox:
+    def __aiter__(self) -> Subscription:
         self._enter()
         return self
 

@@ -15,10 +15,10 @@ from headrace.core.ledger.obligations import Batch
 from headrace.core.ledger.receipts import ReceiptBuilder
 from headrace.core.values.text import describe_error, describe_text
 from headrace.errors import StreamError
-from headrace.streams.limits.close_grace import CANCEL_SHARE, Grace, LeftBehind, is_cancelled
+from headrace.streams.limits.close_grace import CANCEL_SHARE, CloseDeadline, LeftBehind, is_cancelled
 from headrace.streams.limits.policy import StreamPolicy
-from headrace.streams.limits.shutdown_deadline import Patience
-from headrace.streams.receipt_recorder import Recorder
+from headrace.streams.limits.shutdown_deadline import ShutdownDeadline
+from headrace.streams.receipt_recorder import ReceiptRecorder
 from headrace.triggers.stream_log import StreamLog
 from headrace.triggers.upstream import SharedStreamProducer
 
@@ -47,7 +47,7 @@ class _Advance:
         self.task: asyncio.Task[None]
 
 
-class Pump:
+class Advancer:
     """Records the custody of what the ledger has ready, then gives it to the producer; a batch stays on the books until that succeeded.
 
     A batch whose advance keeps failing is handed to `give_up`; its lane stands still then. So is one whose advance does not end although it
@@ -60,9 +60,9 @@ class Pump:
         ledger: Ledger,
         policy: StreamPolicy,
         *,
-        grace: Grace,
+        grace: CloseDeadline,
         left_behind: LeftBehind,
-        recorder: Recorder | None,
+        recorder: ReceiptRecorder | None,
         give_up: Callable[[Exception], None],
         made_room: Callable[[], None],
     ) -> None:
@@ -74,7 +74,7 @@ class Pump:
         self._recorder = recorder
         self._give_up = give_up
         self._made_room = made_room
-        self._patience = Patience(grace)
+        self._patience = ShutdownDeadline(grace)
         self._wake = asyncio.Event()
         self._advances: dict[_Advance, None] = {}
         self._places = policy.max_advances
@@ -238,7 +238,7 @@ class Pump:
                 self.log.stored()
             self.custody.recorded(receipt)
 
-    async def _learn(self, custody: ReceiptBuilder, recorder: Recorder, lane: str) -> None:
+    async def _learn(self, custody: ReceiptBuilder, recorder: ReceiptRecorder, lane: str) -> None:
         """Learn the mark of a lane, in one call with those of others that are about to be advanced."""
         self._unknown[lane] = None
         async with self._learning, self._patience.timeout(None):

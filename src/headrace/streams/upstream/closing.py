@@ -7,13 +7,13 @@ import asyncio
 import structlog
 
 from headrace.core.values.text import describe_error
-from headrace.streams.limits.close_grace import Grace, LeftBehind, ends_in, is_cancelled
+from headrace.streams.limits.close_grace import CloseDeadline, LeftBehind, ends_in, is_cancelled
 from headrace.triggers.upstream import SharedStreamProducer
 
 log = structlog.get_logger(__name__)
 
 
-async def close(producer: SharedStreamProducer, stream: str, grace: Grace, left_behind: LeftBehind) -> None:
+async def close(producer: SharedStreamProducer, stream: str, grace: CloseDeadline, left_behind: LeftBehind) -> None:
     """Close a producer, in what is left of the grace, or a tenth of it where others have used it up."""
     closing = asyncio.create_task(_closed(producer, stream), name="headrace close")
     await asyncio.sleep(0)  # it is called in any case

@@ -13,11 +13,11 @@ from headrace.core.ledger.obligations import Subscriber
 from headrace.core.values.text import describe_error, describe_value
 from headrace.errors import StreamEnded, StreamError, SubscriberOverflow
 from headrace.streams.fan_out import FanOut, UnknownLane
-from headrace.streams.limits.close_grace import POLL_SHARE, Grace, is_cancelled
-from headrace.streams.limits.flow_control import Room
+from headrace.streams.limits.close_grace import POLL_SHARE, CloseDeadline, is_cancelled
+from headrace.streams.limits.flow_control import FlowControl
 from headrace.streams.limits.pace import Pace
 from headrace.streams.limits.policy import StreamPolicy
-from headrace.streams.subscribers.registered import Registered
+from headrace.streams.subscribers.registered import RegisteredSubscribers
 from headrace.triggers.upstream import SharedStreamProducer
 
 log = structlog.get_logger(__name__)
@@ -35,11 +35,11 @@ class Poll:
         self,
         fan_out: FanOut,
         ledger: Ledger,
-        room: Room,
+        room: FlowControl,
         policy: StreamPolicy,
         *,
-        grace: Grace,
-        registered: Registered | None,
+        grace: CloseDeadline,
+        registered: RegisteredSubscribers | None,
         fail: Callable[[Subscriber, StreamError], None],
         acks: bool,
     ) -> None:

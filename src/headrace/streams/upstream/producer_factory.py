@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, NamedTuple, TypeAlias
 
-from headrace.streams.upstream.unacked import FastPath
+from headrace.streams.upstream.unacked import UnackedProducer
 from headrace.triggers.base import BaseEventTrigger, has_acks
 from headrace.triggers.upstream import SharedStreamProducer
 
@@ -33,7 +33,7 @@ def make_producer(key: Hashable, opener: StreamOpener) -> SharedStreamProducer:
     """Return the producer of a stream, which runs in this process."""
     del key
     kind, kwargs, _ = opener
-    return kind.create_shared_stream_producer(kwargs) if has_acks(kind) else FastPath(kind, kwargs)
+    return kind.create_shared_stream_producer(kwargs) if has_acks(kind) else UnackedProducer(kind, kwargs)
 
 
 async def made_before(making: Coroutine[Any, Any, SharedStreamProducer], over: asyncio.Future[None]) -> SharedStreamProducer | None:

@@ -10,7 +10,7 @@ from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.upstream import SharedStreamProducer
 
 
-class FastPath(SharedStreamProducer):
+class UnackedProducer(SharedStreamProducer):
     """Yields what `open_shared_stream` yields; there is no broker to advance."""
 
     def __init__(self, trigger: type[BaseEventTrigger], kwargs: dict[str, Any]) -> None:

@@ -6,16 +6,16 @@ import asyncio
 from itertools import count
 
 from headrace.errors import ApiError, ApiRefused, ApiUnavailable, Fenced
-from headrace.triggerer.ipc.channel import Link
-from headrace.triggerer.ipc.messages import Answered, Call, Failed
+from headrace.triggerer.ipc.channel import Channel
+from headrace.triggerer.ipc.messages import Call, CallFailed, CallSucceeded
 
 _KINDS: dict[str, type[ApiError]] = {kind.__name__: kind for kind in (ApiError, ApiUnavailable, ApiRefused, Fenced)}
 
 
-class Calls:
+class ApiCalls:
     """Those under way, by number."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Channel) -> None:
         self._link = link
         self._numbers = count(1)
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
@@ -40,12 +40,12 @@ class Calls:
         """Make the call of a trigger process. Raises `ApiError`."""
         return await self.call(method, path, content)
 
-    def answered(self, frame: Answered | Failed) -> None:
+    def answered(self, frame: CallSucceeded | CallFailed) -> None:
         """Give an answer to who waits for it; one that waits no more misses nothing."""
         waiting = self._waiting.get(frame.number)
         if waiting is None or waiting.done():
             return
-        if isinstance(frame, Answered):
+        if isinstance(frame, CallSucceeded):
             waiting.set_result(frame.content)
         else:
             waiting.set_exception(_error(frame))
@@ -55,14 +55,14 @@ class Calls:
         await self._quiet.wait()
 
 
-def failed(number: int, error: ApiError) -> Failed:
+def failed(number: int, error: ApiError) -> CallFailed:
     """Return the frame that tells the runner of `error`."""
     kind = next(name for name, kind in reversed(_KINDS.items()) if isinstance(error, kind))
     retry_after = error.retry_after if isinstance(error, ApiUnavailable) else None
-    return Failed(number, kind, str(error), error.hint, error.status, error.problem, retry_after)
+    return CallFailed(number, kind, str(error), error.hint, error.status, error.problem, retry_after)
 
 
-def _error(frame: Failed) -> ApiError:
+def _error(frame: CallFailed) -> ApiError:
     error = _KINDS[frame.kind](frame.message, hint=frame.hint, status=frame.status, problem=frame.problem)
     if isinstance(error, ApiUnavailable):
         error.retry_after = frame.retry_after

@@ -12,7 +12,7 @@ from headrace.triggerer.ipc.messages import Decoder, Frame, encode
 _CHUNK = 256 * 1024
 
 
-class Link:
+class Channel:
     """Sends and receives frames, in order. Whoever sends waits while the other side does not read."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

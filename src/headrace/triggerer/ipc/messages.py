@@ -18,20 +18,20 @@ class _Frame(msgspec.Struct, array_like=True, tag=True):
 
 
 class Page(_Frame):
-    """Runner: the project is imported, and this is a page of its triggers, for the `Declared` that follows."""
+    """Runner: the project is imported, and this is a page of its triggers, for the `ProjectLoaded` that follows."""
 
     project: str
     page: bytes
 
 
-class Declared(_Frame):
+class ProjectLoaded(_Frame):
     """Runner: the project is imported, and this is all that it declares, but for the triggers that came in pages."""
 
     project: str
     declaration: bytes
 
 
-class Unusable(_Frame):
+class ProjectInvalid(_Frame):
     """Runner: the project cannot be used, and why."""
 
     message: str
@@ -59,7 +59,7 @@ class Stopped(_Frame):
     epochs: dict[int, int]
 
 
-class Over(_Frame):
+class JobOver(_Frame):
     """Runner: this job is over for it."""
 
     reason: str
@@ -69,14 +69,14 @@ class Drained(_Frame):
     """Runner: everything has stopped."""
 
 
-class Answered(_Frame):
+class CallSucceeded(_Frame):
     """Supervisor: what the api answered."""
 
     number: int
     content: bytes
 
 
-class Failed(_Frame):
+class CallFailed(_Frame):
     """Supervisor: a call failed; the fields are those of `ApiError`, and `kind` is its class."""
 
     number: int
@@ -89,12 +89,12 @@ class Failed(_Frame):
 
 
 class Workload(_Frame):
-    """Supervisor: a page of workloads, for the `Held` that follows."""
+    """Supervisor: a page of workloads, for the `RunTriggers` that follows."""
 
     page: bytes
 
 
-class Held(_Frame):
+class RunTriggers(_Frame):
     """Supervisor: run these triggers too, or anew (their epochs), and those that are `gone` no more. All others run on.
 
     `workloads` are those of the ones that run anew, in pages. `cleanup` are those that are to be confirmed as stopped, `backlogs` says
@@ -117,17 +117,17 @@ class Drain(_Frame):
 
 Frame: TypeAlias = (
     Page
-    | Declared
-    | Unusable
+    | ProjectLoaded
+    | ProjectInvalid
     | Call
     | Report
     | Stopped
-    | Over
+    | JobOver
     | Drained
-    | Answered
-    | Failed
+    | CallSucceeded
+    | CallFailed
     | Workload
-    | Held
+    | RunTriggers
     | Drain
     | Commands
     | Steps

@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
-from headrace.triggerer.context import Running, current_trigger
+from headrace.triggerer.context import TriggerContext, current_trigger
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class TriggerExited(RuntimeError):
         super().__init__(f"The trigger raised {type(cause).__name__}({shown}). It cannot end its process: raise an exception instead.")
 
 
-class Pulse:
+class SharedHeartbeat:
     """The two numbers. Without a `file` they are this process's own."""
 
     def __init__(self, file: int = -1) -> None:
@@ -81,7 +81,7 @@ class Pulse:
     ) -> asyncio.Task[T]:
         """A task factory: whatever a trigger starts is known as that trigger's."""
         running = current_trigger.get() if options.get("context") is None else options["context"].get(current_trigger)
-        return asyncio.Task(coroutine if running is None else Marked(coroutine, self, running), loop=loop, **options)
+        return asyncio.Task(coroutine if running is None else TrackedCoroutine(coroutine, self, running), loop=loop, **options)
 
 
 def _end_step(numbers: memoryview) -> None:
@@ -89,12 +89,14 @@ def _end_step(numbers: memoryview) -> None:
     numbers[0] += 1
 
 
-class Marked(Coroutine[Any, Any, T]):
+class TrackedCoroutine(Coroutine[Any, Any, T]):
     """A coroutine of a trigger's: the pulse shows it, whenever it is at work."""
 
     __slots__ = ("_coroutine", "_numbers", "_trigger_id")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, T] | Generator[Any, None, T], pulse: Pulse, running: Running) -> None:
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, T] | Generator[Any, None, T], pulse: SharedHeartbeat, running: TriggerContext
+    ) -> None:
         self._coroutine: Any = coroutine
         self._numbers = pulse.numbers
         self._trigger_id = running.trigger_id

@@ -30,7 +30,7 @@ def triggers_of(item: Item) -> Sequence[int]:
 
 
 @dataclass(slots=True, eq=False)
-class Pending:
+class OutboxItem:
     """One item to store. `seq` is what the shared stream waits for, `stored` who else does; None: nobody waits.
 
     `order` is its place in the outbox, which it keeps when it is put back.
@@ -63,11 +63,11 @@ class Outbox:
         self.budget = budget or MemoryBudget()
         self.held = 0
         """The bytes of what is queued, or fenced."""
-        self._fenced: list[Pending] = []
-        self._items: deque[Pending] = deque()
-        self._spills: deque[Pending] = deque()
-        self._items_sent: Sequence[Pending] = ()
-        self._spills_sent: Sequence[Pending] = ()
+        self._fenced: list[OutboxItem] = []
+        self._items: deque[OutboxItem] = deque()
+        self._spills: deque[OutboxItem] = deque()
+        self._items_sent: Sequence[OutboxItem] = ()
+        self._spills_sent: Sequence[OutboxItem] = ()
         self._filled = asyncio.Event()
         self._spilled = asyncio.Event()
         self._room = asyncio.Event()
@@ -76,32 +76,32 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._items) + len(self._spills)
 
-    def __iter__(self) -> Iterator[Pending]:
+    def __iter__(self) -> Iterator[OutboxItem]:
         yield from self._items
         yield from self._spills
 
     @property
-    def sent(self) -> Iterator[Pending]:
+    def sent(self) -> Iterator[OutboxItem]:
         """What was taken and is not answered yet."""
         return chain(self._items_sent, self._spills_sent)
 
     @property
-    def fenced(self) -> Sequence[Pending]:
+    def fenced(self) -> Sequence[OutboxItem]:
         """What was refused under its leases, and waits for others."""
         return self._fenced
 
-    def fence(self, pending: Pending) -> None:
+    def fence(self, pending: OutboxItem) -> None:
         """Let an item that was taken wait until `take_fenced`."""
         self._fenced.append(pending)
         self._weigh(_held(pending.item))
 
-    def take_fenced(self) -> list[Pending]:
+    def take_fenced(self) -> list[OutboxItem]:
         """Return what was fenced, and count it no more."""
         taken, self._fenced = self._fenced, []
         self._weigh(-sum(_held(pending.item) for pending in taken))
         return taken
 
-    def put(self, pending: Pending) -> None:
+    def put(self, pending: OutboxItem) -> None:
         """Add one item."""
         self._last += 1
         pending.order = self._last
@@ -113,13 +113,13 @@ class Outbox:
             self._filled.set()
         self._weigh(_held(pending.item))
 
-    def put_first(self, pending: Pending) -> None:
+    def put_first(self, pending: OutboxItem) -> None:
         """Add an item that nothing queued must come before: an upstream waits for it, and what it tells of is stored already."""
         self._items.appendleft(pending)
         self._weigh(_held(pending.item))
         self._filled.set()
 
-    def put_back(self, pendings: Iterable[Pending]) -> None:
+    def put_back(self, pendings: Iterable[OutboxItem]) -> None:
         """Put items that were taken back to where they were: before all that was added after them."""
         back = list(pendings)
         if not back:
@@ -142,7 +142,7 @@ class Outbox:
         """Wait until fewer than `bound` items are queued, in less than half of the budget's bytes."""
         await self._room.wait()
 
-    async def take(self, most: int, most_bytes: int) -> list[Pending]:
+    async def take(self, most: int, most_bytes: int) -> list[OutboxItem]:
         """Wait for an item that is no spill; return at most `most` of them and, beyond the first, at most `most_bytes` of payload.
 
         What was taken before is answered, or put back.
@@ -155,7 +155,7 @@ class Outbox:
             self._filled.clear()
         return taken
 
-    async def take_spills(self, most: int, most_bytes: int, linger: float) -> list[Pending]:
+    async def take_spills(self, most: int, most_bytes: int, linger: float) -> list[OutboxItem]:
         """Wait for spills, `linger` seconds more for others unless `most` are there; return as many as `take` does.
 
         All that is older than they are is answered.
@@ -178,9 +178,9 @@ class Outbox:
         """Return the order of the oldest item that is not answered; receipts, which come first, have none."""
         return min(next((one.order for one in queue if one.order), inf) for queue in (self._items_sent, self._items))
 
-    def _move(self, queue: deque[Pending], most: int, most_bytes: int, before: float = inf) -> list[Pending]:
+    def _move(self, queue: deque[OutboxItem], most: int, most_bytes: int, before: float = inf) -> list[OutboxItem]:
         """Take items that were put before order `before`, at most `most` and, beyond the first, at most `most_bytes`."""
-        taken: list[Pending] = []
+        taken: list[OutboxItem] = []
         size = 0
         while queue and len(taken) < most and queue[0].order < before:
             size += _size(queue[0].item)

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from headrace.core.ledger.receipts import Receipt
 from headrace.errors import ApiRefused, Fenced
 from headrace.ports.triggerer_api import TriggererApi
-from headrace.retry import insist
-from headrace.triggerer.outbox.outbox import Outbox, Pending
-from headrace.triggerer.outbox.subscriber_sets import Crews
+from headrace.retry import retry_until_available
+from headrace.triggerer.outbox.outbox import Outbox, OutboxItem
+from headrace.triggerer.outbox.subscriber_sets import SubscriberSets
 from headrace.triggers.stream_log import Books, LogMark
 from headrace.wire.custody import receipts as wire
 from headrace.wire.custody.events import ReceiptStatus
@@ -21,8 +21,8 @@ FEW_OWED = 32
 _MOST_DEFINITIONS = 3
 
 
-class ApiRecorder:
-    """A `Recorder` over the machine API.
+class ApiReceiptRecorder:
+    """A `ReceiptRecorder` over the machine API.
 
     A call of its own for each receipt would be a second commit for each batch of events, and take as long again: see
     docs/design/benchmarks.md.
@@ -31,17 +31,17 @@ class ApiRecorder:
     def __init__(self, api: TriggererApi, outbox: Outbox) -> None:
         self._api = api
         self._outbox = outbox
-        self._crews = Crews(api)
+        self._crews = SubscriberSets(api)
 
     async def books(self, stream: str) -> Books:
         """Return the event log, and how many receipts of the stream it has."""
-        found = await insist(lambda: self._api.books(stream), "the books of a stream")
+        found = await retry_until_available(lambda: self._api.books(stream), "the books of a stream")
         adopted = found.adopted
         return Books(found.log, found.receipts, None if adopted is None else LogMark(adopted.log, adopted.stream, adopted.receipts))
 
     async def marks(self, stream: str, lanes: Sequence[str]) -> Mapping[str, int]:
         """Return how far the custody of these lanes is recorded."""
-        answer = await insist(lambda: self._api.marks(stream, list(lanes)), "custody marks")
+        answer = await retry_until_available(lambda: self._api.marks(stream, list(lanes)), "custody marks")
         return {mark.lane: mark.last for mark in answer.marks}
 
     async def record(self, receipt: Receipt) -> bool:
@@ -66,7 +66,7 @@ class ApiRecorder:
 
     async def _stored(self, receipt: wire.Receipt) -> ReceiptStatus:
         recorded: asyncio.Future[ReceiptStatus] = asyncio.get_running_loop().create_future()
-        self._outbox.put_first(Pending(receipt, stored=recorded))
+        self._outbox.put_first(OutboxItem(receipt, stored=recorded))
         return await recorded
 
     async def _wired(self, receipt: Receipt) -> wire.Receipt:

@@ -12,10 +12,10 @@ from headrace.core.matching.envelope import Envelope, EventFields
 from headrace.core.tracing import traceparent_in
 from headrace.core.values.text import cut_lines, describe_error, describe_text
 from headrace.errors import MissingField, WrongField
-from headrace.streams.sink import Malformed, Matched, Poisoned, Refused, Spilled
-from headrace.triggerer.context import Place
+from headrace.streams.sink import Malformed, Matched, Poisoned, RejectedEvent, Spilled
+from headrace.triggerer.context import EventOrigin
 from headrace.triggerer.outbox.dead_letters import MAX_RAW_BYTES, dead_letter
-from headrace.triggerer.outbox.outbox import Outbox, Pending
+from headrace.triggerer.outbox.outbox import Outbox, OutboxItem
 from headrace.triggers.raw_event import RawEvent
 from headrace.wire.base import rfc3339
 from headrace.wire.custody.backlog import SpillItem
@@ -26,7 +26,7 @@ Ended = Callable[[str, Sequence[int], Exception], None]
 Failed = Callable[[str, int, Exception], None]
 
 
-class Sealer:
+class OutboxSink:
     """The `StreamSink` of a triggerer: everything it is given ends in the outbox, under the persist seq it came with."""
 
     def __init__(self, outbox: Outbox, mark_rejected: Rejecting, ended: Ended, failed: Failed) -> None:
@@ -38,10 +38,10 @@ class Sealer:
 
     def matched(self, matched: Matched) -> None:
         """Store the raw event as an event; when it cannot be one, as a dead letter of these watches."""
-        place = Place(matched.key, matched.lane, matched.position, traceparent_in(matched.value))
+        place = EventOrigin(matched.key, matched.lane, matched.position, traceparent_in(matched.value))
         sealed = seal(matched.envelope, matched.value, matched.raw.data, matched.trigger_ids, place)
         if isinstance(sealed, EventItem):
-            self._outbox.put(Pending(sealed, matched.seq))
+            self._outbox.put(OutboxItem(sealed, matched.seq))
         else:
             # Watches with another envelope have a letter of their own: they may be answered one by one.
             self._reject(matched, *sealed, who=matched.trigger_ids[0])
@@ -68,7 +68,7 @@ class Sealer:
             raw=spilled.raw,
             triggers=list(spilled.trigger_ids),
         )
-        self._outbox.put(Pending(item, spilled.seq))
+        self._outbox.put(OutboxItem(item, spilled.seq))
 
     def poisoned(self, poisoned: Poisoned) -> None:
         """Keep a raw event that a filter failed on again and again."""
@@ -84,22 +84,24 @@ class Sealer:
             attempts=poisoned.attempts,
             traceback=[*times, *lines],
         )
-        self._outbox.put(Pending(letter, poisoned.seq))
+        self._outbox.put(OutboxItem(letter, poisoned.seq))
 
-    def refused(self, refused: Refused) -> None:
+    def refused(self, refused: RejectedEvent) -> None:
         """Keep a raw event that a filter refused."""
         reason = "The trigger rejected it." if not refused.reason else describe_text(refused.reason)
         letter = dead_letter(refused, "rejected", reason, refused.raw, [refused.trigger_id], who=refused.trigger_id)
-        self._outbox.put(Pending(letter, refused.seq))
+        self._outbox.put(OutboxItem(letter, refused.seq))
 
     def _reject(self, what: Matched | Malformed, kind: DeadLetterKind, reason: str, who: int | None = None) -> None:
         self._log.warning("raw event rejected", stream=what.key, lane=what.lane, position=what.position, reason=reason)
         letter = dead_letter(what, kind, reason, readable(what.raw), what.trigger_ids, who=who)
         self._mark_rejected(what.seq)
-        self._outbox.put(Pending(letter, what.seq))
+        self._outbox.put(OutboxItem(letter, what.seq))
 
 
-def seal(envelope: Envelope, value: Any, data: bytes, trigger_ids: Sequence[int], place: Place) -> EventItem | tuple[DeadLetterKind, str]:
+def seal(
+    envelope: Envelope, value: Any, data: bytes, trigger_ids: Sequence[int], place: EventOrigin
+) -> EventItem | tuple[DeadLetterKind, str]:
     """Return the event of one raw event, or the kind and the reason of its dead letter: whatever it is like, this raises nothing."""
     try:
         sealed = envelope.seal(value, stream=place.stream, lane=place.lane or "", position=place.position)
@@ -119,7 +121,7 @@ def readable(raw: RawEvent) -> str:
     return raw.data[: MAX_RAW_BYTES + 1].decode(errors="replace")
 
 
-def event_item(sealed: EventFields, payload: str, trigger_ids: Sequence[int], place: Place) -> EventItem:
+def event_item(sealed: EventFields, payload: str, trigger_ids: Sequence[int], place: EventOrigin) -> EventItem:
     """Return the wire form of one event. Raises pydantic's `ValidationError` where a field is too long."""
     return EventItem(
         id=sealed.id,

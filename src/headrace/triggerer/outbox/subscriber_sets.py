@@ -12,13 +12,13 @@ from typing import NamedTuple
 from headrace.core.ledger.subscriber_sets import EMPTY, crew_digest, digest_text
 from headrace.errors import ApiRefused
 from headrace.ports.triggerer_api import TriggererApi
-from headrace.retry import insist
+from headrace.retry import retry_until_available
 from headrace.wire.custody.receipts import MAX_MEMBERS, CrewDefinition
 
 _MOST_KNOWN = 16  # crews of one stream: those that receipts under way may still name
 
 
-class Crew(NamedTuple):
+class SubscriberSet(NamedTuple):
     """A set of triggers that the api knows by its digest."""
 
     owed: tuple[int, ...]
@@ -27,11 +27,11 @@ class Crew(NamedTuple):
 
 @dataclass(slots=True)
 class _Stream:
-    known: list[Crew] = field(default_factory=list)
+    known: list[SubscriberSet] = field(default_factory=list)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class Crews:
+class SubscriberSets:
     """The crews of this process's streams, the last of each."""
 
     def __init__(self, api: TriggererApi) -> None:
@@ -56,17 +56,17 @@ class Crews:
         self._streams[stream].known.clear()
 
     async def _define(self, of: _Stream, stream: str, owed: tuple[int, ...]) -> int:
-        base = of.known[-1] if of.known else Crew((), EMPTY)
+        base = of.known[-1] if of.known else SubscriberSet((), EMPTY)
         digest = await self._extend(stream, base, owed)
         if digest is None:
             of.known.clear()
-            digest = await self._extend(stream, Crew((), EMPTY), owed)
+            digest = await self._extend(stream, SubscriberSet((), EMPTY), owed)
         if digest is None:
             raise ApiRefused(f"The api does not define the crew of {len(owed):,} triggers of {stream}.", problem="invalid")
-        of.known = [*of.known[1 - _MOST_KNOWN :], Crew(owed, digest)]
+        of.known = [*of.known[1 - _MOST_KNOWN :], SubscriberSet(owed, digest)]
         return digest
 
-    async def _extend(self, stream: str, base: Crew, owed: tuple[int, ...]) -> int | None:
+    async def _extend(self, stream: str, base: SubscriberSet, owed: tuple[int, ...]) -> int | None:
         """Define the crew in steps of bounded size; None: the api does not know the base (any more)."""
         digest = base.digest
         for joined, departed in _steps(base.owed, owed):
@@ -78,14 +78,14 @@ class Crews:
                 joined=joined,
                 departed=departed,
             )
-            answer = await insist(partial(self._api.define_crew, crew), "crew")
+            answer = await retry_until_available(partial(self._api.define_crew, crew), "crew")
             if not answer.defined:
                 return None
             digest = after
         return digest
 
 
-def _known(crews: list[Crew], owed: tuple[int, ...]) -> int | None:
+def _known(crews: list[SubscriberSet], owed: tuple[int, ...]) -> int | None:
     """Return the digest of a crew that is defined; mostly `owed` is the very tuple of the last, which costs no comparison."""
     for crew in reversed(crews):
         if crew.owed is owed:

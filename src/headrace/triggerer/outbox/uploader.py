@@ -11,9 +11,9 @@ import structlog
 
 from headrace.backoff import Backoff
 from headrace.errors import ApiRefused, ApiUnavailable, Fenced
-from headrace.retry import insist
+from headrace.retry import retry_until_available
 from headrace.triggerer.outbox.dead_letters import instead_of, smallest
-from headrace.triggerer.outbox.outbox import Item, Outbox, Pending, triggers_of
+from headrace.triggerer.outbox.outbox import Item, Outbox, OutboxItem, triggers_of
 from headrace.triggerer.side_by_side import until_one_ends
 from headrace.wire.custody.backlog import SpillItem
 from headrace.wire.custody.events import BatchStored, DeadLetterItem, EventBatch, EventItem, ReceiptStatus
@@ -101,7 +101,7 @@ class Uploader:
             for pending in self._without_stale(self._outbox.take_fenced()):
                 self._wait_for_leases(pending)
 
-    def _without_stale(self, fenced: Iterable[Pending]) -> list[Pending]:
+    def _without_stale(self, fenced: Iterable[OutboxItem]) -> list[OutboxItem]:
         return [pending for pending in fenced if all(self._epochs(triggers_of(pending.item)).values())]
 
     async def _send_items(self) -> None:
@@ -114,7 +114,7 @@ class Uploader:
             if spills := self._without_late_spills(taken):
                 await self._send(spills)
 
-    def _without_late_spills(self, taken: list[Pending]) -> list[Pending]:
+    def _without_late_spills(self, taken: list[OutboxItem]) -> list[OutboxItem]:
         """Return what may be sent: spills that come after a fenced item of one of their triggers wait with it, in their order."""
         if not self._fenced_triggers:
             return taken
@@ -126,13 +126,13 @@ class Uploader:
                 self._wait_for_leases(pending)
         return sent
 
-    def _wait_for_leases(self, pending: Pending) -> None:
+    def _wait_for_leases(self, pending: OutboxItem) -> None:
         if pending.fenced_at is None:
             pending.fenced_at = asyncio.get_running_loop().time()
         self._outbox.fence(pending)
         self._fenced_triggers.update(triggers_of(pending.item))
 
-    async def _send(self, batch: Sequence[Pending]) -> None:
+    async def _send(self, batch: Sequence[OutboxItem]) -> None:
         # a worklist, so that one poison item among 2,000 costs eleven more calls and no recursion
         work = [list(batch)]
         while work:
@@ -153,13 +153,13 @@ class Uploader:
                     self._outbox.put_back(pending for rest in work for pending in rest)
                     return
 
-    async def _stored(self, part: Sequence[Pending]) -> tuple[BatchStored, dict[int, int]]:
+    async def _stored(self, part: Sequence[OutboxItem]) -> tuple[BatchStored, dict[int, int]]:
         """Return what became of each item, and the epochs under which it was sent."""
         batch = self._batch(part)
         most = _MOST_FAILURES if len(part) > 1 else _MOST_FAILURES_ALONE
-        return await insist(lambda: self._api.store(batch), f"batch of {len(part)}", most_failures=most), batch.epochs
+        return await retry_until_available(lambda: self._api.store(batch), f"batch of {len(part)}", most_failures=most), batch.epochs
 
-    def _batch(self, part: Sequence[Pending]) -> EventBatch:
+    def _batch(self, part: Sequence[OutboxItem]) -> EventBatch:
         events = [pending.item for pending in part if isinstance(pending.item, EventItem)]
         letters = [pending.item for pending in part if isinstance(pending.item, DeadLetterItem)]
         spills = [pending.item for pending in part if isinstance(pending.item, SpillItem)]
@@ -167,7 +167,7 @@ class Uploader:
         triggers = {one for pending in part for one in triggers_of(pending.item)}
         return EventBatch(epochs=self._epochs(triggers), events=events, dead_letters=letters, spills=spills, receipts=receipts)
 
-    def _settle(self, part: Sequence[Pending], answer: BatchStored, sent: dict[int, int]) -> tuple[list[list[Pending]], bool]:
+    def _settle(self, part: Sequence[OutboxItem], answer: BatchStored, sent: dict[int, int]) -> tuple[list[list[OutboxItem]], bool]:
         """Tell who waits what became of each item; return what is to be sent instead of some, and whether one was fenced."""
         answers = {
             EventItem: iter(answer.events),
@@ -176,8 +176,8 @@ class Uploader:
             Receipt: iter(answer.receipts),
         }
         durable: list[int] = []
-        fenced: list[Pending] = []
-        instead: list[list[Pending]] = []
+        fenced: list[OutboxItem] = []
+        instead: list[list[OutboxItem]] = []
         for pending in part:
             status: ReceiptStatus = next(answers[type(pending.item)])
             if status == "invalid":
@@ -193,7 +193,7 @@ class Uploader:
         self._keep(fenced, sent)
         return instead, bool(fenced)
 
-    def _keep(self, fenced: Sequence[Pending], sent: dict[int, int]) -> None:
+    def _keep(self, fenced: Sequence[OutboxItem], sent: dict[int, int]) -> None:
         """Keep what was fenced: a trigger that only changed is leased to this job again, and what it answered is owed.
 
         Where another triggerer has the lease, nothing comes of it, and the broker gives it this event.
@@ -207,7 +207,7 @@ class Uploader:
             for pending in owed:
                 self._wait_for_leases(pending)
 
-    def _refused(self, pending: Pending, reason: str) -> list[list[Pending]]:
+    def _refused(self, pending: OutboxItem, reason: str) -> list[list[OutboxItem]]:
         """Return what is to be sent instead of an item that the api does not take."""
         item = pending.item
         letter = instead_of(item, reason)
@@ -219,14 +219,14 @@ class Uploader:
         self._log.error("refused by the api, kept as a dead letter", what=named(item), letter=letter.id, reason=reason)
         if pending.seq is not None and not isinstance(item, DeadLetterItem):
             self._settling.mark_rejected(pending.seq)
-        return [[Pending(letter, pending.seq, pending.stored, pending.order)]]
+        return [[OutboxItem(letter, pending.seq, pending.stored, pending.order)]]
 
-    async def _failed(self, pending: Pending, reason: str) -> list[list[Pending]]:
+    async def _failed(self, pending: OutboxItem, reason: str) -> list[list[OutboxItem]]:
         """Return what is to be sent instead of an item that the api fails on: it is the cause where the api takes something else."""
         letter = smallest(pending.item)
-        probe = [] if letter is None else [Pending(letter)]
+        probe = [] if letter is None else [OutboxItem(letter)]
         try:
-            await insist(lambda: self._api.store(self._batch(probe)), "batch of 1", most_failures=1)
+            await retry_until_available(lambda: self._api.store(self._batch(probe)), "batch of 1", most_failures=1)
         except ApiUnavailable as failure:
             wait = self._patience.next()
             self._log.error("the api fails on everything, trying again", error=str(failure), retry_in=round(wait, 2))
@@ -239,10 +239,10 @@ class Uploader:
             self._settling.mark_rejected(pending.seq)
         self._log.error("the api fails on it, kept as a dead letter", what=named(pending.item), letter=letter.id, reason=reason)
         # The same letter once more, which is a duplicate now, or fenced: it is settled as every other.
-        return [[Pending(letter, pending.seq, pending.stored, pending.order)]]
+        return [[OutboxItem(letter, pending.seq, pending.stored, pending.order)]]
 
 
-def _halves(part: list[Pending]) -> list[list[Pending]]:
+def _halves(part: list[OutboxItem]) -> list[list[OutboxItem]]:
     """Return the halves of a batch, the second first; none of a single item."""
     middle = len(part) // 2
     return [part[middle:], part[:middle]] if len(part) > 1 else []

@@ -19,7 +19,7 @@ from headrace.triggers.upstream import SharedStreamProducer, load_upstream
 from headrace.wire.control.triggers import RunTrigger
 
 
-class Producers:
+class ProducerFactory:
     """Where the code of a user's decides what opens a stream, it is asked in the process of the trigger: `triggers` are those."""
 
     def __init__(self, triggers: TriggerProcesses, hosts: ProducerProcesses, budget: MemoryBudget) -> None:

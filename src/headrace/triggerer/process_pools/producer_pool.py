@@ -18,9 +18,9 @@ from headrace.triggerer.exception_text import Failure
 from headrace.triggerer.process_pools.remote_producer import RemoteProducer
 from headrace.triggerer.process_pools.trigger_process import TriggerProcess
 from headrace.triggerer.process_pools.turn import ProcessEnded, TurnEnd, error_of
-from headrace.triggerer.supervisor.api_proxy import PassingOn
+from headrace.triggerer.supervisor.api_proxy import Forwarder
 from headrace.triggerer.supervisor.runner_process import RunnerProcess
-from headrace.triggerer.supervisor.stall_detector import Patience
+from headrace.triggerer.supervisor.stall_detector import WatchdogPolicy
 from headrace.wire.control.jobs import Blocked
 
 BLOCKED_SECONDS: Final = 0.5
@@ -44,7 +44,7 @@ log = structlog.get_logger(__name__)
 class ProducerProcesses:
     """The processes of users' producers. `start` starts one; `api` takes its calls."""
 
-    def __init__(self, start: Callable[[], Awaitable[RunnerProcess]], api: PassingOn, patience: Patience) -> None:
+    def __init__(self, start: Callable[[], Awaitable[RunnerProcess]], api: Forwarder, patience: WatchdogPolicy) -> None:
         self._start = start
         self._api = api
         self._patience = patience

@@ -15,16 +15,16 @@ from typing import Final
 import structlog
 
 from headrace.errors import ProcessFailed
-from headrace.streams.manager import Mailbox
+from headrace.streams.subscribers.subscription import Subscription
 from headrace.triggerer.exception_text import Failure
 from headrace.triggerer.ipc.trigger_messages import Cancel, Described, Fired, Release, Room
 from headrace.triggerer.outbox.outbox import Outbox
 from headrace.triggerer.process_pools.description import Description
 from headrace.triggerer.process_pools.trigger_process import TriggerProcess
 from headrace.triggerer.process_pools.turn import ProcessEnded, Turn, TurnEnd, error_of
-from headrace.triggerer.supervisor.api_proxy import PassingOn
+from headrace.triggerer.supervisor.api_proxy import Forwarder
 from headrace.triggerer.supervisor.runner_process import RunnerProcess
-from headrace.triggerer.supervisor.stall_detector import Patience
+from headrace.triggerer.supervisor.stall_detector import WatchdogPolicy
 from headrace.wire.control.jobs import Blocked
 
 BLOCKED_SECONDS: Final = 0.5
@@ -45,7 +45,7 @@ log = structlog.get_logger(__name__)
 class TriggerProcesses:
     """The trigger processes of one runner. `start` starts one; `api` takes its calls; `outbox` is what triggers fire into."""
 
-    def __init__(self, start: Callable[[], Awaitable[RunnerProcess]], api: PassingOn, outbox: Outbox, patience: Patience) -> None:
+    def __init__(self, start: Callable[[], Awaitable[RunnerProcess]], api: Forwarder, outbox: Outbox, patience: WatchdogPolicy) -> None:
         self._start = start
         self._api = api
         self._outbox = outbox
@@ -73,7 +73,7 @@ class TriggerProcesses:
         trigger_id: int,
         name: str,
         workload: bytes,
-        mailbox: Mailbox | None,
+        mailbox: Subscription | None,
         *,
         acks: bool | None,
         fire: Callable[[Fired], None],

@@ -9,14 +9,14 @@ from typing import Final, Protocol
 import structlog
 
 from headrace.triggerer.exception_text import Failure
-from headrace.triggerer.ipc.messages import Call, Frame, Unusable
+from headrace.triggerer.ipc.messages import Call, Frame, ProjectInvalid
 from headrace.triggerer.ipc.trigger_messages import Command, Commands, Ended, Ready, Release, Released, Steps
 from headrace.triggerer.process_pools.turn import Batch, ProcessTurn
-from headrace.triggerer.supervisor.api_proxy import PassingOn, Relay
+from headrace.triggerer.supervisor.api_proxy import ApiProxy, Forwarder
 from headrace.triggerer.supervisor.runner_exit import ended
 from headrace.triggerer.supervisor.runner_process import RunnerProcess
-from headrace.triggerer.supervisor.stall_detector import Patience
-from headrace.triggerer.supervisor.watchdog import Watchman
+from headrace.triggerer.supervisor.stall_detector import WatchdogPolicy
+from headrace.triggerer.supervisor.watchdog import LoopWatchdog
 from headrace.wire.control.jobs import Blocked
 
 MAX_QUEUED_BYTES: Final = 4 * 1024 * 1024
@@ -56,9 +56,9 @@ class TriggerProcess:
     def __init__(
         self,
         start: Callable[[], Awaitable[RunnerProcess]],
-        api: PassingOn,
+        api: Forwarder,
         owner: Owner,
-        patience: Patience,
+        patience: WatchdogPolicy,
         name: Callable[[int], str],
         changed: Callable[[], None],
     ) -> None:
@@ -78,7 +78,7 @@ class TriggerProcess:
         self._woken: dict[ProcessTurn, None] = {}
         self._flushing = False
         self._process: RunnerProcess | None = None
-        self._watchman: Watchman | None = None
+        self._watchman: LoopWatchdog | None = None
         self._flushed: asyncio.Task[None] | None = None
         self._task = asyncio.create_task(self._run(), name="trigger process")
 
@@ -151,7 +151,7 @@ class TriggerProcess:
 
     async def _live(self, process: RunnerProcess) -> tuple[str, int | None, Blocked | None]:
         """Return how it was lost."""
-        self._watchman = Watchman(process, self._patience, self._name, self._changed, self._silent)
+        self._watchman = LoopWatchdog(process, self._patience, self._name, self._changed, self._silent)
         watching = asyncio.create_task(self._watchman.run())
         listening = asyncio.create_task(self._listen(process))
         try:
@@ -174,10 +174,10 @@ class TriggerProcess:
 
     async def _listen(self, process: RunnerProcess) -> str:
         """Take what it says, until it is gone; return why, where it said so."""
-        relay, reason = Relay(self._api, process.link), ""
+        relay, reason = ApiProxy(self._api, process.link), ""
         try:
             while (frame := await process.link.receive()) is not None:
-                if isinstance(frame, Unusable):
+                if isinstance(frame, ProjectInvalid):
                     reason = frame.message
                 elif isinstance(frame, Call):
                     await relay.pass_on(frame)

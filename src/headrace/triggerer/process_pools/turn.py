@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple, Protocol
 import structlog
 
 from headrace.core.ledger.obligations import PendingEvent
-from headrace.streams.manager import Mailbox
 from headrace.streams.subscribers.backlog_reader import Ahead
+from headrace.streams.subscribers.subscription import Subscription
 from headrace.triggerer.exception_text import Failure
 from headrace.triggerer.ipc.trigger_messages import Begin, Cancel, Close, Command, Ended, Fired, Next, Raw, Refused, Reset, Step
 from headrace.triggerer.user_process.remote_stream import pack
@@ -155,7 +155,7 @@ class Turn:
         self,
         number: int,
         trigger_id: int,
-        mailbox: Mailbox | None,
+        mailbox: Subscription | None,
         *,
         carrier: Carrier,
         fire: Callable[[Fired], None],
@@ -281,7 +281,7 @@ class Turn:
             self.carrier.send(Cancel(self.number))
             self.finish(TurnEnd(error))
 
-    def _fill(self, mailbox: Mailbox, batch: Batch) -> None:
+    def _fill(self, mailbox: Subscription, batch: Batch) -> None:
         if self._wants and self._begun is None:
             self._begun = mailbox.take()
             if self._begun is None:
@@ -299,11 +299,11 @@ class Turn:
                 if size > WINDOW_BYTES:
                     break
 
-    def _fetch(self, mailbox: Mailbox) -> None:
+    def _fetch(self, mailbox: Subscription) -> None:
         if mailbox.is_draining and self._fetching is None:
             self._fetching = asyncio.create_task(self._fetched(mailbox), name=f"backlog of {self.trigger_id}")
 
-    async def _fetched(self, mailbox: Mailbox) -> None:
+    async def _fetched(self, mailbox: Subscription) -> None:
         try:
             there = await mailbox.fetch()
         except Exception as error:  # the turn ends with what its backlog raises

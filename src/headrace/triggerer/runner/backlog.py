@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from headrace.ports.triggerer_api import TriggererApi
-from headrace.retry import insist
+from headrace.retry import retry_until_available
 from headrace.streams.backlog import Answer, BacklogEntry
 from headrace.wire.custody.backlog import SettleBacklog, Settled
 
@@ -20,13 +20,13 @@ class ApiBacklog:
 
     async def fetch(self, after: int, limit: int) -> Sequence[BacklogEntry]:
         """Return the oldest that are kept after `after`, at most `limit`."""
-        page = await insist(lambda: self._api.backlog(self._trigger_id, after, limit), "backlog")
+        page = await retry_until_available(lambda: self._api.backlog(self._trigger_id, after, limit), "backlog")
         return [BacklogEntry(item.number, item.lane, item.position, item.raw, item.attempts) for item in page.items]
 
     async def settle(self, settled: Sequence[tuple[int, Answer]]) -> None:
         """Let these go, durably."""
         answers = [Settled(number=number, answer=answer) for number, answer in settled]
-        await insist(
+        await retry_until_available(
             lambda: self._api.settle(self._trigger_id, SettleBacklog(epoch=self._epoch(self._trigger_id), settled=answers)),
             "settle backlog",
         )

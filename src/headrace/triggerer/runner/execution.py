@@ -15,11 +15,14 @@ from headrace.core.values.moments import in_range
 from headrace.core.values.text import describe_error, describe_text, id_part, is_storable, storable_id
 from headrace.errors import StreamEnded
 from headrace.streams.backlog import Backlog
-from headrace.streams.manager import Mailbox, Origin, SharedStreamManager, StreamOpener
-from headrace.triggerer.context import Place, Running, speaking_for, trace_of
+from headrace.streams.manager import SharedStreamManager
+from headrace.streams.sink import Origin
+from headrace.streams.subscribers.subscription import Subscription
+from headrace.streams.upstream.producer_factory import StreamOpener
+from headrace.triggerer.context import EventOrigin, TriggerContext, log_as, trace_of
 from headrace.triggerer.ipc.trigger_messages import Fired
 from headrace.triggerer.outbox.dead_letters import safe_letter
-from headrace.triggerer.outbox.outbox import Outbox, Pending
+from headrace.triggerer.outbox.outbox import Outbox, OutboxItem
 from headrace.triggerer.outbox.sink import event_item
 from headrace.triggers.base import has_acks, stream_name
 from headrace.wire.custody.events import EventItem
@@ -27,7 +30,7 @@ from headrace.wire.custody.events import EventItem
 log = structlog.get_logger(__name__)
 
 
-class Firing:
+class TriggerExecution:
     """One trigger written in Python, which runs in a trigger process: its place on the stream, and what it fires.
 
     `subscribe`, then let a turn begin; to start again after a failure, do both again. With `run_id` a task run waits for it: one event is
@@ -38,7 +41,7 @@ class Firing:
 
     def __init__(
         self,
-        running: Running,
+        running: TriggerContext,
         workload: bytes,
         opener: StreamOpener | None,
         hub: SharedStreamManager,
@@ -77,7 +80,7 @@ class Firing:
         return self._run_id is not None
 
     @property
-    def mailbox(self) -> Mailbox | None:
+    def mailbox(self) -> Subscription | None:
         """What comes from its stream; None: it polls alone."""
         return self._at.mailbox
 
@@ -115,14 +118,14 @@ class Firing:
 
         Whom the stream itself has let go, it need not be told.
         """
-        with speaking_for(self.still()):
+        with log_as(self.still()):
             attempts = 0 if self.key is None else self._hub.fault(trigger_id=self.trigger_id, key=self.key, error=error)
             if attempts:
                 what = describe_error(error)
                 log.warning("trigger raised", trigger=self.running.name, attempts=attempts, error=what, exc_info=error)
         return attempts
 
-    def still(self) -> Running:
+    def still(self) -> TriggerContext:
         """Return who runs, at the raw event that the filter is at now, also when it is at another."""
         place = self._at()
         return self.running._replace(place=lambda: place)
@@ -132,15 +135,15 @@ class Firing:
         if self.key is not None:
             await self._hub.unsubscribe(self.trigger_id, self.key)
 
-    def _pending(self, fired: Fired) -> Pending:
+    def _pending(self, fired: Fired) -> OutboxItem:
         """Return the item to store. An event that cannot be stored fails by itself, never the trigger."""
         # Also where the stream has ended meanwhile: the raw event comes again, and what is made of it then is this same event.
         mailbox = self._at.mailbox
         seq, origin = (None, None) if mailbox is None else (mailbox.bind(), mailbox.origin)
-        place = self._at() or Place(f"trigger:{self.running.name}" if self.key is None else stream_name(self.key))
+        place = self._at() or EventOrigin(f"trigger:{self.running.name}" if self.key is None else stream_name(self.key))
         name = self._name(origin)
         try:
-            return Pending(_item(fired, name, place, self.trigger_id), seq)
+            return OutboxItem(_item(fired, name, place, self.trigger_id), seq)
         except Exception as error:  # whatever a user's value does: it is this event's alone
             reason = fired.reason or describe_text(error)
         if self._run_id is not None:
@@ -159,7 +162,7 @@ class Firing:
             raw=fired.shown or (fired.payload or b"").decode(errors="replace"),
             trigger_ids=[self.trigger_id],
         )
-        return Pending(letter, seq)
+        return OutboxItem(letter, seq)
 
     def _name(self, origin: Origin | None) -> str:
         """Return an id for an event that has none: the same again when the same raw event comes again, where that can be known."""
@@ -172,7 +175,7 @@ class Firing:
         return storable_id(f"{self.running.name}/{id_part(origin.lane)}/{id_part(str(place))}/{self._index}")
 
 
-def _item(fired: Fired, name: str, place: Place, trigger_id: int) -> EventItem:
+def _item(fired: Fired, name: str, place: EventOrigin, trigger_id: int) -> EventItem:
     """Return the wire form of an event. Raises `ValueError` for what no store takes."""
     if fired.payload is None:
         raise ValueError(fired.reason)
@@ -201,11 +204,11 @@ class _At:
 
     def __init__(self, key: Hashable | None) -> None:
         self._key = key
-        self.mailbox: Mailbox | None = None
+        self.mailbox: Subscription | None = None
 
-    def __call__(self) -> Place | None:
+    def __call__(self) -> EventOrigin | None:
         at = None if self.mailbox is None else self.mailbox.at
         if self._key is None or at is None:
             return None
         origin, raw = at
-        return Place(stream_name(self._key), origin.lane, origin.position, trace_of(raw))
+        return EventOrigin(stream_name(self._key), origin.lane, origin.position, trace_of(raw))

@@ -11,9 +11,9 @@ import structlog
 from headrace.core.values.text import describe_error, describe_text, hint_of, storable_id, traceback_lines, type_name
 from headrace.errors import ApiError
 from headrace.ports.triggerer_api import TriggererApi
-from headrace.retry import insist
-from headrace.triggerer.context import Running, speaking_for
-from headrace.triggerer.cooperative_yield import Stretch
+from headrace.retry import retry_until_available
+from headrace.triggerer.context import TriggerContext, log_as
+from headrace.triggerer.cooperative_yield import CooperativeYield
 from headrace.triggerer.process_pools.turn import TriggerError
 from headrace.triggerer.runner.leases import Leases
 from headrace.triggers.masking import mask
@@ -25,7 +25,7 @@ _MOST_LOGS = 100  # logs of triggers that a failure of their stream is written t
 _ROOM = 1_000  # triggers whose failures are counted before the counts of those that have left are forgotten
 
 
-class Failures:
+class FailureReporter:
     """The api's restart policy, as the runner asks for it."""
 
     def __init__(self, api: TriggererApi, leases: Leases) -> None:
@@ -35,11 +35,11 @@ class Failures:
         self._room = _ROOM
         self._log = structlog.get_logger(__name__)
 
-    async def __call__(self, running: Running, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
+    async def __call__(self, running: TriggerContext, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
         """Return the verdict; `upstream`: it is not the trigger's own fault, and it is never parked for it."""
         trigger_id = running.trigger_id
         shown, hint = describe_error(error), hint_of(error)
-        with speaking_for(running):  # what an upstream raised is told once, of its stream
+        with log_as(running):  # what an upstream raised is told once, of its stream
             self._log.error("trigger failed", trigger=running.name, error=shown + hint, exc_info=None if upstream else error)
         epoch = self._leases.epoch(trigger_id)
         failure = TriggerFailure(
@@ -52,17 +52,17 @@ class Failures:
             traceback=traceback_lines(error),
         )
         try:
-            return await insist(lambda: self._api.failure(trigger_id, failure), "failure")
+            return await retry_until_available(lambda: self._api.failure(trigger_id, failure), "failure")
         except ApiError as trouble:  # if it is that this job is over, the heartbeat learns it too and ends the job
             self._log.warning("failure not recorded", trigger=trigger_id, error=str(trouble))
             return FailureRecorded(verdict="restart", retry_in=_REFUSED, restarts=0)
 
-    async def stream(self, stream: str, watches: Sequence[Running], error: BaseException) -> float:
+    async def stream(self, stream: str, watches: Sequence[TriggerContext], error: BaseException) -> float:
         """Tell once that a stream failed with all its watches; return in how many seconds to open it again."""
         hint = hint_of(error)
-        shown, stretch = describe_error(error) + hint, Stretch()
+        shown, stretch = describe_error(error) + hint, CooperativeYield()
         for one in watches[:_MOST_LOGS]:
-            with speaking_for(one):
+            with log_as(one):
                 self._log.error("trigger failed", trigger=one.name, error=shown)
             await stretch.rest()
         if len(watches) > _MOST_LOGS:
@@ -74,7 +74,7 @@ class Failures:
             epochs = self._leases.epochs(one.trigger_id for one in watches[start : start + MAX_FAILED])
             failed = StreamFailure(report=report, epochs=epochs, type=kind, message=message, traceback=lines)
             try:
-                answer = await insist(partial(self._api.stream_failure, failed), "stream failure")
+                answer = await retry_until_available(partial(self._api.stream_failure, failed), "stream failure")
             except ApiError as trouble:
                 self._log.warning("failure not recorded", stream=stream, error=str(trouble))
                 return _REFUSED

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace.triggerer.ipc.messages import Drain, Held, Workload
+from headrace.triggerer.ipc.messages import Drain, RunTriggers, Workload
 
 
 class Instructions:
     """A queue of one place. It belongs to one event loop."""
 
     def __init__(self) -> None:
-        self._held: Held | None = None
+        self._held: RunTriggers | None = None
         self._drain: Drain | None = None
         self._workloads: list[bytes] = []
         self._there = asyncio.Event()
 
-    def put(self, frame: Workload | Held | Drain) -> None:
+    def put(self, frame: Workload | RunTriggers | Drain) -> None:
         """Add one instruction; a page of workloads waits for the instruction that it belongs to."""
         match frame:
             case Workload(page):
@@ -24,13 +24,13 @@ class Instructions:
                 return
             case Drain():
                 self._drain = frame
-            case Held():
+            case RunTriggers():
                 frame.workloads.extend(self._workloads)
                 self._workloads.clear()
                 self._held = frame if self._held is None else merge(self._held, frame)
         self._there.set()
 
-    async def get(self) -> Held | Drain:
+    async def get(self) -> RunTriggers | Drain:
         """Wait for the next instruction: `Drain` comes before what is to be held, which does not count any more then."""
         await self._there.wait()
         if self._drain is not None:
@@ -42,11 +42,11 @@ class Instructions:
         return held
 
 
-def merge(older: Held, newer: Held) -> Held:
+def merge(older: RunTriggers, newer: RunTriggers) -> RunTriggers:
     """Return one instruction that does what both say, one after the other."""
     gone = set(newer.gone)
     epochs = {**{one: epoch for one, epoch in older.epochs.items() if one not in gone}, **newer.epochs}
-    return Held(
+    return RunTriggers(
         epochs=epochs,
         gone=[one for one in dict.fromkeys([*older.gone, *newer.gone]) if one not in epochs],
         workloads=[*older.workloads, *newer.workloads],

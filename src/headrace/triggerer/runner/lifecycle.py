@@ -13,11 +13,11 @@ import structlog
 
 from headrace.backoff import Backoff
 from headrace.errors import StreamMoved
-from headrace.triggerer.context import Running, speaking_for
-from headrace.triggerer.ipc.shared_heartbeat import Pulse
+from headrace.triggerer.context import TriggerContext, log_as
+from headrace.triggerer.ipc.shared_heartbeat import SharedHeartbeat
 from headrace.triggerer.process_pools.trigger_pool import TriggerProcesses
 from headrace.triggerer.process_pools.turn import ProcessEnded, Turn, TurnEnd, error_of
-from headrace.triggerer.runner.execution import Firing
+from headrace.triggerer.runner.execution import TriggerExecution
 from headrace.wire.control.triggers import FailureRecorded
 
 STUBBORN: Final = 10.0
@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 class Failed(Protocol):
     """Is told which trigger failed, and with what; says what comes next."""
 
-    async def __call__(self, running: Running, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
+    async def __call__(self, running: TriggerContext, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
         """Return the verdict; `upstream`: it is not the trigger's own fault."""
         ...
 
@@ -43,18 +43,23 @@ class Failed(Protocol):
 class StreamFailed(Protocol):
     """Is told that a stream failed, and with it its declared watches; says when to open it again."""
 
-    async def __call__(self, stream: str, watches: Sequence[Running], error: BaseException) -> float:
+    async def __call__(self, stream: str, watches: Sequence[TriggerContext], error: BaseException) -> float:
         """Return in how many seconds."""
         ...
 
 
-class Keeper:
+class TriggerLifecycle:
     """One trigger's turns, one after the other. It subscribes when it begins, so that it gets what is read from then on."""
 
     __slots__ = ("_ending", "_failed", "_firing", "_processes", "_pulse", "_subscribe", "_task", "_turn", "_waits")
 
     def __init__(
-        self, firing: Firing, subscribe: Callable[[Firing], None], failed: Failed, pulse: Pulse, processes: TriggerProcesses
+        self,
+        firing: TriggerExecution,
+        subscribe: Callable[[TriggerExecution], None],
+        failed: Failed,
+        pulse: SharedHeartbeat,
+        processes: TriggerProcesses,
     ) -> None:
         self._firing = firing
         self._subscribe = subscribe
@@ -113,7 +118,7 @@ class Keeper:
         await self._leave(until, dropped=dropped)
 
     @property
-    def _running(self) -> Running:
+    def _running(self) -> TriggerContext:
         return self._firing.running
 
     def _follow(self, what: Coroutine[Any, Any, None]) -> None:
@@ -160,7 +165,7 @@ class Keeper:
         # dead letter. How often the trigger itself may fail is the api's to say.
         verdict = await self._failed(failing, ended or error, upstream=attempts > 0 or ended is not None or not end.own)
         if verdict.verdict == "parked":
-            with speaking_for(failing):
+            with log_as(failing):
                 log.error("trigger is parked; what is for it is kept", trigger=self._running.name, restarts=verdict.restarts)
             await firing.leave()
             return
@@ -205,7 +210,7 @@ class Keeper:
         seconds = _left(until, CLEANUP)
         workload = self._firing.workload if dropped else None
         ended, failure = await self._processes.release(self._running.trigger_id, workload, seconds=seconds)
-        with speaking_for(self._running):
+        with log_as(self._running):
             if not ended:
                 log.error("cleanup does not return; it is left behind", trigger=self._running.name, seconds=round(seconds, 1))
             elif failure is not None:

@@ -10,15 +10,26 @@ import structlog
 from headrace.errors import Fenced
 from headrace.ports.triggerer_api import TriggererApi
 from headrace.triggerer.gc_freeze import made_to_stay
-from headrace.triggerer.ipc.api_calls import Calls
-from headrace.triggerer.ipc.channel import Link
-from headrace.triggerer.ipc.messages import Answered, Drain, Drained, Failed, Frame, Held, Over, Report, Stopped, Workload
-from headrace.triggerer.ipc.shared_heartbeat import Pulse
+from headrace.triggerer.ipc.api_calls import ApiCalls
+from headrace.triggerer.ipc.channel import Channel
+from headrace.triggerer.ipc.messages import (
+    CallFailed,
+    CallSucceeded,
+    Drain,
+    Drained,
+    Frame,
+    JobOver,
+    Report,
+    RunTriggers,
+    Stopped,
+    Workload,
+)
+from headrace.triggerer.ipc.shared_heartbeat import SharedHeartbeat
 from headrace.triggerer.outbox.outbox import Outbox
 from headrace.triggerer.outbox.uploader import Uploader
 from headrace.triggerer.process_pools.producer_pool import ProducerProcesses
 from headrace.triggerer.process_pools.trigger_pool import TriggerProcesses
-from headrace.triggerer.runner.failure_reporter import Failures
+from headrace.triggerer.runner.failure_reporter import FailureReporter
 from headrace.triggerer.runner.instructions import Instructions
 from headrace.triggerer.runner.leases import Leases
 from headrace.triggerer.runner.runner import Limits, Runner
@@ -30,7 +41,7 @@ from headrace.wire.control.triggers import RunTrigger, Workloads
 _HANDOVER = 10.0  # seconds in which what is under way on a stream is resolved before the stream is given away
 
 
-class Station:
+class RunnerMain:
     """Does what the supervisor says until it says to drain, or is gone.
 
     `api` sends through `calls`. When the supervisor is gone, nothing that was not confirmed can be advanced any more: no answer comes.
@@ -38,11 +49,11 @@ class Station:
 
     def __init__(
         self,
-        link: Link,
-        calls: Calls,
+        link: Channel,
+        calls: ApiCalls,
         api: TriggererApi,
         limits: Limits,
-        pulse: Pulse,
+        pulse: SharedHeartbeat,
         start_process: Callable[[], Awaitable[RunnerProcess]],
     ) -> None:
         self._start_process = start_process
@@ -57,7 +68,7 @@ class Station:
     async def run(self, report_every: float) -> None:
         """Work; return when everything has stopped."""
         leases, outbox = Leases(), Outbox()
-        failures = Failures(self._api, leases)
+        failures = FailureReporter(self._api, leases)
         processes = TriggerProcesses(self._start_process, self._calls, outbox, self._limits.patience)
         producers = ProducerProcesses(self._start_process, self._calls, self._limits.patience)
         runner = Runner(self._api, leases, outbox, failures, failures.stream, self._limits, processes, producers, self._pulse)
@@ -77,21 +88,21 @@ class Station:
         # nothing of this process may outlive its supervisor: another triggerer may have its leases already
 
     def _hear(self, frame: Frame) -> None:
-        if isinstance(frame, Answered | Failed):
+        if isinstance(frame, CallSucceeded | CallFailed):
             self._calls.answered(frame)
-        elif isinstance(frame, Workload | Held | Drain):
+        elif isinstance(frame, Workload | RunTriggers | Drain):
             self._orders.put(frame)
 
     async def _work(self, runner: Runner, uploader: Uploader, leases: Leases, outbox: Outbox) -> None:
         async with runner:
-            while isinstance(order := await self._orders.get(), Held):
+            while isinstance(order := await self._orders.get(), RunTriggers):
                 await self._hold(order, runner, uploader, leases)
             await self._drain(runner, outbox, order.seconds)
         # the streams are closed now: what was confirmed is advanced, and the broker gives the rest again
         await self._link.send(Report(await heartbeat(runner.hub, runner.streams, runner.blocked)))
         await self._link.send(Drained())
 
-    async def _hold(self, held: Held, runner: Runner, uploader: Uploader, leases: Leases) -> None:
+    async def _hold(self, held: RunTriggers, runner: Runner, uploader: Uploader, leases: Leases) -> None:
         """Run what is held now, and no more what is gone; say what has stopped."""
         start, stop = leases.changes(held.epochs, held.gone)
         gone = [one for one in stop if one not in held.epochs]
@@ -144,7 +155,7 @@ class Station:
         try:
             await uploader.run()
         except Fenced as fenced:
-            await self._link.send(Over(str(fenced)))
+            await self._link.send(JobOver(str(fenced)))
             await asyncio.Event().wait()  # the supervisor ends this process: nothing of the old job may go on
 
     async def _report(self, runner: Runner, every: float) -> None:

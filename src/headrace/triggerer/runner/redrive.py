@@ -11,8 +11,8 @@ from headrace.core.tracing import traceparent_in
 from headrace.ports.triggerer_api import TriggererApi
 from headrace.streams.backlog import Answer, BacklogEntry
 from headrace.streams.watches import WatchSet
-from headrace.triggerer.context import Place
-from headrace.triggerer.outbox.outbox import Outbox, Pending
+from headrace.triggerer.context import EventOrigin
+from headrace.triggerer.outbox.outbox import Outbox, OutboxItem
 from headrace.triggerer.outbox.sink import seal
 from headrace.triggerer.runner.backlog import ApiBacklog
 from headrace.triggers.raw_event import RawEvent
@@ -74,12 +74,12 @@ class Redrive:
             return self._again(trigger_id, entry, wanted.malformed)
         if not wanted.groups:
             return "filtered", None
-        place = Place(key, entry.lane, entry.position, traceparent_in(wanted.value))
+        place = EventOrigin(key, entry.lane, entry.position, traceparent_in(wanted.value))
         sealed = seal(trigger.envelope, wanted.value, raw.data, [trigger_id], place)
         if not isinstance(sealed, EventItem):
             return self._again(trigger_id, entry, sealed[1])
         stored = asyncio.get_running_loop().create_future()
-        self._outbox.put(Pending(sealed, stored=stored))
+        self._outbox.put(OutboxItem(sealed, stored=stored))
         return "fired", stored
 
     def _again(self, trigger_id: int, entry: BacklogEntry, reason: str) -> tuple[Answer, None]:

@@ -12,25 +12,26 @@ import structlog
 
 from headrace.errors import StreamError, StreamMoved
 from headrace.ports.triggerer_api import TriggererApi
-from headrace.streams.manager import SharedStreamManager, StreamOpener
+from headrace.streams.manager import SharedStreamManager
+from headrace.streams.upstream.producer_factory import StreamOpener
 from headrace.streams.watches import WatchSet
-from headrace.triggerer.context import Running
-from headrace.triggerer.cooperative_yield import Stretch
+from headrace.triggerer.context import TriggerContext
+from headrace.triggerer.cooperative_yield import CooperativeYield
 from headrace.triggerer.gc_freeze import made_to_stay
-from headrace.triggerer.ipc.shared_heartbeat import Pulse
+from headrace.triggerer.ipc.shared_heartbeat import SharedHeartbeat
 from headrace.triggerer.outbox.outbox import Outbox
-from headrace.triggerer.outbox.receipt_recorder import ApiRecorder
-from headrace.triggerer.outbox.sink import Sealer
-from headrace.triggerer.process_pools.producer_factory import Producers
+from headrace.triggerer.outbox.receipt_recorder import ApiReceiptRecorder
+from headrace.triggerer.outbox.sink import OutboxSink
+from headrace.triggerer.process_pools.producer_factory import ProducerFactory
 from headrace.triggerer.process_pools.producer_pool import ProducerProcesses
 from headrace.triggerer.process_pools.trigger_pool import TriggerProcesses
 from headrace.triggerer.runner.backlog import ApiBacklog
-from headrace.triggerer.runner.execution import Firing
+from headrace.triggerer.runner.execution import TriggerExecution
 from headrace.triggerer.runner.leases import Leases
-from headrace.triggerer.runner.lifecycle import Failed, Keeper, StreamFailed
+from headrace.triggerer.runner.lifecycle import Failed, StreamFailed, TriggerLifecycle
 from headrace.triggerer.runner.redrive import Redrive
 from headrace.triggerer.side_by_side import cancel_all, run_together
-from headrace.triggerer.supervisor.stall_detector import Patience
+from headrace.triggerer.supervisor.stall_detector import WatchdogPolicy
 from headrace.triggerer.user_process.loader import load_trigger, trigger_class
 from headrace.triggers.base import BaseEventTrigger, stream_name
 from headrace.triggers.project_paths import resolve_each_path_once
@@ -64,7 +65,7 @@ class Limits:
     ack_timeout: float = 300.0
     advance_timeout: float = 60.0
     retry_wait: float = 250.0
-    patience: Patience = field(default_factory=Patience)
+    patience: WatchdogPolicy = field(default_factory=WatchdogPolicy)
 
 
 class Runner:
@@ -84,7 +85,7 @@ class Runner:
         limits: Limits,
         processes: TriggerProcesses,
         producers: ProducerProcesses,
-        pulse: Pulse | None = None,
+        pulse: SharedHeartbeat | None = None,
     ) -> None:
         self._api = api
         self._leases = leases
@@ -93,24 +94,24 @@ class Runner:
         self._stream_failed = stream_failed
         self._processes = processes
         self._producers = producers
-        self._pulse = pulse or Pulse()
-        sink = Sealer(outbox, self._mark_rejected, self._ended, self._filter_failed)
+        self._pulse = pulse or SharedHeartbeat()
+        sink = OutboxSink(outbox, self._mark_rejected, self._ended, self._filter_failed)
         self.hub = SharedStreamManager(
             sink=sink,
             overflow="spill",
-            recorder=ApiRecorder(api, outbox),
+            recorder=ApiReceiptRecorder(api, outbox),
             ack_timeout=limits.ack_timeout,
             advance_timeout=limits.advance_timeout,
             retry_wait=limits.retry_wait,
             budget=outbox.budget,
             overflow_wait=OVERFLOW_WAIT_SECONDS,
-            make_producer=Producers(processes, producers, outbox.budget).make,
+            make_producer=ProducerFactory(processes, producers, outbox.budget).make,
         )
         self._redrive = Redrive(api, outbox, leases.epoch)
         self._watches: dict[str, dict[int, WatchTrigger]] = defaultdict(dict)
-        self._watched: dict[int, Running] = {}
+        self._watched: dict[int, TriggerContext] = {}
         self._keys: dict[int, Hashable] = {}
-        self._keepers: dict[int, Keeper] = {}
+        self._keepers: dict[int, TriggerLifecycle] = {}
         self._loading: dict[int, asyncio.Task[None]] = {}
         self._streams: dict[Hashable, None] = {}
         self._gone: dict[Hashable, float] = {}
@@ -151,8 +152,8 @@ class Runner:
             await self._start(given)
 
     async def _start(self, workloads: Sequence[RunTrigger]) -> None:
-        stretch = Stretch()
-        made: list[_Made] = []
+        stretch = CooperativeYield()
+        made: list[_LoadedTrigger] = []
         for workload in workloads:
             made.append(self._made(workload))
             await stretch.rest()
@@ -203,7 +204,7 @@ class Runner:
         if isinstance(key, str):
             self._watches.pop(key, None)
 
-    async def _end_streams(self, keys: Collection[Hashable], keepers: Iterable[Keeper]) -> None:
+    async def _end_streams(self, keys: Collection[Hashable], keepers: Iterable[TriggerLifecycle]) -> None:
         """End streams that are handed over, before any of their triggers leaves.
 
         Of one that lives, whoever leaves owes nothing any more: the last to leave would answer for all, and what the others have not
@@ -231,18 +232,18 @@ class Runner:
             else:
                 self.hub.drain(trigger_id=trigger_id, key=key)
 
-    def _made(self, workload: RunTrigger) -> _Made:
+    def _made(self, workload: RunTrigger) -> _LoadedTrigger:
         """Load one trigger: its watch, or the class of what a trigger process is to make, or what it cannot be loaded for."""
         if workload.parked:
             self._log.warning("trigger is parked: it is not started, what is for it is kept", trigger=workload.name)
-            return _Made(workload)
+            return _LoadedTrigger(workload)
         try:
             with self._pulse.at(workload.trigger_id):
                 kind = trigger_class(workload)
                 if issubclass(kind, WatchTrigger) and isinstance(trigger := load_trigger(workload), WatchTrigger):
-                    return _Made(workload, trigger.shared_stream_key(), watch=trigger)
+                    return _LoadedTrigger(workload, trigger.shared_stream_key(), watch=trigger)
         except Exception as error:  # a user's module may raise anything: it is reported, and what is for it is kept
-            return _Made(workload, error=error)
+            return _LoadedTrigger(workload, error=error)
         described = workload.model_dump_json().encode()
         opener = None
         if workload.stream is not None and issubclass(kind, BaseEventTrigger):
@@ -250,10 +251,10 @@ class Runner:
         key = None if opener is None else workload.stream
         backlog = ApiBacklog(self._api, workload.trigger_id, self._leases.epoch)
         run_id = workload.run_id
-        firing = Firing(_running(workload), described, opener, self.hub, self._outbox, backlog, key=key, run_id=run_id)
-        return _Made(workload, key, firing=firing)
+        firing = TriggerExecution(_running(workload), described, opener, self.hub, self._outbox, backlog, key=key, run_id=run_id)
+        return _LoadedTrigger(workload, key, firing=firing)
 
-    async def _name_keys(self, made: Sequence[_Made], stretch: Stretch) -> None:
+    async def _name_keys(self, made: Sequence[_LoadedTrigger], stretch: CooperativeYield) -> None:
         """Give those that are not loaded the key of the others of their stream."""
         named = {stream_name(key): key for key in {*(one.key for one in made if one.key is not None), *self._keys.values()}}
         for one in made:
@@ -263,7 +264,7 @@ class Runner:
             if one.key is not None:
                 self._keys[one.workload.trigger_id] = one.key
 
-    async def _register(self, made: Sequence[_Made], stretch: Stretch) -> None:
+    async def _register(self, made: Sequence[_LoadedTrigger], stretch: CooperativeYield) -> None:
         for one in made:
             if one.watch is None and one.key is not None and (one.firing is None or one.firing.acks):
                 self.hub.register(trigger_ids=[one.workload.trigger_id], key=one.key)
@@ -281,7 +282,7 @@ class Runner:
             await self._index(key, stretch)
             self._watch(key)
 
-    async def _index(self, key: str, stretch: Stretch) -> None:
+    async def _index(self, key: str, stretch: CooperativeYield) -> None:
         """Make the index of a stream's watches in slices: that of 20,000 takes a quarter of a second."""
         watches = WatchSet({})
         for trigger_id, trigger in tuple(self._watches[key].items()):
@@ -293,14 +294,14 @@ class Runner:
         self._gone.pop(key, None)
         self._streams[key] = None
 
-    def _begin(self, one: _Made) -> None:
+    def _begin(self, one: _LoadedTrigger) -> None:
         trigger_id = one.workload.trigger_id
         if one.error is not None:
             self._loading[trigger_id] = asyncio.create_task(self._load_again(one.workload, one.error), name=one.workload.name)
         elif one.firing is not None:
             if one.key is not None:
                 self._open(one.key)
-            keeper = self._keepers[trigger_id] = Keeper(one.firing, self._subscribe, self._failed, self._pulse, self._processes)
+            keeper = self._keepers[trigger_id] = TriggerLifecycle(one.firing, self._subscribe, self._failed, self._pulse, self._processes)
             keeper.begin(one.workload.start_after)
 
     async def _load_again(self, workload: RunTrigger, error: Exception) -> None:
@@ -328,7 +329,7 @@ class Runner:
                 watches[key].append(trigger_id)
             elif key is not None:
                 others[key].append(trigger_id)
-        left, stretch = set(self._keys.values()), Stretch()
+        left, stretch = set(self._keys.values()), CooperativeYield()
         for key, gone in watches.items():
             for at in range(0, len(gone), MAX_LEAVING):
                 await self.hub.unwatch(trigger_ids=gone[at : at + MAX_LEAVING], key=key)
@@ -336,7 +337,7 @@ class Runner:
         for other in others.keys() & left:
             await self.hub.unregister(trigger_ids=others[other], key=other)
 
-    def _subscribe(self, firing: Firing) -> None:
+    def _subscribe(self, firing: TriggerExecution) -> None:
         """Let a trigger subscribe. Where that opens its stream again, the declared ones owe what comes from the first raw event on too."""
         key = firing.key
         if isinstance(key, str) and (reopening := self._reopening.pop(key, None)) is not None:
@@ -372,15 +373,15 @@ class Runner:
 
 
 @dataclass(slots=True)
-class _Made:
+class _LoadedTrigger:
     """A workload that was loaded: a watch, a filter, or neither (it is parked, or cannot be loaded)."""
 
     workload: RunTrigger
     key: Hashable | None = None
     watch: WatchTrigger | None = None
-    firing: Firing | None = None
+    firing: TriggerExecution | None = None
     error: Exception | None = None
 
 
-def _running(workload: RunTrigger) -> Running:
-    return Running(workload.trigger_id, workload.name, workload.log_name)
+def _running(workload: RunTrigger) -> TriggerContext:
+    return TriggerContext(workload.trigger_id, workload.name, workload.log_name)

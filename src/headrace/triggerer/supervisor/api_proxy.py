@@ -8,14 +8,14 @@ from urllib.parse import unquote
 
 from headrace.errors import ApiError, ApiRefused
 from headrace.triggerer.ipc.api_calls import failed
-from headrace.triggerer.ipc.channel import Link
-from headrace.triggerer.ipc.messages import MOST_BYTES, Answered, Call
+from headrace.triggerer.ipc.channel import Channel
+from headrace.triggerer.ipc.messages import MOST_BYTES, Call, CallSucceeded
 
 _AT_ONCE = 64
 MAX_ANSWER_BYTES = MOST_BYTES - 1024
 
 
-class PassingOn(Protocol):
+class Forwarder(Protocol):
     """Sends what somebody else wrote."""
 
     async def pass_on(self, method: str, path: str, content: bytes | None) -> bytes:
@@ -23,10 +23,10 @@ class PassingOn(Protocol):
         ...
 
 
-class Relay:
+class ApiProxy:
     """At most so many calls at once; while they are under way, no more is read from the runner."""
 
-    def __init__(self, api: PassingOn, link: Link) -> None:
+    def __init__(self, api: Forwarder, link: Channel) -> None:
         self._api = api
         self._link = link
         self._room = asyncio.Semaphore(_AT_ONCE)
@@ -65,7 +65,7 @@ class Relay:
         except ApiError as error:
             await self._link.send(failed(call.number, error))
         else:
-            await self._link.send(Answered(call.number, content))
+            await self._link.send(CallSucceeded(call.number, content))
 
 
 def _may(path: str) -> bool:

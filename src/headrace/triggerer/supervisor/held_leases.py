@@ -15,7 +15,7 @@ class Due(NamedTuple):
     stop: list[int]
 
 
-class Holding:
+class HeldLeases:
     """The law: what an answer changed is looked at until the runner was told of it, also where a call fails in between."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from headrace.wire.control.jobs import Blocked
 
 
 @dataclass(frozen=True, slots=True)
-class Culprit:
+class BlamedTrigger:
     """The trigger whose code ran when its runner died, or had to be ended after it was `blocked` for so many seconds."""
 
     trigger_id: int
@@ -19,13 +19,13 @@ class Culprit:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class RunnerExit:
     """Why a job is over. `asked`: it was told to end; `lost`: the api takes nothing more of it."""
 
     reason: str
     asked: bool = False
     lost: bool = False
-    culprit: Culprit | None = None
+    culprit: BlamedTrigger | None = None
 
 
 def ended(code: int) -> str:
@@ -35,14 +35,14 @@ def ended(code: int) -> str:
     )
 
 
-def died(code: int, running: int | None) -> End:
+def died(code: int, running: int | None) -> RunnerExit:
     """Return the end of a job whose runner has ended with `code` while the code of the trigger `running` held its loop."""
-    return End(ended(code), culprit=None if running is None else Culprit(running, "RunnerDied"))
+    return RunnerExit(ended(code), culprit=None if running is None else BlamedTrigger(running, "RunnerDied"))
 
 
-def stuck(blocked: Blocked) -> End:
+def stuck(blocked: Blocked) -> RunnerExit:
     """Return the end of a job whose runner was blocked for too long."""
     reason = f"The runner's loop was blocked for {blocked.seconds:.0f} s."
     if blocked.trigger_id is None:
-        return End(reason)
-    return End(reason, culprit=Culprit(blocked.trigger_id, "Blocked", tuple(blocked.stack), blocked.seconds))
+        return RunnerExit(reason)
+    return RunnerExit(reason, culprit=BlamedTrigger(blocked.trigger_id, "Blocked", tuple(blocked.stack), blocked.seconds))

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.errors import ResourceError
-from headrace.triggerer.ipc.channel import Link
-from headrace.triggerer.ipc.shared_heartbeat import SIZE, Pulse
+from headrace.triggerer.ipc.channel import Channel
+from headrace.triggerer.ipc.shared_heartbeat import SIZE, SharedHeartbeat
 from headrace.triggerer.supervisor.stacks import users_frames
 
 FILES: Final = "HEADRACE_RUNNER_FILES"
@@ -42,7 +42,7 @@ class RunnerCommand:
 class RunnerProcess:
     """One runner, alive or dead."""
 
-    def __init__(self, process: asyncio.subprocess.Process, link: Link, pulse: Pulse, stacks: int) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, link: Channel, pulse: SharedHeartbeat, stacks: int) -> None:
         self._process = process
         self._stacks = stacks
         self.link = link
@@ -60,8 +60,8 @@ class RunnerProcess:
                 page.truncate(SIZE)
                 page.flush()
                 process = await _started(command, (theirs.fileno(), page.fileno(), stacks_end))
-                pulse = Pulse(page.fileno())
-            return cls(process, await Link.over(ours), pulse, stacks)
+                pulse = SharedHeartbeat(page.fileno())
+            return cls(process, await Channel.over(ours), pulse, stacks)
         except BaseException:
             ours.close()
             os.close(stacks)

@@ -18,23 +18,23 @@ from pydantic import ValidationError
 
 from headrace.errors import ApiRefused, ApiUnavailable, Fenced
 from headrace.ports.triggerer_api import TriggererApi
-from headrace.retry import insist
-from headrace.triggerer.context import Running
+from headrace.retry import retry_until_available
+from headrace.triggerer.context import TriggerContext
 from headrace.triggerer.gc_freeze import made_to_stay
-from headrace.triggerer.ipc.messages import Call, Drain, Drained, Frame, Held, Over, Report, Stopped, Workload
-from headrace.triggerer.supervisor.api_proxy import Relay
-from headrace.triggerer.supervisor.held_leases import Holding
-from headrace.triggerer.supervisor.runner_exit import End, died, stuck
+from headrace.triggerer.ipc.messages import Call, Drain, Drained, Frame, JobOver, Report, RunTriggers, Stopped, Workload
+from headrace.triggerer.supervisor.api_proxy import ApiProxy
+from headrace.triggerer.supervisor.held_leases import HeldLeases
+from headrace.triggerer.supervisor.runner_exit import RunnerExit, died, stuck
 from headrace.triggerer.supervisor.runner_process import RunnerProcess
-from headrace.triggerer.supervisor.stall_detector import Patience
-from headrace.triggerer.supervisor.watchdog import Watchman
+from headrace.triggerer.supervisor.stall_detector import WatchdogPolicy
+from headrace.triggerer.supervisor.watchdog import LoopWatchdog
 from headrace.wire.control.jobs import Heartbeat, HeartbeatAnswer, JobRegistered, Wanted
 
 _PAGE = 500  # workloads in one call: they are read in one piece, also in the runner, where nothing else runs meanwhile
 
 _CLEANED = 5_000  # triggers that one call gives back
 
-_ASKED = End("It was told to stop.", asked=True)
+_ASKED = RunnerExit("It was told to stop.", asked=True)
 
 _OF_ITS_CONTENT = frozenset({400, 413, 422})  # statuses of refusals that are about what was sent, not about who sent it
 
@@ -42,14 +42,14 @@ _CLOSING = 5.0  # seconds that upstreams have to close in, once nothing is under
 
 
 @dataclass(frozen=True)
-class Share:
+class CapacityPolicy:
     """How many triggers this triggerer takes, and of which queues."""
 
     capacity: int = 20_000
     queues: tuple[str, ...] = ("default",)
 
 
-class Orders:
+class ShutdownRequest:
     """What this process was told: to end (`stop`), and to be quick about it (`hurry`)."""
 
     def __init__(self) -> None:
@@ -61,21 +61,27 @@ class Orders:
         (self.hurry if self.stop.is_set() else self.stop).set()
 
 
-class Tenure:
+class RunnerSession:
     """Claims, heartbeats and the relay for one runner under one job."""
 
     def __init__(
-        self, api: TriggererApi, runner: RunnerProcess, job: JobRegistered, share: Share, patience: Patience, drain_seconds: float
+        self,
+        api: TriggererApi,
+        runner: RunnerProcess,
+        job: JobRegistered,
+        share: CapacityPolicy,
+        patience: WatchdogPolicy,
+        drain_seconds: float,
     ) -> None:
         self._api = api
         self._runner = runner
         self._job = job
         self._share = share
         self._drain_seconds = drain_seconds
-        self._relay = Relay(api, runner.link)
-        self._watchman = Watchman(runner, patience, self._name, self._wake)
-        self._running: dict[int, Running] = {}
-        self._holding = Holding()
+        self._relay = ApiProxy(api, runner.link)
+        self._watchman = LoopWatchdog(runner, patience, self._name, self._wake)
+        self._running: dict[int, TriggerContext] = {}
+        self._holding = HeldLeases()
         self.epochs: dict[int, int] = {}
         """What the runner was told to run."""
         self._beat_now = asyncio.Event()
@@ -83,9 +89,9 @@ class Tenure:
         self._reported = Heartbeat()
         self._log = structlog.get_logger(__name__)
 
-    async def run(self, orders: Orders) -> End:
+    async def run(self, orders: ShutdownRequest) -> RunnerExit:
         """Work until there is a reason to end."""
-        work: list[Coroutine[Any, Any, End]] = [
+        work: list[Coroutine[Any, Any, RunnerExit]] = [
             self._listen(orders),
             self._live(orders),
             self._watch(),
@@ -110,10 +116,10 @@ class Tenure:
         """Return what there is to say: what the runner reported last, and what blocks it, or else one of its trigger processes."""
         return self._reported.model_copy(update={"blocked": self._watchman.blocked or self._reported.blocked, "leases": False})
 
-    async def _listen(self, orders: Orders) -> End:
+    async def _listen(self, orders: ShutdownRequest) -> RunnerExit:
         while (frame := await self._runner.link.receive()) is not None:
-            if isinstance(frame, Over):
-                return End(frame.reason, lost=True)
+            if isinstance(frame, JobOver):
+                return RunnerExit(frame.reason, lost=True)
             await self._hear(frame)
         return self._over(await self._runner.ended(), orders)
 
@@ -139,13 +145,13 @@ class Tenure:
         try:
             for at in range(0, len(stopped), _CLEANED):
                 part = dict(stopped[at : at + _CLEANED])
-                await insist(partial(self._api.cleanup, list(part), part), "cleanup")
+                await retry_until_available(partial(self._api.cleanup, list(part), part), "cleanup")
         except Fenced as fenced:
             self._log.warning("triggers not given back: the job is over", reason=str(fenced))
         else:
             self._log.info("triggers given back", triggers=len(epochs))
 
-    async def _live(self, orders: Orders) -> End:
+    async def _live(self, orders: ShutdownRequest) -> RunnerExit:
         """Say that the job lives, and follow what the api answers. It does so whatever the runner does."""
         while True:
             self._beat_now.clear()
@@ -156,7 +162,7 @@ class Tenure:
             except ApiUnavailable as trouble:
                 self._log.warning("heartbeat not heard", error=str(trouble))
             except Fenced as fenced:
-                return End(str(fenced), lost=True)
+                return RunnerExit(str(fenced), lost=True)
             else:
                 self._want(answer.wanted, orders)
                 await self._tell_backlogs(answer.backlogs)
@@ -175,7 +181,7 @@ class Tenure:
             self._log.error("report refused", error=str(refused), hint=refused.hint, streams=len(beat.streams))
         return await self._api.heartbeat(Heartbeat(blocked=beat.blocked, leases=False))
 
-    def _want(self, wanted: Wanted, orders: Orders) -> None:
+    def _want(self, wanted: Wanted, orders: ShutdownRequest) -> None:
         if wanted == "run" or orders.stop.is_set():
             return
         self._log.info("the api wants this job to end", wanted=wanted)
@@ -207,37 +213,37 @@ class Tenure:
         self._holding.done(again=missing)
         revoked = list(self._holding.revoked)
         self._log.info("triggers held", triggers=len(self.epochs), new=len(started), revoked=len(revoked))
-        await self._runner.link.send(Held(started, gone, [], revoked, {}, self._holding.dropped()))
+        await self._runner.link.send(RunTriggers(started, gone, [], revoked, {}, self._holding.dropped()))
 
     async def _fetch(self, trigger_ids: list[int]) -> dict[int, int]:
         """Pass the workloads of these triggers on to the runner, in pages; return the triggers of those that came, with their epochs."""
         started: dict[int, int] = {}
         for at in range(0, len(trigger_ids), _PAGE):
             page = await self._api.workloads(trigger_ids[at : at + _PAGE])
-            self._running.update((one.trigger_id, Running(one.trigger_id, one.name, one.log_name)) for one in page.triggers)
+            self._running.update((one.trigger_id, TriggerContext(one.trigger_id, one.name, one.log_name)) for one in page.triggers)
             started.update(self._holding.epochs(one.trigger_id for one in page.triggers))
             await self._runner.link.send(Workload(page.content))
         return started
 
     async def _tell_backlogs(self, backlogs: dict[int, int]) -> None:
         if backlogs:
-            await self._runner.link.send(Held(backlogs=backlogs))
+            await self._runner.link.send(RunTriggers(backlogs=backlogs))
 
-    async def _watch(self) -> End:
+    async def _watch(self) -> RunnerExit:
         blocked = await self._watchman.run()
         self._log.error("the runner is stuck, ending it", trigger=blocked.trigger, seconds=round(blocked.seconds))
         return stuck(blocked)
 
-    async def _reap(self, orders: Orders) -> End:
+    async def _reap(self, orders: ShutdownRequest) -> RunnerExit:
         return self._over(await self._runner.ended(), orders)
 
-    def _over(self, code: int, orders: Orders) -> End:
+    def _over(self, code: int, orders: ShutdownRequest) -> RunnerExit:
         """Return how it ended. A runner that drained ends by itself, which may be seen before its last words are heard."""
         if code == 0 and orders.stop.is_set():
             return _ASKED
         return died(code, self._runner.pulse.running)
 
-    async def _obey(self, orders: Orders) -> End:
+    async def _obey(self, orders: ShutdownRequest) -> RunnerExit:
         await orders.stop.wait()
         self._log.info("stopping: what is under way is finished first; a second signal ends it at once")
         await self._runner.link.send(Drain(self._drain_seconds))
@@ -253,9 +259,9 @@ class Tenure:
             self._log.warning("not everything has stopped in order: the upstreams give again what was not confirmed")
         return _ASKED
 
-    def running(self, trigger_id: int) -> Running:
+    def running(self, trigger_id: int) -> TriggerContext:
         """Return a trigger as the runner was told to run it."""
-        return self._running.get(trigger_id) or Running(trigger_id, str(trigger_id), "")
+        return self._running.get(trigger_id) or TriggerContext(trigger_id, str(trigger_id), "")
 
     def _name(self, trigger_id: int) -> str:
         return self.running(trigger_id).name

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class WatchdogPolicy:
     """After how many seconds of silence a runner is said to be blocked, and after how many it is ended."""
 
     blocked: float = 1.0
     stuck: float = 60.0
 
 
-class Silence:
+class StallDetector:
     """Counts looks, not the clock: a supervisor that was stopped itself takes the time it slept for no silence of the runner's."""
 
     def __init__(self) -> None:

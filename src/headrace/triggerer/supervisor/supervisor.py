@@ -14,13 +14,13 @@ from headrace.backoff import Backoff
 from headrace.errors import ApiError, Fenced, ProjectError
 from headrace.logs.setup import bind_process
 from headrace.ports.triggerer_api import TriggererApi
-from headrace.retry import insist
-from headrace.triggerer.context import speaking_for
-from headrace.triggerer.ipc.messages import Declared, Frame, Page, Unusable
-from headrace.triggerer.supervisor.runner_exit import Culprit, End
+from headrace.retry import retry_until_available
+from headrace.triggerer.context import log_as
+from headrace.triggerer.ipc.messages import Frame, Page, ProjectInvalid, ProjectLoaded
+from headrace.triggerer.supervisor.runner_exit import BlamedTrigger, RunnerExit
 from headrace.triggerer.supervisor.runner_process import RunnerProcess
-from headrace.triggerer.supervisor.session import Orders, Share, Tenure
-from headrace.triggerer.supervisor.stall_detector import Patience
+from headrace.triggerer.supervisor.session import CapacityPolicy, RunnerSession, ShutdownRequest
+from headrace.triggerer.supervisor.stall_detector import WatchdogPolicy
 from headrace.wire.control.jobs import CompleteJob, RegisterJob
 from headrace.wire.control.triggers import DeclareProject, TriggerFailure
 
@@ -34,8 +34,8 @@ _LAST_WORDS = 5.0  # seconds to say goodbye in
 class Policy:
     """How a triggerer works: its share, its patience with its runner, and the seconds to finish in what is under way at the end."""
 
-    share: Share = field(default_factory=Share)
-    patience: Patience = field(default_factory=Patience)
+    share: CapacityPolicy = field(default_factory=CapacityPolicy)
+    patience: WatchdogPolicy = field(default_factory=WatchdogPolicy)
     drain_seconds: float = 10.0
 
 
@@ -56,7 +56,7 @@ class Supervisor:
         self._backoff = Backoff(first=0.5, most=30.0)
         self._log = structlog.get_logger(__name__)
 
-    async def run(self, orders: Orders) -> None:
+    async def run(self, orders: ShutdownRequest) -> None:
         """Work until told to stop.
 
         Raises:
@@ -79,12 +79,12 @@ class Supervisor:
             self._log.warning("beginning again with a new runner and a new job", reason=end.reason, retry_in=round(wait, 2))
             await _unless(orders.stop, asyncio.sleep(wait))
 
-    async def _one_job(self, runner: RunnerProcess, orders: Orders) -> End | None:
+    async def _one_job(self, runner: RunnerProcess, orders: ShutdownRequest) -> RunnerExit | None:
         """Return how it ended; None: told to stop before it began."""
         imported = await _unless(orders.stop, self._imported(runner))
-        if imported is None or isinstance(imported, End):
+        if imported is None or isinstance(imported, RunnerExit):
             return imported
-        tenure: Tenure | None = None
+        tenure: RunnerSession | None = None
         try:
             tenure = await self._begin(runner, imported.project, orders)
             if tenure is None:
@@ -93,49 +93,49 @@ class Supervisor:
             died = await _unless(orders.stop, self._declare(runner, imported))
             end = died or await tenure.run(orders)
         except Fenced as fenced:
-            end = End(str(fenced), lost=True)
+            end = RunnerExit(str(fenced), lost=True)
         if tenure is not None:
             await tenure.close(_LAST_WORDS)
             if not end.lost:
                 await self._farewell(tenure, end)
         return end
 
-    async def _begin(self, runner: RunnerProcess, project: str, orders: Orders) -> Tenure | None:
+    async def _begin(self, runner: RunnerProcess, project: str, orders: ShutdownRequest) -> RunnerSession | None:
         """Register a job for this runner; return None if an order to stop comes first."""
         job = self._next_job(project)
-        registered = await _unless(orders.stop, insist(lambda: self._api.register(job), "register"))
+        registered = await _unless(orders.stop, retry_until_available(lambda: self._api.register(job), "register"))
         if registered is None:
             return None
         self._log.info("job registered", job=registered.job_id, project=job.project, runner=runner.pid)
         bind_process(job=registered.job_id)
-        return Tenure(self._api, runner, registered, self._policy.share, self._policy.patience, self._policy.drain_seconds)
+        return RunnerSession(self._api, runner, registered, self._policy.share, self._policy.patience, self._policy.drain_seconds)
 
-    async def _imported(self, runner: RunnerProcess) -> Page | Declared | End:
+    async def _imported(self, runner: RunnerProcess) -> Page | ProjectLoaded | RunnerExit:
         """Wait until the runner has imported the project; return its first frame."""
         match await runner.link.receive():
-            case Page() | Declared() as first:
+            case Page() | ProjectLoaded() as first:
                 return first
-            case Unusable(message, hint):
+            case ProjectInvalid(message, hint):
                 raise ProjectError(message, hint=hint)
             case _:
-                return End(f"The runner ended with {await runner.ended()} before it had imported the project.")
+                return RunnerExit(f"The runner ended with {await runner.ended()} before it had imported the project.")
 
-    async def _declare(self, runner: RunnerProcess, first: Page | Declared) -> End | None:
+    async def _declare(self, runner: RunnerProcess, first: Page | ProjectLoaded) -> RunnerExit | None:
         """Pass the declaration on, each page when the runner has written it; return how the runner ended meanwhile, if it did.
 
         The pages are not parsed here: 100,000 triggers in one piece would hold up the loop for seconds.
         """
         frame: Frame | None = first
         while isinstance(frame, Page):
-            await insist(partial(self._api.stage, frame.page), "declare")
+            await retry_until_available(partial(self._api.stage, frame.page), "declare")
             frame = await runner.link.receive()
-        if not isinstance(frame, Declared):
-            return End(f"The runner ended with {await runner.ended()} before it had declared the project.")
+        if not isinstance(frame, ProjectLoaded):
+            return RunnerExit(f"The runner ended with {await runner.ended()} before it had declared the project.")
         project, declared = frame.project, DeclareProject.model_validate_json(frame.declaration)
-        await insist(lambda: self._api.declare(project, declared), "declare")
+        await retry_until_available(lambda: self._api.declare(project, declared), "declare")
         return None
 
-    async def _farewell(self, tenure: Tenure, end: End) -> None:
+    async def _farewell(self, tenure: RunnerSession, end: RunnerExit) -> None:
         """Say how it ended, while the old job's epochs still count."""
         try:
             async with asyncio.timeout(_LAST_WORDS):
@@ -148,12 +148,12 @@ class Supervisor:
         else:
             self._log.info("job completed", reason=end.reason)
 
-    async def _accuse(self, tenure: Tenure, culprit: Culprit, reason: str) -> None:
+    async def _accuse(self, tenure: RunnerSession, culprit: BlamedTrigger, reason: str) -> None:
         epoch = tenure.epochs.get(culprit.trigger_id, 0)
         failure = TriggerFailure(epoch=epoch, type=culprit.type, message=reason, blocked=culprit.blocked, traceback=list(culprit.stack))
         verdict = await self._api.failure(culprit.trigger_id, failure)
         running = tenure.running(culprit.trigger_id)
-        with speaking_for(running):  # nobody else writes its log any more: its runner is gone
+        with log_as(running):  # nobody else writes its log any more: its runner is gone
             self._log.error(
                 "trigger failed with its runner",
                 trigger=running.name,

@@ -8,13 +8,13 @@ from collections.abc import Callable
 import structlog
 
 from headrace.triggerer.supervisor.runner_process import RunnerProcess
-from headrace.triggerer.supervisor.stall_detector import Patience, Silence
+from headrace.triggerer.supervisor.stall_detector import StallDetector, WatchdogPolicy
 from headrace.wire.control.jobs import Blocked
 
 _LOOK = 0.1  # seconds between two looks
 
 
-class Watchman:
+class LoopWatchdog:
     """Watches one process. `name` gives a trigger's name; `changed` is called when a block begins or ends, `silent` at each look.
 
     `silent` is told for how many seconds the loop has not turned.
@@ -23,7 +23,7 @@ class Watchman:
     def __init__(
         self,
         runner: RunnerProcess,
-        patience: Patience,
+        patience: WatchdogPolicy,
         name: Callable[[int], str],
         changed: Callable[[], None],
         silent: Callable[[float], None] | None = None,
@@ -39,7 +39,7 @@ class Watchman:
 
     async def run(self) -> Blocked:
         """Watch; return what has blocked the loop for too long."""
-        silence, loop = Silence(), asyncio.get_running_loop()
+        silence, loop = StallDetector(), asyncio.get_running_loop()
         before = loop.time()
         while True:
             await asyncio.sleep(_LOOK)

@@ -1,7 +1,7 @@
 """One producer of a user's, in its own process: reads ahead as far as it may, and keeps what its broker needs to be advanced.
 
 The law: a raw event has a number, and what the producer gave with it is kept under that number until it is advanced. A lane has a number
-for as long as something of it is kept. All code of the user's runs in tasks that the pulse shows, or under `Pulse.at`.
+for as long as something of it is kept. All code of the user's runs in tasks that the pulse shows, or under `SharedHeartbeat.at`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headrace.streams.fan_out import position_of
 from headrace.streams.statistics_snapshot import MAX_SECONDS, asked_position, unreadable
 from headrace.streams.upstream.poll import POLL_STRETCH, presentable
 from headrace.streams.upstream.producer_factory import StreamOpener, make_producer
-from headrace.triggerer.context import Running
+from headrace.triggerer.context import TriggerContext
 from headrace.triggerer.exception_text import Failure, failure
 from headrace.triggerer.ipc.packing import pack, size_of
 from headrace.triggerer.ipc.producer_messages import (
@@ -37,7 +37,7 @@ from headrace.triggerer.ipc.producer_messages import (
     ReadingEnded,
     Yielded,
 )
-from headrace.triggerer.ipc.shared_heartbeat import Marked, Pulse
+from headrace.triggerer.ipc.shared_heartbeat import SharedHeartbeat, TrackedCoroutine
 from headrace.triggerer.ipc.trigger_messages import Step
 from headrace.triggerer.user_process.loader import import_trigger
 from headrace.triggers.base import BaseEventTrigger, has_acks
@@ -71,7 +71,9 @@ class _Owed(NamedTuple):
 class HostedProducer:
     """Does what the commands of one turn say; `say` takes what the runner is to know."""
 
-    def __init__(self, opening: OpenProducer, running: Running, context: Context, say: Callable[[Step], None], pulse: Pulse) -> None:
+    def __init__(
+        self, opening: OpenProducer, running: TriggerContext, context: Context, say: Callable[[Step], None], pulse: SharedHeartbeat
+    ) -> None:
         self._opening = opening
         self._turn = opening.turn
         self._running = running
@@ -153,7 +155,7 @@ class HostedProducer:
             return failure(error)
 
     def _task(self, work: Coroutine[Any, Any, Failure | None]) -> asyncio.Task[Failure | None]:
-        return asyncio.Task(Marked(work, self._pulse, self._running), name=self._opening.stream, context=self._context)
+        return asyncio.Task(TrackedCoroutine(work, self._pulse, self._running), name=self._opening.stream, context=self._context)
 
     async def _read(self) -> Failure | None:
         """Read until the stream ends; return what ended it."""

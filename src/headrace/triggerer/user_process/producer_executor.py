@@ -8,7 +8,7 @@ from contextvars import copy_context
 from functools import partial
 
 from headrace.errors import StreamError
-from headrace.triggerer.context import Running, current_trigger
+from headrace.triggerer.context import TriggerContext, current_trigger
 from headrace.triggerer.exception_text import failure
 from headrace.triggerer.ipc.producer_messages import (
     Advance,
@@ -21,7 +21,7 @@ from headrace.triggerer.ipc.producer_messages import (
     ReadOn,
     StopReading,
 )
-from headrace.triggerer.ipc.shared_heartbeat import Pulse
+from headrace.triggerer.ipc.shared_heartbeat import SharedHeartbeat
 from headrace.triggerer.ipc.trigger_messages import Describe, Described, Ended, Step
 from headrace.triggerer.own_upstream import own_upstream
 from headrace.triggerer.user_process.hosted_producer import HostedProducer
@@ -32,7 +32,7 @@ from headrace.wire.control.triggers import RunTrigger
 class ProducerExecutor:
     """The producers of this process; `say` takes what the runner is to know."""
 
-    def __init__(self, say: Callable[[Step], None], pulse: Pulse) -> None:
+    def __init__(self, say: Callable[[Step], None], pulse: SharedHeartbeat) -> None:
         self._say = say
         self._pulse = pulse
         self._producers: dict[int, HostedProducer] = {}
@@ -70,7 +70,7 @@ class ProducerExecutor:
                 producer.answer(lanes)
 
     def _open(self, command: OpenProducer) -> None:
-        running = Running(command.producer_id, command.stream, "")
+        running = TriggerContext(command.producer_id, command.stream, "")
         context = copy_context()
         context.run(current_trigger.set, running)
         producer = self._producers[command.turn] = HostedProducer(command, running, context, self._say, self._pulse)

@@ -12,7 +12,7 @@ import structlog
 
 from headrace.core.values.text import describe_text
 from headrace.errors import StreamError
-from headrace.triggerer.context import Place, trace_of
+from headrace.triggerer.context import EventOrigin, trace_of
 from headrace.triggerer.ipc.trigger_messages import Next, Raw, Refused, Step
 from headrace.triggers.event import current_stream
 from headrace.triggers.masking import mask
@@ -90,10 +90,10 @@ class RemoteStream:
         self._closed: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
 
-    def place(self) -> Place | None:
+    def place(self) -> EventOrigin | None:
         """Return the place of the raw event that the filter is at; None: it is at none. Any thread may ask."""
         at = self._at
-        return None if at is None else Place(self.name, at.lane, at.position, trace_of(at.raw))
+        return None if at is None else EventOrigin(self.name, at.lane, at.position, trace_of(at.raw))
 
     def deliver(self, item: Delivered) -> None:
         """Give the filter one more raw event."""

@@ -14,15 +14,15 @@ import structlog
 from headrace.core.values.limits import MAX_JSON_DEPTH, has_non_finite, is_too_deep
 from headrace.core.values.text import describe_text, describe_value
 from headrace.errors import AckTimeout, StreamEnded, StreamError, SubscriberOverflow
-from headrace.triggerer.context import Running, current_trigger
-from headrace.triggerer.cooperative_yield import Stretch
+from headrace.triggerer.context import TriggerContext, current_trigger
+from headrace.triggerer.cooperative_yield import CooperativeYield
 from headrace.triggerer.exception_text import Failure, failure
 from headrace.triggerer.gc_freeze import made_to_stay
-from headrace.triggerer.ipc.api_calls import Calls
-from headrace.triggerer.ipc.channel import Link
-from headrace.triggerer.ipc.messages import Answered, Failed
+from headrace.triggerer.ipc.api_calls import ApiCalls
+from headrace.triggerer.ipc.channel import Channel
+from headrace.triggerer.ipc.messages import CallFailed, CallSucceeded
 from headrace.triggerer.ipc.producer_messages import CallEnded, LanesAnswered, ReadingEnded, Yielded
-from headrace.triggerer.ipc.shared_heartbeat import Marked, Pulse
+from headrace.triggerer.ipc.shared_heartbeat import SharedHeartbeat, TrackedCoroutine
 from headrace.triggerer.ipc.trigger_messages import (
     Begin,
     Cancel,
@@ -61,14 +61,14 @@ class _Made(NamedTuple):
     """A trigger, and whether a task run waits for it."""
 
     trigger: BaseTrigger
-    running: Running
+    running: TriggerContext
     awaited: bool
 
 
 class TriggerExecutor:
     """Does what its runner says, until that is gone. `calls` are those of the api that the triggers make."""
 
-    def __init__(self, link: Link, calls: Calls, pulse: Pulse) -> None:
+    def __init__(self, link: Channel, calls: ApiCalls, pulse: SharedHeartbeat) -> None:
         self._link = link
         self._calls = calls
         self._pulse = pulse
@@ -87,7 +87,7 @@ class TriggerExecutor:
         while (frame := await self._link.receive()) is not None:
             if isinstance(frame, Commands):
                 await self._follow(frame)
-            elif isinstance(frame, Answered | Failed):
+            elif isinstance(frame, CallSucceeded | CallFailed):
                 self._calls.answered(frame)
 
     async def _follow(self, commands: Commands) -> None:
@@ -98,7 +98,7 @@ class TriggerExecutor:
                 stream.deliver(unpack(commands.raws[index]))  # each its own: what one changes in it no other sees
 
     async def _do_all(self, commands: Sequence[Command]) -> None:
-        stretch = Stretch()
+        stretch = CooperativeYield()
         with made_to_stay(sum(isinstance(command, Begin) for command in commands)):
             for command in commands:
                 self._do(command)
@@ -129,7 +129,7 @@ class TriggerExecutor:
         turn, workload = begin.turn, RunTrigger.model_validate_json(begin.workload)
         stream = None if begin.acks is None else RemoteStream(turn, workload.stream or "", self._say, acks=begin.acks)
         trigger_id = workload.trigger_id
-        running = Running(trigger_id, workload.name, workload.log_name, None if stream is None else stream.place)
+        running = TriggerContext(trigger_id, workload.name, workload.log_name, None if stream is None else stream.place)
         context = copy_context()
         context.run(current_trigger.set, running)
         try:
@@ -141,10 +141,10 @@ class TriggerExecutor:
         if stream is not None:
             self._streams[turn] = stream
         turning = self._turn(turn, stream, events, awaited=workload.run_id is not None)
-        task = self._tasks[turn] = asyncio.Task(Marked(turning, self._pulse, running), name=workload.name, context=context)
+        task = self._tasks[turn] = asyncio.Task(TrackedCoroutine(turning, self._pulse, running), name=workload.name, context=context)
         task.add_done_callback(partial(self._ended, turn))
 
-    def _events(self, workload: RunTrigger, running: Running, stream: RemoteStream | None) -> AsyncIterator[TriggerEvent]:
+    def _events(self, workload: RunTrigger, running: TriggerContext, stream: RemoteStream | None) -> AsyncIterator[TriggerEvent]:
         made = self._made.get(workload.trigger_id)
         trigger = load_trigger(workload) if made is None else made.trigger
         self._made[workload.trigger_id] = _Made(trigger, running, workload.run_id is not None)
@@ -194,7 +194,7 @@ class TriggerExecutor:
             return
         context: Context = copy_context()
         context.run(current_trigger.set, made.running)
-        cleanup = Marked(_cleanup(made.trigger), self._pulse, made.running)
+        cleanup = TrackedCoroutine(_cleanup(made.trigger), self._pulse, made.running)
         task = asyncio.Task(cleanup, name=f"cleanup of {made.running.name}", context=context)
         self._cleanups.add(task)
         task.add_done_callback(partial(self._released, release.trigger_id))
@@ -207,7 +207,7 @@ class TriggerExecutor:
             return made
         workload = RunTrigger.model_validate_json(release.workload)
         with self._pulse.at(workload.trigger_id):
-            return _Made(load_trigger(workload), Running(workload.trigger_id, workload.name, workload.log_name), awaited=True)
+            return _Made(load_trigger(workload), TriggerContext(workload.trigger_id, workload.name, workload.log_name), awaited=True)
 
     def _released(self, trigger_id: int, task: asyncio.Task[None]) -> None:
         self._cleanups.discard(task)

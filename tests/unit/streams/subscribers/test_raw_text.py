@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import MalformedEvent
-from headrace.streams.subscribers.raw_text import from_text, shown, to_text
+from headrace.streams.subscribers.raw_text import from_text, preview, to_text
 from headrace.triggers.raw_event import RawEvent
 
 
@@ -29,4 +29,4 @@ def test_what_no_text_has_is_replaced() -> None:
 def test_what_is_not_json_is_refused_and_shown_as_it_prints(raw: Any) -> None:
     with pytest.raises(MalformedEvent, match="cannot be kept"):
         to_text(raw)
-    assert shown(raw) == repr(raw)
+    assert preview(raw) == repr(raw)

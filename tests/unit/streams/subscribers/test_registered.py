@@ -10,7 +10,8 @@ import pytest
 
 from headrace.core.ledger.outcome import AdvanceOutcome
 from headrace.errors import AckTimeout, StreamError, SubscriberOverflow
-from headrace.streams.manager import Poisoned, Refused, SharedStreamManager
+from headrace.streams.manager import SharedStreamManager
+from headrace.streams.sink import Poisoned, RejectedEvent
 from headrace.triggers.event import TriggerEvent, reject_shared_stream_event
 from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.watch import WatchTrigger
@@ -253,7 +254,7 @@ async def test_what_a_registered_trigger_refuses_is_kept() -> None:
     engine.start()
     await until(lambda: scene.keeper.letters)
     [letter] = scene.keeper.letters
-    assert isinstance(letter, Refused)
+    assert isinstance(letter, RejectedEvent)
     assert (letter.reason, letter.raw, letter.trigger_id) == ("ugly", '{"a":1}', 1)
     await settle()
     assert scene.feed.advanced == []

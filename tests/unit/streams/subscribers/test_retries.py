@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from headrace.core.ledger.obligations import Lane, PendingEvent
-from headrace.streams.manager import Poisoned, SharedStreamManager
-from headrace.streams.subscribers.failure_counter import MAX_COUNTED, Trouble, retry_wait
+from headrace.streams.manager import SharedStreamManager
+from headrace.streams.sink import Poisoned
+from headrace.streams.subscribers.failure_counter import MAX_COUNTED, FailureCounter, retry_wait
 from headrace.triggers.event import TriggerEvent
 from support.sources.streams import KEY, Engine, Feed, Keeper, Reads, other_tasks, settle, until
 
@@ -191,7 +192,7 @@ def test_waits_grow_and_are_spread() -> None:
 
 
 def test_counts_of_failures_are_bounded() -> None:
-    trouble, lane = Trouble(), Lane("x")
+    trouble, lane = FailureCounter(), Lane("x")
     entries = [PendingEvent(n, None, lane, n, 0.0, n) for n in range(2 * MAX_COUNTED)]
     for entry in entries:
         assert trouble.count(entry, None).attempts == 1

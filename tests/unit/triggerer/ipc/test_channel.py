@@ -10,16 +10,16 @@ from contextlib import asynccontextmanager
 import pytest
 
 from headrace.errors import ApiError, ApiRefused, ApiUnavailable, Fenced
-from headrace.triggerer.ipc.api_calls import Calls, failed
-from headrace.triggerer.ipc.channel import Link
-from headrace.triggerer.ipc.messages import Answered, Call, Failed, Report
-from headrace.triggerer.supervisor.api_proxy import Relay
+from headrace.triggerer.ipc.api_calls import ApiCalls, failed
+from headrace.triggerer.ipc.channel import Channel
+from headrace.triggerer.ipc.messages import Call, CallFailed, CallSucceeded, Report
+from headrace.triggerer.supervisor.api_proxy import ApiProxy
 
 
 @asynccontextmanager
-async def links() -> AsyncIterator[tuple[Link, Link]]:
+async def links() -> AsyncIterator[tuple[Channel, Channel]]:
     one, other = socket.socketpair()
-    ends = await Link.over(one), await Link.over(other)
+    ends = await Channel.over(one), await Channel.over(other)
     try:
         async with asyncio.timeout(120):
             yield ends
@@ -42,13 +42,13 @@ class Api:
         return path.encode()
 
 
-async def ask(calls: Calls, relay: Relay, runner: Link, supervisor: Link, path: str) -> bytes:
+async def ask(calls: ApiCalls, relay: ApiProxy, runner: Channel, supervisor: Channel, path: str) -> bytes:
     asking = asyncio.create_task(calls.call("POST", path, b"{}"))
     call = await supervisor.receive()
     assert isinstance(call, Call)
     await relay.pass_on(call)
     answer = await runner.receive()
-    assert isinstance(answer, Answered | Failed)
+    assert isinstance(answer, CallSucceeded | CallFailed)
     calls.answered(answer)
     return await asking
 
@@ -56,7 +56,7 @@ async def ask(calls: Calls, relay: Relay, runner: Link, supervisor: Link, path: 
 async def test_a_call_is_answered() -> None:
     async with links() as (runner, supervisor):
         api = Api()
-        calls, relay = Calls(runner), Relay(api, supervisor)
+        calls, relay = ApiCalls(runner), ApiProxy(api, supervisor)
         assert await ask(calls, relay, runner, supervisor, "/execution/triggers/events") == b"/execution/triggers/events"
         assert api.asked == [("POST", "/execution/triggers/events", b"{}")]
         await calls.quiet()
@@ -69,7 +69,7 @@ async def test_an_error_arrives_as_what_it_was(kind: type[ApiError]) -> None:
         error.retry_after = 7.0
     async with links() as (runner, supervisor):
         with pytest.raises(kind, match="no") as raised:
-            await ask(Calls(runner), Relay(Api(error), supervisor), runner, supervisor, "/execution/x")
+            await ask(ApiCalls(runner), ApiProxy(Api(error), supervisor), runner, supervisor, "/execution/x")
     assert type(raised.value) is kind
     assert (raised.value.hint, raised.value.status, raised.value.problem) == ("do this", 409, "fenced")
     assert getattr(raised.value, "retry_after", None) == (7.0 if kind is ApiUnavailable else None)
@@ -91,7 +91,7 @@ async def test_a_runner_has_no_say_in_its_job_nor_outside_of_the_machine_api(pat
     async with links() as (runner, supervisor):
         api = Api()
         with pytest.raises(ApiRefused):
-            await ask(Calls(runner), Relay(api, supervisor), runner, supervisor, path)
+            await ask(ApiCalls(runner), ApiProxy(api, supervisor), runner, supervisor, path)
         assert api.asked == []
 
 
@@ -119,7 +119,7 @@ async def test_the_other_side_s_end_is_the_end() -> None:
         runner.close()
         assert await supervisor.receive() == Report(b"last words")
         assert await supervisor.receive() is None
-        await supervisor.send(Answered(1, b""))
+        await supervisor.send(CallSucceeded(1, b""))
 
 
 def test_the_most_precise_kind_is_named() -> None:

@@ -9,36 +9,38 @@ from hypothesis import strategies as st
 from headrace.errors import ProcessFailed
 from headrace.triggerer.ipc import messages
 from headrace.triggerer.ipc.messages import (
-    Answered,
     Call,
-    Declared,
+    CallFailed,
+    CallSucceeded,
     Decoder,
     Drain,
     Drained,
-    Failed,
     Frame,
-    Held,
-    Over,
+    JobOver,
     Page,
+    ProjectInvalid,
+    ProjectLoaded,
     Report,
+    RunTriggers,
     Stopped,
-    Unusable,
     encode,
 )
 
 ids = st.integers(min_value=1, max_value=2**53)
 FRAMES: st.SearchStrategy[Frame] = st.one_of(
     st.builds(Page, st.text(), st.binary()),
-    st.builds(Declared, st.text(), st.binary()),
-    st.builds(Unusable, st.text(), st.none() | st.text()),
+    st.builds(ProjectLoaded, st.text(), st.binary()),
+    st.builds(ProjectInvalid, st.text(), st.none() | st.text()),
     st.builds(Call, ids, st.sampled_from(["GET", "POST"]), st.text(), st.none() | st.binary()),
     st.builds(Report, st.binary()),
     st.builds(Stopped, st.dictionaries(ids, ids)),
-    st.builds(Over, st.text()),
+    st.builds(JobOver, st.text()),
     st.builds(Drained),
-    st.builds(Answered, ids, st.binary()),
-    st.builds(Failed, ids, st.text(), st.text(), st.none() | st.text(), st.none() | ids, st.none() | st.text(), st.none() | st.just(1.5)),
-    st.builds(Held, st.dictionaries(ids, ids), st.lists(ids), st.lists(st.binary()), st.lists(ids), st.dictionaries(ids, ids)),
+    st.builds(CallSucceeded, ids, st.binary()),
+    st.builds(
+        CallFailed, ids, st.text(), st.text(), st.none() | st.text(), st.none() | ids, st.none() | st.text(), st.none() | st.just(1.5)
+    ),
+    st.builds(RunTriggers, st.dictionaries(ids, ids), st.lists(ids), st.lists(st.binary()), st.lists(ids), st.dictionaries(ids, ids)),
     st.builds(Drain, st.floats(min_value=0, max_value=1e6)),
 )
 
@@ -56,8 +58,8 @@ def test_what_is_sent_arrives_in_order_however_it_is_cut(sent: list[Frame], cuts
 
 def test_what_the_api_is_asked_and_answers_passes_as_it_is() -> None:
     content = bytes(range(256)) * 1000
-    (frame,) = Decoder().feed(encode(Answered(7, content)))
-    assert frame == Answered(7, content)
+    (frame,) = Decoder().feed(encode(CallSucceeded(7, content)))
+    assert frame == CallSucceeded(7, content)
 
 
 @pytest.mark.parametrize("data", [b"\xff\xff\xff\xff", (3).to_bytes(4, "big") + b"abc", encode(Drained())[:-8] + b"Strange"])

@@ -7,21 +7,21 @@ import tempfile
 
 import pytest
 
-from headrace.triggerer.context import Running, current_trigger
-from headrace.triggerer.ipc.shared_heartbeat import SIZE, Marked, Pulse
+from headrace.triggerer.context import TriggerContext, current_trigger
+from headrace.triggerer.ipc.shared_heartbeat import SIZE, SharedHeartbeat, TrackedCoroutine
 
 
 def test_another_process_sees_the_same_numbers() -> None:
     with tempfile.TemporaryFile() as file:
         file.truncate(SIZE)
-        ours, theirs = Pulse(file.fileno()), Pulse(file.fileno())
+        ours, theirs = SharedHeartbeat(file.fileno()), SharedHeartbeat(file.fileno())
     with ours.at(7):
         assert theirs.running == 7
     assert theirs.running is None
 
 
 async def test_the_pulse_beats_while_the_loop_turns() -> None:
-    pulse = Pulse()
+    pulse = SharedHeartbeat()
     pulse.start()
     assert pulse.beats == 1
     async with asyncio.timeout(120):
@@ -30,13 +30,13 @@ async def test_the_pulse_beats_while_the_loop_turns() -> None:
 
 
 async def test_triggers_that_are_busy_in_turn_block_nothing() -> None:
-    pulse = Pulse()
+    pulse = SharedHeartbeat()
 
     async def busy() -> None:
         for _ in range(3):
             await asyncio.sleep(0)
 
-    await asyncio.Task(Marked(busy(), pulse, Running(5, "five", "log")))
+    await asyncio.Task(TrackedCoroutine(busy(), pulse, TriggerContext(5, "five", "log")))
     assert pulse.beats == 4
     with pulse.at(5):
         pass
@@ -44,7 +44,7 @@ async def test_triggers_that_are_busy_in_turn_block_nothing() -> None:
 
 
 async def test_what_a_trigger_starts_is_the_trigger_s() -> None:
-    pulse = Pulse()
+    pulse = SharedHeartbeat()
     pulse.start()
     seen: list[int | None] = []
 
@@ -54,26 +54,26 @@ async def test_what_a_trigger_starts_is_the_trigger_s() -> None:
         seen.append(pulse.running)
 
     async def filtering() -> None:
-        current_trigger.set(Running(5, "five", "log"))
+        current_trigger.set(TriggerContext(5, "five", "log"))
         seen.append(pulse.running)
         await asyncio.create_task(child())
 
-    running = Running(5, "five", "log")
-    await asyncio.Task(Marked(filtering(), pulse, running))
+    running = TriggerContext(5, "five", "log")
+    await asyncio.Task(TrackedCoroutine(filtering(), pulse, running))
     assert seen == [5, 5, 5]
     assert pulse.running is None
 
 
 async def test_a_coroutine_that_raises_or_is_cancelled_is_not_shown_any_more() -> None:
-    pulse = Pulse()
+    pulse = SharedHeartbeat()
 
     async def raising() -> None:
         await asyncio.sleep(0)
         raise ValueError("no good")
 
     with pytest.raises(ValueError, match="no good"):
-        await asyncio.Task(Marked(raising(), pulse, Running(3, "three", "log")))
-    waiting = asyncio.Task(Marked(asyncio.Event().wait(), pulse, Running(3, "three", "log")))
+        await asyncio.Task(TrackedCoroutine(raising(), pulse, TriggerContext(3, "three", "log")))
+    waiting = asyncio.Task(TrackedCoroutine(asyncio.Event().wait(), pulse, TriggerContext(3, "three", "log")))
     await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):

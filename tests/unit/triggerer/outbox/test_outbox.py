@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.triggerer.outbox.outbox import Item, Outbox, Pending
+from headrace.triggerer.outbox.outbox import Item, Outbox, OutboxItem
 from headrace.wire.custody.backlog import SpillItem
 from headrace.wire.custody.events import EventItem
 from headrace.wire.custody.receipts import Receipt
@@ -27,7 +27,7 @@ def spill(number: int, size: int = 2) -> SpillItem:
 def filled(items: Sequence[Item], bound: int = 8192) -> Outbox:
     outbox = Outbox(bound)
     for item in items:
-        outbox.put(Pending(item))
+        outbox.put(OutboxItem(item))
     return outbox
 
 
@@ -51,7 +51,7 @@ async def test_a_stuck_trigger_s_queue_does_not_travel_with_what_others_fired() 
     outbox = filled([*map(spill, range(1024)), event(1), event(2)])
     assert await took(outbox) == [event(1), event(2)]
     assert await took_spills(outbox, most=128) == [*map(spill, range(128))]
-    outbox.put(Pending(event(3)))
+    outbox.put(OutboxItem(event(3)))
     assert await took(outbox) == [event(3)]
     assert await took_spills(outbox) == [*map(spill, range(128, 1024))]
 
@@ -63,7 +63,7 @@ async def test_a_spill_does_not_overtake_what_its_trigger_fired_before() -> None
     for part in (own[:2000], own[2000:]):
         assert await took(outbox) == part
         assert await is_waiting(taking)  # what was taken is not durable yet
-    outbox.put(Pending(event(2501)))
+    outbox.put(OutboxItem(event(2501)))
     assert await took(outbox) == [event(2501)]  # what was taken before is
     assert await taking == [spill(2500)]
 
@@ -82,7 +82,7 @@ async def test_only_spills_that_are_older_than_all_that_is_not_durable_travel() 
 
 async def test_a_receipt_holds_no_spill_back() -> None:
     outbox = filled([spill(1)])
-    outbox.put_first(Pending(Receipt(stream="s", lane="l", after=None, last=1, read=1, owed=[1])))
+    outbox.put_first(OutboxItem(Receipt(stream="s", lane="l", after=None, last=1, read=1, owed=[1])))
     assert await took_spills(outbox) == [spill(1)]
 
 
@@ -114,7 +114,7 @@ async def test_what_was_taken_is_unanswered_until_more_is_asked_for() -> None:
 async def test_a_receipt_comes_first() -> None:
     outbox = filled([spill(1), event(1)])
     receipt = Receipt(stream="s", lane="l", after=None, last=1, read=1, owed=[1])
-    outbox.put_first(Pending(receipt))
+    outbox.put_first(OutboxItem(receipt))
     assert await took(outbox) == [receipt, event(1)]
 
 
@@ -152,11 +152,11 @@ def test_all_is_taken_once_in_order_and_within_bounds(sizes: list[tuple[bool, in
 async def test_when_a_spill_is_taken_all_that_is_older_is_answered(seed: int) -> None:
     """A crash may come at any time: then a spill is durable only with all that was there before it."""
     chance = random.Random(seed)
-    outbox, under_way = Outbox(), list[Pending]()
-    spills = list[Pending]()
+    outbox, under_way = Outbox(), list[OutboxItem]()
+    spills = list[OutboxItem]()
     for number in range(600):
         make = spill if chance.random() < 0.4 else event
-        outbox.put(Pending(make(number, chance.randint(1, 50))))
+        outbox.put(OutboxItem(make(number, chance.randint(1, 50))))
         queued = [pending.order for pending in outbox if not isinstance(pending.item, SpillItem)]
         if chance.random() < 0.1 and queued:
             under_way = await outbox.take(chance.randint(1, 20), chance.randint(1, 400))

@@ -14,8 +14,8 @@ from headrace.backoff import Backoff
 from headrace.core.ledger.receipts import Receipt
 from headrace.errors import ApiRefused, ApiUnavailable, Fenced
 from headrace.ports.triggerer_api import TriggererApi
-from headrace.triggerer.outbox.outbox import Outbox, Pending
-from headrace.triggerer.outbox.receipt_recorder import ApiRecorder
+from headrace.triggerer.outbox.outbox import Outbox, OutboxItem
+from headrace.triggerer.outbox.receipt_recorder import ApiReceiptRecorder
 from headrace.triggerer.outbox.uploader import Uploader
 from headrace.triggerer.runner.backlog import ApiBacklog
 from headrace.triggerer.runner.leases import Leases
@@ -80,12 +80,12 @@ class Nobody:
 
 
 @asynccontextmanager
-async def recording(api: Api, leases: Leases | None = None) -> AsyncIterator[tuple[ApiRecorder, Outbox]]:
+async def recording(api: Api, leases: Leases | None = None) -> AsyncIterator[tuple[ApiReceiptRecorder, Outbox]]:
     outbox = Outbox()
     uploader = Uploader(api, outbox, Nobody(), (leases or held()).epochs)
     async with asyncio.timeout(120), asyncio.TaskGroup() as tasks:
         uploading = tasks.create_task(uploader.run())
-        yield ApiRecorder(cast(TriggererApi, api), outbox), outbox
+        yield ApiReceiptRecorder(cast(TriggererApi, api), outbox), outbox
         uploading.cancel()
 
 
@@ -100,7 +100,7 @@ async def test_what_comes_while_a_call_is_in_flight_travels_in_the_next_with_wha
     async with recording(api) as (books, outbox), asyncio.TaskGroup() as lanes:
         lanes.create_task(books.record(receipt("a", 1, 1)))
         await called(api)
-        outbox.put(Pending(EventItem(id="e", source="s", type="t", payload="{}", firings=[2])))
+        outbox.put(OutboxItem(EventItem(id="e", source="s", type="t", payload="{}", firings=[2])))
         for lane in "bcd":
             lanes.create_task(books.record(receipt(lane, 2, 1, 2)))
         await asyncio.sleep(0)
@@ -117,7 +117,7 @@ async def test_a_receipt_does_not_wait_behind_what_is_queued() -> None:
         lanes.create_task(books.record(receipt("a", 1, 1)))
         await called(api)
         for number in range(3000):  # more than one call takes
-            outbox.put(Pending(EventItem(id=f"e{number}", source="s", type="t", payload="{}", firings=[2])))
+            outbox.put(OutboxItem(EventItem(id=f"e{number}", source="s", type="t", payload="{}", firings=[2])))
         last = lanes.create_task(books.record(receipt("b", 1, 1)))
         await asyncio.sleep(0)
         api.go.set()

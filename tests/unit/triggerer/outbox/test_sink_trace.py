@@ -7,8 +7,8 @@ import pytest
 
 from headrace.core.matching.envelope import Envelope
 from headrace.streams.sink import Matched
-from headrace.triggerer.outbox.outbox import Outbox, Pending
-from headrace.triggerer.outbox.sink import Sealer
+from headrace.triggerer.outbox.outbox import Outbox, OutboxItem
+from headrace.triggerer.outbox.sink import OutboxSink
 from headrace.triggers.raw_event import RawEvent
 from headrace.wire.custody.events import EventItem
 
@@ -20,16 +20,16 @@ class Kept(Outbox):
 
     def __init__(self) -> None:
         super().__init__()
-        self.put_in: list[Pending] = []
+        self.put_in: list[OutboxItem] = []
 
-    def put(self, pending: Pending) -> None:
+    def put(self, pending: OutboxItem) -> None:
         self.put_in.append(pending)
 
 
 @pytest.mark.parametrize(("value", "trace"), [({"traceparent": GIVEN}, GIVEN), ({"traceparent": "forged\n"}, None), ({}, None)])
 async def test_a_valid_traceparent_is_carried(value: dict[str, str], trace: str | None) -> None:
     outbox = Kept()
-    sealer = Sealer(outbox, lambda seq: None, lambda key, ids, error: None, lambda key, who, error: None)
+    sealer = OutboxSink(outbox, lambda seq: None, lambda key, ids, error: None, lambda key, who, error: None)
     raw = RawEvent(msgspec.json.encode(value), "lane", 3)
     sealer.matched(Matched(1, "stream", "lane", 3, raw, raw.value, Envelope(source="s", type="t"), (7,)))
     (pending,) = outbox.put_in

@@ -12,8 +12,8 @@ from headrace.core.ledger.subscriber_sets import crew_digest, digest_of, digest_
 from headrace.errors import ApiRefused
 from headrace.ports.triggerer_api import TriggererApi
 from headrace.triggerer.outbox.outbox import Outbox, triggers_of
-from headrace.triggerer.outbox.receipt_recorder import FEW_OWED, ApiRecorder
-from headrace.triggerer.outbox.subscriber_sets import Crews
+from headrace.triggerer.outbox.receipt_recorder import FEW_OWED, ApiReceiptRecorder
+from headrace.triggerer.outbox.subscriber_sets import SubscriberSets
 from headrace.wire.custody.events import ReceiptStatus
 from headrace.wire.custody.receipts import MAX_MEMBERS, CrewDefined, CrewDefinition
 from headrace.wire.custody.receipts import Receipt as WireReceipt
@@ -40,8 +40,8 @@ class Api:
         self.known = {None: frozenset()}
 
 
-def crews(api: Api) -> Crews:
-    return Crews(cast(TriggererApi, api))
+def crews(api: Api) -> SubscriberSets:
+    return SubscriberSets(cast(TriggererApi, api))
 
 
 def test_the_digest_of_a_difference_is_that_of_the_set() -> None:
@@ -82,7 +82,7 @@ async def test_where_the_base_is_not_known_any_more_the_whole_set_is_defined() -
     assert api.known[digest] == {1, 2, 3}
 
 
-class Books(ApiRecorder):
+class Books(ApiReceiptRecorder):
     """A recorder whose receipts are answered by `api`, as the uploader would."""
 
     def __init__(self, api: Api) -> None:

@@ -11,7 +11,7 @@ import pytest
 from headrace import backoff
 from headrace.errors import ApiError, ApiRefused, ApiUnavailable, Fenced
 from headrace.triggerer.outbox import uploader as uploading
-from headrace.triggerer.outbox.outbox import Item, Outbox, Pending
+from headrace.triggerer.outbox.outbox import Item, Outbox, OutboxItem
 from headrace.triggerer.outbox.uploader import Storing, Uploader
 from headrace.triggerer.runner.leases import Leases
 from headrace.wire.custody.backlog import SpillItem
@@ -61,8 +61,8 @@ class Ledger:
         self.rejected.add(seq)
 
 
-def item(number: int, payload: str = "{}") -> Pending:
-    return Pending(
+def item(number: int, payload: str = "{}") -> OutboxItem:
+    return OutboxItem(
         EventItem(id=f"e{number}", source="s", type="t", payload=payload, stream="u", lane="l", position=number, firings=[7]), number
     )
 
@@ -76,7 +76,7 @@ def _no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backoff.Backoff, "next", lambda *_: 0.0)
 
 
-async def upload(api: Storing, pendings: list[Pending]) -> Ledger:
+async def upload(api: Storing, pendings: list[OutboxItem]) -> Ledger:
     outbox, ledger = Outbox(), Ledger(range(len(pendings)))
     for pending in pendings:
         outbox.put(pending)
@@ -175,7 +175,7 @@ async def test_what_is_fenced_counts_as_unanswered_and_in_memory_until_no_lease_
     leases.update({7: 1, 8: 1})
     outbox = Outbox()
     event = EventItem(id="e", source="s", type="t", payload="x" * 5_000, stream="u", lane="l", position=0, firings=[7, 8])
-    outbox.put(Pending(event, 0))
+    outbox.put(OutboxItem(event, 0))
     uploader = Uploader(Fences(), outbox, Ledger([0]), leases.epochs)
     task = asyncio.create_task(uploader.run())
     await fenced.wait()
@@ -280,7 +280,7 @@ async def test_a_dead_letter_that_is_refused_is_kept_in_a_smaller_form() -> None
         DeadLetterItem.model_validate(given | {"id": f"a\0{number}", "raw": "x" * 5_000, "position": number, "traceback": ["line"] * 500})
         for number in range(3)
     ]
-    await upload(api, [Pending(letter, number) for number, letter in enumerate(odd)])
+    await upload(api, [OutboxItem(letter, number) for number, letter in enumerate(odd)])
     assert [letter.position for letter in api.letters()] == [0, 1, 2]
     assert len({letter.id for letter in api.letters()}) == 3
 
@@ -288,7 +288,7 @@ async def test_a_dead_letter_that_is_refused_is_kept_in_a_smaller_form() -> None
 async def test_a_spill_that_is_refused_becomes_a_dead_letter_of_its_triggers() -> None:
     api = PickyApi(lambda item: ApiRefused("too large") if isinstance(item, SpillItem) else None)
     spill = SpillItem(stream="u", lane="l", position=3, raw="x" * 100_000, triggers=[7, 8])
-    ledger = await upload(api, [Pending(spill, 0)])
+    ledger = await upload(api, [OutboxItem(spill, 0)])
     (letter,) = api.letters()
     assert (letter.position, letter.triggers, letter.kind) == (3, [7, 8], "failed")
     assert len(letter.raw) == 100_000
@@ -339,8 +339,8 @@ async def test_a_spill_waits_for_a_fenced_one_of_its_trigger_and_others_do_not()
             fenced.set()
             return BatchStored.model_validate({"events": [], "dead_letters": [], "spills": statuses})
 
-    def spill(number: int, *triggers: int) -> Pending:
-        return Pending(SpillItem(stream="u", lane="l", position=number, raw="{}", triggers=list(triggers)), number)
+    def spill(number: int, *triggers: int) -> OutboxItem:
+        return OutboxItem(SpillItem(stream="u", lane="l", position=number, raw="{}", triggers=list(triggers)), number)
 
     outbox, ledger = Outbox(), Ledger(range(4))
     uploader = Uploader(Changed(), outbox, ledger, leases.epochs)
@@ -364,7 +364,7 @@ async def test_a_spill_waits_for_a_fenced_one_of_its_trigger_and_others_do_not()
 
 async def test_what_was_fenced_goes_back_to_its_place_among_spills_too() -> None:
     outbox = Outbox()
-    spill = [Pending(SpillItem(stream="u", lane="l", position=number, raw="{}", triggers=[7]), number) for number in range(4)]
+    spill = [OutboxItem(SpillItem(stream="u", lane="l", position=number, raw="{}", triggers=[7]), number) for number in range(4)]
     events = [item(number) for number in range(10, 14)]
     for pending in (*spill, *events):
         outbox.put(pending)
@@ -385,7 +385,7 @@ async def test_events_are_stored_while_spills_are_under_way() -> None:
             return BatchStored(events=["stored"] * len(batch.events), dead_letters=[], spills=["stored"] * len(batch.spills))
 
     outbox, ledger = Outbox(), Ledger(range(2))
-    outbox.put(Pending(SpillItem(stream="u", lane="l", position=0, raw="{}", triggers=[7]), 0))
+    outbox.put(OutboxItem(SpillItem(stream="u", lane="l", position=0, raw="{}", triggers=[7]), 0))
     task = asyncio.create_task(Uploader(SlowWithSpills(), outbox, ledger, epochs).run())
     async with asyncio.timeout(120):
         while len(outbox):
@@ -421,7 +421,7 @@ async def test_no_spill_is_durable_before_what_is_older_whatever_the_api_does(se
     async with asyncio.timeout(120):
         for number in range(200):
             spill = SpillItem(stream="u", lane="l", position=number, raw="{}", triggers=[7])
-            outbox.put(Pending(spill, number) if chance.random() < 0.5 else item(number))
+            outbox.put(OutboxItem(spill, number) if chance.random() < 0.5 else item(number))
             for _ in range(chance.randrange(5)):
                 await asyncio.sleep(0)
         await ledger.done.wait()

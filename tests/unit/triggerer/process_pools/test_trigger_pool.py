@@ -8,12 +8,12 @@ from typing import Any, cast
 import pytest
 
 from headrace.sources.memory.upstream import Memory
-from headrace.triggerer.ipc.shared_heartbeat import Pulse
+from headrace.triggerer.ipc.shared_heartbeat import SharedHeartbeat
 from headrace.triggerer.process_pools.trigger_process import TriggerProcess
 from headrace.triggerer.process_pools.turn import Batch
 from headrace.triggerer.runner.runner import Runner
-from headrace.triggerer.supervisor.api_proxy import PassingOn
-from headrace.triggerer.supervisor.stall_detector import Patience
+from headrace.triggerer.supervisor.api_proxy import Forwarder
+from headrace.triggerer.supervisor.stall_detector import WatchdogPolicy
 from headrace.triggerer.user_process.remote_stream import Delivered
 from headrace.triggers.raw_event import RawEvent
 from headrace.wire.control.jobs import Blocked
@@ -30,7 +30,7 @@ def process_of(runner: Runner, trigger_id: int) -> TriggerProcess:
 def at_work(process: TriggerProcess, trigger_id: int) -> LocalProcess:
     """Let the pulse of the process show that this trigger's code holds the loop (0: none's does)."""
     local = cast(LocalProcess, process._process)
-    local.pulse = Pulse()  # its own one would be cleared by the tasks that end with it, which a signal ends at once
+    local.pulse = SharedHeartbeat()  # its own one would be cleared by the tasks that end with it, which a signal ends at once
     local.pulse.numbers[1] = trigger_id
     return local
 
@@ -154,7 +154,7 @@ class Filling:
 async def test_what_many_triggers_are_to_read_at_once_goes_in_frames_of_a_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.triggerer.ipc.messages.MOST_BYTES", 20_000)
     monkeypatch.setattr("headrace.triggerer.process_pools.trigger_process.MAX_BATCH_BYTES", 10_000)
-    process = TriggerProcess(start_local, cast(PassingOn, None), Owner(), Patience(), str, lambda: None)
+    process = TriggerProcess(start_local, cast(Forwarder, None), Owner(), WatchdogPolicy(), str, lambda: None)
     await until(lambda: process.ready)
     turns: list[Any] = [Filling(number) for number in range(1, 31)]
     executor = cast(LocalProcess, process._process).executor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace.triggerer.ipc.messages import Drain, Held, Workload
+from headrace.triggerer.ipc.messages import Drain, RunTriggers, Workload
 from headrace.triggerer.runner.instructions import Instructions
 from headrace.triggerer.runner.leases import Leases
 
@@ -12,25 +12,25 @@ from headrace.triggerer.runner.leases import Leases
 async def test_instructions_that_wait_are_taken_together() -> None:
     instructions = Instructions()
     instructions.put(Workload(b"one"))
-    instructions.put(Held({1: 1, 2: 1, 4: 1}, [7], [], [7], {1: 5}, [7]))
+    instructions.put(RunTriggers({1: 1, 2: 1, 4: 1}, [7], [], [7], {1: 5}, [7]))
     instructions.put(Workload(b"two"))
     instructions.put(Workload(b"three"))
-    instructions.put(Held({2: 2, 3: 1}, [1], [], [1, 8], {2: 6}, [8]))
+    instructions.put(RunTriggers({2: 2, 3: 1}, [1], [], [1, 8], {2: 6}, [8]))
     instructions.put(Workload(b"four"))
-    instructions.put(Held({7: 4}))
+    instructions.put(RunTriggers({7: 4}))
     instructions.put(Workload(b"of the next"))
-    merged = Held({2: 2, 4: 1, 3: 1, 7: 4}, [1], [b"one", b"two", b"three", b"four"], [1, 8], {1: 5, 2: 6}, [7, 8])
+    merged = RunTriggers({2: 2, 4: 1, 3: 1, 7: 4}, [1], [b"one", b"two", b"three", b"four"], [1, 8], {1: 5, 2: 6}, [7, 8])
     assert await instructions.get() == merged
     waiting = asyncio.create_task(instructions.get())
     await asyncio.sleep(0)
     assert not waiting.done()
-    instructions.put(Held())
-    assert await waiting == Held(workloads=[b"of the next"])
+    instructions.put(RunTriggers())
+    assert await waiting == RunTriggers(workloads=[b"of the next"])
 
 
 async def test_to_drain_comes_first() -> None:
     instructions = Instructions()
-    instructions.put(Held({1: 1}))
+    instructions.put(RunTriggers({1: 1}))
     instructions.put(Drain(3.0))
     assert await instructions.get() == Drain(3.0)
 

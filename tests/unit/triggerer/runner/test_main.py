@@ -14,14 +14,14 @@ from headrace.client.http.proxied_session import RelayedSession
 from headrace.client.triggerer import TriggererClient
 from headrace.errors import ApiUnavailable
 from headrace.sources.memory.upstream import Memory
-from headrace.triggerer.ipc.api_calls import Calls
-from headrace.triggerer.ipc.channel import Link
-from headrace.triggerer.ipc.messages import Call, Held, Stopped
-from headrace.triggerer.ipc.shared_heartbeat import Pulse
+from headrace.triggerer.ipc.api_calls import ApiCalls
+from headrace.triggerer.ipc.channel import Channel
+from headrace.triggerer.ipc.messages import Call, RunTriggers, Stopped
+from headrace.triggerer.ipc.shared_heartbeat import SharedHeartbeat
 from headrace.triggerer.runner import main
-from headrace.triggerer.runner.main import Station
+from headrace.triggerer.runner.main import RunnerMain
 from headrace.triggerer.runner.runner import Limits
-from headrace.triggerer.supervisor.api_proxy import Relay
+from headrace.triggerer.supervisor.api_proxy import ApiProxy
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.control.jobs import JobRegistered
 from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject
@@ -35,10 +35,10 @@ PROJECT = "flights"
 class Supervisor:
     """Passes the runner's calls on to a real api, which can be `away` for the runner only, and says what is held."""
 
-    def __init__(self, client: TriggererClient, link: Link) -> None:
+    def __init__(self, client: TriggererClient, link: Channel) -> None:
         self._client = client
         self._link = link
-        self._relay = Relay(self, link)
+        self._relay = ApiProxy(self, link)
         self._known: set[int] = set()
         self.away = False
         self.refused = asyncio.Event()
@@ -67,19 +67,23 @@ class Supervisor:
             gone = [one for one in self._known if one not in epochs]
             self._known = set(epochs)
             pages = [(await self._client.workloads(new)).content] if new else []
-            await self._link.send(Held(epochs, gone, pages, loaded.revoked, {}, loaded.revoked))
+            await self._link.send(RunTriggers(epochs, gone, pages, loaded.revoked, {}, loaded.revoked))
             await asyncio.sleep(0.02)
 
 
 @asynccontextmanager
 async def supervised(api: Api, client: TriggererClient) -> AsyncIterator[Supervisor]:
     ours, theirs = socket.socketpair()
-    end, link = await Link.over(ours), await Link.over(theirs)
+    end, link = await Channel.over(ours), await Channel.over(theirs)
     supervisor = Supervisor(client, end)
-    calls = Calls(link)
+    calls = ApiCalls(link)
     relayed = TriggererClient(api.url, key="", session=RelayedSession(calls.call))
     relayed.adopt(JobRegistered(job_id=0, token="", heartbeat=0))
-    works = (supervisor.listen(), supervisor.beat(), Station(link, calls, relayed, Limits(), Pulse(), start_local).run(report_every=60))
+    works = (
+        supervisor.listen(),
+        supervisor.beat(),
+        RunnerMain(link, calls, relayed, Limits(), SharedHeartbeat(), start_local).run(report_every=60),
+    )
     tasks = [asyncio.create_task(work) for work in works]
     try:
         yield supervisor

@@ -17,7 +17,7 @@ from headrace.core.ledger.outcome import AdvanceItem
 from headrace.ports.triggerer_api import TriggererApi
 from headrace.sources.memory.producer import MemoryProducer
 from headrace.sources.memory.upstream import Memory
-from headrace.triggerer.context import Running
+from headrace.triggerer.context import TriggerContext
 from headrace.triggerer.outbox.outbox import Outbox
 from headrace.triggerer.outbox.uploader import Uploader
 from headrace.triggerer.runner.leases import Leases
@@ -74,7 +74,7 @@ class Api:
     async def marks(self, stream: str, lanes: list[str]) -> LaneMarks:
         return LaneMarks(marks=[])
 
-    async def failure(self, running: Running, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
+    async def failure(self, running: TriggerContext, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
         trigger_id = running.trigger_id
         self.failed.append((trigger_id, type(error).__name__))
         self.upstream += [trigger_id] if upstream else []
@@ -82,7 +82,7 @@ class Api:
             verdict="parked" if trigger_id in self.parked else "restart", retry_in=self.waits.get(trigger_id, 0.001), restarts=1
         )
 
-    async def stream_failure(self, stream: str, watches: Sequence[Running], error: BaseException) -> float:
+    async def stream_failure(self, stream: str, watches: Sequence[TriggerContext], error: BaseException) -> float:
         verdicts = [await self.failure(one, error, upstream=True) for one in watches]
         return max(verdict.retry_in for verdict in verdicts)
 

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.sources.memory.producer import MemoryProducer
 from headrace.sources.memory.upstream import Memory
-from headrace.triggerer.ipc.shared_heartbeat import Pulse
+from headrace.triggerer.ipc.shared_heartbeat import SharedHeartbeat
 from headrace.triggerer.runner import lifecycle
 from headrace.triggerer.user_process import remote_stream
 from headrace.wire.control.triggers import RunTrigger
@@ -30,7 +30,7 @@ def odd(trigger_id: int, upstream: Memory, what: str, how: dict[str, Any] | None
 
 @pytest.mark.parametrize("what", ["exit", "interrupt", "argparse", "task exit", "init", "init base", "filter exit", "filter base"])
 async def test_a_trigger_that_would_end_its_process_fails_alone(upstream: Memory, waits: list[int], what: str) -> None:
-    Pulse().start()
+    SharedHeartbeat().start()
     api = Api(parked={1})
     others = [workload(2, upstream), watch(3, upstream)]
     async with running(api, odd(1, upstream, what), *others):

@@ -16,7 +16,7 @@ from headrace.ports.triggerer_api import TriggererApi
 from headrace.sources.memory.upstream import Memory
 from headrace.streams.manager import SharedStreamManager
 from headrace.triggerer import cooperative_yield
-from headrace.triggerer.context import Running
+from headrace.triggerer.context import TriggerContext
 from headrace.triggerer.outbox.outbox import Outbox
 from headrace.triggerer.runner import runner as runner_module
 from headrace.triggerer.runner.leases import Leases
@@ -31,10 +31,10 @@ WATCHES = 300
 class Api:
     """An api of which only failures are asked."""
 
-    async def failure(self, running: Running, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
+    async def failure(self, running: TriggerContext, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
         return FailureRecorded(verdict="parked", retry_in=0, restarts=1)
 
-    async def stream_failure(self, stream: str, watches: Sequence[Running], error: BaseException) -> float:
+    async def stream_failure(self, stream: str, watches: Sequence[TriggerContext], error: BaseException) -> float:
         return 0.0
 
 

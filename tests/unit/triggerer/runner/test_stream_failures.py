@@ -6,8 +6,8 @@ from typing import cast
 
 from headrace.errors import ApiRefused
 from headrace.ports.triggerer_api import TriggererApi
-from headrace.triggerer.context import Running
-from headrace.triggerer.runner.failure_reporter import Failures
+from headrace.triggerer.context import TriggerContext
+from headrace.triggerer.runner.failure_reporter import FailureReporter
 from headrace.triggerer.runner.leases import Leases
 from headrace.wire.control.triggers import MAX_FAILED, StreamFailure, StreamFailureRecorded
 
@@ -24,10 +24,10 @@ class Api:
         return StreamFailureRecorded(retry_in=len(self.told))
 
 
-def failures(api: Api, watches: int) -> tuple[Failures, list[Running]]:
+def failures(api: Api, watches: int) -> tuple[FailureReporter, list[TriggerContext]]:
     leases = Leases()
     leases.update(dict.fromkeys(range(watches), 3))
-    return Failures(cast(TriggererApi, api), leases), [Running(one, f"w{one}", "") for one in range(watches)]
+    return FailureReporter(cast(TriggererApi, api), leases), [TriggerContext(one, f"w{one}", "") for one in range(watches)]
 
 
 async def test_each_call_tells_of_a_bounded_number_of_watches() -> None:

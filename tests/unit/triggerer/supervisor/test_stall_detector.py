@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from headrace.triggerer.supervisor.stall_detector import Silence
+from headrace.triggerer.supervisor.stall_detector import StallDetector
 
 
 def test_a_loop_that_turns_is_not_silent() -> None:
-    silence = Silence()
+    silence = StallDetector()
     assert [silence.seen(beats, 0.25, 0.5) for beats in range(1, 100)] == [0.0] * 99
 
 
 def test_silence_adds_up_and_ends_with_a_beat() -> None:
-    silence = Silence()
+    silence = StallDetector()
     silence.seen(1, 0.25, 0.5)
     assert [silence.seen(1, 0.25, 0.5) for _ in range(4)] == [0.25, 0.5, 0.75, 1.0]
     assert silence.seen(2, 0.25, 0.5) == 0.0
@@ -19,11 +19,11 @@ def test_silence_adds_up_and_ends_with_a_beat() -> None:
 
 
 def test_a_supervisor_that_was_stopped_itself_does_not_hold_it_against_the_runner() -> None:
-    silence = Silence()
+    silence = StallDetector()
     silence.seen(1, 0.25, 0.5)
     assert silence.seen(1, 3600.0, 0.5) == 0.5
 
 
 def test_a_runner_that_imports_its_project_is_not_silent_yet() -> None:
-    silence = Silence()
+    silence = StallDetector()
     assert [silence.seen(0, 0.25, 0.5) for _ in range(100)] == [0.0] * 100

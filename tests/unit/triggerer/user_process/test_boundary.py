@@ -17,13 +17,13 @@ from headrace.core.matching.envelope import Envelope
 from headrace.core.matching.paths import JsonPath
 from headrace.core.values.text import MAX_ID_BYTES, is_id, is_storable, storable_id
 from headrace.errors import ApiRefused
-from headrace.streams.sink import Malformed, Matched, Refused, Spilled
-from headrace.triggerer.context import Place, Running
+from headrace.streams.sink import Malformed, Matched, RejectedEvent, Spilled
+from headrace.triggerer.context import EventOrigin, TriggerContext
 from headrace.triggerer.outbox.dead_letters import instead_of, smaller
 from headrace.triggerer.outbox.outbox import Outbox
-from headrace.triggerer.outbox.sink import Sealer, seal
+from headrace.triggerer.outbox.sink import OutboxSink, seal
 from headrace.triggerer.process_pools.turn import TurnEnd
-from headrace.triggerer.runner.failure_reporter import Failures
+from headrace.triggerer.runner.failure_reporter import FailureReporter
 from headrace.triggerer.runner.leases import Leases
 from headrace.triggerer.supervisor.api_proxy import _may
 from headrace.triggers.base import BaseTrigger
@@ -34,8 +34,8 @@ from headrace.wire.custody.events import DeadLetterItem, EventBatch, EventItem
 from support.processes.trigger_process import run_alone
 
 
-def sealer(outbox: Outbox) -> Sealer:
-    return Sealer(outbox, lambda seq: None, lambda *_: None, lambda *_: None)
+def sealer(outbox: Outbox) -> OutboxSink:
+    return OutboxSink(outbox, lambda seq: None, lambda *_: None, lambda *_: None)
 
 
 def letters(outbox: Outbox) -> list[DeadLetterItem]:
@@ -63,7 +63,7 @@ def test_a_raw_event_with_an_odd_id_becomes_an_event_or_its_own_dead_letter(id: 
 
 
 def test_a_number_that_python_does_not_write_is_a_wrong_field() -> None:
-    answer = seal(BY_ID, {"id": 10**5_000}, b"{}", [7], Place("stream", "lane", 3))
+    answer = seal(BY_ID, {"id": 10**5_000}, b"{}", [7], EventOrigin("stream", "lane", 3))
     assert answer == ("wrong_field", "The event's $.id is not a number of at most 4,300 digits.")
 
 
@@ -86,7 +86,7 @@ def test_equal_raw_events_without_positions_have_letters_of_their_own() -> None:
     raw = RawEvent(b"{", "lane", 0)
     for number in range(5):
         sealer(outbox).malformed(Malformed(number, "stream", "lane", None, raw, "Not JSON.", (7,), f"opening-{number}"))
-        sealer(outbox).refused(Refused(number, "stream", "lane", None, "{}", 7, "no", f"opening-{number}"))
+        sealer(outbox).refused(RejectedEvent(number, "stream", "lane", None, "{}", 7, "no", f"opening-{number}"))
     assert len({letter.id for letter in letters(outbox)}) == 10
     again = Outbox()
     sealer(again).malformed(Malformed(9, "stream", "lane", None, raw, "Not JSON.", (7,), "opening-3"))
@@ -258,7 +258,7 @@ ODD_ERRORS = [
 @pytest.mark.parametrize("number", range(len(ODD_ERRORS)))
 async def test_every_exception_can_be_told(number: int) -> None:
     api = Api()
-    await Failures(api, Leases())(Running(7, "odd", "log"), ODD_ERRORS[number])  # type: ignore[arg-type]
+    await FailureReporter(api, Leases())(TriggerContext(7, "odd", "log"), ODD_ERRORS[number])  # type: ignore[arg-type]
     (failure,) = api.failures
     assert len(failure.model_dump_json().encode()) < 300_000
     assert all(is_storable(text) for text in (failure.type, failure.message, *failure.traceback))
@@ -266,13 +266,13 @@ async def test_every_exception_can_be_told(number: int) -> None:
 
 async def test_failures_of_triggers_that_have_left_are_forgotten() -> None:
     api, leases = Api(), Leases()
-    failures = Failures(api, leases)  # type: ignore[arg-type]
+    failures = FailureReporter(api, leases)  # type: ignore[arg-type]
     for number in range(1_500):  # deferred runs: each is a trigger that fails once and leaves
         leases.update({number: 1, 9_999: 1}, gone=[number - 1])
         leases.forget(())
-        await failures(Running(number, "odd", "log"), ValueError("no"))
-    await failures(Running(9_999, "odd", "log"), ValueError("no"))
-    await failures(Running(9_999, "odd", "log"), ValueError("no"))
+        await failures(TriggerContext(number, "odd", "log"), ValueError("no"))
+    await failures(TriggerContext(9_999, "odd", "log"), ValueError("no"))
+    await failures(TriggerContext(9_999, "odd", "log"), ValueError("no"))
     assert [failure.number for failure in api.failures[-2:]] == [1, 2]
     assert len(failures._numbers) <= 1_001
 

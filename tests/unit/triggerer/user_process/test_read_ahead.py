@@ -15,7 +15,7 @@ from headrace.streams.manager import SharedStreamManager
 from headrace.streams.upstream.producer_factory import StreamOpener
 from headrace.triggerer.ipc.packing import size_of
 from headrace.triggerer.outbox.outbox import Outbox
-from headrace.triggerer.outbox.sink import Sealer
+from headrace.triggerer.outbox.sink import OutboxSink
 from headrace.triggerer.process_pools.producer_pool import ProducerProcesses
 from headrace.triggerer.process_pools.remote_producer import RemoteProducer
 from headrace.triggerer.user_process.hosted_producer import FIRST_AHEAD_BYTES, ITEM_BYTES
@@ -75,7 +75,7 @@ class Away:
         self.outbox = Outbox(budget=self.budget)
         self.pool: ProducerProcesses = local_producers()
         self.remotes: list[RemoteProducer] = []
-        sink = Sealer(self.outbox, lambda seq: self.hub.mark_rejected(seq), self._ended, self._ended)
+        sink = OutboxSink(self.outbox, lambda seq: self.hub.mark_rejected(seq), self._ended, self._ended)
         self.hub = SharedStreamManager(sink=sink, budget=self.budget, close_timeout=0.5, make_producer=self._make)
 
     def open(self, streams: int) -> None:
