@@ -11,7 +11,7 @@ QUICK := smoke or not (acceptance or slow)
 # Tests start hundreds of Python processes: each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-year test test-rest test-all check check-types check-style check-imports check-docs docs soak soak-streams soak-control soak-ordering soak-pipeline soak-hostile simulate-year bench-ordering bench-streams bench-control fuzz-api lock clean setup-run setup-dev
+.PHONY: help demo demo-year test test-rest test-all check check-types check-style check-imports check-docs docs soak soak-streams soak-control soak-ordering soak-pipeline soak-hostile simulate-year bench-ordering bench-streams bench-control fuzz-api record-contract lock clean setup-run setup-dev
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -71,7 +71,10 @@ simulate-year: setup-dev ## days at 1 GB, 10,000 files and 864,000 task runs, wi
 soak-ordering: setup-dev ## 10,000 generated histories through every home of the ordering; ORDERING="--home sqlite --seed 7"
 	@$(BIN)/python scripts/soak_ordering.py $(ORDERING)
 
-fuzz-api: setup-dev ## FUZZ (200) requests for each call of every version of the api that its description allows, or nearly does
+record-contract: setup-dev ## record what the description of the execution API promises, after a change that is meant
+	@$(BIN)/python scripts/record_contract.py
+
+fuzz-api: setup-dev ## FUZZ (200) requests for each call of the api that its description allows, or nearly does
 	@for database in sqlite postgresql; do \
 	  FUZZ_DATABASE=$$database FUZZ_EXAMPLES=$(FUZZ) $(BIN)/pytest -q --timeout 3600 tests/integration/test_api_fuzz.py || exit 1; done
 

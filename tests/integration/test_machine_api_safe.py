@@ -14,10 +14,9 @@ import httpx
 import pytest
 from sqlalchemy import select
 
-from headrace.api.openapi import machine
+from headrace.api.openapi import execution_api
 from headrace.core.ledger.subscriber_sets import crew_digest, digest_text
 from headrace.store.tables.base import metadata
-from headrace.wire.base import API_VERSION
 from headrace.wire.control.jobs import JobKind
 from support.processes.execution_api import KEY, Api, serving
 from support.processes.store import declaration, event, registration
@@ -125,9 +124,6 @@ CALLS = [
         stale=True,
     ),
     Call(
-        "POST /execution/triggers/{trigger_id}/backlog", "/execution/triggers/1/backlog", lambda epoch: SPILL | {"epoch": epoch}, stale=True
-    ),
-    Call(
         "POST /execution/triggers/{trigger_id}/backlog/settle",
         "/execution/triggers/2/backlog/settle",
         lambda epoch: {"epoch": epoch, "settled": [{"number": 1, "answer": "fired"}]},
@@ -148,12 +144,6 @@ CALLS = [
         plain({"stream": "folder", "digest": digest_text(crew_digest([1])), "joined": [1]}),
     ),
     Call("POST /execution/triggers/events", "/execution/triggers/events", batch, other=200, foreign=200, stale=True, item=True),
-    Call(
-        "POST /execution/triggers/{trigger_id}/event",
-        "/execution/triggers/1/event",
-        lambda epoch: {"epochs": {1: epoch}, "event": event("a").model_dump(mode="json")},
-        stale=True,
-    ),
     Call(
         "POST /execution/task-runs",
         "/execution/task-runs",
@@ -217,7 +207,7 @@ class Scene:
         done = [
             self.send("PUT", "/execution/projects/flights", "owner triggerer", declaration("first", "second").model_dump()),
             self.send("POST", "/execution/triggers/load", "owner triggerer", {"capacity": 100}),
-            self.send("POST", "/execution/triggers/2/backlog", "owner triggerer", SPILL | {"epoch": 1}),
+            self.send("POST", "/execution/triggers/events", "owner triggerer", {"epochs": {2: 1}, "spills": [SPILL | {"triggers": [2]}]}),
             self.send("POST", "/execution/task-runs", "owner worker", {"run_id": "first", "task": "t"}),
             self.send("POST", "/execution/task-runs/claim", "owner worker", {"capacity": 1, "tasks": ["t"]}),
             self.send("POST", "/execution/scopes/main/lease", "owner pipeline", {}),
@@ -293,6 +283,6 @@ READS = {
 
 
 def test_no_call_is_forgotten() -> None:
-    described = machine(API_VERSION)["paths"].items()
+    described = execution_api()["paths"].items()
     mutating = {f"{method.upper()} {path}" for path, methods in described for method in methods if method != "get"}
     assert mutating - READS == {call.route for call in CALLS} | {REGISTER}

@@ -33,7 +33,7 @@ from headrace.api.http import problems
 from headrace.api.middleware.access_control import Exposure, Gate
 from headrace.api.middleware.body_limit import BodyLimit
 from headrace.api.middleware.rate_limit import RateLimit, RatePolicy, accepted_by
-from headrace.api.middleware.version import SPOKEN, OlderVersion, VersionCheck
+from headrace.api.middleware.version import VersionCheck
 from headrace.logs.read_tokens import Passes
 from headrace.store import Store
 from headrace.wire.base import API_VERSION, MAX_BODY_BYTES
@@ -75,7 +75,6 @@ def create_app(
     app.state.tokens = tokens
     problems.install(app)
     app.router.routes.extend(fast_path.calls())
-    app.router.routes.extend(OlderVersion(version) for version in SPOKEN if version != API_VERSION)
     openapi.install(app)
     for router in ROUTERS:
         app.include_router(router, include_in_schema=False)

@@ -1,4 +1,4 @@
-"""What OpenAPI says of the machine API, in each of its versions, and of the people's API."""
+"""What OpenAPI says of the execution API and of the people's API."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 from pydantic import TypeAdapter
-from starlette.requests import Request
 
 from headrace.api.admin.live_status import VERSION
-from headrace.api.http.problems import Refusal
-from headrace.api.middleware.version import DESCRIPTION_PATH, SPOKEN, routes_of
+from headrace.api.execution.routers import ROUTERS
+from headrace.api.middleware.version import DESCRIPTION_PATH
 from headrace.wire.base import API_VERSION, VERSION_HEADER
 from headrace.wire.problem import PROBLEM_JSON, Problem
 
@@ -25,16 +24,13 @@ _BEARER = {"type": "http", "scheme": "bearer", "description": "The deployment ke
 
 
 def install(app: FastAPI) -> None:
-    """Let `app` describe the machine API at `DESCRIPTION_PATH`, by `?version=`, and the people's API at `PEOPLE_PATH`."""
+    """Let `app` describe the execution API at `DESCRIPTION_PATH`, and the people's API at `PEOPLE_PATH`."""
     router = APIRouter(include_in_schema=False)
 
     @router.get(DESCRIPTION_PATH)
-    def describe(request: Request, version: str | None = None) -> JSONResponse:
-        """Return the machine API's description in the version that the query or the header names; in the newest by default."""
-        asked = version or request.headers.get(VERSION_HEADER) or API_VERSION
-        if asked not in SPOKEN:
-            raise Refusal(404, "not-found", f"Version {asked} is not known.", hint=f"This api speaks {', '.join(SPOKEN)}.")
-        return JSONResponse(machine(asked))
+    def describe() -> JSONResponse:
+        """Return the execution API's description."""
+        return JSONResponse(execution_api())
 
     @router.get(PEOPLE_PATH)
     def describe_people() -> JSONResponse:
@@ -48,13 +44,14 @@ def install(app: FastAPI) -> None:
 
 
 @cache
-def machine(version: str) -> dict[str, Any]:
-    """Return what OpenAPI says of the machine API in `version`."""
-    made = get_openapi(title="Headrace's machine API", version=version, routes=routes_of(version).routes)
-    header = {"name": VERSION_HEADER, "in": "header", "required": True, "schema": {"type": "string", "const": version}}
-    for operation in _operations(made):
+def execution_api() -> dict[str, Any]:
+    """Return the OpenAPI document of the execution API."""
+    routes = [route for router in ROUTERS for route in router.routes]
+    document = get_openapi(title="Headrace's execution API", version=API_VERSION, routes=routes)
+    header = {"name": VERSION_HEADER, "in": "header", "required": True, "schema": {"type": "string", "const": API_VERSION}}
+    for operation in _operations(document):
         operation.setdefault("parameters", []).append(header)
-    return _completed(made)
+    return _completed(document)
 
 
 def _completed(document: dict[str, Any]) -> dict[str, Any]:

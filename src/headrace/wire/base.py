@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AwareDatetime, BaseModel, ConfigDict, PlainSerializer
 
 API_VERSION = "2026-11-21"
-FIRST_API_VERSION = "2026-11-20"
+"""The date of the execution API's one version; a recorded contract holds it (`tests/integration/recorded`)."""
 VERSION_HEADER = "Headrace-API-Version"
 MAX_BODY_BYTES = 16 * 1024 * 1024
 """The api reads no body that is larger."""

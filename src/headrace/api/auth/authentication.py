@@ -26,7 +26,6 @@ CHALLENGE = {"WWW-Authenticate": "Bearer"}
 COOKIE = "headrace_token"
 KEEP = 4_096
 TOKEN_SECONDS = 600
-LIFELONG = 10 * 366 * 24 * 3600
 CLAIMS = ["sub", "scope", "aud", "exp"]
 JOB_SCOPES = frozenset(get_args(JobKind))
 SECOND = 1_000_000

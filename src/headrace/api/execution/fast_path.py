@@ -1,6 +1,6 @@
 """The calls that bring events, served without FastAPI's solving of dependencies, which costs more than all that they do.
 
-FastAPI has routes for them as well: they describe them, older versions are derived from them, and they serve whatever is unusual here.
+FastAPI has routes for them as well: they describe them, and they serve whatever is unusual here.
 """
 
 from __future__ import annotations
@@ -15,19 +15,16 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
 from headrace.api.auth import authentication
-from headrace.api.execution import log, singles
+from headrace.api.execution import log
 from headrace.api.http import dependencies
 from headrace.api.http.wire_route import modelled
-from headrace.api.middleware.version import ASKED
-from headrace.wire.base import API_VERSION
 from headrace.wire.custody.events import EventBatch
-from headrace.wire.singles import OneEvent
 
 Endpoint = Callable[..., Awaitable[Response]]
 
 
 class FrequentCall(BaseRoute):
-    """One call of a triggerer in the newest version: `path` has a group for each whole number that `endpoint` takes before its `model`.
+    """One call of a triggerer: `path` has a group for each whole number that `endpoint` takes before its `model`.
 
     It goes before FastAPI's routes, and takes nothing but JSON that is called so, and says how long it is.
     """
@@ -39,7 +36,7 @@ class FrequentCall(BaseRoute):
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Take the call as clients send it."""
-        if scope["type"] != "http" or scope["method"] != "POST" or scope.get(ASKED) != API_VERSION:
+        if scope["type"] != "http" or scope["method"] != "POST":
             return Match.NONE, {}
         found = self._path.fullmatch(scope["path"])
         headers = Headers(scope=scope)
@@ -60,7 +57,4 @@ class FrequentCall(BaseRoute):
 def calls() -> list[BaseRoute]:
     """Return the calls that are served here."""
     prefix = log.router.prefix
-    return [
-        FrequentCall(f"{prefix}/triggers/events", EventBatch, log.append),
-        FrequentCall(rf"{prefix}/triggers/(\d{{1,18}})/event", OneEvent, singles.append_one),
-    ]
+    return [FrequentCall(f"{prefix}/triggers/events", EventBatch, log.append)]

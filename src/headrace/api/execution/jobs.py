@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends
 
-from headrace.api.auth.authentication import LIFELONG, TOKEN_SECONDS, AnyJob, TokensOf, deployment
+from headrace.api.auth.authentication import AnyJob, TokensOf, deployment
 from headrace.api.http.dependencies import StoreOf
 from headrace.api.http.wire_route import WireRoute
-from headrace.wire.base import FIRST_API_VERSION, VERSION_HEADER
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
 
 HEARTBEAT_SECONDS = 1.0
@@ -16,11 +15,10 @@ router = APIRouter(prefix="/execution/jobs", tags=["jobs"], route_class=WireRout
 
 
 @router.post("", dependencies=[Depends(deployment)])
-def register(job: RegisterJob, request: Request, store: StoreOf, tokens: TokensOf) -> JobRegistered:
+def register(job: RegisterJob, store: StoreOf, tokens: TokensOf) -> JobRegistered:
     """Register a process; needs the deployment key."""
     registered = store.jobs.register(job)
-    unrefreshed = request.headers.get(VERSION_HEADER) == FIRST_API_VERSION  # such a client knows no other token than its first
-    token = tokens.token(registered.id, registered.kind, LIFELONG if unrefreshed else TOKEN_SECONDS)
+    token = tokens.token(registered.id, registered.kind)
     return JobRegistered(job_id=registered.id, token=token, heartbeat=HEARTBEAT_SECONDS)
 
 

@@ -15,7 +15,7 @@ from fastapi.concurrency import run_in_threadpool
 from headrace.api.auth.authentication import AnyJob, Triggerer
 from headrace.api.http.dependencies import DurableOf, StoreOf
 from headrace.api.http.problems import Refusal
-from headrace.api.http.wire_route import BinaryAnswer, JsonAnswer, WireAnswer, WireRoute
+from headrace.api.http.wire_route import JsonAnswer, WireAnswer, WireRoute
 from headrace.store import Store
 from headrace.store.log.log import LogPage, stored
 from headrace.wire.base import rfc3339
@@ -104,7 +104,7 @@ def pick(asked: PickEvents, store: StoreOf, caller: AnyJob) -> Response:
     seqs = {seq for first, last in asked.seqs for seq in range(first, last + 1)}
     picked = store.log.pick(sorted(seqs), project)
     headers = {} if picked.to is None else {PICKED_HEADER: str(picked.to)}
-    return BinaryAnswer(_as_arrow(picked.table), headers=headers, media_type=ARROW_STREAM)
+    return Response(_as_arrow(picked.table), headers=headers, media_type=ARROW_STREAM)
 
 
 @router.post("/events/leaders", response_model=FoundLeaders)
@@ -142,7 +142,7 @@ def events(
     headers = {HEAD_HEADER: str(page.head)}
     if format == "json":
         return JsonAnswer(_as_json(page), headers=headers)
-    return BinaryAnswer(_as_arrow(page.table), headers=headers, media_type=ARROW_STREAM)
+    return Response(_as_arrow(page.table), headers=headers, media_type=ARROW_STREAM)
 
 
 def _as_arrow(table: pa.Table) -> bytes:

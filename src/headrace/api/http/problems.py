@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cadwyn.exceptions import CadwynHeadRequestValidationError
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
@@ -32,7 +31,6 @@ TITLES = {
     "incomplete": "Part of the declaration is missing",
     "too-large": "The request is too large",
     "too-often": "Too many requests",
-    "retired": "This call has been retired",
     "unsupported-version": "The API version is not known",
     "unavailable": "Not available just now",
     "storage-full": "The database takes no more",
@@ -79,7 +77,6 @@ def install(app: FastAPI) -> None:
     """Make `app` answer every error with a problem."""
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(CadwynHeadRequestValidationError, _invalid)
     app.add_exception_handler(OverflowError, _overflow)
     app.add_exception_handler(ApiRefused, _refused_by_store)
     app.add_exception_handler(ResourceError, _resource)
@@ -98,8 +95,6 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _invalid(request: Request, error: Exception) -> Response:
     del request
-    if isinstance(error, CadwynHeadRequestValidationError):  # valid in its own version, yet too much for the newest
-        return problem(422, "invalid", in_words(error.errors))
     errors = list(error.errors()) if isinstance(error, RequestValidationError) else []
     return problem(422, "invalid", in_words(errors) if errors else str(error))
 

@@ -33,12 +33,6 @@ class JsonAnswer(JSONResponse):
         return content
 
 
-class BinaryAnswer(Response):
-    """Bytes that are no text; under this charset they come through Cadwyn, which decodes and encodes what it answers, as they are."""
-
-    charset = "latin-1"
-
-
 class WireRoute(APIRoute):
     """A route whose body, where it takes a model, is read from its bytes; a large one off the loop, so that heartbeats are answered."""
 
