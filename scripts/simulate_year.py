@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests/support/projects"))
 
 from headrace.store.db.migrations import upgrade
-from headrace.store.retention.pruner import REST
+from headrace.store.retention.pruner import PAUSE_SECONDS
 from support.processes.postgres import Postgres
 from support.processes.store import DATABASES, sqlite_of
 from support.year.kit import WEEK, Day, Shape, Step, Year, steady_from
@@ -90,7 +90,7 @@ def _paces(days: Sequence[Day], shape: Shape) -> None:
 def _retention(days: Sequence[Day]) -> None:
     last = days[-1].retention
     spent = sum(step.wall for step in last)
-    print(f"retention, last day: {len(last):,} transactions, {spent:.1f} s, {spent + REST * len(last):.0f} s with its rests")
+    print(f"retention, last day: {len(last):,} transactions, {spent:.1f} s, {spent + PAUSE_SECONDS * len(last):.0f} s with its rests")
     by_name: dict[str, list[Step]] = defaultdict(list)
     for step in sorted(chain.from_iterable(day.retention for day in days)):
         by_name[step.name].append(step)

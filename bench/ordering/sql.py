@@ -11,8 +11,8 @@ from typing import Any, Final
 from bench.ordering.case import shuffled
 
 from headrace.core.ordering.handling import OrderedEvent
-from headrace.store.ordering.scopes import OwnOrdering
-from headrace.store.ordering.transaction import Feed
+from headrace.store.ordering.scopes import StandaloneOrderingStore
+from headrace.store.ordering.transaction import EventFeed
 
 GOAL: Final = 10_000
 BATCH: Final = 2_000
@@ -36,10 +36,10 @@ def measure(events: int = 20_000, rounds: int = 3) -> dict[str, Any]:
 def _once(events: int) -> tuple[float, float]:
     taken = [OrderedEvent.of("", f"{n}", None if follows is None else f"{follows}", n, "{}") for n, follows in shuffled(events)]
     with TemporaryDirectory(prefix="bench-ordering-") as folder:
-        home, handled = OwnOrdering(f"sqlite:///{Path(folder) / 'ordering.db'}", "bench", 10**12, by_age=False), 0
+        home, handled = StandaloneOrderingStore(f"sqlite:///{Path(folder) / 'ordering.db'}", "bench", 10**12, by_age=False), 0
         began, worked = perf_counter(), process_time()
         for start in range(0, events, BATCH):
-            home.take(Feed.of(taken[start : start + BATCH]), start)
+            home.take(EventFeed.of(taken[start : start + BATCH]), start)
         while claims := home.claim(BATCH, events):
             handled += home.settle(claims, events)
         took = perf_counter() - began, process_time() - worked

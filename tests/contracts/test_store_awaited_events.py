@@ -20,7 +20,7 @@ from headrace.store.tables.base import triggers
 from headrace.store.tables.task_runs import awaited_terms
 from headrace.store.task_runs import earlier_events, task_runs
 from headrace.store.task_runs.earlier_events import STRETCH
-from headrace.store.task_runs.event_waits import AwaitedEvents
+from headrace.store.task_runs.event_waits import EventWaits
 from headrace.store.task_runs.wait_terms import waits_for
 from headrace.wire.custody.events import EventItem
 from headrace.wire.task_runs import AwaitedEvent, ClaimedRun, ClaimRuns, DeferRun, FinishRun, StartRun, TaskRunDetail, Waiting
@@ -212,8 +212,8 @@ def test_a_run_that_waits_again_and_again_gets_each_event_once_and_in_order(stor
     coming = [event(id, legs, follows=leader) for id, leader in leaders.items()]
     chance.shuffle(coming)
     coming += chance.sample(coming, 5)
-    apis = [store.awaited_events, AwaitedEvents(store._database, store.task_runs.bell, store.ages)]
-    hands: list[tuple[AwaitedEvents, Any]] = []
+    apis = [store.awaited_events, EventWaits(store._database, store.task_runs.bell, store.ages)]
+    hands: list[tuple[EventWaits, Any]] = []
     runs.start()
     got: list[str] = []
     running: ClaimedRun | None = None

@@ -18,9 +18,9 @@ from headrace.store.db import slices
 from headrace.store.tables.ordering import ordering_events
 from headrace.store.tables.task_runs import deferred_runs, run_events
 from headrace.store.task_runs import event_waits, wait_terms
-from headrace.store.task_runs.event_waits import AwaitedEvents
+from headrace.store.task_runs.event_waits import EventWaits
 from headrace.store.task_runs.sweep import STEPS_AT_ONCE
-from headrace.store.task_runs.wait_terms import Wait, Waits
+from headrace.store.task_runs.wait_terms import Wait, WaitIndex
 from headrace.wire.task_runs import AwaitedEvent, ClaimedRun, ClaimRuns, DeferRun, StartRun, Waiting
 from support.processes.store import Holder, TurnedClock, event, holder, registration
 
@@ -46,7 +46,7 @@ def wait_for(store: Store, run_id: str, text: str = "", **fields: Any) -> None:
     store.task_runs.start("flights", StartRun(run_id=run_id, task="t", waiting=waiting))
 
 
-def taken(awaited: AwaitedEvents) -> Any:
+def taken(awaited: EventWaits) -> Any:
     found = awaited.take()
     assert found is not None
     return found.claims
@@ -150,7 +150,7 @@ def test_an_api_that_dies_between_two_transactions_loses_and_repeats_nothing(
         store.awaited_events.hand(taken(store.awaited_events), die)
     done = scheduled(store)
     assert done == 7 * transactions
-    other = AwaitedEvents(store._database, store.task_runs.bell, store.ages)
+    other = EventWaits(store._database, store.task_runs.bell, store.ages)
     assert taken(other) == [], "its lease is not over"
     clock.turn(31)
     assert other.hand(taken(other)) == 35 - done
@@ -162,7 +162,7 @@ def test_an_api_that_ends_gives_back_what_is_left(store: Store, owner: Holder) -
         wait_for(store, f"r{n:02}")
     owner.append(event("a", *owner.epochs.keys()), event("b", *owner.epochs.keys(), follows="a"))
     assert store.awaited_events.hand(taken(store.awaited_events), stopping_after(2)) == 14
-    other = AwaitedEvents(store._database, store.task_runs.bell, store.ages)
+    other = EventWaits(store._database, store.task_runs.bell, store.ages)
     claims = taken(other)
     assert [claim.attempts for claim in claims] == [1, 1]
     assert other.hand(claims) == 21
@@ -209,7 +209,7 @@ def test_a_second_api_that_has_the_event_since_ends_the_first(store: Store, owne
     for n in range(35):
         wait_for(store, f"r{n:02}")
     owner.append(event("a", *owner.epochs.keys()))
-    other = AwaitedEvents(store._database, store.task_runs.bell, store.ages)
+    other = EventWaits(store._database, store.task_runs.bell, store.ages)
     gone = 0
 
     def overtaken() -> bool:
@@ -263,7 +263,7 @@ def test_an_api_that_dies_between_two_slices_of_patterns_loses_and_repeats_nothi
     owner.append(event("a", *owner.epochs.keys()))
     store.awaited_events.hand(taken(store.awaited_events), stopping_after(transactions))
     clock.turn(31)
-    other = AwaitedEvents(store._database, store.task_runs.bell, store.ages)
+    other = EventWaits(store._database, store.task_runs.bell, store.ages)
     other.hand(taken(other))
     assert (had(store), open_events(store)) == ({f"r{n}": 1 for n in range(1, 9, 2)}, 0)
 
@@ -274,6 +274,6 @@ def test_patterns_match_as_fnmatch_does() -> None:
     for _ in range(20_000):
         pattern, name = ("".join(random.choices("ab[]*?!-/", k=random.randint(1, 6))) for _ in "12")
         asked = AwaitedEvent(on=[pattern])
-        waits = Waits([Wait("r", "p*[x]", asked, 0)], {(1, "p*[x]"): [name]})
+        waits = WaitIndex([Wait("r", "p*[x]", asked, 0)], {(1, "p*[x]"): [name]})
         found = waits.have(SimpleNamespace(seq=1, id="e", subject=None, type="t"))
         assert found == fnmatchcase(name, pattern), (seed, name, pattern)

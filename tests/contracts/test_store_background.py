@@ -9,8 +9,8 @@ import pytest
 
 from headrace.store import Store
 from headrace.store.background import MAX_PAUSE_SECONDS, BackgroundWork
-from headrace.store.retention.pruner import Tidier
-from headrace.store.task_runs.deadline_timer import Alarm
+from headrace.store.retention.pruner import Pruner
+from headrace.store.task_runs.deadline_timer import DeadlineTimer
 from support.processes.store import registration
 
 
@@ -44,7 +44,7 @@ def test_pauses_grow_and_end_with_a_success() -> None:
 def test_a_sweep_that_fails_stops_no_other_and_is_on_show_until_it_succeeds(store: Store) -> None:
     sweep = Failing(0)
     other = Failing(0, "others", broken=False)
-    tidier = Tidier(store, 30, sweeps=[sweep, other])
+    tidier = Pruner(store, 30, sweeps=[sweep, other])
     assert tidier.tidy_all() == 1.0
     assert other.called.is_set()
     assert [(alert.about, "no such thing" in alert.summary) for alert in store.background.alerts()] == [
@@ -57,7 +57,7 @@ def test_a_sweep_that_fails_stops_no_other_and_is_on_show_until_it_succeeds(stor
 
 def test_the_tidier_goes_on_after_any_exception(store: Store) -> None:
     sweep = Failing(0)
-    with Tidier(store, 30, sweeps=[sweep]):
+    with Pruner(store, 30, sweeps=[sweep]):
         for _ in range(2):
             assert sweep.called.wait(30)
             sweep.called.clear()
@@ -66,7 +66,7 @@ def test_the_tidier_goes_on_after_any_exception(store: Store) -> None:
 def test_the_alarm_goes_on_after_any_exception(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     sweep = Failing(None)
     monkeypatch.setattr(store.task_runs, "sweep", sweep)
-    with Alarm(store.task_runs, store.background):
+    with DeadlineTimer(store.task_runs, store.background):
         for _ in range(2):
             assert sweep.called.wait(30)
             sweep.called.clear()

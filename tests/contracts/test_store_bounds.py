@@ -17,7 +17,7 @@ from headrace.store.dialects import sqlite
 from headrace.store.log import log
 from headrace.store.ordering import statements
 from headrace.store.ordering.scopes import ROWS_AT_ONCE, abandoned_scopes, give_up_scope, scope_named
-from headrace.store.retention.pruner import Tidier
+from headrace.store.retention.pruner import Pruner
 from headrace.store.tables.base import dead_letters
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
 from headrace.store.tables.webhooks import webhooks
@@ -116,7 +116,7 @@ def test_what_a_removal_has_left_goes_with_retention(store: Store) -> None:
     store.tidy(give_up)
     waiting_rows(store, "large2", 3)
     assert store.tidy(lambda connection: abandoned_scopes(connection, 0, 20)) == 20
-    Tidier(store, 30).tidy()
+    Pruner(store, 30).tidy()
     assert (count(store, ordering_events), count(store, ordering_scopes)) == (3, 1)
 
 
@@ -125,7 +125,7 @@ def test_a_discarded_dead_letter_goes_and_is_still_counted(store: Store, clock: 
     owner.append(dead_letters=[letter(name, raw="x" * 1_000) for name in ("a", "b", "c")])
     store.dead_letters.discard(ActOnDeadLetters(ids=["a", "b"]))
     clock.turn(31 * DAY)
-    Tidier(store, 30).tidy()
+    Pruner(store, 30).tidy()
     assert count(store, dead_letters) == 1
     with store.reading() as connection:
         assert dead_letter_counts(connection) == {"open": 1, "redriven": 0, "discarded": 2}

@@ -10,11 +10,11 @@ from sqlalchemy import func, insert, select
 
 from headrace.core.ordering.handling import OrderedEvent
 from headrace.store import Store
-from headrace.store.db.ages import Old
+from headrace.store.db.ages import AgeLimit
 from headrace.store.ordering.scopes import scope_named
 from headrace.store.queries.task_runs import task_run_list
 from headrace.store.retention import event_log
-from headrace.store.retention.pruner import Tidier
+from headrace.store.retention.pruner import Pruner
 from headrace.store.tables.base import age_marks, events, jobs
 from headrace.store.tables.ordering import ordering_events
 from headrace.store.tables.task_runs import deferred_runs
@@ -45,7 +45,7 @@ def work(store: Store, owner: Holder, name: str) -> None:
 
 def hours(store: Store, clock: TurnedClock, days: int) -> None:
     """Let days pass with a round of retention in each hour."""
-    tidier = Tidier(store, 30)
+    tidier = Pruner(store, 30)
     for _ in range(days * 24):
         clock.turn(HOUR)
         tidier.tidy()
@@ -62,15 +62,15 @@ def test_a_clock_that_is_ahead_deletes_nothing_young_and_is_told_of(store: Store
     clock.turn(HOUR)
     before = kept(store)
     clock.set(60 * DAY)
-    Tidier(store, 30).tidy()
+    Pruner(store, 30).tidy()
     assert kept(store) == before
     (alert,) = store.background.alerts()
     assert "60.0 days less than the clock" in alert.summary
     clock.set(-60 * DAY)
-    Tidier(store, 30).tidy()
+    Pruner(store, 30).tidy()
     assert store.background.alerts() == []
     clock.turn(31 * DAY)
-    Tidier(store, 30).tidy()
+    Pruner(store, 30).tidy()
     assert count(store) == count(store, deferred_runs) == 0
 
 
@@ -79,18 +79,18 @@ def test_a_clock_that_stays_ahead_deletes_what_is_old_and_nothing_else(store: St
     owner = holder(store, "first")
     work(store, owner, "a")
     clock.turn(2 * HOUR)
-    Tidier(store, 30).tidy()
+    Pruner(store, 30).tidy()
     clock.set(400 * DAY)
     clock.turn(2 * HOUR)
-    Tidier(store, 30).tidy()
+    Pruner(store, 30).tidy()
     work(store, owner, "b")
     hours(store, clock, 10)
     assert kept(store)[0] == 2
     clock.turn(19 * DAY)
-    Tidier(store, 30).tidy()
+    Pruner(store, 30).tidy()
     assert (count(store), count(store, deferred_runs)) == (2, 2), "29 days old"
     clock.turn(DAY + 3 * HOUR)
-    Tidier(store, 30).tidy()
+    Pruner(store, 30).tidy()
     assert (count(store), count(store, deferred_runs)) == (0, 0)
 
 
@@ -98,19 +98,19 @@ def test_a_clock_that_stays_ahead_deletes_what_is_old_and_nothing_else(store: St
 def test_events_of_a_wrong_clock_neither_go_early_nor_hold_others_back(wrong: int, store: Store, clock: TurnedClock) -> None:
     owner = holder(store, "first")
     clock.turn(HOUR)
-    Tidier(store, 30).tidy()
+    Pruner(store, 30).tidy()
     clock.set(wrong)
     owner.append(*(event(f"wrong{n}") for n in range(3)))
     clock.set(-wrong)
     owner.append(*(event(f"right{n}") for n in range(600)))
     clock.turn(HOUR)
-    Tidier(store, 30).tidy()
+    Pruner(store, 30).tidy()
     assert count(store) == 603
     clock.turn(29 * DAY)
-    Tidier(store, 30).tidy()
+    Pruner(store, 30).tidy()
     assert count(store) == 603
     clock.turn(DAY)
-    Tidier(store, 30).tidy()
+    Pruner(store, 30).tidy()
     assert count(store) == 0
 
 
@@ -121,22 +121,22 @@ def test_what_passed_while_nobody_was_there_counts_a_day_at_most(kind: str, tmp_
         holder(store, "first").append(event("a"))
     clock.set(60 * DAY)
     with opened(kind, tmp_path, clock) as store:
-        Tidier(store, 30).tidy()
+        Pruner(store, 30).tidy()
         assert count(store) == 1
         clock.turn(28 * DAY)
-        Tidier(store, 30).tidy()
+        Pruner(store, 30).tidy()
         assert count(store) == 1
         clock.turn(2 * DAY)
-        Tidier(store, 30).tidy()
+        Pruner(store, 30).tidy()
         assert count(store) == 0
 
 
 @pytest.mark.slow
 def test_marks_are_kept_for_as_long_as_they_are_needed(store: Store, clock: TurnedClock) -> None:
     for _ in range(5):
-        Tidier(store, 0.5).tidy()
+        Pruner(store, 0.5).tidy()
     assert count(store, age_marks) == 1, "no two of one minute"
-    tidier = Tidier(store, 0.5)
+    tidier = Pruner(store, 0.5)
     for _ in range(100):
         clock.turn(HOUR)
         tidier.tidy()
@@ -160,9 +160,9 @@ def test_what_a_webhook_holds_is_passed_over_a_bounded_piece_at_a_time(
 
     store.tidy(hold)
     clock.turn(31 * DAY)
-    swept = store.write(lambda connection: event_log.logged_events(connection, Old(300, 300, 0, 0), 500))
+    swept = store.write(lambda connection: event_log.logged_events(connection, AgeLimit(300, 300, 0, 0), 500))
     assert swept == (0, 50, False), "it looked at no more"
-    Tidier(store, 30).tidy()
+    Pruner(store, 30).tidy()
     with store.reading() as connection:
         assert connection.execute(select(events.c.seq).order_by(events.c.seq)).scalars().all() == list(range(1, 201))
 

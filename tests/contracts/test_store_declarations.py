@@ -193,13 +193,13 @@ def kept(store: Store, project: str) -> list[Any]:
 
 def test_arguments_are_sealed_without_the_writers_lock(owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
     sealers: set[str] = set()
-    seal = encrypted_arguments.sealed
+    seal = encrypted_arguments.encrypt
 
     def sealed(*given: Any) -> dict[str, str | None]:
         sealers.add(current_thread().name)
         return seal(*given)
 
-    monkeypatch.setattr(encrypted_arguments, "sealed", sealed)
+    monkeypatch.setattr(encrypted_arguments, "encrypt", sealed)
     send(owner, second())
     assert sealers == {current_thread().name}
 

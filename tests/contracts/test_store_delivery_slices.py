@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from headrace.errors import StorageBusy
 from headrace.store import Store
 from headrace.store.db import slices
-from headrace.store.log.append import Unfinished, prepare
+from headrace.store.log.append import UnresolvedBatch, prepare
 from headrace.store.tables.base import events
 from headrace.store.tables.task_runs import deferred_runs
 from headrace.store.task_runs.sweep import STEPS_AT_ONCE
@@ -94,7 +94,7 @@ def test_an_api_that_dies_between_two_transactions_loses_and_repeats_nothing(sto
     batch, delivered = one_for_each(owner), frozenset[int]()
     for _ in range(transactions):
         answer = store._database.collect(store.log._append, prepare(owner.job_id, batch)).result()
-        assert isinstance(answer, Unfinished)
+        assert isinstance(answer, UnresolvedBatch)
         delivered |= answer.delivered
     assert scheduled(store) == len(delivered) == transactions * STEPS_AT_ONCE
     again = owner.append(*batch.events)

@@ -10,10 +10,10 @@ from sqlalchemy import func, select
 
 from headrace.errors import Fenced
 from headrace.store import Store
-from headrace.store.db.ages import Old
+from headrace.store.db.ages import AgeLimit
 from headrace.store.pipelines import event_positions
 from headrace.store.retention.event_log import logged_events
-from headrace.store.retention.pruner import Tidier
+from headrace.store.retention.pruner import Pruner
 from headrace.store.tables.pipelines import event_positions as stored
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.custody.events import Cursor
@@ -104,7 +104,7 @@ def test_blocks_go_with_the_last_of_their_events(store: Store, most: int) -> Non
     runs = plan(2, planned(0, 0, first=5, last=6, events=2), cursor=Cursor(cursor=18, batch=2), positions=[block(2, 11)])
     store.plans.store(job, "s", runs)
     store.runs.report(job, [report(2, seqs=[(5, 6)], state="failed", letter="l")])
-    old = Old(before=2**62, head=2**62, next_head=2**62, received=0, keys=0)
+    old = AgeLimit(before=2**62, head=2**62, next_head=2**62, received=0, keys=0)
     after = 0
     while not (swept := store.write(partial(logged_events, old=old, most=500, after=after))).done:
         after = swept.position
@@ -114,7 +114,7 @@ def test_blocks_go_with_the_last_of_their_events(store: Store, most: int) -> Non
         deleted.append(gone)
     assert sum(deleted) == 3
     assert sorted(store.plans.positions(job, "s", list(range(1, 21))).blocks) == [b"19-20", b"2-11", b"4-9"]
-    Tidier(store, days=30).tidy()
+    Pruner(store, days=30).tidy()
     assert count(store) == 3
     with pytest.raises(ValueError, match="at most 8192 seqs"):
         block(1, 1 + MAX_POSITION_SEQS)

@@ -13,11 +13,11 @@ from headrace.core.ordering.handling import OrderedEvent
 from headrace.errors import ApiRefused
 from headrace.store import Store
 from headrace.store.db import slices
-from headrace.store.db.ages import Old
+from headrace.store.db.ages import AgeLimit
 from headrace.store.ordering.scopes import scope_named
 from headrace.store.queries.status import overview
 from headrace.store.retention.event_log import FIRING_BYTES, event_keys, logged_events
-from headrace.store.retention.pruner import Tidier
+from headrace.store.retention.pruner import Pruner
 from headrace.store.tables.base import events, firings, forgotten_keys
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
 from headrace.store.tables.pipelines import redeliveries
@@ -50,7 +50,7 @@ def driver(store: Store, clock: TurnedClock) -> int:
 
 
 def tidy(store: Store) -> None:
-    Tidier(store, 30).tidy()
+    Pruner(store, 30).tidy()
 
 
 def kept(store: Store, column: Any = events.c.seq) -> list[int]:
@@ -92,13 +92,13 @@ def test_a_forgotten_event_is_still_a_leader_and_its_copy_still_a_copy(store: St
 
 def test_a_piece_at_a_time_and_nothing_while_all_is_young(store: Store, owner: Holder) -> None:
     before = store.now() - 30 * DAY * 1_000_000
-    old = Old(0, 13, before, before)
+    old = AgeLimit(0, 13, before, before)
     assert [store.write(lambda connection: logged_events(connection, old, 4)).rows for _ in range(4)] == [4, 4, 2, 0]
     assert store.write(lambda connection: logged_events(connection, old, 4)).done
     assert kept(store) == [11, 12, 13]
 
 
-def rows_of_each_transaction(store: Store, old: Old, most: int = 500) -> list[int]:
+def rows_of_each_transaction(store: Store, old: AgeLimit, most: int = 500) -> list[int]:
     rows, after, done = [], 0, False
     while not done:
         swept = store.write(partial(logged_events, old=old, most=most, after=after))
@@ -112,7 +112,7 @@ def test_large_events_are_deleted_a_few_in_a_transaction(store: Store) -> None:
     sizes = [3, 3, 3, 9, 9, 1, 3, 4, 1]
     owner.append(*(event(f"e{n}", payload=f'"{"ä" * (size * 2**19 - 500)}"') for n, size in enumerate(sizes)))
     owner.append(*(event(f"s{n}") for n in range(10)))
-    assert rows_of_each_transaction(store, Old(0, 99, 2**62, 0)) == [2, 1, 1, 1, 3, 11], "at least one event, and at most 8 MiB"
+    assert rows_of_each_transaction(store, AgeLimit(0, 99, 2**62, 0)) == [2, 1, 1, 1, 3, 11], "at least one event, and at most 8 MiB"
     assert kept(store) == kept(store, firings.c.seq) == []
 
 
@@ -121,7 +121,7 @@ def test_events_of_many_firings_are_deleted_a_few_in_a_transaction(store: Store,
     owner = holder(store, *names)
     owner.append(*(event(f"e{n}", *range(1, 11)) for n in range(6)))
     monkeypatch.setattr(slices, "MAX_SLICE_BYTES", 25 * FIRING_BYTES)
-    assert rows_of_each_transaction(store, Old(0, 99, 2**62, 0)) == [2, 2, 2]
+    assert rows_of_each_transaction(store, AgeLimit(0, 99, 2**62, 0)) == [2, 2, 2]
     assert kept(store) == kept(store, firings.c.seq) == []
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import BigInteger, Boolean, LargeBinary, Table, delete, insert, 
 from headrace.errors import Fenced
 from headrace.store import Store
 from headrace.store.keyring import Keyring
-from headrace.store.retention.pruner import Tidier
+from headrace.store.retention.pruner import Pruner
 from headrace.store.tables.base import metadata
 from headrace.store.tables.webhooks import webhook_deliveries
 from headrace.store.webhooks import Attempt
@@ -77,7 +77,7 @@ def test_a_forgotten_run_that_waited_for_a_trigger_starts_again(store: Store, cl
     store.task_runs.start("flights", start)
     store.task_runs.cancel("one")
     clock.turn(31 * DAY)
-    Tidier(store, 30).tidy()
+    Pruner(store, 30).tidy()
     assert store.task_runs.start("flights", start).created
 
 
@@ -85,7 +85,7 @@ def test_a_job_that_is_forgotten_speaks_for_no_other(store: Store, clock: Turned
     ended = store.jobs.register(registration()).id
     store.jobs.complete(ended, CompleteJob(state="succeeded"))
     clock.turn(31 * DAY)
-    Tidier(store, 30).tidy()
+    Pruner(store, 30).tidy()
     living = store.jobs.register(registration()).id
     with pytest.raises(Fenced):
         store.jobs.heartbeat(ended, Heartbeat())

@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from headrace.errors import ApiRefused
 from headrace.store import Store
 from headrace.store.queries.status import Overview, overview
-from headrace.store.retention.pruner import AT_ONCE, Tidier
+from headrace.store.retention.pruner import AT_ONCE, Pruner
 from headrace.store.retention.retention import ended_jobs, pipeline_runs
 from headrace.store.tables.base import dead_letter_actions, jobs, runs, stream_reports
 from headrace.store.tables.task_runs import deferred_runs
@@ -71,7 +71,7 @@ def test_what_has_ended_and_is_old_is_forgotten_and_the_sums_stay(store: Store, 
     work(store, "c")
     before = seen(store)
     kept = {jobs: 4, deferred_runs: 2, runs: 2, dead_letter_actions: 1, stream_reports: 2}
-    assert Tidier(store, 30).tidy() == 6 + 2 + 4 + 2 + 2 + 2
+    assert Pruner(store, 30).tidy() == 6 + 2 + 4 + 2 + 2 + 2
     assert {table: count(store, table) for table in kept} == kept
     after = seen(store)
     assert after.totals == before.totals
@@ -84,10 +84,10 @@ def test_what_has_ended_and_is_old_is_forgotten_and_the_sums_stay(store: Store, 
     assert refused.value.status == 404
     clock.turn(31 * DAY)
     store.jobs.heartbeat(living, Heartbeat())
-    Tidier(store, 30).tidy()
+    Pruner(store, 30).tidy()
     assert seen(store).totals == before.totals
     assert [(job.id, job.state) for job in seen(store).jobs if job.state == "running"] == [(living, "running")]
-    assert Tidier(store, 30).tidy() == 0
+    assert Pruner(store, 30).tidy() == 0
 
 
 def test_no_job_gets_the_number_of_one_that_is_forgotten(store: Store, clock: TurnedClock) -> None:
@@ -95,7 +95,7 @@ def test_no_job_gets_the_number_of_one_that_is_forgotten(store: Store, clock: Tu
     clock.turn(31 * DAY)
     with store.reading() as connection:
         last = connection.execute(select(func.max(jobs.c.id))).scalar_one()
-    Tidier(store, 30).tidy()
+    Pruner(store, 30).tidy()
     assert store.jobs.register(registration()).id > last
 
 
@@ -107,16 +107,16 @@ def test_a_transaction_forgets_no_more_than_it_may_and_a_round_all(store: Store,
     before = seen(store)
     assert store.tidy(lambda connection: pipeline_runs(connection, store.now(), 7)) == 7
     assert store.tidy(lambda connection: ended_jobs(connection, store.now(), 7)) == 0
-    assert Tidier(store, 0.5).tidy() == AT_ONCE + 13
+    assert Pruner(store, 0.5).tidy() == AT_ONCE + 13
     assert (count(store, runs), seen(store).totals) == (0, before.totals)
 
 
 def test_it_works_in_the_background_and_not_at_all_where_all_is_kept(store: Store, clock: TurnedClock) -> None:
     work(store, "a")
     clock.turn(DAY)
-    with Tidier(store, 0):
+    with Pruner(store, 0):
         assert count(store, deferred_runs) == 1
     gone = threading.Event()
     store.observe(lambda: gone.set() if count(store, deferred_runs) == 0 else None)
-    with Tidier(store, 0.5):
+    with Pruner(store, 0.5):
         assert gone.wait(30)

@@ -11,11 +11,11 @@ from sqlalchemy import Connection, func, select
 from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store
 from headrace.store.db import slices
-from headrace.store.db.ages import Old
+from headrace.store.db.ages import AgeLimit
 from headrace.store.pipelines import ledger_deletion
 from headrace.store.queries.scopes import pipeline_scopes
 from headrace.store.retention.event_log import logged_events
-from headrace.store.retention.pruner import Tidier
+from headrace.store.retention.pruner import Pruner
 from headrace.store.tables.base import events
 from headrace.store.tables.pipelines import plan_slices, planned_runs, scope_leases, scope_state
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, RunningBatch
@@ -51,7 +51,7 @@ def filled(store: Store, scope: str = "s") -> int:
 
 def kept_events(store: Store) -> list[int]:
     """Forget the log's events as if all were old; return what is left."""
-    old = Old(before=2**62, head=2**62, next_head=2**62, received=0, keys=0)
+    old = AgeLimit(before=2**62, head=2**62, next_head=2**62, received=0, keys=0)
     after = 0
     while not (swept := store.write(partial(logged_events, old=old, most=500, after=after))).done:
         after = swept.position
@@ -133,7 +133,7 @@ def test_what_a_scope_leaves_is_deleted_in_slices_that_an_end_of_the_api_does_no
     job = driver(store)
     store.scope_leases.acquire(job, "s")
     assert (places(store, job), state(store, job)) == ([], {})
-    Tidier(store, days=30).tidy()
+    Pruner(store, days=30).tidy()
     assert rows(store) == [0, 0, 0]
 
 

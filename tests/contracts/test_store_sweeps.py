@@ -21,7 +21,7 @@ from headrace.store.keyring import Keyring
 from headrace.store.ordering.scopes import ROWS_AT_ONCE, abandoned_scopes, give_up_scope, scope_named
 from headrace.store.retention import retention
 from headrace.store.retention.event_log import discarded_letters
-from headrace.store.retention.pruner import Tidier
+from headrace.store.retention.pruner import Pruner
 from headrace.store.secrets import rotation
 from headrace.store.tables.base import (
     dead_letter_actions,
@@ -126,7 +126,7 @@ def test_retention_is_bounded_in_rows_and_bytes(store: Store, sweep: Sweep, tabl
 def test_a_round_of_retention_goes_on_after_a_short_slice(store: Store, clock: TurnedClock) -> None:
     fill(store, runs, [run_rows(n, LARGE) for n in range(1, 8)])
     clock.turn(31 * DAY)
-    Tidier(store, 30).tidy()
+    Pruner(store, 30).tidy()
     assert count(store, runs) == 0
 
 
@@ -366,7 +366,7 @@ def test_a_scope_of_task_runs_that_begins_anew_leaves_many_rows_to_retention(sto
     owner.append(event("a"))
     wait("second")
     assert (scope() != first, count(store, ordering_events)) == (True, len(many)), "no transaction deletes them all"
-    Tidier(store, 30).tidy()
+    Pruner(store, 30).tidy()
     assert count(store, ordering_events) == 0
     second = scope()
     store.task_runs.cancel("second")

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.core.ordering.causal_order import CYCLE, LOST
 from headrace.core.ordering.handling import Claim, DeliveryPolicy
-from headrace.store.ordering.scopes import OwnOrdering
+from headrace.store.ordering.scopes import StandaloneOrderingStore
 from support.ordering.events import START, Event, History, caused, history, seeds
 from support.processes.postgres import database_of
 from support.processes.store import database_url
@@ -26,7 +26,7 @@ class Team:
     """Homes that share a scope, and what each has in hand."""
 
     def __init__(self, url: str, scope: str, told: History, chance: Random) -> None:
-        self.homes = [OwnOrdering(url, scope, LOOKBACK, policy=POLICY, by_age=False) for _ in range(3)]
+        self.homes = [StandaloneOrderingStore(url, scope, LOOKBACK, policy=POLICY, by_age=False) for _ in range(3)]
         self.apart = [chance.randint(-61, 61) * SECOND for _ in self.homes]
         self.hands: list[list[Claim]] = [[] for _ in self.homes]
         self.events = told.events

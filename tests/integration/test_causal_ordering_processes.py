@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from headrace import CausalEvent, CausalOrdering, EventArrivedEarly
-from headrace.store.dialects.driver import DirectPostgresql, DirectSqlite
+from headrace.store.dialects.driver import PostgresqlDriver, SqliteDriver
 from support.processes.postgres import database_of
 from support.processes.store import database_url
 
@@ -35,7 +35,7 @@ def event(number: int, follows: int | None) -> CausalEvent:
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 async def test_an_event_costs_one_transaction_and_two_if_it_had_to_wait(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    connection = DirectSqlite if kind == "sqlite" else DirectPostgresql
+    connection = SqliteDriver if kind == "sqlite" else PostgresqlDriver
     commits = count()
     commit = connection._commit
 

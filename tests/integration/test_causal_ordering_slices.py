@@ -13,7 +13,7 @@ import pytest
 from headrace import CausalEvent, CausalOrdering, DeliveryPolicy, EventArrivedEarly
 from headrace.causal import ordering as causal
 from headrace.store.ordering import statements
-from headrace.store.ordering.scopes import OwnOrdering
+from headrace.store.ordering.scopes import StandaloneOrderingStore
 from support.ordering.events import START, Event, caused
 from support.ordering.release_process import SLICE
 from support.ordering.transactions import Transactions
@@ -143,7 +143,7 @@ async def test_a_long_cycle_is_released_in_slices(kind: str, tmp_path: Path, mon
 
 async def test_a_clock_that_was_ahead_is_set_back_in_slices(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url, ahead = url_of(kind, tmp_path), 86_400_000_000
-    home = OwnOrdering(url, "s", ahead, by_age=False)
+    home = StandaloneOrderingStore(url, "s", ahead, by_age=False)
     for number in range(FOLLOWERS):
         new = [caused(Event(f"f{number}", "leader", number)), caused(Event(f"r{number}", None, 0)), caused(Event(f"h{number}", None, 0))]
         home.offer([one._replace(body="null") for one in new], START + ahead)

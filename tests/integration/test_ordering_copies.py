@@ -12,7 +12,7 @@ from headrace.store.db.database import Database
 from headrace.store.dialects import statements
 from headrace.store.ordering import replica
 from headrace.store.ordering.replica import STEPS_IN_LOCK, STEPS_KEPT
-from headrace.store.ordering.scopes import OwnOrdering, scope_named
+from headrace.store.ordering.scopes import StandaloneOrderingStore, scope_named
 from headrace.store.ordering.sql_store import SqlOrdering
 from headrace.store.tables.base import metadata
 from headrace.store.tables.ordering import ORDERING_TABLES
@@ -41,8 +41,8 @@ class Homes:
         self.url = database_url(kind, folder) if kind == "sqlite" else database_of(folder, empty=True)
         self._close: list[Any] = []
 
-    def own(self) -> OwnOrdering:
-        home = OwnOrdering(self.url, "s", LOOKBACK, by_age=False)
+    def own(self) -> StandaloneOrderingStore:
+        home = StandaloneOrderingStore(self.url, "s", LOOKBACK, by_age=False)
         self._close.append(home)
         return home
 

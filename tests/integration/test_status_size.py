@@ -16,7 +16,7 @@ from sqlalchemy import insert
 import headrace.api.admin.live_status
 from headrace.api.admin.live_status import Live
 from headrace.store import Store
-from headrace.store.control.balancing import UnservedTriggers
+from headrace.store.control.balancing import UnassignedTriggers
 from headrace.store.queries.series import MAX_SERIES, OTHERS
 from headrace.store.queries.status import MAX_TRIGGERS, overview
 from headrace.store.tables.base import runs, stream_reports, triggers
@@ -161,7 +161,7 @@ def counting(engine: Any) -> Iterator[list[int]]:
 
 
 def cost_of_overview(store: Store) -> int:
-    why = UnservedTriggers()
+    why = UnassignedTriggers()
     with store._database.reading() as connection:
         overview(connection, store.now(), store.liveness, why)
     with counting(store._database.readers) as seen, store._database.reading() as connection:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Select, event, select
 
-from headrace.store.dialects.statements import among
+from headrace.store.dialects.statements import in_list
 from headrace.store.ordering.scopes import scope_named
 from headrace.store.ordering.sql_store import SqlOrdering
 from headrace.store.queries.series import series
@@ -21,11 +21,11 @@ from support.processes.store import event as made
 from support.processes.store import holder, opened, registration
 
 LOOKUPS = {
-    "events": select(events.c.seq).where(among(events.c.key, "values")),
-    "firings": select(firings.c.trigger_id).where(among(firings.c.seq, "values")),
-    "triggers": select(triggers.c.name).where(among(triggers.c.id, "values"), triggers.c.state == "waiting"),
-    "dead letters": select(dead_letters.c.state).where(among(dead_letters.c.id, "values")),
-    "lanes": select(lanes.c.id).where(lanes.c.stream == "s", among(lanes.c.lane, "values")),
+    "events": select(events.c.seq).where(in_list(events.c.key, "values")),
+    "firings": select(firings.c.trigger_id).where(in_list(firings.c.seq, "values")),
+    "triggers": select(triggers.c.name).where(in_list(triggers.c.id, "values"), triggers.c.state == "waiting"),
+    "dead letters": select(dead_letters.c.state).where(in_list(dead_letters.c.id, "values")),
+    "lanes": select(lanes.c.id).where(lanes.c.stream == "s", in_list(lanes.c.lane, "values")),
 }
 
 

@@ -8,32 +8,35 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import ResourceError
-from headrace.store.db.single_instance import sole_api
+from headrace.store.db.single_instance import exclusive_api
 from support.processes.store import DATABASES, database_url
 
 
 def test_a_second_api_on_a_file_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'headrace.db'}"
-    with sole_api(url):
-        with pytest.raises(ResourceError, match=rf"Another api \(process {os.getpid()}\) serves .*headrace.db") as refused, sole_api(url):
+    with exclusive_api(url):
+        with (
+            pytest.raises(ResourceError, match=rf"Another api \(process {os.getpid()}\) serves .*headrace.db") as refused,
+            exclusive_api(url),
+        ):
             pass
         assert "PostgreSQL" in (refused.value.hint or "")
-        with sole_api(f"sqlite:///{tmp_path / 'other.db'}"):
+        with exclusive_api(f"sqlite:///{tmp_path / 'other.db'}"):
             pass
-    with sole_api(url):
+    with exclusive_api(url):
         pass
 
 
 @pytest.mark.parametrize("kind", [kind for kind in DATABASES if kind != "sqlite"])
 def test_several_apis_share_a_server(kind: str, tmp_path: Path) -> None:
     url = database_url(kind, tmp_path)
-    with sole_api(url), sole_api(url):
+    with exclusive_api(url), exclusive_api(url):
         pass
 
 
 def test_a_folder_is_no_database(tmp_path: Path) -> None:
-    with pytest.raises(ResourceError, match="is a folder") as refused, sole_api(f"sqlite:///{tmp_path}"):
+    with pytest.raises(ResourceError, match="is a folder") as refused, exclusive_api(f"sqlite:///{tmp_path}"):
         pass
     assert f"sqlite:///{tmp_path}/headrace.db" in (refused.value.hint or "")
-    with pytest.raises(ResourceError, match=r"Cannot open the database .*: No such file"), sole_api(f"sqlite:///{tmp_path}/no/x.db"):
+    with pytest.raises(ResourceError, match=r"Cannot open the database .*: No such file"), exclusive_api(f"sqlite:///{tmp_path}/no/x.db"):
         pass

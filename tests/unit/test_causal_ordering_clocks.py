@@ -17,7 +17,7 @@ from headrace.causal.event import CausalEvent
 from headrace.causal.memory_store import MemoryHome
 from headrace.causal.ordering import CausalOrdering
 from headrace.core.values.moments import moment
-from headrace.store.ordering.scopes import OwnOrdering
+from headrace.store.ordering.scopes import StandaloneOrderingStore
 from support.processes.postgres import database_of
 from support.processes.store import SECOND, TurnedClock
 
@@ -41,7 +41,7 @@ async def begin(request: pytest.FixtureRequest, tmp_path: Path, clock: TurnedClo
 
         def open_(**options: Any) -> CausalOrdering:
             given: dict[str, Any] = {"by_age": False, "ticks": clock.ticks} | options
-            home = MemoryHome(WAIT * SECOND, **given) if url is None else OwnOrdering(url, "s", WAIT * SECOND, **given)
+            home = MemoryHome(WAIT * SECOND, **given) if url is None else StandaloneOrderingStore(url, "s", WAIT * SECOND, **given)
             ordering = CausalOrdering("s", home, clock=clock)
             stack.push_async_callback(ordering.close)
             return ordering
@@ -198,7 +198,7 @@ async def test_what_waits_in_a_database_of_an_earlier_version_goes_on(tmp_path: 
     path = tmp_path / "ordering.db"
 
     def begin(**options: Any) -> CausalOrdering:
-        home = OwnOrdering(f"sqlite:///{path}", "s", WAIT * SECOND, by_age=False, **options)
+        home = StandaloneOrderingStore(f"sqlite:///{path}", "s", WAIT * SECOND, by_age=False, **options)
         return CausalOrdering("s", home, clock=clock)
 
     async with begin() as first:

@@ -23,7 +23,7 @@ def open_home(
     if store is None:
         return MemoryHome(lookback, policy=policy, by_age=by_age, retention=retention, ticks=ticks)
     if isinstance(store, str):
-        from headrace.store.ordering.scopes import OwnOrdering  # late: SQLAlchemy is an extra
+        from headrace.store.ordering.scopes import StandaloneOrderingStore  # late: SQLAlchemy is an extra
 
-        return OwnOrdering(store, scope, lookback, policy=policy, by_age=by_age, retention=retention, ticks=ticks)
+        return StandaloneOrderingStore(store, scope, lookback, policy=policy, by_age=by_age, retention=retention, ticks=ticks)
     return store

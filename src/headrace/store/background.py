@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Trouble:
+class _Failure:
     since: datetime
     failures: int
     reason: str
@@ -32,7 +32,7 @@ class BackgroundWork:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._troubles: dict[str, _Trouble] = {}
+        self._troubles: dict[str, _Failure] = {}
         self._lag_days = 0.0
 
     def record_failure(self, work: str, error: Exception) -> float:
@@ -41,7 +41,7 @@ class BackgroundWork:
             before = self._troubles.get(work)
             since = datetime.now(UTC) if before is None else before.since
             failures = 1 if before is None else before.failures + 1
-            self._troubles[work] = _Trouble(since, failures, f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS])
+            self._troubles[work] = _Failure(since, failures, f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS])
         pause: float = min(MAX_PAUSE_SECONDS, MIN_PAUSE_SECONDS * 2 ** min(failures - 1, 10))
         if isinstance(error, ResourceError):  # the database is away: there is nothing to see in a traceback
             log.warning("background work failed", work=work, error=str(error), retry_seconds=MIN_PAUSE_SECONDS)
@@ -73,6 +73,6 @@ class BackgroundWork:
         ]
 
 
-def _summary(work: str, trouble: _Trouble) -> str:
+def _summary(work: str, trouble: _Failure) -> str:
     often = "once" if trouble.failures == 1 else f"{trouble.failures:,} times in a row"
     return f"The api's work on {work} failed {often} and is tried again: {trouble.reason}"

@@ -14,23 +14,23 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import Connection, Row, func, select
 
-from headrace.store.dialects.statements import BulkInsert, among, rows_among
+from headrace.store.dialects.statements import BulkInsert, in_list, rows_among
 from headrace.store.tables.base import firings, triggers
 from headrace.store.tables.pipelines import pipeline_letters, redeliveries
 from headrace.wire.pipelines.runs import Redelivery
 
 _insert = BulkInsert(redeliveries)
 _last = select(func.max(redeliveries.c.id))
-_known = select(firings.c.seq, firings.c.trigger_id).where(among(firings.c.seq, "seqs"))
+_known = select(firings.c.seq, firings.c.trigger_id).where(in_list(firings.c.seq, "seqs"))
 _later = (
     select(redeliveries.c.id, redeliveries.c.seq, redeliveries.c.trigger_id)
-    .where(among(redeliveries.c.seq, "seqs"))
+    .where(in_list(redeliveries.c.seq, "seqs"))
     .where(redeliveries.c.trigger_id.is_not(None))
 )
-_names = select(triggers.c.id, triggers.c.name).where(among(triggers.c.id, "ids"))
+_names = select(triggers.c.id, triggers.c.name).where(in_list(triggers.c.id, "ids"))
 
 
-class Again(NamedTuple):
+class Redrive(NamedTuple):
     """An event that a dead letter names first, and the letter."""
 
     seq: int
@@ -42,14 +42,14 @@ def last_redelivery(connection: Connection) -> int:
     return int(connection.execute(_last).scalar_one() or 0)
 
 
-def fired_late(connection: Connection, pairs: Sequence[tuple[int, int]]) -> None:
+def record_late_firings(connection: Connection, pairs: Sequence[tuple[int, int]]) -> None:
     """Write down that each (seq, trigger) fired after its event was stored; in the writer's transaction."""
     if pairs:
         first = last_redelivery(connection) + 1
         _insert(connection, [(first + number, seq, trigger, None) for number, (seq, trigger) in enumerate(pairs)])
 
 
-def tried_again(connection: Connection, letters: Sequence[Again]) -> None:
+def record_redrives(connection: Connection, letters: Sequence[Redrive]) -> None:
     """Write down that these dead letters are tried again; in the writer's transaction."""
     if letters:
         first = last_redelivery(connection) + 1
@@ -104,4 +104,4 @@ def told_firings(connection: Connection, seqs: list[int]) -> dict[int, dict[int,
 def _letters(connection: Connection, ids: list[str]) -> dict[str, Row[*tuple[Any, ...]]]:
     if not ids:
         return {}
-    return {row.id: row for row in connection.execute(select(pipeline_letters).where(among(pipeline_letters.c.id, "ids")), {"ids": ids})}
+    return {row.id: row for row in connection.execute(select(pipeline_letters).where(in_list(pipeline_letters.c.id, "ids")), {"ids": ids})}

@@ -34,9 +34,9 @@ from headrace.store.pipelines.scope_leases import ScopeLeases
 from headrace.store.pipelines.scopes import Scopes
 from headrace.store.secrets.rotation import Rotation, adopt, forget
 from headrace.store.secrets.secrets import Secrets
-from headrace.store.secrets.tokens import PersonTokens
+from headrace.store.secrets.tokens import ApiTokens
 from headrace.store.tables.base import meta
-from headrace.store.task_runs.event_waits import AwaitedEvents
+from headrace.store.task_runs.event_waits import EventWaits
 from headrace.store.task_runs.task_runs import TaskRuns
 from headrace.store.webhooks import Webhooks
 
@@ -57,7 +57,7 @@ class Store:
         database.write(lambda connection: self.ages.mark(connection, database.now()))
         self.task_runs = TaskRuns(database, self.jobs, self.ages)
         self.triggers = Triggers(database, self.jobs, self.task_runs.bell)
-        self.awaited_events = AwaitedEvents(database, self.task_runs.bell, self.ages)
+        self.awaited_events = EventWaits(database, self.task_runs.bell, self.ages)
         self.log = Log(database, self.task_runs.bell)
         self.backlog = Backlog(database)
         self.custody = Custody(database)
@@ -69,7 +69,7 @@ class Store:
         self.plans = Plans(database)
         self.scope_leases = ScopeLeases(database, liveness.ticks)
         self.secrets = Secrets(database)
-        self.person_tokens = PersonTokens(database)
+        self.person_tokens = ApiTokens(database)
         self.webhooks = Webhooks(database, self.ages)
         self.rotation = Rotation(database)
         self.background = BackgroundWork()

@@ -16,10 +16,10 @@ from headrace.errors import ResourceError
 from headrace.process.alerts import published_api
 from headrace.settings import Settings
 from headrace.store import Liveness, open_store
-from headrace.store.db.single_instance import sole_api
+from headrace.store.db.single_instance import exclusive_api
 from headrace.store.keyring import Keyring
-from headrace.store.retention.pruner import Tidier
-from headrace.store.task_runs.deadline_timer import Alarm
+from headrace.store.retention.pruner import Pruner
+from headrace.store.task_runs.deadline_timer import DeadlineTimer
 from headrace.wiring.common import make_folder
 
 
@@ -30,10 +30,10 @@ def serve_api(settings: Settings, *, migrate: bool, new_secrets: bool = False) -
     liveness = Liveness(round(settings.job_timeout * 1_000_000))
     with (
         _listen(settings.host, settings.port) as listener,
-        sole_api(settings.database),
+        exclusive_api(settings.database),
         closing(open_store(settings.database, migrate=migrate, liveness=liveness, keyring=keyring, new_secrets=new_secrets)) as store,
-        Alarm(store.task_runs, store.background),
-        Tidier(store, settings.retention),
+        DeadlineTimer(store.task_runs, store.background),
+        Pruner(store, settings.retention),
         published_api(settings.home, _url_of(settings, listener)) as local_alerts,
     ):
         app = create_app(

@@ -6,12 +6,12 @@ import sys
 from time import monotonic_ns
 
 from headrace.core.ordering.handling import OrderedEvent
-from headrace.store.ordering.scopes import OwnOrdering
+from headrace.store.ordering.scopes import StandaloneOrderingStore
 
 
 def main() -> None:
     url, chains, depth, half = sys.argv[1], *map(int, sys.argv[2:])
-    home = OwnOrdering(url, "shared", 3_600_000_000, by_age=False)
+    home = StandaloneOrderingStore(url, "shared", 3_600_000_000, by_age=False)
     names = [(chain, place) for place in reversed(range(depth)) for chain in range(chains)]
     mine = [OrderedEvent.of("", f"{c}-{p}", f"{c}-{p - 1}" if p else None, 0) for c, p in names if (c + p) % 2 == half]
     for start in range(0, len(mine), 20):
@@ -23,7 +23,7 @@ def main() -> None:
     home.close()
 
 
-def _handle(home: OwnOrdering) -> None:
+def _handle(home: StandaloneOrderingStore) -> None:
     claims = home.claim(7, home.clock())
     for claim in claims:
         sys.stdout.write(f"{claim.event.id}@{monotonic_ns()}\n")

@@ -16,7 +16,7 @@ from headrace.core.ordering.handling import Claim
 from headrace.ports.ordering_store import OrderingStore
 from headrace.store.db.database import Database
 from headrace.store.ordering import statements
-from headrace.store.ordering.scopes import OwnOrdering, scope_named
+from headrace.store.ordering.scopes import StandaloneOrderingStore, scope_named
 from headrace.store.ordering.sql_store import SqlOrdering
 from headrace.store.tables.base import metadata
 from headrace.store.tables.ordering import ORDERING_TABLES
@@ -39,7 +39,7 @@ def begin(url: str, state: str, followers: int) -> OrderingStore:
     events = [caused(Event(f"f{n}", "leader", followers - n)) for n in range(followers)]
     if state == "own":
         statements.RELEASED_EVENTS = SLICE  # type: ignore[misc]
-        own = OwnOrdering(url, "killed", 3_600_000_000, by_age=False)
+        own = StandaloneOrderingStore(url, "killed", 3_600_000_000, by_age=False)
         own.offer([one._replace(body="null") for one in events], START)
         claim = own.enter(caused(Event("leader", None, 0)), START)
         assert isinstance(claim, Claim)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.store.dialects import driver
-from headrace.store.dialects.driver import DirectPostgresql, DirectSqlite
+from headrace.store.dialects.driver import PostgresqlDriver, SqliteDriver
 
 
 class Transactions:
@@ -20,7 +20,7 @@ class Transactions:
         self._before = 0
         self._answers: list[tuple[Any, int]] = []
         self._patch = patch
-        for kind in (DirectSqlite, DirectPostgresql):
+        for kind in (SqliteDriver, PostgresqlDriver):
             self._count_changes(kind)
         for answers in (driver._Rows, driver._Answer):
             self._count_reads(answers)
@@ -29,7 +29,7 @@ class Transactions:
         run, end = kind.exec_driver_sql, kind.commit
 
         def execute(connection: Any, statement: str, parameters: Any = ()) -> Any:
-            if kind is DirectSqlite and not connection.begun:
+            if kind is SqliteDriver and not connection.begun:
                 self._before = connection._raw.total_changes
             answer = run(connection, statement, parameters)
             if connection.begun and not statement.lstrip().startswith("SELECT"):
@@ -40,7 +40,7 @@ class Transactions:
             answers, self._answers = self._answers, []
             if connection.begun:
                 changed = sum(rows or max(answer.rowcount, 0) for answer, rows in answers)
-                self.changed.append(connection._raw.total_changes - self._before if kind is DirectSqlite else changed)
+                self.changed.append(connection._raw.total_changes - self._before if kind is SqliteDriver else changed)
                 self.read.append(self._read)
             self._read = 0
             end(connection)

@@ -22,7 +22,7 @@ from headrace.sources.directory.upstream import Directory
 from headrace.store import Liveness, Store, open_store
 from headrace.store.db.ages import KEY_RETENTIONS, AgeClock
 from headrace.store.queries.status import overview
-from headrace.store.retention.pruner import Tidier
+from headrace.store.retention.pruner import Pruner
 from headrace.store.tables.base import age_marks, backlog, crews, custody, events, firings, forgotten_keys, jobs, lanes, triggers
 from headrace.store.tables.task_runs import deferred_runs, run_events
 from headrace.wire.control.jobs import Heartbeat
@@ -118,8 +118,8 @@ class Retention:
 
     def run(self, days: float) -> None:
         """Run one round, without its rests."""
-        with patch("headrace.store.retention.pruner.REST", 0.0):
-            Tidier(cast(Store, self), days).tidy()
+        with patch("headrace.store.retention.pruner.PAUSE_SECONDS", 0.0):
+            Pruner(cast(Store, self), days).tidy()
 
 
 class Year:

@@ -22,7 +22,7 @@ from headrace.api.alerts import alerts_of
 from headrace.core.values.moments import moment
 from headrace.errors import ResourceError
 from headrace.store import Store
-from headrace.store.control.balancing import UnservedTriggers
+from headrace.store.control.balancing import UnassignedTriggers
 from headrace.store.db.outages import Outage
 from headrace.store.queries.series import series
 from headrace.store.queries.status import Overview, overview
@@ -76,7 +76,7 @@ class Live:
         self._local_alerts = local_alerts
         self._clock = clock
         self._speed = Speed()
-        self._unserved = UnservedTriggers()
+        self._unserved = UnassignedTriggers()
         self._shown: Shown | None = None
         self._unreadable: Outage | None = None
         self._making = asyncio.Lock()

@@ -13,7 +13,7 @@ from headrace.api.auth.authentication import admin
 from headrace.api.http.problems import Refusal
 from headrace.errors import ResourceError
 from headrace.store import Store
-from headrace.store.control.balancing import UnservedTriggers
+from headrace.store.control.balancing import UnassignedTriggers
 from headrace.store.queries.events import event_detail, event_page, events_of_run
 from headrace.store.queries.pipeline_runs import last_runs, run_called
 from headrace.store.queries.status import schema_revision
@@ -60,7 +60,7 @@ def _add_status(router: APIRouter, live: Live) -> None:
 
 
 def _add_lists(router: APIRouter, store: Store) -> None:
-    unserved = UnservedTriggers()
+    unserved = UnassignedTriggers()
 
     @router.get("/api/v1/events")
     def events(

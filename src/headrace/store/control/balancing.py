@@ -111,7 +111,7 @@ def _cut(trigger_ids: Sequence[int]) -> Iterator[Sequence[int]]:
         yield trigger_ids[start : start + leases.MAX_CHANGED]
 
 
-def unserved(connection: Connection) -> dict[int, str]:
+def unassigned(connection: Connection) -> dict[int, str]:
     """Return the triggers that nobody runs because no running triggerer serves their queues, or none of those has room; and which it is."""
     waiting = select(triggers.c.project).where(triggers.c.state == "waiting").distinct()
     found: dict[int, str] = {}
@@ -126,7 +126,7 @@ def unserved(connection: Connection) -> dict[int, str]:
     return found
 
 
-class UnservedTriggers:
+class UnassignedTriggers:
     """Remembers which triggers no triggerer can run, for as long as neither leases nor triggerers change."""
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ class UnservedTriggers:
         seen = (leases.version(connection), tuple(listed))
         if seen != self._seen:
             with collecting_paused():
-                self._found = unserved(connection)
+                self._found = unassigned(connection)
             self._seen = seen
         return self._found
 

@@ -18,7 +18,7 @@ from headrace.store.control.jobs import require_running, touch
 from headrace.store.control.restarts import FRESH
 from headrace.store.db.database import Database
 from headrace.store.db.slices import size_of, take_slice
-from headrace.store.dialects.statements import BulkInsert, Plain, among, driver_rows, row_by_row, rows_among
+from headrace.store.dialects.statements import BulkInsert, DriverStatement, driver_rows, in_list, row_by_row, rows_among
 from headrace.store.tables.base import projects, staged_triggers, triggers
 from headrace.wire.control.triggers import DeclaredTrigger, StageTriggers
 
@@ -28,13 +28,13 @@ POLICY = ("priority", "max_restarts")
 SEALED = ("kwargs", "kwargs_digest")
 NEW = {"state": "waiting", "failures": 0, "fired": 0, "rejected": 0, "epoch": 0}
 
-_kept = Plain(
+_kept = DriverStatement(
     "SELECT name, declared, kwargs, kwargs_digest FROM triggers WHERE project = :project AND run_id IS NULL AND name IN :names",
     names="text",
 )
-_there = Plain("SELECT name FROM staged_triggers WHERE declaration = :declaration AND name IN :names", names="text")
+_there = DriverStatement("SELECT name FROM staged_triggers WHERE declaration = :declaration AND name IN :names", names="text")
 _insert_staged = BulkInsert(staged_triggers)
-_known = select(triggers).where(triggers.c.run_id.is_(None), among(triggers.c.name, "names"))
+_known = select(triggers).where(triggers.c.run_id.is_(None), in_list(triggers.c.name, "names"))
 
 
 def stage(database: Database, job_id: int, page: StageTriggers) -> None:
@@ -57,7 +57,7 @@ def _staged_row(database: Database, declaration: str, project: str, trigger: Dec
     what = encrypted_arguments.named(project, trigger.name)
     # It may change before this is applied: then it is declared at another moment.
     same = known.declared if known is not None and encrypted_arguments.unchanged(database.keyring, known, trigger.kwargs, what) else None
-    sealed = encrypted_arguments.sealed(database.keyring, trigger.kwargs, what)
+    sealed = encrypted_arguments.encrypt(database.keyring, trigger.kwargs, what)
     specified = (trigger.classpath, sealed["kwargs"], sealed["kwargs_digest"], trigger.stream, trigger.queue)
     return (declaration, trigger.name, project, *specified, trigger.priority, trigger.max_restarts, same, database.now())
 

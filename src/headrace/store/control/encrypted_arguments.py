@@ -19,7 +19,7 @@ def written(kwargs: dict[str, Any]) -> str:
     return msgspec.json.encode(kwargs, order="sorted").decode()
 
 
-def sealed(keyring: Keyring, kwargs: dict[str, Any], what: str) -> dict[str, str | None]:
+def encrypt(keyring: Keyring, kwargs: dict[str, Any], what: str) -> dict[str, str | None]:
     """Return the columns that keep the keyword arguments of `what`, which names the trigger."""
     text = written(kwargs)
     return {"kwargs": keyring.seal(text), "kwargs_digest": keyring.digest(text, what)}
@@ -31,7 +31,7 @@ def unchanged(keyring: Keyring, row: Row[Any], kwargs: dict[str, Any], what: str
     return row.kwargs == text if not keyring else keyring.same(row.kwargs_digest, text, what)
 
 
-def opened(keyring: Keyring, kept: str, what: str) -> tuple[str, str | None]:
+def decrypt(keyring: Keyring, kept: str, what: str) -> tuple[str, str | None]:
     """Return the keyword arguments as JSON, or why no key opens them: one such trigger must not stop its neighbours."""
     try:
         return keyring.open(kept, what), None

@@ -51,7 +51,7 @@ class _Whole(NamedTuple):
     answer: TriggersLoaded
 
 
-class Holdings:
+class HeldLeases:
     """The leases of jobs, read anew only after a change. Any thread may ask."""
 
     def __init__(self, database: Database) -> None:

@@ -18,8 +18,8 @@ from sqlalchemy import Connection, insert, select, update
 from headrace.errors import ApiRefused, Fenced
 from headrace.store.control import leases, stream_reports
 from headrace.store.control.balancing import Balancer
-from headrace.store.control.holdings import Holdings
-from headrace.store.control.liveness import Silence, steady_clock
+from headrace.store.control.holdings import HeldLeases
+from headrace.store.control.liveness import LivenessTracker, steady_clock
 from headrace.store.db.database import Database
 from headrace.store.tables.base import jobs
 from headrace.wire.control.jobs import EVERY_PROJECT, Blocked, CompleteJob, Heartbeat, HeartbeatAnswer, JobKind, RegisterJob, Wanted
@@ -58,9 +58,9 @@ class Jobs:
     def __init__(self, database: Database, liveness: Liveness) -> None:
         self._database = database
         self._liveness = liveness
-        self._silence = Silence(liveness.threshold, liveness.ticks)
+        self._silence = LivenessTracker(liveness.threshold, liveness.ticks)
         self._balancer = Balancer(database)
-        self._holdings = Holdings(database)
+        self._holdings = HeldLeases(database)
         self._unreleased: set[int] = set()
 
     def register(self, job: RegisterJob) -> Registered:

@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, case, func, insert, literal_co
 
 from headrace.core.restart_policy import MOST
 from headrace.errors import Fenced
-from headrace.store.dialects.statements import Plain, driver_rows
+from headrace.store.dialects.statements import DriverStatement, driver_rows
 from headrace.store.tables.base import jobs, meta, triggers
 
 LEASES = "leases"
@@ -32,12 +32,12 @@ _version = select(
     select(func.max(triggers.c.id)).scalar_subquery(),
 )
 _free_state = case((triggers.c.state.in_(("parked", "removed")), triggers.c.state), else_="waiting")
-_free_triggers = Plain(
+_free_triggers = DriverStatement(
     "SELECT id, stream FROM triggers WHERE id IN :ids AND job_id IS NULL"
     " AND (revoked_job_id IS NULL OR revoked_job_id = :job_id) AND state <> 'removed'",
     ids="bigint",
 )
-_claim = Plain(
+_claim = DriverStatement(
     # One that failed waits first. A clock that was set back is no longer wait.
     "UPDATE triggers SET job_id = :job_id, epoch = epoch + 1, revoked_job_id = NULL,"
     " started = CASE WHEN retry_at BETWEEN :now AND :latest THEN retry_at ELSE :now END,"

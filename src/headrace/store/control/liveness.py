@@ -18,7 +18,7 @@ def steady_clock() -> int:
     return time.monotonic_ns() // 1000
 
 
-class Silence:
+class LivenessTracker:
     """The last heartbeat that was seen of each running job, and when it was first seen."""
 
     def __init__(self, threshold: int, ticks: Callable[[], int]) -> None:

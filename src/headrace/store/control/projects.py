@@ -117,7 +117,7 @@ def _declare_triggers(connection: Connection, project: str, wanted: dict[str, De
         if row is not None and same and row.state != "removed" and _keeps(row, values):
             _adjust(connection, row, policy)
             continue
-        values |= policy | encrypted_arguments.sealed(keyring, trigger.kwargs, what)
+        values |= policy | encrypted_arguments.encrypt(keyring, trigger.kwargs, what)
         if row is None:
             new.append({"project": project, "name": name, "declared": now, **NEW, **values})
         else:

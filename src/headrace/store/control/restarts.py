@@ -12,7 +12,7 @@ from headrace.core.restart_policy import MAX_RESTARTS, MOST, RestartDecision, ne
 from headrace.core.values.moments import moment
 from headrace.errors import ApiRefused
 from headrace.store.control import leases
-from headrace.store.dialects.statements import among, rows_among
+from headrace.store.dialects.statements import in_list, rows_among
 from headrace.store.tables.base import triggers
 from headrace.wire.base import rfc3339
 from headrace.wire.control.triggers import FailureRecorded, StreamFailure, StreamFailureRecorded, TriggerFailure
@@ -28,7 +28,7 @@ _watches = select(
     triggers.c.started,
     triggers.c.retry_at,
     triggers.c.failure,
-).where(among(triggers.c.id, "ids"))
+).where(in_list(triggers.c.id, "ids"))
 
 FRESH = {"state": "waiting", "failure": None, "restarts": 0, "retry_at": None}
 """A trigger that may start at once, as if it had never failed."""

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from headrace.store.control import leases, restarts
 from headrace.store.control.jobs import Jobs, require_running
 from headrace.store.control.workloads import Workload, workloads
-from headrace.store.db.commit_signal import Bell
+from headrace.store.db.commit_signal import CommitSignal
 from headrace.store.db.database import Database
 from headrace.wire.control.triggers import (
     CleanupTriggers,
@@ -26,7 +26,7 @@ from headrace.wire.control.triggers import (
 class Triggers:
     """The triggers of one database, and the claims on them."""
 
-    def __init__(self, database: Database, jobs: Jobs, runs_changed: Bell) -> None:
+    def __init__(self, database: Database, jobs: Jobs, runs_changed: CommitSignal) -> None:
         self._database = database
         self._jobs = jobs
         self._runs_changed = runs_changed

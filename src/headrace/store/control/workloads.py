@@ -10,10 +10,10 @@ from sqlalchemy import Connection
 
 from headrace.store.control import encrypted_arguments as kwargs
 from headrace.store.control import restarts as failures
-from headrace.store.dialects.statements import MOST_VALUES, Plain
+from headrace.store.dialects.statements import MOST_VALUES, DriverStatement
 from headrace.store.keyring import Keyring
 
-_held = Plain(
+_held = DriverStatement(
     "SELECT id, project, name, classpath, kwargs, stream, queue, epoch, backlog, state, retry_at, restarts, run_id"
     " FROM triggers WHERE job_id = :job_id AND id IN :ids ORDER BY id",
     ids="bigint",
@@ -51,7 +51,7 @@ def workloads(connection: Connection, keyring: Keyring, job_id: int, trigger_ids
 
 def _workload(row: Sequence[Any], job_id: int, keyring: Keyring, now: int) -> Workload:
     trigger_id, project, name, classpath, kept, stream, queue, epoch, backlog, state, retry_at, restarts, run_id = row
-    arguments, trouble = kwargs.opened(keyring, kept, kwargs.named(project, name))
+    arguments, trouble = kwargs.decrypt(keyring, kept, kwargs.named(project, name))
     return Workload(
         trigger_id=trigger_id,
         name=name,

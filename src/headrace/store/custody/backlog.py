@@ -21,7 +21,7 @@ from headrace.store.db.database import Database
 from headrace.store.db.slices import Slice, size_of, take_slice
 from headrace.store.dead_letters.dead_letters import Redriven, Settlement, settle_redriven
 from headrace.store.dead_letters.texts import LETTER_BYTES
-from headrace.store.dialects.statements import LITTLE_BY_LITTLE, among
+from headrace.store.dialects.statements import LITTLE_BY_LITTLE, in_list
 from headrace.store.tables.base import backlog, custody, lanes, spills, triggers
 from headrace.wire.custody.backlog import Answer, BacklogItem, BacklogPage, SettleBacklog
 
@@ -44,11 +44,11 @@ _waiting = (
 _size = size_of(spills.c.raw, plus=case((backlog.c.letter_id.is_not(None), LETTER_BYTES), else_=0))
 _kept = select(backlog, lanes.c.last).join(lanes, lanes.c.id == backlog.c.lane_id).where(backlog.c.answer.is_(None))
 _sized = _kept.add_columns(_size).outerjoin(spills, spills.c.id == backlog.c.spill_id)
-_remove = delete(backlog).where(among(backlog.c.number, "numbers"))
+_remove = delete(backlog).where(in_list(backlog.c.number, "numbers"))
 _leave_answer = update(backlog).where(backlog.c.number == bindparam("n")).values(answer=bindparam("given"), spill_id=None)
 # The last reference goes with its row: a change would write the whole text once more.
-_drop_spills = delete(spills).where(among(spills.c.id, "ids"), spills.c.refs <= 1)
-_unref = update(spills).where(among(spills.c.id, "ids")).values(refs=spills.c.refs - 1)
+_drop_spills = delete(spills).where(in_list(spills.c.id, "ids"), spills.c.refs <= 1)
+_unref = update(spills).where(in_list(spills.c.id, "ids")).values(refs=spills.c.refs - 1)
 
 Found = Row[*tuple[Any, ...]]
 

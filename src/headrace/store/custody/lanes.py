@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, ScalarSelect, bindparam, delete, exists, insert, or_, select, update
 
-from headrace.store.dialects.statements import among, rows_among
+from headrace.store.dialects.statements import in_list, rows_among
 from headrace.store.tables.base import backlog, custody_problems, custody_streams, dead_letters, jobs, lanes, stream_reports
 from headrace.wire.control.streams import StreamReport
 
@@ -17,7 +17,7 @@ HOUR = 3_600_000_000  # microseconds
 LOOK_AGAIN = 24 * HOUR
 
 # Stream by stream: SQLite would look at every lane for a list of pairs.
-_known = select(lanes).where(lanes.c.stream == bindparam("of"), among(lanes.c.lane, "names"))
+_known = select(lanes).where(lanes.c.stream == bindparam("of"), in_list(lanes.c.lane, "names"))
 
 
 @dataclass(slots=True)
@@ -84,14 +84,14 @@ def idle_lanes(connection: Connection, before: int, most: int) -> int:
         sums = {"read": custody_streams.c.read + sum(counts), "lanes": custody_streams.c.lanes + len(counts)}
         connection.execute(update(custody_streams).where(custody_streams.c.stream == stream).values(**sums))
     deleted = {row.id for row in gone}
-    connection.execute(delete(lanes).where(among(lanes.c.id, "ids")), {"ids": sorted(deleted)})
+    connection.execute(delete(lanes).where(in_list(lanes.c.id, "ids")), {"ids": sorted(deleted)})
     stay = [row.id for row in found if row.id not in deleted]
-    connection.execute(update(lanes).where(among(lanes.c.id, "ids")).values(moved=before + LOOK_AGAIN), {"ids": stay})
+    connection.execute(update(lanes).where(in_list(lanes.c.id, "ids")).values(moved=before + LOOK_AGAIN), {"ids": stay})
     return len(found)
 
 
 def _reported(connection: Connection, streams: set[str]) -> set[tuple[str, str]]:
     """Return the lanes that running jobs report of these streams."""
     told = select(stream_reports.c.stream, stream_reports.c.report).join(jobs, jobs.c.id == stream_reports.c.job_id)
-    rows = rows_among(connection, told.where(jobs.c.state == "running", among(stream_reports.c.stream, "names")), "names", streams)
+    rows = rows_among(connection, told.where(jobs.c.state == "running", in_list(stream_reports.c.stream, "names")), "names", streams)
     return {(row.stream, lane.lane) for row in rows for lane in StreamReport.model_validate_json(row.report).lanes}

@@ -13,7 +13,7 @@ from headrace.store.control.declarations import staged_declarations
 from headrace.store.custody.backlog import removed_backlogs
 from headrace.store.custody.lanes import idle_lanes
 from headrace.store.custody.subscriber_sets import ENDED_RUNS, NONE, old_crews
-from headrace.store.dialects.statements import Upsert, among
+from headrace.store.dialects.statements import Upsert, in_list
 from headrace.store.tables.base import custody, triggers
 from headrace.store.tables.task_runs import deferred_runs
 
@@ -27,7 +27,7 @@ def ended_waits(connection: Connection, before: int, most: int) -> int:
     over = (triggers.c.run_id.is_not(None), triggers.c.state == "removed", ~waits)
     free = (triggers.c.job_id.is_(None), triggers.c.revoked_job_id.is_(None), triggers.c.backlog == 0)
     found = list(connection.execute(select(triggers.c.id).where(*over, *free).order_by(triggers.c.id).limit(most)).scalars())
-    connection.execute(delete(triggers).where(among(triggers.c.id, "ids")), {"ids": found})
+    connection.execute(delete(triggers).where(in_list(triggers.c.id, "ids")), {"ids": found})
     return len(found)
 
 

@@ -37,31 +37,31 @@ from headrace.store.custody.subscriber_sets import (
     whole_crews,
 )
 from headrace.store.db.database import Database
-from headrace.store.dialects.statements import Given, Upsert, among, rows_among
+from headrace.store.dialects.statements import Upsert, ValuesQuery, in_list, rows_among
 from headrace.store.tables.base import backlog, custody, custody_problems, custody_streams, jobs, lanes, triggers
 from headrace.wire.custody.events import ReceiptStatus
 from headrace.wire.custody.receipts import CrewDefined, CrewDefinition, LaneMark, LaneMarks, Receipt, Receipts
 
 BEFORE_ALL = b"p"  # sorts before the key of every position
 
-_holders = select(triggers.c.id, triggers.c.job_id, triggers.c.epoch).where(among(triggers.c.id, "ids"))
+_holders = select(triggers.c.id, triggers.c.job_id, triggers.c.epoch).where(in_list(triggers.c.id, "ids"))
 _project = select(jobs.c.project).where(jobs.c.id == bindparam("job")).scalar_subquery()
 _held_by = select(triggers.c.id).where(triggers.c.stream == bindparam("stream"), triggers.c.project == _project).limit(1)
 _others = (_held_by.where(triggers.c.job_id < bindparam("job")), _held_by.where(triggers.c.job_id > bindparam("job")))
 _any_kept = select(backlog.c.number).limit(1)
-_kept = Given(
+_kept = ValuesQuery(
     {"stretch": "bigint", "lane_id": "bigint", "low": "bytea", "high": "bytea"},
     "SELECT given.stretch, b.number, b.trigger_id, b.answer FROM given CROSS JOIN backlog b"
     " WHERE b.lane_id = given.lane_id AND b.key > given.low AND b.key <= given.high AND NOT b.counted ORDER BY b.number",
 )
-_count = update(backlog).where(among(backlog.c.number, "numbers")).values(counted=True)
+_count = update(backlog).where(in_list(backlog.c.number, "numbers")).values(counted=True)
 _move = (
     update(lanes)
     .where(lanes.c.id == bindparam("lane_id"))
     .values(after=bindparam("a"), last=bindparam("l"), read=bindparam("r"), moved=bindparam("m"))
 )
 _all_marks = select(lanes.c.lane, lanes.c.last).where(lanes.c.stream == bindparam("of"), lanes.c.last.is_not(None))
-_marks = _all_marks.where(among(lanes.c.lane, "names"))
+_marks = _all_marks.where(in_list(lanes.c.lane, "names"))
 _add_receipts = (
     update(custody_streams).where(custody_streams.c.id == bindparam("of")).values(receipts=custody_streams.c.receipts + bindparam("more"))
 )
@@ -70,7 +70,7 @@ _add_answers = Upsert(custody, ("stream_id", "trigger_id"), lambda new: {name: c
 Found = Row[*tuple[Any, ...]]
 
 
-class Stretch(NamedTuple):
+class LaneRange(NamedTuple):
     """A stretch of a lane that a receipt told of, and how many each trigger is said to have spilled of it."""
 
     lane: Lane
@@ -116,7 +116,7 @@ class Custody:
             return LaneMarks.model_construct(marks=[LaneMark.model_construct(lane=row.lane, last=row.last) for row in found])
 
 
-class Claim(NamedTuple):
+class ReceiptBatch(NamedTuple):
     """The receipts of a job that runs, and the epochs under which it says that it holds the triggers."""
 
     job_id: int
@@ -124,13 +124,13 @@ class Claim(NamedTuple):
     receipts: Sequence[Receipt]
 
 
-def record(connection: Connection, claims: Sequence[Claim], now: int) -> list[list[ReceiptStatus]]:
+def record(connection: Connection, claims: Sequence[ReceiptBatch], now: int) -> list[list[ReceiptStatus]]:
     """Record receipts within a work of the writer; return one status for each, `fenced` for those of an old owner."""
     given = [receipt for claim in claims for receipt in claim.receipts]
     if not given:
         return [[] for _ in claims]
     lost = _lost(connection, claims)
-    books = _Books(connection, given, now)
+    books = _ReceiptWriter(connection, given, now)
     statuses: list[list[ReceiptStatus]] = []
     for claim, gone in zip(claims, lost, strict=True):
         statuses.append(["fenced" if gone.has(receipt) else books.add(receipt) for receipt in claim.receipts])
@@ -140,7 +140,7 @@ def record(connection: Connection, claims: Sequence[Claim], now: int) -> list[li
 
 def _record(connection: Connection, job_id: int, receipts: Receipts, now: int) -> None:
     require_running(connection, job_id)
-    (statuses,) = record(connection, [Claim(job_id, receipts.epochs, receipts.receipts)], now)
+    (statuses,) = record(connection, [ReceiptBatch(job_id, receipts.epochs, receipts.receipts)], now)
     if "fenced" in statuses:
         # raised within the transaction, which is undone: of this call all is recorded, or nothing
         raise Fenced(f"Job {job_id} no longer holds all of the triggers that had to answer.", status=409, problem="fenced")
@@ -164,7 +164,7 @@ class _Lost(NamedTuple):
         return not self.triggers.isdisjoint(_named(receipt)) or (receipt.crew is not None and receipt.stream in self.streams)
 
 
-def _lost(connection: Connection, claims: Sequence[Claim]) -> list[_Lost]:
+def _lost(connection: Connection, claims: Sequence[ReceiptBatch]) -> list[_Lost]:
     """Return, for each claim, the triggers that another job holds, or has held since, and the streams that another job has.
 
     A trigger that nobody holds now, because it changed or went, is no obstacle: its answers were true. All triggers of a stream go
@@ -191,7 +191,7 @@ def _is_taken(connection: Connection, job_id: int, stream: str) -> bool:
 
 
 @dataclass(slots=True)
-class _Books:
+class _ReceiptWriter:
     """What one transaction adds."""
 
     connection: Connection
@@ -205,7 +205,7 @@ class _Books:
     counted: list[int] = field(default_factory=list)
     stored: Counter[int] = field(default_factory=Counter)
     forgotten: list[int] = field(default_factory=list)
-    stretches: list[Stretch] = field(default_factory=list)
+    stretches: list[LaneRange] = field(default_factory=list)
     _lanes: dict[tuple[str, str], Lane] = field(init=False)
     _streams: dict[str, int] = field(init=False)
     _crews: dict[Place, int] = field(init=False)
@@ -236,7 +236,7 @@ class _Books:
         elif begins is None or begins < recorded:
             since = "the lane's beginning" if begins is None else str(begins)
             self._problem(lane, recorded, f"the stretch after {since} up to {receipt.last} overlaps what is recorded up to {recorded}")
-            self.stretches.append(Stretch(lane, recorded, receipt.last, {}))
+            self.stretches.append(LaneRange(lane, recorded, receipt.last, {}))
             return "stored"
         elif begins > recorded:
             self._problem(lane, recorded, f"nothing is recorded after {recorded} up to {begins}")
@@ -251,7 +251,7 @@ class _Books:
                 self._problem(lane, recorded, what)
             self.answers[self._streams[receipt.stream], answer.trigger_id].update({name: getattr(answer, name) for name in ANSWERS})
         spilled = {answer.trigger_id: answer.spilled for answer in receipt.answers if answer.spilled}
-        self.stretches.append(Stretch(lane, recorded, receipt.last, spilled))
+        self.stretches.append(LaneRange(lane, recorded, receipt.last, spilled))
         return "stored"
 
     def write(self) -> None:
@@ -291,7 +291,7 @@ class _Books:
                     what = f"{missing} of {wanted} raw events that trigger {trigger} spilled up to {stretch.last} are not in its backlog"
                     self._problem(stretch.lane, stretch.recorded, what)
 
-    def _count(self, stretch: Stretch, trigger: int, rows: list[Found]) -> None:
+    def _count(self, stretch: LaneRange, trigger: int, rows: list[Found]) -> None:
         rows.sort(key=lambda row: row.answer is not None)
         spilled = rows[: stretch.spilled.get(trigger, 0)]
         self.counted += [row.number for row in spilled if row.answer is None]
@@ -306,6 +306,6 @@ class _Books:
         self.problems.append({"lane_id": lane.id, "at": self.now, "recorded": recorded, "problem": problem})
 
 
-def _bounds(number: int, stretch: Stretch) -> tuple[int, int, bytes, bytes]:
+def _bounds(number: int, stretch: LaneRange) -> tuple[int, int, bytes, bytes]:
     low = BEFORE_ALL if stretch.recorded is None else place_key(stretch.recorded)
     return number, stretch.lane.id, low, place_key(stretch.last)

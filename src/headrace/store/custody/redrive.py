@@ -16,12 +16,12 @@ from sqlalchemy import Connection, Row, false, func, insert, or_, select, update
 from headrace.core.values.moments import moment
 from headrace.errors import ApiRefused
 from headrace.store.custody.lanes import Lane, lanes_of, stream_of
-from headrace.store.custody.spills import Keeping, letter_key
+from headrace.store.custody.spills import BacklogInsert, letter_key
 from headrace.store.db.database import Database
 from headrace.store.db.slices import Slice, size_of
 from headrace.store.dead_letters.short_ids import full_ids
 from headrace.store.dead_letters.texts import whole_text
-from headrace.store.dialects.statements import among, has_number
+from headrace.store.dialects.statements import in_list, json_array_has
 from headrace.store.tables.base import backlog, custody, dead_letter_actions, dead_letter_texts, dead_letters, triggers
 from headrace.wire.custody.dead_letters import (
     ActOnDeadLetters,
@@ -40,12 +40,12 @@ LETTERS_AT_ONCE: Final = 100
 _UNKNOWN: Final = "there is no such dead letter (any more)"
 _MUCH_TEXT: Final = "there is much text before it: redrive it once more"
 _LETTER = [column for column in dead_letters.c if column.name not in ("raw", "traceback")]
-_letters = select(*_LETTER).where(among(dead_letters.c.id, "ids"))
+_letters = select(*_LETTER).where(in_list(dead_letters.c.id, "ids"))
 _whole = func.coalesce(dead_letter_texts.c.bytes, 0)
 _sizes = (
     select(dead_letters.c.id, size_of(dead_letters.c.raw, dead_letters.c.traceback, plus=_whole))
     .outerjoin(dead_letter_texts, dead_letter_texts.c.letter_id == dead_letters.c.id)
-    .where(among(dead_letters.c.id, "ids"))
+    .where(in_list(dead_letters.c.id, "ids"))
 )
 
 Found = Row[*tuple[Any, ...]]
@@ -173,7 +173,7 @@ def _chosen(connection: Connection, asked: ActOnDeadLetters) -> _Chosen:
         fits.append(dead_letters.c.kind == asked.kind)
     if asked.trigger is not None:
         ids = list(connection.execute(select(triggers.c.id).where(triggers.c.name == asked.trigger)).scalars())
-        fits.append(or_(false(), *(has_number(dead_letters.c.triggers, id) for id in ids)))
+        fits.append(or_(false(), *(json_array_has(dead_letters.c.triggers, id) for id in ids)))
     query = select(dead_letters.c.id).where(*fits).order_by(dead_letters.c.received, dead_letters.c.id).limit(asked.limit)
     found = connection.execute(query).scalars().all()
     total = connection.execute(select(func.count()).select_from(dead_letters).where(*fits)).scalar_one()
@@ -205,7 +205,7 @@ def _redrive(
         )
     }
     lanes = lanes_of(connection, ((row.stream, row.lane or "") for row in chosen), now)
-    keeping = Keeping(connection, now)
+    keeping = BacklogInsert(connection, now)
     done: list[str] = []
     for at, row in enumerate(chosen):
         if room <= 0:

@@ -15,7 +15,7 @@ from uuid import uuid4
 from sqlalchemy import Connection, bindparam, insert, select, update
 
 from headrace.store.custody.lanes import Lane, lanes_of
-from headrace.store.dialects.statements import BulkInsert, Given
+from headrace.store.dialects.statements import BulkInsert, ValuesQuery
 from headrace.store.dialects.validity import is_valid_spill
 from headrace.store.tables.base import backlog, meta, spills, triggers
 from headrace.wire.custody.backlog import SpillItem
@@ -26,7 +26,7 @@ NUMBER = "backlog"
 _spills = BulkInsert(spills)
 _backlog = BulkInsert(backlog)
 
-_kept = Given(
+_kept = ValuesQuery(
     {"lane_id": "bigint", "key": "bytea"},
     "SELECT b.lane_id, b.key, b.trigger_id FROM given CROSS JOIN backlog b WHERE b.lane_id = given.lane_id AND b.key = given.key",
 )
@@ -54,7 +54,7 @@ def letter_key(id: str) -> bytes:
     return b"d" + blake2b(id.encode(), digest_size=16).digest()
 
 
-class Keeping:
+class BacklogInsert:
     """Rows to keep, numbered; `write` adds them and moves the triggers' depths."""
 
     def __init__(self, connection: Connection, now: int) -> None:
@@ -104,7 +104,7 @@ class Spills:
     """The spills of one transaction; `items` are all that any of its batches has."""
 
     def __init__(self, connection: Connection, items: Sequence[SpillItem], now: int) -> None:
-        self._keeping: Keeping | None = None
+        self._keeping: BacklogInsert | None = None
         if not items:
             return
         valid = [item for item in items if is_valid_spill(item)]
@@ -112,7 +112,7 @@ class Spills:
         self._known: set[tuple[int, bytes, int]] = set()
         places = list({(self._lanes[item.stream, item.lane].id, _key(item)) for item in valid})
         self._known.update((row.lane_id, bytes(row.key), row.trigger_id) for row in _kept(connection, places))
-        self._keeping = Keeping(connection, now)
+        self._keeping = BacklogInsert(connection, now)
 
     def add(self, items: Sequence[SpillItem], mine: set[int]) -> list[ItemStatus]:
         """Return the status of each item of a batch whose sender holds the triggers `mine`.

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select,
 from headrace.core.ledger.subscriber_sets import DIGEST_BYTES, EMPTY, crew_digest, digest_of
 from headrace.errors import ApiRefused
 from headrace.store.db.slices import size_of, take_slice
-from headrace.store.dialects.statements import Given, Upsert, among, rows_among
+from headrace.store.dialects.statements import Upsert, ValuesQuery, in_list, rows_among
 from headrace.store.tables.base import crews, custody, custody_streams, triggers
 from headrace.wire.custody.receipts import CrewDefinition
 
@@ -40,15 +40,15 @@ ANSWERS = ("fired", "rejected", "spilled", "dead_lettered", "failed")
 SETTLED = ("settled_fired", "settled_filtered", "settled_rejected", "settled_dead_lettered", "settled_dropped")
 NONE = dict.fromkeys(("read", *ANSWERS, *SETTLED, "redriven"), 0)
 
-_streams = select(custody_streams.c.stream, custody_streams.c.id).where(among(custody_streams.c.stream, "names"))
-_known = Given(
+_streams = select(custody_streams.c.stream, custody_streams.c.id).where(in_list(custody_streams.c.stream, "names"))
+_known = ValuesQuery(
     {"stream_id": "bigint", "digest": "bytea"},
     "SELECT k.id, k.stream_id, k.digest FROM given CROSS JOIN crews k WHERE k.stream_id = given.stream_id AND k.digest = given.digest",
 )
 _size = size_of(crews.c.joined, crews.c.departed)
 _insert = insert(crews)
 _add_read = update(crews).where(crews.c.id == bindparam("crew_id")).values(read=crews.c.read + bindparam("more"))
-_there = select(triggers.c.id).where(among(triggers.c.id, "ids"))
+_there = select(triggers.c.id).where(in_list(triggers.c.id, "ids"))
 _add_owed = Upsert(custody, ("stream_id", "trigger_id"), lambda new: {"read": custody.c.read + new["read"]})
 
 Found = Row[*tuple[Any, ...]]
@@ -204,7 +204,7 @@ def _merge(connection: Connection, stream_id: int, count: int) -> int:
         return changed
     whole = {"base_id": None, "joined": _text(owed.members), "departed": "[]", "read": owed.read}
     connection.execute(update(crews).where(crews.c.id == heir.id).values(**whole))
-    connection.execute(delete(crews).where(among(crews.c.id, "ids")), {"ids": gone})
+    connection.execute(delete(crews).where(in_list(crews.c.id, "ids")), {"ids": gone})
     _keep_beyond(connection, stream_id, owed.beyond)
     return len(gone)
 
@@ -249,7 +249,7 @@ def _rebase(
 
     Return how many, if there may be more of them than one transaction writes; None: all are written.
     """
-    later = (crews.c.stream_id == stream_id, crews.c.id > after, among(crews.c.base_id, "ids"))
+    later = (crews.c.stream_id == stream_id, crews.c.id > after, in_list(crews.c.base_id, "ids"))
     written = size = 0
     for row in rows_among(connection, select(crews).where(*later).order_by(crews.c.id).limit(len(bases)), "ids", bases):
         whole = _text((members_of(row.base_id) - _members(row.departed)) | _members(row.joined))

@@ -28,7 +28,7 @@ KEY_RETENTIONS: Final = 4
 _M = age_marks.c
 
 
-class Old(NamedTuple):
+class AgeLimit(NamedTuple):
     """What is old enough to be deleted.
 
     Of the log: events up to the seq `head`, and those up to `next_head` that came before `received`; keys of deleted events up to the seq
@@ -84,7 +84,7 @@ class AgeClock:
         return max(known, self._seen[0] + self._ticks() - self._seen[1])
 
 
-def old_enough(connection: Connection, age: int, now: int, kept_for: int) -> Old:
+def old_enough(connection: Connection, age: int, now: int, kept_for: int) -> AgeLimit:
     """Return what is older than `kept_for` (µs) at this `age` of the database, when its clock says `now`."""
     bound = age - kept_for
     before = _last_mark(connection, bound)
@@ -97,7 +97,7 @@ def old_enough(connection: Connection, age: int, now: int, kept_for: int) -> Old
     later = connection.execute(select(func.min(_M.wall)).where(_M.age > bound)).scalar_one()
     keys = _last_mark(connection, age - KEY_RETENTIONS * kept_for)
     wall = min(received, now - kept_for, received if later is None else later)
-    return Old(head, next_head, received, wall, 0 if keys is None else keys.head)
+    return AgeLimit(head, next_head, received, wall, 0 if keys is None else keys.head)
 
 
 def forget_marks(connection: Connection, age: int, kept_for: int) -> None:

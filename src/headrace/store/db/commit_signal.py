@@ -11,7 +11,7 @@ from sqlalchemy.engine import Transaction
 from headrace.store.db.database import Database
 
 
-class Bell:
+class CommitSignal:
     """Works `mark` it; those who listen are called after the commit, in the writer's thread: they must return at once.
 
     It rings in every api on the database. A mark whose transaction is taken back rings once too often here, never too rarely.

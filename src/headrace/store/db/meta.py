@@ -8,14 +8,14 @@ from sqlalchemy import Connection, select
 
 from headrace.store.tables.base import meta
 
-FORGOTTEN: Final = "forgotten"
+LAST_PRUNED_SEQ: Final = "forgotten"
 HEAD: Final = "head"
 INSTANCE: Final = "instance"
 
 _head = select(meta.c.value).where(meta.c.name == HEAD)
 
 
-_forgotten = select(meta.c.value).where(meta.c.name == FORGOTTEN)
+_forgotten = select(meta.c.value).where(meta.c.name == LAST_PRUNED_SEQ)
 
 
 def log_head(connection: Connection) -> int:
@@ -33,6 +33,6 @@ def log_id(instance: int) -> str:
     return f"{instance:016x}"
 
 
-def forgotten(connection: Connection) -> int:
+def last_pruned_seq(connection: Connection) -> int:
     """Return the last seq that is forgotten; 0: none is."""
     return int(connection.execute(_forgotten).scalar_one_or_none() or 0)

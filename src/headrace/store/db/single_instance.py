@@ -15,7 +15,7 @@ HINT = "Use that one, or stop it first. Several apis share a PostgreSQL database
 
 
 @contextmanager
-def sole_api(database_url: str) -> Iterator[None]:
+def exclusive_api(database_url: str) -> Iterator[None]:
     """Serve the database alone where it is a SQLite file; the kernel frees it when its holder dies.
 
     Raises:

@@ -39,7 +39,7 @@ MOST_TRIES = 4
 
 
 @dataclass(slots=True, eq=False)
-class _Entry:
+class _WorkItem:
     collector: Collector[Any, Any]
     item: Any
     answer: Future[Any] = field(default_factory=Future)
@@ -82,7 +82,7 @@ class Writer:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._queue: SimpleQueue[_Entry | None] = SimpleQueue()
+        self._queue: SimpleQueue[_WorkItem | None] = SimpleQueue()
         self._closed = False
         self._door = Lock()
         self._observers: tuple[Callable[[], None], ...] = ()
@@ -92,11 +92,11 @@ class Writer:
 
     def submit(self, work: Work[T]) -> Future[T]:
         """Queue `work`; the future has its answer once it is durable."""
-        return self._put(_Entry(_run_each, work))
+        return self._put(_WorkItem(_run_each, work))
 
     def collect(self, collector: Collector[A, R], item: A) -> Future[R]:
         """Queue `item`; `collector` gets it together with its neighbours and answers with one result for each."""
-        return self._put(_Entry(collector, item))
+        return self._put(_WorkItem(collector, item))
 
     def observe(self, observer: Callable[[], None]) -> Callable[[], None]:
         """Call `observer` after each commit, in the writer's thread: it must return at once. Returns what takes it away again."""
@@ -115,7 +115,7 @@ class Writer:
                 self._queue.put(None)
         self._thread.join()
 
-    def _put(self, entry: _Entry) -> Future[Any]:
+    def _put(self, entry: _WorkItem) -> Future[Any]:
         with self._door:  # nothing may enter the queue behind the end, where nobody would answer it
             if self._closed:
                 raise StorageBusy("The store is closed.")
@@ -140,7 +140,7 @@ class Writer:
                 entries.append(more)
             self._settle([entry for entry in entries if entry.answer.set_running_or_notify_cancel()])
 
-    def _settle(self, entries: list[_Entry]) -> None:
+    def _settle(self, entries: list[_WorkItem]) -> None:
         if not entries:
             return
         answers: list[Any] = []
@@ -166,7 +166,7 @@ class Writer:
             if attempt.error is not None:  # what was committed is committed, and who waits for the next transaction is not to blame
                 log.error("commit observer failed", exc_info=attempt.error)
 
-    def _commit(self, entries: list[_Entry]) -> list[Any]:
+    def _commit(self, entries: list[_WorkItem]) -> list[Any]:
         tries = 1
         with told(self._engine.url):
             while True:
@@ -179,7 +179,7 @@ class Writer:
                         raise undone_by.error from undone_by
                     tries += 1
 
-    def _run(self, entries: list[_Entry]) -> list[Any]:
+    def _run(self, entries: list[_WorkItem]) -> list[Any]:
         with self._engine.connect() as connection:
             try:
                 transaction = connection.begin()
@@ -192,7 +192,7 @@ class Writer:
             return answers
 
 
-def _run(connection: Connection, entries: list[_Entry]) -> list[Any]:
+def _run(connection: Connection, entries: list[_WorkItem]) -> list[Any]:
     answers: list[Any] = []
     for collector, group in groupby(entries, key=lambda entry: entry.collector):
         answers.extend(collector(connection, [entry.item for entry in group]))

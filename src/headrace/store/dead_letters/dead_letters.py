@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Row, bindparam, select, update
 from headrace.core.dead_letter_ids import prefix_from_backlog
 from headrace.core.values.text import clean_text, is_id
 from headrace.store.dead_letters.texts import Texts, delete_letters
-from headrace.store.dialects.statements import BulkInsert, among
+from headrace.store.dialects.statements import BulkInsert, in_list
 from headrace.store.dialects.validity import is_valid_letter
 from headrace.store.tables.base import dead_letters, triggers
 from headrace.wire.custody.backlog import Answer
@@ -28,7 +28,7 @@ MOST_IDS = 10_000
 
 _insert = BulkInsert(dead_letters)
 _answered = select(*(dead_letters.c[name] for name in ("id", "stream", "lane", "position", "triggers", "attempts", "state")))
-_known = select(dead_letters.c.id, dead_letters.c.state).where(among(dead_letters.c.id, "ids"))
+_known = select(dead_letters.c.id, dead_letters.c.state).where(in_list(dead_letters.c.id, "ids"))
 _count_rejected = update(triggers).where(triggers.c.id == bindparam("trigger")).values(rejected=triggers.c.rejected + bindparam("times"))
 _reopen = (
     update(dead_letters)
@@ -44,7 +44,7 @@ _reopen = (
 )
 
 
-class Letters:
+class DeadLetterInserts:
     """The dead letters of one transaction, each kept once; `items` are all that any of its batches has."""
 
     def __init__(self, connection: Connection, items: Sequence[DeadLetterItem], now: int) -> None:

@@ -18,7 +18,7 @@ from headrace.errors import ApiRefused
 from headrace.store.db.database import Database
 from headrace.store.db.slices import size_of, take_slice
 from headrace.store.dead_letters.short_ids import full_ids, short_id
-from headrace.store.redeliveries import Again, tried_again
+from headrace.store.redeliveries import Redrive, record_redrives
 from headrace.store.tables.pipelines import pipeline_letters
 from headrace.wire.custody.pipeline_dead_letters import (
     ActOnPipelineLetters,
@@ -133,7 +133,7 @@ def _act(connection: Connection, action: PipelineLetterAction, ids: Sequence[str
     becomes = "redriven" if action == "redrive" else "discarded"
     connection.execute(update(pipeline_letters).where(_row_of.id.in_(changed)).values(state=becomes, acted=now))
     if action == "redrive":
-        tried_again(connection, [Again(_first(row.seqs), row.id) for row in found.rows])
+        record_redrives(connection, [Redrive(_first(row.seqs), row.id) for row in found.rows])
     return len(changed), [id for id in ids if id not in set(changed)] if found.full else []
 
 

@@ -32,7 +32,7 @@ class Dialect(NamedTuple):
     name: str
 
 
-class Direct(ABC):
+class DriverConnection(ABC):
     """A connection of one thread. `rolled_back` is called when a transaction is not kept."""
 
     dialect: Dialect
@@ -101,7 +101,7 @@ class _Rows(sqlite3.Cursor):
         return [row[0] for row in self.fetchall()]
 
 
-class DirectSqlite(Direct):
+class SqliteDriver(DriverConnection):
     """A SQLite file."""
 
     dialect = Dialect("sqlite")
@@ -151,7 +151,7 @@ class DirectSqlite(Direct):
 class _Answer:
     """What a statement in a pipeline will have found."""
 
-    def __init__(self, database: DirectPostgresql, result: PipelineResult) -> None:
+    def __init__(self, database: PostgresqlDriver, result: PipelineResult) -> None:
         self._database = database
         self._result = result
 
@@ -186,7 +186,7 @@ _SETTINGS: Final = {
 }
 
 
-class DirectPostgresql(Direct):
+class PostgresqlDriver(DriverConnection):
     """A PostgreSQL database; `moment` is called with its time (µs) and this machine's monotonic time before and after it was told."""
 
     dialect = Dialect("postgresql")
@@ -303,13 +303,13 @@ class DirectPostgresql(Direct):
         return self._pipeline
 
 
-def direct(url: URL) -> Direct:
+def direct(url: URL) -> DriverConnection:
     """Return a connection to the database that the URL names.
 
     Raises:
         DBAPIError: It cannot be opened.
     """
-    return DirectPostgresql(url) if is_postgresql(url) else DirectSqlite(url)
+    return PostgresqlDriver(url) if is_postgresql(url) else SqliteDriver(url)
 
 
 def _translated(statement: str, error: Exception, base: type[Exception], *, gone: bool = False) -> DBAPIError:

@@ -35,7 +35,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import Boolean
 from typing_extensions import override
 
-from headrace.store.dialects.driver import Direct
+from headrace.store.dialects.driver import DriverConnection
 
 FEW = 8
 """Up to so many rows are inserted by statements: a COPY is one more round trip."""
@@ -67,7 +67,7 @@ class Found(Protocol):
         ...
 
 
-Runs: TypeAlias = Connection | Direct
+Runs: TypeAlias = Connection | DriverConnection
 """What runs statements: SQLAlchemy's connection, or the driver's own."""
 
 
@@ -82,7 +82,7 @@ class Condition(FunctionElement[bool]):
         return self
 
 
-class among(Condition):  # noqa: N801  reads like SQL
+class in_list(Condition):  # noqa: N801  reads like SQL
     """The column has one of the values of the parameter `name`, a list of any length.
 
     SQLite gets a parameter for each value. PostgreSQL gets one array, so that the statement is the same for every length.
@@ -94,24 +94,24 @@ class among(Condition):  # noqa: N801  reads like SQL
         super().__init__(column, bindparam(name, type_=column.type))
 
 
-def _parts(element: among) -> tuple[ColumnElement[Any], str]:
+def _parts(element: in_list) -> tuple[ColumnElement[Any], str]:
     column, wanted = element.clauses
     return column, str(wanted.key)
 
 
-@compiles(among)
-def _in_list(element: among, compiler: SQLCompiler, **other: Any) -> str:
+@compiles(in_list)
+def _in_list(element: in_list, compiler: SQLCompiler, **other: Any) -> str:
     column, name = _parts(element)
     return compiler.process(column.in_(bindparam(name, expanding=True)), **other)
 
 
-@compiles(among, "postgresql")
-def _in_array(element: among, compiler: SQLCompiler, **other: Any) -> str:
+@compiles(in_list, "postgresql")
+def _in_array(element: in_list, compiler: SQLCompiler, **other: Any) -> str:
     column, name = _parts(element)
     return compiler.process(column == any_(bindparam(name, type_=ARRAY(column.type))), **other)
 
 
-class has_number(Condition):  # noqa: N801  reads like SQL
+class json_array_has(Condition):  # noqa: N801  reads like SQL
     """The JSON array of numbers in a text column has this one."""
 
     inherit_cache = True
@@ -120,15 +120,15 @@ class has_number(Condition):  # noqa: N801  reads like SQL
         super().__init__(column, literal(number, BigInteger()))
 
 
-@compiles(has_number)
-def _by_json_each(element: has_number, compiler: SQLCompiler, **other: Any) -> str:
+@compiles(json_array_has)
+def _by_json_each(element: json_array_has, compiler: SQLCompiler, **other: Any) -> str:
     column, number = element.clauses
     each = func.json_each(column).table_valued("value")
     return compiler.process(select(each.c.value).where(each.c.value == number).exists(), **other)
 
 
-@compiles(has_number, "postgresql")
-def _by_containment(element: has_number, compiler: SQLCompiler, **other: Any) -> str:
+@compiles(json_array_has, "postgresql")
+def _by_containment(element: json_array_has, compiler: SQLCompiler, **other: Any) -> str:
     column, number = element.clauses
     return compiler.process(cast(column, JSONB).contains(func.to_jsonb(number)), **other)
 
@@ -153,7 +153,7 @@ def _in_octets(element: byte_length, compiler: SQLCompiler, **other: Any) -> str
 
 
 def rows_among(connection: Connection, query: Executable, name: str, values: Iterable[Any]) -> list[Row[*tuple[Any, ...]]]:
-    """Return what a query with `among(…, name)` finds for any number of values: SQLite takes only so many in one statement."""
+    """Return what a query with `in_list(…, name)` finds for any number of values: SQLite takes only so many in one statement."""
     given = list(values)
     found: list[Row[*tuple[Any, ...]]] = []
     for start in range(0, len(given), MOST_VALUES):
@@ -207,7 +207,7 @@ class BulkInsert:
             return
         if connection.dialect.name == "sqlite":
             connection.exec_driver_sql(self._statement(connection), list(rows))
-        elif len(rows) <= FEW or isinstance(connection, Direct):
+        elif len(rows) <= FEW or isinstance(connection, DriverConnection):
             connection.exec_driver_sql(self._statement(connection), [dict(zip(self._names, row, strict=True)) for row in rows])
         else:
             from headrace.store.dialects.postgresql import copy  # late: the driver is an extra
@@ -223,7 +223,7 @@ class BulkInsert:
         return self._compiled[name]
 
 
-class Given:
+class ValuesQuery:
     """Runs `query` over a table `given` of the rows that come along: one statement however many they are.
 
     `columns` are its names, each with PostgreSQL's type. Write `FROM given CROSS JOIN …`: SQLite then looks each row up by an index,
@@ -252,7 +252,7 @@ class Given:
         return connection.exec_driver_sql(text, parameters).all()
 
 
-class Plain:
+class DriverStatement:
     """A statement as the driver takes it, for those that bring thousands of values: nothing is done to each of them on the way.
 
     `:name` stands for a value, and `IN :name` for any of a list, at most MOST_VALUES long; `lists` has PostgreSQL's type of its values.

@@ -9,7 +9,7 @@ The law, under the writer's transaction:
 - the triggers' counters move in the same commit;
 - receipts are recorded last, since they account for what was stored;
 - what fires a trigger that a task run waits for goes to the run, and not into the log;
-- a batch for more task runs than one transaction lets continue is `Unfinished` until the last of them has its event.
+- a batch for more task runs than one transaction lets continue is `UnresolvedBatch` until the last of them has its event.
 Batches that wait together are appended together, in the order in which they came.
 """
 
@@ -25,16 +25,16 @@ from sqlalchemy import Connection, bindparam, case, select, update
 from headrace.core.identity import EventKey, event_key
 from headrace.core.values.moments import micros
 from headrace.errors import Fenced
-from headrace.store.custody.receipts import Claim, record
+from headrace.store.custody.receipts import ReceiptBatch, record
 from headrace.store.custody.spills import Spills
-from headrace.store.db.meta import HEAD, forgotten
-from headrace.store.dead_letters.dead_letters import Letters
-from headrace.store.dialects.statements import BulkInsert, among, rows_among
+from headrace.store.db.meta import HEAD, last_pruned_seq
+from headrace.store.dead_letters.dead_letters import DeadLetterInserts
+from headrace.store.dialects.statements import BulkInsert, in_list, rows_among
 from headrace.store.dialects.validity import INT64, is_valid_event, is_valid_receipt
 from headrace.store.log.conflicts import count_conflicts
-from headrace.store.redeliveries import fired_late
+from headrace.store.redeliveries import record_late_firings
 from headrace.store.tables.base import events, firings, forgotten_keys, jobs, meta, triggers
-from headrace.store.task_runs.deliveries import Deliveries, Delivery
+from headrace.store.task_runs.deliveries import Delivery, RunDeliveries
 from headrace.wire.custody.events import BatchStored, EventBatch, EventItem, ItemStatus, ReceiptStatus
 
 NO_LEADER = -1
@@ -44,13 +44,13 @@ _events = BulkInsert(events)
 _PAYLOAD = list(events.c.keys()).index("payload")
 _firings = BulkInsert(firings)
 
-_running = select(jobs.c.id).where(jobs.c.state == "running", among(jobs.c.id, "ids"))
+_running = select(jobs.c.id).where(jobs.c.state == "running", in_list(jobs.c.id, "ids"))
 _leases = select(triggers.c.id, triggers.c.job_id, triggers.c.revoked_job_id, triggers.c.epoch, triggers.c.run_id).where(
-    among(triggers.c.id, "ids")
+    in_list(triggers.c.id, "ids")
 )
-_known = select(events.c.key, events.c.seq).where(among(events.c.key, "keys"))
-_forgotten_keys = select(forgotten_keys.c.key, forgotten_keys.c.seq).where(among(forgotten_keys.c.key, "keys"))
-_fired = select(firings.c.seq, firings.c.trigger_id).where(among(firings.c.seq, "seqs"))
+_known = select(events.c.key, events.c.seq).where(in_list(events.c.key, "keys"))
+_forgotten_keys = select(forgotten_keys.c.key, forgotten_keys.c.seq).where(in_list(forgotten_keys.c.key, "keys"))
+_fired = select(firings.c.seq, firings.c.trigger_id).where(in_list(firings.c.seq, "seqs"))
 _head = select(meta.c.value).where(meta.c.name == HEAD)
 _move_head = update(meta).where(meta.c.name == HEAD).values(value=bindparam("head"))
 # One that fires has not failed; one that nobody holds, or that is parked, stays what it is.
@@ -63,7 +63,7 @@ _count_fired = (
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedBatch:
     """A batch with all that can be worked out before the writer's turn. `keys` is None where an event is invalid."""
 
     job_id: int
@@ -75,7 +75,7 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Unfinished:
+class UnresolvedBatch:
     """The answer to a batch of which nothing is stored but what some task runs wait for: append it again, with `delivered`."""
 
     delivered: Set[int]
@@ -94,7 +94,7 @@ class _Append:
     repeated: list[tuple[int, EventItem]] = field(default_factory=list)
     fired: dict[tuple[int, int], None] = field(default_factory=dict)
 
-    def add_batch(self, prepared: Prepared, mine: set[int], delivery: Delivery) -> list[ItemStatus]:
+    def add_batch(self, prepared: PreparedBatch, mine: set[int], delivery: Delivery) -> list[ItemStatus]:
         """Add the events of a batch whose triggers are `mine`, but for those of task runs; return a status for each."""
         statuses: list[ItemStatus] = []
         for item, key, leader in zip(prepared.batch.events, prepared.keys, prepared.leaders, strict=True):
@@ -124,25 +124,25 @@ class _Append:
         return "stored"
 
 
-def prepare(job_id: int, batch: EventBatch) -> Prepared:
+def prepare(job_id: int, batch: EventBatch) -> PreparedBatch:
     """Work out the keys of a batch, and which of its events cannot be stored at all."""
     keys = [event_key(item.source, item.id) if is_valid_event(item) else None for item in batch.events]
     leaders = [_leader(item) if key is not None else None for item, key in zip(batch.events, keys, strict=True)]
-    return Prepared(job_id, batch, keys, leaders)
+    return PreparedBatch(job_id, batch, keys, leaders)
 
 
 def append(
-    connection: Connection, batches: Sequence[Prepared], now: int, delivered: Callable[[], None]
-) -> list[BatchStored | Fenced | Unfinished]:
+    connection: Connection, batches: Sequence[PreparedBatch], now: int, delivered: Callable[[], None]
+) -> list[BatchStored | Fenced | UnresolvedBatch]:
     """Append the batches in one transaction; a batch whose job has ended answers `Fenced`. `delivered`: a task run got an event."""
     allowed, waits = _allowed(connection, batches)
-    deliveries = Deliveries(connection, waits, now)
+    deliveries = RunDeliveries(connection, waits, now)
     head = connection.execute(_head).scalar_one()
     log = _Append(head, now, *_lookup(connection, batches))
-    letters = Letters(connection, [item for prepared in batches for item in prepared.batch.dead_letters], now)
+    letters = DeadLetterInserts(connection, [item for prepared in batches for item in prepared.batch.dead_letters], now)
     spills = Spills(connection, [item for prepared in batches for item in prepared.batch.spills], now)
-    answers: list[BatchStored | Fenced | Unfinished] = []
-    claims: list[Claim] = []
+    answers: list[BatchStored | Fenced | UnresolvedBatch] = []
+    claims: list[ReceiptBatch] = []
     recorded: list[tuple[list[bool], list[ReceiptStatus]]] = []
     for prepared, mine in zip(batches, allowed, strict=True):
         if mine is None:
@@ -150,11 +150,11 @@ def append(
             continue
         delivery = deliveries.deliver(_deliverable(prepared, mine), prepared.delivered)
         if not delivery.finished:
-            answers.append(Unfinished(delivery.fired))
+            answers.append(UnresolvedBatch(delivery.fired))
             continue
         receipts = prepared.batch.receipts
         valid = [is_valid_receipt(receipt) for receipt in receipts]
-        claims.append(Claim(prepared.job_id, prepared.batch.epochs, list(compress(receipts, valid))))
+        claims.append(ReceiptBatch(prepared.job_id, prepared.batch.epochs, list(compress(receipts, valid))))
         recorded.append((valid, []))
         answers.append(
             BatchStored.model_construct(
@@ -175,7 +175,7 @@ def append(
     return answers
 
 
-def _deliverable(prepared: Prepared, mine: set[int]) -> Iterator[EventItem]:
+def _deliverable(prepared: PreparedBatch, mine: set[int]) -> Iterator[EventItem]:
     """Yield the valid events of a batch whose triggers are all `mine`."""
     for item, key in zip(prepared.batch.events, prepared.keys, strict=True):
         if key is not None and mine.issuperset(item.firings):
@@ -186,7 +186,7 @@ def _leader(item: EventItem) -> EventKey | None:
     return None if item.follows is None or item.follows == item.id else event_key(item.source, item.follows)
 
 
-def _allowed(connection: Connection, batches: Sequence[Prepared]) -> tuple[list[set[int] | None], dict[int, str]]:
+def _allowed(connection: Connection, batches: Sequence[PreparedBatch]) -> tuple[list[set[int] | None], dict[int, str]]:
     """Return, for each batch, the triggers whose lease it may use (None where its job has ended), and which task run waits for which."""
     running = {row.id for row in rows_among(connection, _running, "ids", {prepared.job_id for prepared in batches})}
     named = {trigger for prepared in batches for trigger in prepared.batch.epochs if trigger in INT64}
@@ -202,14 +202,14 @@ def _allowed(connection: Connection, batches: Sequence[Prepared]) -> tuple[list[
     return allowed, {row.id: row.run_id for row in rows if row.run_id is not None}
 
 
-def _lookup(connection: Connection, batches: Sequence[Prepared]) -> tuple[dict[bytes, int], set[int]]:
+def _lookup(connection: Connection, batches: Sequence[PreparedBatch]) -> tuple[dict[bytes, int], set[int]]:
     """Return the `seq` of each event that a batch repeats or follows, and which of them the log has forgotten."""
     keys = list({key for prepared in batches for key in (*prepared.keys, *prepared.leaders) if key is not None})
     found: dict[bytes, int] = {}
     for start in range(0, len(keys), MOST_PARAMETERS):
         found.update((row[0], row[1]) for row in connection.execute(_known, {"keys": keys[start : start + MOST_PARAMETERS]}))
     gone: dict[bytes, int] = {}
-    if forgotten(connection):
+    if last_pruned_seq(connection):
         others = [key for key in keys if key not in found]
         for start in range(0, len(others), MOST_PARAMETERS):
             some = others[start : start + MOST_PARAMETERS]
@@ -248,7 +248,7 @@ def _write(connection: Connection, log: _Append, head: int) -> None:
     fired = [*log.fired, *later]
     _events(connection, log.rows)
     _firings(connection, fired)
-    fired_late(connection, sorted(pair for pair in later if pair[0] <= head))
+    record_late_firings(connection, sorted(pair for pair in later if pair[0] <= head))
     if log.head != head:
         connection.execute(_move_head, {"head": log.head})
     added = {head + number: str(row[_PAYLOAD]) for number, row in enumerate(log.rows, 1)} if log.repeated else {}

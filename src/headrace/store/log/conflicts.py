@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 import structlog
 from sqlalchemy import Connection, bindparam, select, update
 
-from headrace.store.dialects.statements import among
+from headrace.store.dialects.statements import in_list
 from headrace.store.tables.base import events, triggers
 from headrace.wire.custody.events import EventItem
 
 MAX_AT_ONCE = 500
 """Payloads that are read at once to be compared."""
 
-_payloads = select(events.c.seq, events.c.payload).where(among(events.c.seq, "seqs"))
+_payloads = select(events.c.seq, events.c.payload).where(in_list(events.c.seq, "seqs"))
 _count = update(triggers).where(triggers.c.id == bindparam("trigger")).values(conflicts=triggers.c.conflicts + bindparam("times"))
 
 log = structlog.get_logger(__name__)

@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import Connection, bindparam, select
 
 from headrace.core.values.moments import moment
-from headrace.store.db.meta import forgotten
+from headrace.store.db.meta import last_pruned_seq
 from headrace.store.tables.base import events
 from headrace.wire.status.status import LogExtent
 
@@ -16,7 +16,7 @@ _first_after = select(events.c.received).where(events.c.seq > bindparam("seq")).
 
 def log_extent(connection: Connection, top: int) -> LogExtent:
     """Return what the log has without a gap; `top` is its head."""
-    gone = forgotten(connection)
+    gone = last_pruned_seq(connection)
     return LogExtent(first=gone + 1, head=top, since=came_after(connection, gone))
 
 

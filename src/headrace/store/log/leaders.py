@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, select
 
-from headrace.store.dialects.statements import among, rows_among
+from headrace.store.dialects.statements import in_list, rows_among
 from headrace.store.redeliveries import told_firings, trigger_names
 from headrace.store.tables.base import events
 from headrace.wire.pipelines.plans import FoundLeader
 
-_events = select(events.c.seq, events.c.key, events.c.leader_key).where(among(events.c.key, "keys"))
+_events = select(events.c.seq, events.c.key, events.c.leader_key).where(in_list(events.c.key, "keys"))
 
 
-def leaders_of(connection: Connection, keys: Sequence[bytes], project: str | None) -> list[FoundLeader]:
+def find_leaders(connection: Connection, keys: Sequence[bytes], project: str | None) -> list[FoundLeader]:
     """Return those of the events that the log has; triggers of `project` only (None: of all) that fired before the event was stored."""
     rows = rows_among(connection, _events, "keys", set(keys))
     told = told_firings(connection, sorted(row.seq for row in rows))

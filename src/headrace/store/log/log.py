@@ -13,12 +13,12 @@ from sqlalchemy import Connection, Select, select
 
 from headrace.core.values.moments import moment
 from headrace.errors import Fenced, StorageBusy
-from headrace.store.db.commit_signal import Bell
+from headrace.store.db.commit_signal import CommitSignal
 from headrace.store.db.database import Database
-from headrace.store.db.meta import forgotten, log_head
+from headrace.store.db.meta import last_pruned_seq, log_head
 from headrace.store.dialects.statements import driver_rows
-from headrace.store.log.append import MOST_PARAMETERS, Prepared, Unfinished, append, prepare
-from headrace.store.log.leaders import leaders_of
+from headrace.store.log.append import MOST_PARAMETERS, PreparedBatch, UnresolvedBatch, append, prepare
+from headrace.store.log.leaders import find_leaders
 from headrace.store.redeliveries import last_redelivery, later_firings, redelivered, trigger_names
 from headrace.store.tables.base import events, firings
 from headrace.wire.custody.events import BatchStored, EventBatch, LogHead, LogNews
@@ -55,7 +55,7 @@ class Picked:
 class Log:
     """The event log of one database. The `bell` rings when a task run got what it waits for."""
 
-    def __init__(self, database: Database, bell: Bell) -> None:
+    def __init__(self, database: Database, bell: CommitSignal) -> None:
         self._database = database
         self._bell = bell
 
@@ -73,15 +73,15 @@ class Log:
         self._submit(prepare(job_id, batch), answer)
         return answer
 
-    def _submit(self, prepared: Prepared, answer: Future[BatchStored | Fenced]) -> None:
+    def _submit(self, prepared: PreparedBatch, answer: Future[BatchStored | Fenced]) -> None:
         """Queue a batch, and again until no task run is left to a later transaction; then answer."""
 
-        def settle(stored: Future[BatchStored | Fenced | Unfinished]) -> None:
+        def settle(stored: Future[BatchStored | Fenced | UnresolvedBatch]) -> None:
             if stored.cancelled():
                 return
             error = stored.exception()
             result = None if error is not None else stored.result()
-            if isinstance(result, Unfinished) and not answer.cancelled():
+            if isinstance(result, UnresolvedBatch) and not answer.cancelled():
                 try:
                     self._submit(replace(prepared, delivered=result.delivered), answer)
                     return
@@ -91,7 +91,7 @@ class Log:
                 return
             if error is not None:
                 answer.set_exception(error)
-            elif result is not None and not isinstance(result, Unfinished):
+            elif result is not None and not isinstance(result, UnresolvedBatch):
                 answer.set_result(result)
 
         queued = self._database.collect(self._append, prepared)
@@ -101,7 +101,7 @@ class Log:
     def head(self) -> LogHead:
         """Return the last `seq`, and the first after what is forgotten (one past the head where all is)."""
         with self._database.reading() as connection:
-            head, first = log_head(connection), forgotten(connection) + 1
+            head, first = log_head(connection), last_pruned_seq(connection) + 1
         return LogHead(head=head, first=first, now=moment(self._database.now()))
 
     def news(self) -> LogNews:
@@ -140,7 +140,7 @@ class Log:
     def leaders(self, keys: Sequence[bytes], project: str | None = None) -> FoundLeaders:
         """Return those of the events with these keys that the log has, with their leaders; `project` as for `page`."""
         with self._database.reading() as connection:
-            return FoundLeaders(events=leaders_of(connection, keys, project))
+            return FoundLeaders(events=find_leaders(connection, keys, project))
 
     def redeliveries(self, *, after: int, to: int, project: str | None = None) -> list[Redelivery]:
         """Return what is to be given again, with after < id <= to; firings of the triggers of `project` only (None: of all)."""
@@ -151,7 +151,7 @@ class Log:
         """Call `observer` after each commit, also of other apis: it must return at once. Returns what takes it away again."""
         return self._database.observe(observer)
 
-    def _append(self, connection: Connection, batches: Sequence[Prepared]) -> list[BatchStored | Fenced | Unfinished]:
+    def _append(self, connection: Connection, batches: Sequence[PreparedBatch]) -> list[BatchStored | Fenced | UnresolvedBatch]:
         return append(connection, batches, self._database.now(), lambda: self._bell.mark(connection))
 
 

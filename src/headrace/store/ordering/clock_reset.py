@@ -12,7 +12,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from headrace.core.ordering.snapshot import SnapshotEvent
-from headrace.store.dialects.statements import Plain, Runs
+from headrace.store.dialects.statements import DriverStatement, Runs
 from headrace.store.ordering import statements as sql
 
 # The latest moments first: those given out since are the earliest. A row that changed is not found again.
@@ -27,13 +27,13 @@ _CHANGED: Final = {"since": "since = :now", "ready": "due = :now", "claimed": "d
 _OTHERS: Final = {"given up": "ordering_given_up", "handled": "ordering_handled"}
 
 
-def _statement(state: str) -> Plain:
+def _statement(state: str) -> DriverStatement:
     if state in _OTHERS:
         table = _OTHERS[state]
         some = f"SELECT key FROM {table} WHERE scope_id = :scope AND {_FOUND[state]} LIMIT :most"  # noqa: S608
-        return Plain(f"UPDATE {table} SET at = :now WHERE scope_id = :scope AND key IN ({some})")  # noqa: S608
+        return DriverStatement(f"UPDATE {table} SET at = :now WHERE scope_id = :scope AND key IN ({some})")  # noqa: S608
     some = f"SELECT seq FROM ordering_events WHERE scope_id = :scope AND seq <= :last AND {_FOUND[state]} LIMIT :most"  # noqa: S608
-    return Plain(f"UPDATE ordering_events SET {_CHANGED[state]} WHERE +scope_id = :scope AND seq IN ({some})")  # noqa: S608
+    return DriverStatement(f"UPDATE ordering_events SET {_CHANGED[state]} WHERE +scope_id = :scope AND seq IN ({some})")  # noqa: S608
 
 
 ALL: Final = tuple(_FOUND)
@@ -42,10 +42,10 @@ WALL: Final = ("ready", "claimed")
 """Those that are always on the wall clock. The others are on the steady clock of the scope, if it has one."""
 _statements: Final = {state: _statement(state) for state in _FOUND}
 _STATES: Final = ", ".join(f"'{state}'" for state in _FOUND)
-_left = Plain(
+_left = DriverStatement(
     f"SELECT key, state, number, released FROM ordering_releases WHERE scope_id = :scope AND state IN ({_STATES}) ORDER BY released, key"  # noqa: S608
 )
-_any_left = Plain(f"SELECT 1 FROM ordering_releases WHERE scope_id = :scope AND state IN ({_STATES}) LIMIT 1")  # noqa: S608
+_any_left = DriverStatement(f"SELECT 1 FROM ordering_releases WHERE scope_id = :scope AND state IN ({_STATES}) LIMIT 1")  # noqa: S608
 
 
 def begin(connection: Runs, scope: int, states: Iterable[str], now: int, *, head: int, lost: int) -> None:

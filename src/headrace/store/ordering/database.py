@@ -15,7 +15,7 @@ from sqlalchemy.schema import CreateColumn
 from headrace.store.db.errors import told
 from headrace.store.db.writer import Writer
 from headrace.store.dialects.clock import wall_clock
-from headrace.store.dialects.driver import Direct, DirectPostgresql, direct
+from headrace.store.dialects.driver import DriverConnection, PostgresqlDriver, direct
 from headrace.store.dialects.engines import engines, parsed
 from headrace.store.ordering.locks import FileLocks, Locks, SessionLocks
 from headrace.store.tables.base import metadata
@@ -25,7 +25,7 @@ T = TypeVar("T")
 DRIFT_MICROS = 50_000
 
 
-class OwnDatabase:
+class StandaloneDatabase:
     """One database: works run one after the other in the writer's thread, and those that wait together share a transaction."""
 
     def __init__(self, url: str, prepare: Callable[[Connection], int]) -> None:
@@ -46,7 +46,7 @@ class OwnDatabase:
         finally:
             writing.dispose()
         self.now: Callable[[], int] = wall_clock
-        if isinstance(self._direct, DirectPostgresql):
+        if isinstance(self._direct, PostgresqlDriver):
             clock = self.now = _ServerClock()
             self._direct.moment = clock.told
         self._inside: int | None = None
@@ -55,7 +55,7 @@ class OwnDatabase:
 
     def locks(self) -> Locks:
         """Return the locks of this database on events in hand."""
-        if isinstance(self._direct, DirectPostgresql):
+        if isinstance(self._direct, PostgresqlDriver):
             return SessionLocks(self._direct)
         return FileLocks(self._direct, f"{self.url.database}-in-hand")
 
@@ -63,7 +63,7 @@ class OwnDatabase:
         """Call `call` when a transaction was not kept."""
         self._direct.rolled_back = call
 
-    def submit(self, work: Callable[[Direct], T]) -> Future[T]:
+    def submit(self, work: Callable[[DriverConnection], T]) -> Future[T]:
         """Queue `work` for the writer; the future has its answer once it is durable."""
 
         def run(connection: Any) -> T:
@@ -80,14 +80,14 @@ class OwnDatabase:
         """Whether the caller is within a work: what it writes is part of that."""
         return self._inside == get_ident()
 
-    def write(self, work: Callable[[Direct], T]) -> T:
+    def write(self, work: Callable[[DriverConnection], T]) -> T:
         """Run `work` in the writer's transaction and wait until it is durable; within another work, it is part of that."""
         if self._inside == get_ident():
             return work(self._direct)
         return self.submit(work).result()
 
     @contextmanager
-    def reading(self) -> Iterator[Connection | Direct]:
+    def reading(self) -> Iterator[Connection | DriverConnection]:
         """Give what reads one moment of the database."""
         if self._inside == get_ident():
             yield self._direct

@@ -14,7 +14,7 @@ from typing import ClassVar, Final, Protocol
 
 from typing_extensions import override
 
-from headrace.store.dialects.driver import Direct, DirectPostgresql
+from headrace.store.dialects.driver import DriverConnection, PostgresqlDriver
 
 MOST_LOCKS: Final = 500
 """So many are held by one ordering at once: PostgreSQL has some thousands for all its sessions. What is beyond goes by its lease."""
@@ -97,7 +97,7 @@ class _File:
 class FileLocks(Locks):
     """Locks on bytes of a file beside the SQLite file."""
 
-    def __init__(self, database: Direct, path: str) -> None:
+    def __init__(self, database: DriverConnection, path: str) -> None:
         self._database = database
         self._path = os.path.realpath(path)
         self._file = _File.of(self._path)
@@ -146,7 +146,7 @@ class FileLocks(Locks):
 class SessionLocks(Locks):
     """PostgreSQL's advisory locks of our session: gone when it ends, as the server sees it."""
 
-    def __init__(self, database: DirectPostgresql) -> None:
+    def __init__(self, database: PostgresqlDriver) -> None:
         self._database = database
         self._mine: dict[int, int] = {}
         self._new: list[int] = []

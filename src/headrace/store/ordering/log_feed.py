@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, select
 from headrace.core.ordering.handling import OrderedEvent
 from headrace.store.db.database import Database
 from headrace.store.ordering.sql_store import SqlOrdering
-from headrace.store.ordering.transaction import Fed, Feed
+from headrace.store.ordering.transaction import EventFeed, FedEvent
 from headrace.store.tables.base import events
 from headrace.store.tables.ordering import ordering_scopes
 
@@ -55,11 +55,11 @@ def page_after(connection: Connection, scope_id: int) -> Sequence[Row[Any]]:
     return connection.execute(select(*_FED).where(events.c.seq > head).order_by(events.c.seq).limit(PAGE)).all()
 
 
-def fed(rows: Sequence[Row[Any]], passes: Callable[[Row[Any]], bool]) -> Feed:
+def fed(rows: Sequence[Row[Any]], passes: Callable[[Row[Any]], bool]) -> EventFeed:
     """Return a page as a scope takes it."""
-    return Feed([_fed(row, passes=passes(row)) for row in rows], rows[-1].seq)
+    return EventFeed([_fed(row, passes=passes(row)) for row in rows], rows[-1].seq)
 
 
-def _fed(row: Row[Any], *, passes: bool) -> Fed:
+def _fed(row: Row[Any], *, passes: bool) -> FedEvent:
     event = OrderedEvent(row.source, row.id, row.follows, row.occurred, None, row.key, row.leader_key)
-    return Fed(event, row.seq, passes=passes, known=row.leader_seq >= 0)
+    return FedEvent(event, row.seq, passes=passes, known=row.leader_seq >= 0)

@@ -36,7 +36,7 @@ BUILDS: Final = 3
 """So often a copy is brought up to date without the lock; after that, in the transaction, so that the wait has an end."""
 
 
-class Step(msgspec.Struct, array_like=True, frozen=True):
+class JournalEntry(msgspec.Struct, array_like=True, frozen=True):
     """What was done: events offered, one withdrawn, the clock set back, more of a tree released, or none of these: leaders given up."""
 
     now: int
@@ -56,7 +56,7 @@ _ENDLESS: Final = 2**62
 _SEQ: Final = itemgetter(0)
 _NUMBER_AND_KEY: Final = itemgetter(0, 1)
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Step).decode
+_decode = msgspec.msgpack.Decoder(JournalEntry).decode
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class Replica:
     order: CausalOrder
 
     @classmethod
-    def current(cls, connection: Runs, scope: sql.Scope, kept: Self | None, *, by_age: bool, whole: bool = False) -> Self | None:
+    def current(cls, connection: Runs, scope: sql.ScopeRow, kept: Self | None, *, by_age: bool, whole: bool = False) -> Self | None:
         """Return the copy at the version of the scope's row, made of `kept` where that is possible.
 
         None: that is more than a transaction should do, and `kept` is as it was; with `whole`, it is done all the same.
@@ -128,7 +128,7 @@ class Replica:
             steps = sql.steps_since(connection, scope=scope_id, since=self.version, most=STEPS_KEPT).all()
         return self.do(steps) and self.version == version
 
-    def advance(self, connection: Runs, scope: int, step: Step) -> None:
+    def advance(self, connection: Runs, scope: int, step: JournalEntry) -> None:
         """Write down the step that was just done."""
         self.version += 1
         sql.add_step(connection, scope=scope, version=self.version, step=_encode(step))
@@ -136,7 +136,7 @@ class Replica:
             sql.forget_steps(connection, scope=scope, until=self.version - (STEPS_KEPT if len(self.order) else 0))
 
 
-def _again(order: CausalOrder, step: Step) -> None:
+def _again(order: CausalOrder, step: JournalEntry) -> None:
     if step.turned_back:
         order.turn_back(step.now)
     elif step.withdrawn is not None:
@@ -157,7 +157,7 @@ def _rows(snapshot: Any, query: str, scope_id: int, after_page: Callable[[], Non
     return rows
 
 
-def _built_in_lock(connection: Runs, scope: sql.Scope, *, by_age: bool, whole: bool) -> CausalOrder | None:
+def _built_in_lock(connection: Runs, scope: sql.ScopeRow, *, by_age: bool, whole: bool) -> CausalOrder | None:
     most = _ENDLESS if whole else ROWS_IN_LOCK + 1
     waits = sql.waiting_some(connection, scope=scope.id, most=most).all()
     given_up = sql.given_up_some(connection, scope=scope.id, most=most).all()
@@ -167,7 +167,7 @@ def _built_in_lock(connection: Runs, scope: sql.Scope, *, by_age: bool, whole: b
 
 
 def _built(
-    connection: Runs, scope: sql.Scope, waiting: Iterable[Sequence[Any]], lost: Iterable[Sequence[Any]], *, by_age: bool
+    connection: Runs, scope: sql.ScopeRow, waiting: Iterable[Sequence[Any]], lost: Iterable[Sequence[Any]], *, by_age: bool
 ) -> CausalOrder:
     waits = [
         SnapshotEvent(seq, key, leader, occurred, id, since, bool(late))

@@ -21,14 +21,14 @@ from headrace.core.ordering.handling import Claim, DeliveryPolicy, OrderedEvent,
 from headrace.ports.ordering_store import RETENTION_MICROS, Followers
 from headrace.store.db.slices import Slice, size_of
 from headrace.store.db.writer import Unprepared
-from headrace.store.dialects.driver import Direct
-from headrace.store.dialects.statements import Plain, Runs, among, row_by_row
+from headrace.store.dialects.driver import DriverConnection
+from headrace.store.dialects.statements import DriverStatement, Runs, in_list, row_by_row
 from headrace.store.ordering import statements as sql
-from headrace.store.ordering.database import OwnDatabase
+from headrace.store.ordering.database import StandaloneDatabase
 from headrace.store.ordering.replica import BUILDS, Replica
 from headrace.store.ordering.sql_store import SqlOrdering, claimed
 from headrace.store.ordering.steady_clock import OwnClock
-from headrace.store.ordering.transaction import Fed, Feed, Turn
+from headrace.store.ordering.transaction import EventFeed, FedEvent, OrderingTransaction
 from headrace.store.tables.ordering import ORDERING_TABLES, ordering_scopes
 
 WEBHOOK_PREFIX: Final = "webhook:"
@@ -106,10 +106,10 @@ def _delete_some(connection: Connection, table: Table, scope_id: int, deleted: S
     size = size_of(*(table.c[name] for name in ("body", "error", "step", "members") if name in table.c))
     some = [row[0] for row in deleted.add(connection, select(column, size).where(mine))]
     if some:
-        connection.execute(delete(table).where(mine, among(column, "some")), {"some": some})
+        connection.execute(delete(table).where(mine, in_list(column, "some")), {"some": some})
 
 
-class OwnOrdering(SqlOrdering):
+class StandaloneOrderingStore(SqlOrdering):
     """A scope in a database that holds nothing but orderings; its tables are made on first use. Close it when done.
 
     What was handled is forgotten after `retention` (µs).
@@ -132,7 +132,7 @@ class OwnOrdering(SqlOrdering):
             SettingsError: The URL is none that Headrace understands.
             ResourceError: The database cannot be opened or written.
         """
-        self._own = OwnDatabase(url, lambda connection: scope_named(connection, scope, lookback))
+        self._own = StandaloneDatabase(url, lambda connection: scope_named(connection, scope, lookback))
         super().__init__(self._own, self._own.prepared, policy=policy, by_age=by_age, steady=None if ticks is None else OwnClock(ticks))
         self._own.when_undone(self._undone)
         self._locks = self._own.locks()
@@ -163,7 +163,7 @@ class OwnOrdering(SqlOrdering):
 
     @override
     def claim(self, most: int, now: int, *, after: Sequence[bytes] | None = None, only: bytes | None = None) -> list[Claim]:
-        def work(connection: Direct) -> list[Claim] | None:
+        def work(connection: DriverConnection) -> list[Claim] | None:
             claims = self._claim_some(connection, most, now, after, only)
             return claims and self._without_theirs(connection, claims)
 
@@ -179,7 +179,7 @@ class OwnOrdering(SqlOrdering):
 
     @override
     def take_ready(self, most: int, now: int) -> list[Claim]:
-        def work(connection: Direct) -> list[Claim] | None:
+        def work(connection: DriverConnection) -> list[Claim] | None:
             moment = self._moment(connection, now)
             return None if moment is None else self._take(connection, sql.take_due, most, moment)[0]
 
@@ -191,7 +191,7 @@ class OwnOrdering(SqlOrdering):
 
     @override
     def release_some(self, now: int) -> bool:
-        def work(connection: Direct) -> bool:
+        def work(connection: DriverConnection) -> bool:
             connection.peek()  # mostly there is nothing to release, and that takes no lock
             if releasing := bool(sql.scope_row(connection, self.scope_id).releasing):
                 self._turn(now, lambda turn: turn.release(self.policy.lease))
@@ -201,7 +201,7 @@ class OwnOrdering(SqlOrdering):
 
     @override
     def take_followers(self, key: bytes, most: int, now: int) -> Followers:
-        def work(connection: Direct) -> Followers:
+        def work(connection: DriverConnection) -> Followers:
             found = Followers(*self._take(connection, sql.take_followers, most, now, key=key))
             return self._with_released(connection, found, key, most, now)
 
@@ -213,11 +213,11 @@ class OwnOrdering(SqlOrdering):
 
     @override
     def give_back(self, claims: Sequence[Claim], now: int) -> None:
-        def work(_: Direct) -> None:
+        def work(_: DriverConnection) -> None:
             new = [claim for claim in claims if not claim.seq]
             if new:
-                self._turn(now, lambda turn: turn.offer(Feed([Fed(claim.event, known=True) for claim in new])))
-            super(OwnOrdering, self).give_back([claim for claim in claims if claim.seq], now)
+                self._turn(now, lambda turn: turn.offer(EventFeed([FedEvent(claim.event, known=True) for claim in new])))
+            super(StandaloneOrderingStore, self).give_back([claim for claim in claims if claim.seq], now)
             self._locks.release(map(self._number, (claim.event.key for claim in claims)))
 
         if claims:
@@ -228,8 +228,8 @@ class OwnOrdering(SqlOrdering):
         self._own.write(lambda _: self._locks.release([self._number(claim.event.key)]))
 
     @override
-    def _turn(self, now: int, change: Callable[[Turn], T], keys: Sequence[bytes] = ()) -> T:
-        def work(connection: Direct) -> T:
+    def _turn(self, now: int, change: Callable[[OrderingTransaction], T], keys: Sequence[bytes] = ()) -> T:
+        def work(connection: DriverConnection) -> T:
             kept, self._replica = self._replica, None
             changed = self._change(connection, kept, now, change, keys, whole=self._builds == BUILDS)
             if changed is None:
@@ -258,7 +258,7 @@ class OwnOrdering(SqlOrdering):
     def _number(self, key: bytes) -> int:
         return int.from_bytes(blake2b(key, key=self._salt[:64], digest_size=8).digest(), "big", signed=True)
 
-    def _enter(self, connection: Direct, event: OrderedEvent, now: int) -> Claim | State:
+    def _enter(self, connection: DriverConnection, event: OrderedEvent, now: int) -> Claim | State:
         number = self._number(event.key)
         denied = self._locks.ask([number])
         connection.peek()
@@ -281,13 +281,13 @@ class OwnOrdering(SqlOrdering):
         elif state not in {None, "ready", "claimed"}:
             return state or "handled"
         if state is None:
-            self._turn(now, lambda turn: turn.offer(Feed.of([event])), _keys_of(event))
+            self._turn(now, lambda turn: turn.offer(EventFeed.of([event])), _keys_of(event))
             if self._replica is not None and self._replica.order.entry(event.key) is not None:
                 return "waiting"
         claims = super().claim(1, now, only=event.key)
         return claims[0] if claims else self.states([event.key])[0] or "handled"
 
-    def _finish_one(self, connection: Direct, claim: Claim, now: int, most: int) -> Followers | None:
+    def _finish_one(self, connection: DriverConnection, claim: Claim, now: int, most: int) -> Followers | None:
         number = self._number(claim.event.key)
         alone = self._locks.holds(number)
         self._locks.release([number])
@@ -311,7 +311,7 @@ class OwnOrdering(SqlOrdering):
         found = Followers(claims, more)
         return self._with_released(connection, found, key, most, now) if releasing else found
 
-    def _with_released(self, connection: Direct, found: Followers, key: bytes, most: int, now: int) -> Followers:
+    def _with_released(self, connection: DriverConnection, found: Followers, key: bytes, most: int, now: int) -> Followers:
         """Return `found`; where that is all that is ready, release a slice of what is left, and claim some of that too."""
         if found.more or not sql.is_releasing(connection, self.scope_id, key):
             return found
@@ -319,21 +319,21 @@ class OwnOrdering(SqlOrdering):
         claims, more = self._take(connection, sql.take_followers, most - len(found.claims), now, key=key)
         return Followers(found.claims + claims, more or sql.is_releasing(connection, self.scope_id, key))
 
-    def _written(self, connection: Direct, claim: Claim) -> Claim:
+    def _written(self, connection: DriverConnection, claim: Claim) -> Claim:
         """Return a claim with the seq of its row, if it has one since."""
         if claim.seq:
             return claim
         found = sql.event_by_key(connection, scope=self.scope_id, key=claim.event.key).all()
         return claim._replace(seq=found[0][0]) if found else claim
 
-    def _pass_on(self, connection: Direct, event: OrderedEvent, now: int, most: int) -> Followers | None:
+    def _pass_on(self, connection: DriverConnection, event: OrderedEvent, now: int, most: int) -> Followers | None:
         """Count an event without a row as handled, and release what waits for it; None if somebody else had it meanwhile."""
         if self.states([event.key])[0] is not None:
             return None
 
-        def change(turn: Turn) -> tuple[int, bool]:
+        def change(turn: OrderingTransaction) -> tuple[int, bool]:
             position = turn.order.position + 1
-            turn.offer(Feed([Fed(event, passes=True, known=True)]))
+            turn.offer(EventFeed([FedEvent(event, passes=True, known=True)]))
             return position, event.key in turn.order.releasing
 
         position, releasing = self._turn(now, change, _keys_of(event))
@@ -343,7 +343,9 @@ class OwnOrdering(SqlOrdering):
             self._unblock(connection, {"": [event.key]}, now)
         return Followers(claims, more or releasing)
 
-    def _take(self, connection: Direct, statement: Plain, most: int, now: int, **given: Any) -> tuple[list[Claim], bool]:
+    def _take(
+        self, connection: DriverConnection, statement: DriverStatement, most: int, now: int, **given: Any
+    ) -> tuple[list[Claim], bool]:
         """Claim events and take their locks; return them, and whether there may be more.
 
         What somebody still has in hand is left to them, its lease begun anew.
@@ -358,7 +360,7 @@ class OwnOrdering(SqlOrdering):
             sql.take_back(connection, scope=self.scope_id, seqs=theirs)
         return sorted(claims.values(), key=lambda claim: claim.position), len(rows) >= most
 
-    def _without_theirs(self, connection: Direct, claims: list[Claim]) -> list[Claim]:
+    def _without_theirs(self, connection: DriverConnection, claims: list[Claim]) -> list[Claim]:
         """Return claims but for what somebody has in hand although its lease is over, and what waits for that."""
         if not claims:
             return claims
@@ -374,7 +376,7 @@ class OwnOrdering(SqlOrdering):
             sql.take_back(connection, scope=self.scope_id, seqs=theirs)
         return [claim for claim in claims if claim.event.key not in held]
 
-    def _fail_own(self, connection: Direct, claim: Claim, now: int, error: str, retry_at: int | None) -> bool:
+    def _fail_own(self, connection: DriverConnection, claim: Claim, now: int, error: str, retry_at: int | None) -> bool:
         number = self._number(claim.event.key)
         alone = self._locks.holds(number)
         self._locks.release([number])
@@ -383,7 +385,7 @@ class OwnOrdering(SqlOrdering):
             return self._fail(connection, row, now, error, retry_at, alone=int(alone))
         if self.states([claim.event.key])[0] is not None:
             return False
-        self._turn(now, lambda turn: turn.offer(Feed([Fed(claim.event, known=True)])))
+        self._turn(now, lambda turn: turn.offer(EventFeed([FedEvent(claim.event, known=True)])))
         given = {"becomes": self._becomes(retry_at), "again": retry_at, "why": error, "key": claim.event.key}
         sql.put_off_new(connection, scope=self.scope_id, **given)
         return True

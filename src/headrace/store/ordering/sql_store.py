@@ -17,12 +17,12 @@ from typing_extensions import override
 
 from headrace.core.ordering.handling import Claim, DeliveryPolicy, OrderedEvent, ScopeCounters, State, WaitingEvent
 from headrace.ports.ordering_store import EXPIRED_EVENTS, OrderingStore
-from headrace.store.dialects.statements import Plain, Runs, row_by_row
+from headrace.store.dialects.statements import DriverStatement, Runs, row_by_row
 from headrace.store.ordering import clock_reset
 from headrace.store.ordering import statements as sql
 from headrace.store.ordering.replica import BUILDS, Replica
 from headrace.store.ordering.steady_clock import ScopeClock
-from headrace.store.ordering.transaction import Feed, Turn
+from headrace.store.ordering.transaction import EventFeed, OrderingTransaction
 
 T = TypeVar("T")
 AHEAD_MICROS: Final = 5_000_000
@@ -69,14 +69,14 @@ class SqlOrdering(OrderingStore):
 
     @override
     def offer(self, events: Sequence[OrderedEvent], now: int) -> list[State]:
-        self._turn(now, lambda turn: turn.offer(Feed.of(events)))
+        self._turn(now, lambda turn: turn.offer(EventFeed.of(events)))
         return [state or "handled" for state in self.states([event.key for event in events])]
 
-    def take(self, feed: Feed, now: int) -> None:
+    def take(self, feed: EventFeed, now: int) -> None:
         """Take events without asking what becomes of them; those of a log with their seqs."""
         self._turn(now, lambda turn: turn.offer(feed))
 
-    def take_from(self, page: Callable[[Any], Feed], now: int) -> None:
+    def take_from(self, page: Callable[[Any], EventFeed], now: int) -> None:
         """Take the events that `page` gives within the transaction."""
         self._turn(now, lambda turn: turn.offer(page(turn.connection)))
 
@@ -173,7 +173,7 @@ class SqlOrdering(OrderingStore):
 
     @override
     def forget(self, key: bytes, now: int) -> bool:
-        def change(turn: Turn) -> bool:
+        def change(turn: OrderingTransaction) -> bool:
             found = sql.event_by_key(turn.connection, scope=self.scope_id, key=key).all()
             if not found:
                 return False
@@ -230,7 +230,7 @@ class SqlOrdering(OrderingStore):
     def next_due(self, now: int | None = None) -> int | None:
         with self._database.reading() as connection:
             ((*columns, due, since),) = sql.next_due(connection, scope=self.scope_id).all()
-        scope = sql.Scope(*columns)
+        scope = sql.ScopeRow(*columns)
         moment = scope.clock if now is None else now
         if scope.releasing:
             return min(scope.clock, moment)
@@ -244,7 +244,7 @@ class SqlOrdering(OrderingStore):
     def close(self) -> None:
         """Keep everything: the database is its opener's to close."""
 
-    def _turn(self, now: int, change: Callable[[Turn], T], keys: Sequence[bytes] = ()) -> T:
+    def _turn(self, now: int, change: Callable[[OrderingTransaction], T], keys: Sequence[bytes] = ()) -> T:
         """Run `change` in a transaction with a copy of the ordering that is up to date there. It asks for the states of `keys`."""
         with self._lock:
             kept = [] if self._replica is None else [self._replica]
@@ -271,11 +271,18 @@ class SqlOrdering(OrderingStore):
         return [] if copy is None else [copy]
 
     def _change(
-        self, connection: Runs, kept: Replica | None, now: int, change: Callable[[Turn], T], keys: Sequence[bytes], *, whole: bool
+        self,
+        connection: Runs,
+        kept: Replica | None,
+        now: int,
+        change: Callable[[OrderingTransaction], T],
+        keys: Sequence[bytes],
+        *,
+        whole: bool,
     ) -> tuple[T, Replica] | None:
         """Run `change` with the copy `kept`; None if that has too much to catch up on, and `whole` does not allow it."""
         given: dict[str, Any] = {"by_age": self._by_age, "logged": self._logged, "steady": self._steady, "limit": sql.RELEASED_EVENTS}
-        turn = Turn.begin(connection, self.scope_id, kept, now, keys=keys, whole=whole, **given)
+        turn = OrderingTransaction.begin(connection, self.scope_id, kept, now, keys=keys, whole=whole, **given)
         if turn is None:
             return None
         if turn.scope.clock > now + AHEAD_MICROS:
@@ -301,7 +308,7 @@ class SqlOrdering(OrderingStore):
         counted = self._steady.counted()
         return self._steady(sql.scope_row(connection, self.scope_id), now) if counted is None else counted
 
-    def _claim(self, connection: Runs, statement: Plain, most: int, now: int, **given: Any) -> list[Claim]:
+    def _claim(self, connection: Runs, statement: DriverStatement, most: int, now: int, **given: Any) -> list[Claim]:
         token, lease = uuid4().hex, now + self.policy.lease
         row_by_row(connection)
         seqs = statement(connection, scope=self.scope_id, most=most, now=now, **given).scalars()

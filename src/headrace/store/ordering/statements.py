@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from headrace.core.ordering.handling import State
-from headrace.store.dialects.statements import FEW, BulkInsert, Found, Plain, Runs
+from headrace.store.dialects.statements import FEW, BulkInsert, DriverStatement, Found, Runs
 from headrace.store.tables.ordering import ordering_events, ordering_given_up, ordering_handled, ordering_releases
 
 T = TypeVar("T")
@@ -16,7 +16,7 @@ RELEASED_EVENTS: Final = 1_000
 # `+scope_id`: the scope is not looked up, the event is. Neither database then reads all of a scope that it thinks small.
 
 
-class Scope(NamedTuple):
+class ScopeRow(NamedTuple):
     """A row of `ordering_scopes`."""
 
     id: int
@@ -35,7 +35,7 @@ class Scope(NamedTuple):
     releasing: int
 
 
-_scope_row = Plain(f"SELECT {', '.join(Scope._fields)} FROM ordering_scopes WHERE id = :scope")  # noqa: S608
+_scope_row = DriverStatement(f"SELECT {', '.join(ScopeRow._fields)} FROM ordering_scopes WHERE id = :scope")  # noqa: S608
 
 _TREE = """
 WITH RECURSIVE roots AS ({roots}), tree(seq, key) AS (SELECT seq, key FROM roots UNION ALL SELECT e.seq, e.key FROM tree CROSS JOIN {below})
@@ -57,8 +57,8 @@ WHERE +scope_id = :scope AND leader_key IN :keys AND state = 'ready' AND due <= 
 """
 
 
-def _trees(roots: str, **lists: str) -> Plain:
-    return Plain(_TREE.format(roots=roots, below=_BELOW), postgresql=_TREE.format(roots=roots, below=_BELOW_EACH), **lists)
+def _trees(roots: str, **lists: str) -> DriverStatement:
+    return DriverStatement(_TREE.format(roots=roots, below=_BELOW), postgresql=_TREE.format(roots=roots, below=_BELOW_EACH), **lists)
 
 
 due, one, after = _trees(_DUE), _trees(_ONE), _trees(_AFTER, keys="bytea")
@@ -66,7 +66,7 @@ due, one, after = _trees(_DUE), _trees(_ONE), _trees(_AFTER, keys="bytea")
 
 _CLAIMED = "RETURNING seq, source, id, follows, occurred, body, key, leader_key, position, mark, attempts"
 # What only waits for one in this claim stays blocked: it comes back with that one, and nobody can take it alone.
-take = Plain(
+take = DriverStatement(
     f"""
 UPDATE ordering_events SET
     state = CASE WHEN state = 'blocked' THEN state ELSE 'claimed' END,
@@ -80,8 +80,8 @@ WHERE +scope_id = :scope AND seq IN :seqs
 )
 
 
-def _take(which: str) -> Plain:
-    return Plain(
+def _take(which: str) -> DriverStatement:
+    return DriverStatement(
         f"""
 UPDATE ordering_events SET state = 'claimed', due = :lease, claim = :token, attempts = attempts + 1
 WHERE +scope_id = :scope AND seq IN ({which})
@@ -97,15 +97,15 @@ take_followers = _take(
     "AND NOT EXISTS (SELECT 1 FROM ordering_events WHERE +scope_id = :scope AND key = :key) ORDER BY position LIMIT :most"
 )
 """Those that follow an event which was handled; none while that has a row."""
-take_back = Plain("UPDATE ordering_events SET attempts = attempts - 1 WHERE +scope_id = :scope AND seq IN :seqs", seqs="bigint")
+take_back = DriverStatement("UPDATE ordering_events SET attempts = attempts - 1 WHERE +scope_id = :scope AND seq IN :seqs", seqs="bigint")
 
 _HELD = "+scope_id = :scope AND claim = :token AND state IN ('claimed', 'blocked') AND seq IN :seqs"
-settle = Plain(f"DELETE FROM ordering_events WHERE {_HELD} RETURNING key, position", seqs="bigint")  # noqa: S608
+settle = DriverStatement(f"DELETE FROM ordering_events WHERE {_HELD} RETURNING key, position", seqs="bigint")  # noqa: S608
 _SETTLE_ONE = (
     "DELETE FROM ordering_events WHERE +scope_id = :scope AND seq = :seq AND (claim = :token OR :alone = 1) RETURNING key, position"
 )
-_settle_one = Plain(_SETTLE_ONE)
-_settle_at_once = Plain(
+_settle_one = DriverStatement(_SETTLE_ONE)
+_settle_at_once = DriverStatement(
     f"""
 WITH gone AS ({_SETTLE_ONE}), added AS (
     INSERT INTO ordering_handled (scope_id, key, position, at) SELECT :scope, key, coalesce(position, 0), :now FROM gone
@@ -113,9 +113,12 @@ WITH gone AS ({_SETTLE_ONE}), added AS (
 UPDATE ordering_scopes SET handled = handled + 1 WHERE id = :scope AND EXISTS (SELECT 1 FROM gone) RETURNING releasing
 """  # noqa: S608
 )
-renew = Plain(f"UPDATE ordering_events SET due = CASE WHEN state = 'claimed' THEN :lease END WHERE {_HELD} RETURNING seq", seqs="bigint")  # noqa: S608
-remove = Plain("DELETE FROM ordering_events WHERE +scope_id = :scope AND seq = :seq")
-unblock = Plain(
+renew = DriverStatement(
+    f"UPDATE ordering_events SET due = CASE WHEN state = 'claimed' THEN :lease END WHERE {_HELD} RETURNING seq",  # noqa: S608
+    seqs="bigint",
+)
+remove = DriverStatement("DELETE FROM ordering_events WHERE +scope_id = :scope AND seq = :seq")
+unblock = DriverStatement(
     """
 UPDATE ordering_events SET
     state = CASE WHEN claim = :token THEN 'claimed' ELSE 'ready' END,
@@ -124,12 +127,12 @@ WHERE +scope_id = :scope AND state = 'blocked' AND leader_key IN :keys
 """,
     keys="bytea",
 )
-_many_blocked = Plain(
+_many_blocked = DriverStatement(
     "SELECT count(*) FROM (SELECT 1 FROM ordering_events "
     "WHERE +scope_id = :scope AND leader_key IN :keys AND state = 'blocked' LIMIT :most) AS found",
     keys="bytea",
 )
-_unblock_slice = Plain(
+_unblock_slice = DriverStatement(
     """
 UPDATE ordering_events SET
     state = CASE WHEN claim = :token THEN 'claimed' ELSE 'ready' END,
@@ -140,10 +143,12 @@ WHERE +scope_id = :scope AND seq IN (
 ) RETURNING position
 """
 )
-releases = Plain("SELECT key, number FROM ordering_releases WHERE scope_id = :scope AND state = 'waiting' ORDER BY number, key")
-cycles = Plain("SELECT key, number, members FROM ordering_releases WHERE scope_id = :scope AND state = 'cycle' ORDER BY number, key")
+releases = DriverStatement("SELECT key, number FROM ordering_releases WHERE scope_id = :scope AND state = 'waiting' ORDER BY number, key")
+cycles = DriverStatement(
+    "SELECT key, number, members FROM ordering_releases WHERE scope_id = :scope AND state = 'cycle' ORDER BY number, key"
+)
 # What is placed long after its leader was released may find that this was handled meanwhile; siblings before it may still be blocked.
-unblock_placed = Plain(
+unblock_placed = DriverStatement(
     """
 UPDATE ordering_events SET state = 'ready', due = :now
 WHERE +scope_id = :scope AND seq IN :seqs AND state = 'blocked' AND NOT EXISTS (
@@ -156,25 +161,27 @@ WHERE +scope_id = :scope AND seq IN :seqs AND state = 'blocked' AND NOT EXISTS (
 """,
     seqs="bigint",
 )
-_releases = Plain(
+_releases = DriverStatement(
     "SELECT key, released, claim FROM ordering_releases WHERE scope_id = :scope AND state = 'blocked' ORDER BY number, key LIMIT :most"
 )
-_is_releasing = Plain("SELECT 1 FROM ordering_releases WHERE scope_id = :scope AND key = :key AND state = 'waiting'")
-end_releases = Plain("DELETE FROM ordering_releases WHERE scope_id = :scope AND state = :state AND key IN :keys", keys="bytea")
-_move_release = Plain("UPDATE ordering_releases SET released = :released WHERE scope_id = :scope AND state = 'blocked' AND key = :key")
-_last_release = Plain("SELECT coalesce(max(number), 0) FROM ordering_releases WHERE scope_id = :scope AND state = 'blocked'")
-set_releasing = Plain(
+_is_releasing = DriverStatement("SELECT 1 FROM ordering_releases WHERE scope_id = :scope AND key = :key AND state = 'waiting'")
+end_releases = DriverStatement("DELETE FROM ordering_releases WHERE scope_id = :scope AND state = :state AND key IN :keys", keys="bytea")
+_move_release = DriverStatement(
+    "UPDATE ordering_releases SET released = :released WHERE scope_id = :scope AND state = 'blocked' AND key = :key"
+)
+_last_release = DriverStatement("SELECT coalesce(max(number), 0) FROM ordering_releases WHERE scope_id = :scope AND state = 'blocked'")
+set_releasing = DriverStatement(
     "UPDATE ordering_scopes SET releasing = CASE WHEN EXISTS (SELECT 1 FROM ordering_releases WHERE scope_id = :scope) THEN 1 ELSE 0 END "
     "WHERE id = :scope"
 )
-_place = Plain(
+_place = DriverStatement(
     "UPDATE ordering_events SET state = :state, due = :due, position = :position, mark = :mark WHERE +scope_id = :scope AND seq = :seq"
 )
 _GIVEN = {"state": "text", "due": "bigint", "position": "bigint", "mark": "text", "seq": "bigint"}
 _ARRAYS = {name: f"CAST(:{name} AS {kind}[])" for name, kind in _GIVEN.items()}
 # PostgreSQL takes four times as long for a statement for each. It must not join either: it thinks the scope small, and would compare each
 # event of it with each that is given.
-_place_at_once = Plain(
+_place_at_once = DriverStatement(
     f"""
 UPDATE ordering_events SET (state, due, position, mark) = (
     SELECT {", ".join(f"({_ARRAYS[name]})[i]" for name in _GIVEN if name != "seq")}
@@ -182,14 +189,14 @@ UPDATE ordering_events SET (state, due, position, mark) = (
 ) WHERE +scope_id = :scope AND seq = ANY({_ARRAYS["seq"]})
 """  # noqa: S608
 )
-put_off = Plain(
+put_off = DriverStatement(
     "UPDATE ordering_events SET state = :becomes, due = :again, error = :why, claim = NULL "
     "WHERE +scope_id = :scope AND seq = :seq AND (claim = :token AND state IN ('claimed', 'blocked') OR :alone = 1) RETURNING seq"
 )
-put_off_new = Plain(
+put_off_new = DriverStatement(
     "UPDATE ordering_events SET state = :becomes, due = :again, error = :why, attempts = 1 WHERE +scope_id = :scope AND key = :key"
 )
-give_back = Plain(
+give_back = DriverStatement(
     f"""
 UPDATE ordering_events SET
     attempts = attempts - 1,
@@ -200,47 +207,47 @@ WHERE {_HELD}
 """,  # noqa: S608
     seqs="bigint",
 )
-dead_keys = Plain("SELECT key FROM ordering_events WHERE scope_id = :scope AND state IN ('dead', 'skipped') ORDER BY seq")
-redrive = Plain(
+dead_keys = DriverStatement("SELECT key FROM ordering_events WHERE scope_id = :scope AND state IN ('dead', 'skipped') ORDER BY seq")
+redrive = DriverStatement(
     "UPDATE ordering_events SET state = 'ready', due = :now, attempts = 0, claim = NULL "
     "WHERE +scope_id = :scope AND state IN ('dead', 'skipped') AND key IN :keys",
     keys="bytea",
 )
 
-states_of_open = Plain("SELECT key, state FROM ordering_events WHERE +scope_id = :scope AND key IN :keys", keys="bytea")
-states_of_all = Plain(
+states_of_open = DriverStatement("SELECT key, state FROM ordering_events WHERE +scope_id = :scope AND key IN :keys", keys="bytea")
+states_of_all = DriverStatement(
     "SELECT key, 'handled' FROM ordering_handled WHERE scope_id = :scope AND key IN :keys "
     "UNION ALL SELECT key, state FROM ordering_events WHERE +scope_id = :scope AND key IN :keys",
     keys="bytea",
 )
-forget_given_up = Plain("DELETE FROM ordering_given_up WHERE scope_id = :scope AND key IN :keys", keys="bytea")
+forget_given_up = DriverStatement("DELETE FROM ordering_given_up WHERE scope_id = :scope AND key IN :keys", keys="bytea")
 WAITING: Final = "SELECT seq, key, leader_key, occurred, id, since, late FROM ordering_events WHERE scope_id = :scope AND state = 'waiting'"
-waiting_some = Plain(f"{WAITING} LIMIT :most")
+waiting_some = DriverStatement(f"{WAITING} LIMIT :most")
 GIVEN_UP: Final = "SELECT number, key, at FROM ordering_given_up WHERE scope_id = :scope"
-given_up_some = Plain(f"{GIVEN_UP} LIMIT :most")
+given_up_some = DriverStatement(f"{GIVEN_UP} LIMIT :most")
 
 _EVENT = "source, id, follows, occurred, body, key, leader_key"
-event_by_key = Plain("SELECT seq, key, state, position, claim, due FROM ordering_events WHERE +scope_id = :scope AND key = :key")
-followers = Plain(
+event_by_key = DriverStatement("SELECT seq, key, state, position, claim, due FROM ordering_events WHERE +scope_id = :scope AND key = :key")
+followers = DriverStatement(
     f"SELECT {_EVENT} FROM ordering_events WHERE +scope_id = :scope AND leader_key = :key "  # noqa: S608
     "AND state IN ('waiting', 'blocked', 'ready') ORDER BY occurred, id"
 )
-ready = Plain(
+ready = DriverStatement(
     f"SELECT {_EVENT}, mark FROM ordering_events "  # noqa: S608
     "WHERE scope_id = :scope AND due <= :now ORDER BY due, position LIMIT :most"
 )
-waits = Plain(
+waits = DriverStatement(
     f"SELECT {_EVENT}, state, since FROM ordering_events "  # noqa: S608
     "WHERE scope_id = :scope AND state IN ('waiting', 'blocked') ORDER BY seq LIMIT :most"
 )
-by_state = Plain("SELECT state, count(*) FROM ordering_events WHERE scope_id = :scope GROUP BY state")
-next_due = Plain(
-    f"SELECT {', '.join(Scope._fields)}, "  # noqa: S608
+by_state = DriverStatement("SELECT state, count(*) FROM ordering_events WHERE scope_id = :scope GROUP BY state")
+next_due = DriverStatement(
+    f"SELECT {', '.join(ScopeRow._fields)}, "  # noqa: S608
     "(SELECT due FROM ordering_events WHERE scope_id = :scope AND due IS NOT NULL ORDER BY due LIMIT 1), "
     "(SELECT since FROM ordering_events WHERE scope_id = :scope AND state = 'waiting' ORDER BY since LIMIT 1) "
     "FROM ordering_scopes WHERE id = :scope"
 )
-look = Plain(
+look = DriverStatement(
     """
 SELECT (SELECT state FROM ordering_events WHERE +scope_id = :scope AND key = :key),
     EXISTS (SELECT 1 FROM ordering_handled WHERE scope_id = :scope AND key = :key),
@@ -249,20 +256,22 @@ SELECT (SELECT state FROM ordering_events WHERE +scope_id = :scope AND key = :ke
 """
 )
 
-end_turn = Plain(
+end_turn = DriverStatement(
     """
 UPDATE ordering_scopes SET version = :version, clock = :clock, age = :age, head = :head, position = :position, lost = :lost, late = :late,
     cycles = :cycles, held = held + :waited, holds = :holds, handled = handled + :passed
 WHERE id = :scope
 """
 )
-_count_one_handled = Plain("UPDATE ordering_scopes SET handled = handled + 1 WHERE id = :scope RETURNING releasing")
-count_handled = Plain("UPDATE ordering_scopes SET handled = handled + :count WHERE id = :scope")
-set_clock = Plain("UPDATE ordering_scopes SET clock = :now, age = :age WHERE id = :scope")
+_count_one_handled = DriverStatement("UPDATE ordering_scopes SET handled = handled + 1 WHERE id = :scope RETURNING releasing")
+count_handled = DriverStatement("UPDATE ordering_scopes SET handled = handled + :count WHERE id = :scope")
+set_clock = DriverStatement("UPDATE ordering_scopes SET clock = :now, age = :age WHERE id = :scope")
 
-steps_since = Plain("SELECT version, step FROM ordering_journal WHERE scope_id = :scope AND version > :since ORDER BY version LIMIT :most")
-forget_steps = Plain("DELETE FROM ordering_journal WHERE scope_id = :scope AND version <= :until")
-add_step = Plain("INSERT INTO ordering_journal (scope_id, version, step) VALUES (:scope, :version, :step)")
+steps_since = DriverStatement(
+    "SELECT version, step FROM ordering_journal WHERE scope_id = :scope AND version > :since ORDER BY version LIMIT :most"
+)
+forget_steps = DriverStatement("DELETE FROM ordering_journal WHERE scope_id = :scope AND version <= :until")
+add_step = DriverStatement("INSERT INTO ordering_journal (scope_id, version, step) VALUES (:scope, :version, :step)")
 
 add_events = BulkInsert(ordering_events)
 add_handled = BulkInsert(ordering_handled)
@@ -280,14 +289,14 @@ INSERT INTO ordering_handled (scope_id, key, position, at)
 SELECT id, :key, position + 1, :now FROM ordering_scopes WHERE id = :scope AND {_UNKNOWN}
 """  # noqa: S608
 _PASS = "UPDATE ordering_scopes SET position = position + 1, head = head + 1, handled = handled + 1 WHERE id = :scope"  # noqa: S105
-_pass, _count_passed = Plain(_PASSED), Plain(_PASS)
-_pass_at_once = Plain(
+_pass, _count_passed = DriverStatement(_PASSED), DriverStatement(_PASS)
+_pass_at_once = DriverStatement(
     f"""
 WITH passed AS ({_PASSED} RETURNING position)
 {_PASS} AND EXISTS (SELECT 1 FROM passed) RETURNING id
 """  # noqa: S608
 )
-forget_handled = Plain(
+forget_handled = DriverStatement(
     """
 DELETE FROM ordering_handled WHERE scope_id = :scope AND key IN
     (SELECT key FROM ordering_handled WHERE scope_id = :scope AND at <= :before ORDER BY at LIMIT :most)
@@ -295,9 +304,9 @@ DELETE FROM ordering_handled WHERE scope_id = :scope AND key IN
 )
 
 
-def scope_row(connection: Runs, scope: int) -> Scope:
+def scope_row(connection: Runs, scope: int) -> ScopeRow:
     """Return the row of a scope."""
-    return Scope(*_scope_row(connection, scope=scope).all()[0])
+    return ScopeRow(*_scope_row(connection, scope=scope).all()[0])
 
 
 def pass_through(connection: Runs, scope: int, key: bytes, now: int) -> bool:

@@ -11,13 +11,13 @@ from typing import Protocol
 from typing_extensions import override
 
 from headrace.store.db.ages import MAX_GAP, AgeClock
-from headrace.store.ordering.statements import Scope
+from headrace.store.ordering.statements import ScopeRow
 
 
 class ScopeClock(Protocol):
     """The steady clock of one scope or of several."""
 
-    def __call__(self, scope: Scope, now: int) -> int:
+    def __call__(self, scope: ScopeRow, now: int) -> int:
         """Return the time of a scope, given its row and the time of the wall clock."""
         ...
 
@@ -33,7 +33,7 @@ class DatabaseAge(ScopeClock):
         self._ages = ages
 
     @override
-    def __call__(self, scope: Scope, now: int) -> int:
+    def __call__(self, scope: ScopeRow, now: int) -> int:
         return self._ages.now(scope.age)
 
     @override
@@ -52,7 +52,7 @@ class OwnClock(ScopeClock):
         self._offset: int | None = None
 
     @override
-    def __call__(self, scope: Scope, now: int) -> int:
+    def __call__(self, scope: ScopeRow, now: int) -> int:
         ticks = self._ticks()
         if self._offset is None:
             age = scope.age + min(max(now - scope.clock, 0), MAX_GAP) if scope.age else max(now, scope.clock)

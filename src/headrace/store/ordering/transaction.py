@@ -12,12 +12,12 @@ from headrace.core.ordering.handling import OfferBatch, OrderedEvent, ReleasedEv
 from headrace.store.dialects.statements import Found, Runs, row_by_row
 from headrace.store.ordering import clock_reset
 from headrace.store.ordering import statements as sql
-from headrace.store.ordering.replica import Replica, Step
+from headrace.store.ordering.replica import JournalEntry, Replica
 from headrace.store.ordering.steady_clock import ScopeClock
 from headrace.store.ordering.wait_histogram import counted
 
 
-class Fed(NamedTuple):
+class FedEvent(NamedTuple):
     """One event; `seq` is its place in the log, `passes` says that nobody handles it, and `known` that its leader came."""
 
     event: OrderedEvent
@@ -27,20 +27,20 @@ class Fed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class EventFeed:
     """Events on their way into a scope, and how far they bring it in the log, if they are from there."""
 
-    events: Sequence[Fed]
+    events: Sequence[FedEvent]
     head: int | None = None
 
     @classmethod
     def of(cls, events: Iterable[OrderedEvent]) -> Self:
         """Return events that are from nowhere."""
-        return cls([Fed(event) for event in events])
+        return cls([FedEvent(event) for event in events])
 
 
 @dataclass(slots=True)
-class Turn:
+class OrderingTransaction:
     """What one transaction does to one scope.
 
     `now` is the wall clock's time, and says what is due; it never goes back, from one to the next, unless the scope's clock is set back.
@@ -53,13 +53,13 @@ class Turn:
     now: int
     age: int
     steady: ScopeClock | None
-    scope: sql.Scope
+    scope: sql.ScopeRow
     logged: bool
     head: int
     limit: int
     waited: list[int] = field(default_factory=list)
     passed: int = 0
-    steps: list[Step] = field(default_factory=list)
+    steps: list[JournalEntry] = field(default_factory=list)
     left: dict[bytes, int] = field(default_factory=dict)
     cycles: frozenset[bytes] = frozenset()
     turned: bool = False
@@ -116,11 +116,11 @@ class Turn:
         """The ordering."""
         return self.replica.order
 
-    def offer(self, feed: Feed) -> None:
+    def offer(self, feed: EventFeed) -> None:
         """Take events; those of a log that the scope has read already change nothing."""
         events = [fed for fed in feed.events if not self.logged or fed.seq > self.head]
         offering = OfferBatch(self.order, self._known(events))
-        taken: dict[int, Fed] = {}
+        taken: dict[int, FedEvent] = {}
         for fed in events:
             self.head = fed.seq if self.logged else self.head + 1
             if offering.add(self.head, fed.event, passes=fed.passes):
@@ -141,7 +141,7 @@ class Turn:
         for keys in sql.slices(late):
             sql.forget_given_up(self.connection, scope=self.scope.id, keys=keys)
         self._give_up(lost)
-        self.steps.append(Step(self.age, offering.offered, received=offering.received, limit=self.limit, ahead=ahead))
+        self.steps.append(JournalEntry(self.age, offering.offered, received=offering.received, limit=self.limit, ahead=ahead))
 
     def expire(self, most: int) -> int:
         """Give up on leaders that did not come, until `most` events were released as lost; return how many were."""
@@ -151,14 +151,14 @@ class Turn:
         places = placed(self.order.expire(self.age, most, self.limit), first)
         self._place(places)
         self._give_up(before)
-        self.steps.append(Step(self.age, most=most, limit=self.limit))
+        self.steps.append(JournalEntry(self.age, most=most, limit=self.limit))
         return self.order.lost - before
 
     def withdraw(self, key: bytes) -> None:
         """Let an event that waits count as handled."""
         first = self.order.position + 1
         self._place(placed(self.order.withdraw(key, self.age, self.limit), first))
-        self.steps.append(Step(self.age, withdrawn=key, limit=self.limit))
+        self.steps.append(JournalEntry(self.age, withdrawn=key, limit=self.limit))
 
     def release(self, lease: int) -> None:
         """Do some of what earlier transactions left to this one: moments of a clock that was set back, and followers to release."""
@@ -168,7 +168,7 @@ class Turn:
             return
         first = self.order.position + 1
         self._place(placed(self.order.release(self.age, sql.RELEASED_EVENTS), first))
-        self.steps.append(Step(self.age, limit=sql.RELEASED_EVENTS, released=True))
+        self.steps.append(JournalEntry(self.age, limit=sql.RELEASED_EVENTS, released=True))
 
     def turn_back(self, now: int, lease: int) -> None:
         """Set the scope's clock back: it was told a moment that is yet to come."""
@@ -177,7 +177,7 @@ class Turn:
         if self.steady is None:
             self.age = now
             self.order.turn_back(now)
-            self.steps.append(Step(now, turned_back=True))
+            self.steps.append(JournalEntry(now, turned_back=True))
             states = clock_reset.ALL
         clock_reset.begin(self.connection, self.scope.id, states, now, head=self.scope.head, lost=self.order.lost)
         self.go_back(lease)
@@ -230,7 +230,7 @@ class Turn:
         sql.add_releases(self.connection, added)
         sql.set_releasing(self.connection, scope=scope)
 
-    def _known(self, events: Sequence[Fed]) -> dict[bytes, State]:
+    def _known(self, events: Sequence[FedEvent]) -> dict[bytes, State]:
         known: dict[bytes, State] = {}
         keys: list[bytes] = []
         for key in {key: None for fed in events for key in (fed.event.key, fed.event.leader_key) if key is not None}:
@@ -252,7 +252,7 @@ class Turn:
         found: dict[bytes, State] = {row[0]: row[1] for answer in answers for row in answer.all()}
         return {key: found[key] for key in keys if key in found}
 
-    def _row(self, seq: int, fed: Fed, place: ReleasedEvent | None) -> tuple[Any, ...]:
+    def _row(self, seq: int, fed: FedEvent, place: ReleasedEvent | None) -> tuple[Any, ...]:
         event = fed.event
         late, since = False, self.age
         state, due = "waiting", None

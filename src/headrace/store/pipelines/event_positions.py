@@ -11,9 +11,9 @@ from operator import itemgetter
 
 from sqlalchemy import Connection, delete, exists, select, tuple_
 
-from headrace.store.db.meta import forgotten
+from headrace.store.db.meta import last_pruned_seq
 from headrace.store.db.slices import MAX_SLICE_BYTES, Slice, size_of
-from headrace.store.dialects.statements import BulkInsert, Given
+from headrace.store.dialects.statements import BulkInsert, ValuesQuery
 from headrace.store.tables.base import events, scopes
 from headrace.store.tables.pipelines import event_positions
 from headrace.wire.pipelines.plans import MAX_POSITION_SEQS, PositionBlock, Positions
@@ -21,13 +21,13 @@ from headrace.wire.pipelines.plans import MAX_POSITION_SEQS, PositionBlock, Posi
 _block = event_positions.c
 _place = (_block.incarnation, _block.first_seq, _block.batch)
 _add = BulkInsert(event_positions)
-_near = Given(
+_near = ValuesQuery(
     {"incarnation": "text", "seq": "bigint"},
     "SELECT given.seq, p.first_seq, p.batch, length(p.data) AS bytes FROM given CROSS JOIN event_positions p "  # noqa: S608
     f"WHERE p.incarnation = given.incarnation AND p.first_seq > given.seq - {MAX_POSITION_SEQS} AND p.first_seq <= given.seq "
     "AND p.last_seq >= given.seq ORDER BY given.seq",
 )
-_data = Given(
+_data = ValuesQuery(
     {"incarnation": "text", "first_seq": "bigint", "batch": "bigint"},
     "SELECT p.data FROM given CROSS JOIN event_positions p "
     "WHERE p.incarnation = given.incarnation AND p.first_seq = given.first_seq AND p.batch = given.batch",
@@ -57,7 +57,7 @@ def positions_of(connection: Connection, incarnation: str, seqs: Sequence[int]) 
 def positions(connection: Connection, before: int, most: int) -> int:
     """Delete one slice of the blocks of whose events the log has none; return how many."""
     del before
-    last = forgotten(connection)
+    last = last_pruned_seq(connection)
     deleted = Slice(most)
     for incarnation in connection.execute(select(scopes.c.incarnation)).scalars().all():
         kept = exists().where(events.c.seq.between(_block.first_seq, _block.last_seq))

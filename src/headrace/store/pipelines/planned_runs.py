@@ -9,31 +9,35 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection
 
 from headrace.errors import ApiRefused
-from headrace.store.dialects.statements import MOST_VALUES, Given, Plain
+from headrace.store.dialects.statements import MOST_VALUES, DriverStatement, ValuesQuery
 from headrace.store.pipelines.scope_leases import require_holder
 from headrace.store.pipelines.scope_rows import scope_row
 from headrace.wire.pipelines.runs import RunReport
 
-_open = Given(
+_open = ValuesQuery(
     {"incarnation": "text", "batch": "bigint", "number": "bigint"},
     "SELECT r.incarnation, r.batch, r.number, r.slice, r.begun, r.ended FROM given CROSS JOIN planned_runs r "
     "WHERE r.incarnation = given.incarnation AND r.batch = given.batch AND r.number = given.number",
 )
 # Each takes the runs of one batch together: PostgreSQL, which has no statistics of a young batch, may look at all of its runs each time.
-_count = Plain(
+_count = DriverStatement(
     "UPDATE planned_runs SET begun = :begun, ended = :ended WHERE incarnation = :incarnation AND batch = :batch AND number IN :numbers",
     numbers="bigint",
 )
-_slices = Given(
+_slices = ValuesQuery(
     {"incarnation": "text", "batch": "bigint", "number": "bigint"},
     "SELECT s.incarnation, s.batch, s.number, s.data FROM given CROSS JOIN plan_slices s "
     "WHERE s.incarnation = given.incarnation AND s.batch = given.batch AND s.number = given.number",
 )
-_close = Plain("DELETE FROM planned_runs WHERE incarnation = :incarnation AND batch = :batch AND number IN :numbers", numbers="bigint")
-_used = Plain(
+_close = DriverStatement(
+    "DELETE FROM planned_runs WHERE incarnation = :incarnation AND batch = :batch AND number IN :numbers", numbers="bigint"
+)
+_used = DriverStatement(
     "SELECT DISTINCT slice FROM planned_runs WHERE incarnation = :incarnation AND batch = :batch AND slice IN :numbers", numbers="bigint"
 )
-_drop = Plain("DELETE FROM plan_slices WHERE incarnation = :incarnation AND batch = :batch AND number IN :numbers", numbers="bigint")
+_drop = DriverStatement(
+    "DELETE FROM plan_slices WHERE incarnation = :incarnation AND batch = :batch AND number IN :numbers", numbers="bigint"
+)
 
 
 class _Place(NamedTuple):

@@ -11,7 +11,7 @@ from headrace.errors import ApiRefused
 from headrace.store.db.database import Database
 from headrace.store.db.slices import size_of, take_slice
 from headrace.store.dead_letters.pipelines import unsettled_letters
-from headrace.store.dialects.statements import BulkInsert, Plain, Upsert
+from headrace.store.dialects.statements import BulkInsert, DriverStatement, Upsert
 from headrace.store.pipelines.event_positions import add_positions, positions_of
 from headrace.store.pipelines.plan_pages import drop_pages, keep_page, whole_plan
 from headrace.store.pipelines.planned_runs import close_runs
@@ -28,7 +28,7 @@ _RUN_BYTES: Final = 500
 _add_runs = BulkInsert(planned_runs)
 _add_slices = BulkInsert(plan_slices)
 _set_state = Upsert(scope_state, ["incarnation", "key"], lambda new: {"value": new["value"]})
-_delete_state = Plain("DELETE FROM scope_state WHERE incarnation = :incarnation AND key = :key")
+_delete_state = DriverStatement("DELETE FROM scope_state WHERE incarnation = :incarnation AND key = :key")
 
 
 class Plans:

@@ -8,7 +8,7 @@ from uuid import uuid4
 from sqlalchemy import Connection
 
 from headrace.errors import ApiRefused
-from headrace.store.db.meta import forgotten, log_head
+from headrace.store.db.meta import last_pruned_seq, log_head
 from headrace.store.redeliveries import last_redelivery
 from headrace.wire.custody.events import Cursor
 
@@ -46,4 +46,4 @@ def beginning(connection: Connection, begin: int | None) -> Begin:
             status=422,
             problem="invalid",
         )
-    return Begin(max(begin - 1, forgotten(connection)), 0, known)  # what is forgotten cannot be read
+    return Begin(max(begin - 1, last_pruned_seq(connection)), 0, known)  # what is forgotten cannot be read

@@ -8,7 +8,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, func, select, tuple_
 
 from headrace.core.values.moments import moment
-from headrace.store.db.meta import forgotten
+from headrace.store.db.meta import last_pruned_seq
 from headrace.store.db.slices import size_of, take_slice
 from headrace.store.pipelines.scope_rows import cursor_of, scope_row
 from headrace.store.redeliveries import trigger_names
@@ -37,7 +37,7 @@ def scope_ledger(connection: Connection, log: str, scope: str, now: int) -> Scop
         scope=scope,
         log=log,
         incarnation=row.incarnation,
-        first=max(row.begin_seq, forgotten(connection), _before_kept_runs(connection, row.project, now)) + 1,
+        first=max(row.begin_seq, last_pruned_seq(connection), _before_kept_runs(connection, row.project, now)) + 1,
         cursor=cursor.cursor,
         again=cursor.again,
         batch=cursor.batch,

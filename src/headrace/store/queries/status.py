@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Select, bindparam, case, colum
 
 from headrace.core.values.moments import moment
 from headrace.errors import ResourceError
-from headrace.store.control.balancing import UnservedTriggers
+from headrace.store.control.balancing import UnassignedTriggers
 from headrace.store.control.jobs import Liveness
 from headrace.store.custody.stream_counts import stream_totals
 from headrace.store.db.meta import log_head
@@ -122,7 +122,7 @@ class TriggerSums(NamedTuple):
     states: dict[str, int]
 
 
-def overview(connection: Connection, now: int, liveness: Liveness, unserved: UnservedTriggers | None = None) -> Overview:
+def overview(connection: Connection, now: int, liveness: Liveness, unserved: UnassignedTriggers | None = None) -> Overview:
     """Return what the database knows at one moment; `now` is in microseconds.
 
     `unserved` keeps, from one call to the next, which triggers no triggerer can run.
@@ -131,7 +131,7 @@ def overview(connection: Connection, now: int, liveness: Liveness, unserved: Uns
     per_pipeline = run_totals(connection)
     letters = dead_letter_counts(connection)
     sums = trigger_sums(connection)
-    why = (unserved or UnservedTriggers())(connection)
+    why = (unserved or UnassignedTriggers())(connection)
     streams = top_streams(connection, MAX_STREAMS)
     scopes_shown = scope_list(connection, top, limit=MAX_SCOPES)
     pipelines_shown = pipeline_list(connection, per_pipeline)

@@ -10,7 +10,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, Integer, Row, and_, bindparam, case, func, or_, select
 
 from headrace.core.values.moments import moment
-from headrace.store.control.balancing import unserved
+from headrace.store.control.balancing import unassigned
 from headrace.store.tables.base import jobs, triggers
 from headrace.wire.control.jobs import Blocked
 from headrace.wire.status.status import TriggerList, TriggerStatus
@@ -53,7 +53,7 @@ def trigger_page(connection: Connection, now: int, why: Mapping[int, str], *, af
 
 def triggers_shown(connection: Connection, now: int, *which: ColumnElement[bool]) -> list[TriggerStatus]:
     """Return those of the triggers that are registered, by name; `now` is in microseconds."""
-    return _listed(connection, now, unserved(connection), _blocking(connection), *which)
+    return _listed(connection, now, unassigned(connection), _blocking(connection), *which)
 
 
 def top_triggers(connection: Connection, now: int, why: Mapping[int, str], limit: int) -> list[TriggerStatus]:

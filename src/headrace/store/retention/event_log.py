@@ -17,10 +17,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, insert, or_, select, update
 
-from headrace.store.db.ages import Old
-from headrace.store.db.meta import FORGOTTEN, forgotten
+from headrace.store.db.ages import AgeLimit
+from headrace.store.db.meta import LAST_PRUNED_SEQ, last_pruned_seq
 from headrace.store.db.slices import Slice, size_of, take_slice
-from headrace.store.dialects.statements import BulkInsert, Plain
+from headrace.store.dialects.statements import BulkInsert, DriverStatement
 from headrace.store.pipelines.scope_needs import needed_after
 from headrace.store.tables.base import events, firings, forgotten_keys, meta, scopes
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
@@ -44,7 +44,7 @@ _at_work = ordering_scopes.c.id.in_(select(webhooks.c.scope_id)) | exists(select
 _heads = select(func.min(ordering_scopes.c.head)).where(_at_work)
 _last_redelivery = select(func.max(redeliveries.c.id))
 _unsettled = exists().where(ordering_events.c.seq == events.c.seq)
-_DELETES = [Plain(f"DELETE FROM {table} WHERE seq IN :seqs", seqs="bigint") for table in ("firings", "redeliveries", "events")]  # noqa: S608
+_DELETES = [DriverStatement(f"DELETE FROM {table} WHERE seq IN :seqs", seqs="bigint") for table in ("firings", "redeliveries", "events")]  # noqa: S608
 _add_keys = BulkInsert(forgotten_keys)
 _firings = select(func.count()).where(firings.c.seq == events.c.seq).correlate(events).scalar_subquery()
 _bytes = size_of(events.c.payload, plus=FIRING_BYTES * _firings)
@@ -58,7 +58,7 @@ class Swept(NamedTuple):
     done: bool
 
 
-def logged_events(connection: Connection, old: Old, most: int, after: int = 0) -> Swept:
+def logged_events(connection: Connection, old: AgeLimit, most: int, after: int = 0) -> Swept:
     """Forget events of the log after the seq `after` that are old: at most `most`, and look at no more than SCAN.
 
     Where payloads are large or firings are many, MAX_SLICE_BYTES bounds the transaction before `most` does.
@@ -143,6 +143,6 @@ def _forget(connection: Connection, rows: list[Any]) -> None:
     for statement in _DELETES:
         statement(connection, seqs=seqs)
     _add_keys(connection, [(row.key, row.seq) for row in rows])
-    last = max(seqs[-1], forgotten(connection))
-    if not connection.execute(update(meta).where(meta.c.name == FORGOTTEN).values(value=last)).rowcount:
-        connection.execute(insert(meta).values(name=FORGOTTEN, value=last))
+    last = max(seqs[-1], last_pruned_seq(connection))
+    if not connection.execute(update(meta).where(meta.c.name == LAST_PRUNED_SEQ).values(value=last)).rowcount:
+        connection.execute(insert(meta).values(name=LAST_PRUNED_SEQ, value=last))

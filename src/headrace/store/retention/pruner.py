@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 import structlog
 from sqlalchemy import Connection
 
-from headrace.store.db.ages import Old, forget_marks, old_enough
+from headrace.store.db.ages import AgeLimit, forget_marks, old_enough
 from headrace.store.retention.event_log import event_keys, logged_events
 from headrace.store.retention.retention import SWEEPS, Sweep
 from headrace.store.store import Store
@@ -19,12 +19,12 @@ from headrace.store.store import Store
 T = TypeVar("T")
 
 EVERY = 3600.0  # seconds between two rounds
-REST = 0.05  # seconds between two transactions of a round: whoever works comes first
+PAUSE_SECONDS = 0.05  # seconds between two transactions of a round: whoever works comes first
 AT_ONCE = 500  # rows in one transaction
 DAY = 86_400 * 1_000_000
 
 
-class Tidier:
+class Pruner:
     """A thread that forgets what is older than so many days; with 0 it keeps all for ever. A context manager."""
 
     def __init__(self, store: Store, days: float, *, every: float = EVERY, sweeps: Sequence[Sweep] = SWEEPS) -> None:
@@ -78,11 +78,11 @@ class Tidier:
         self._store.background.record_success(work)
         return answer
 
-    def _old(self) -> Old:
+    def _old(self) -> AgeLimit:
         """Return what is old enough, by an age that nobody can set."""
         kept_for = round(self._days * DAY)
 
-        def work(connection: Connection) -> Old:
+        def work(connection: Connection) -> AgeLimit:
             now = self._store.now()
             age = self._store.ages.mark(connection, now)
             forget_marks(connection, age, kept_for)
@@ -92,7 +92,7 @@ class Tidier:
 
         return self._store.write(work)
 
-    def _sweep_log(self, old: Old) -> int:
+    def _sweep_log(self, old: AgeLimit) -> int:
         gone, after = 0, 0
         while not self._over.is_set():
             swept = self._store.write(partial(logged_events, old=old, most=AT_ONCE, after=after))
@@ -100,7 +100,7 @@ class Tidier:
             if swept.done:
                 break
             after = swept.position
-            self._over.wait(REST)
+            self._over.wait(PAUSE_SECONDS)
         return gone
 
     def _sweep(self, sweep: Sweep, before: int) -> int:
@@ -108,7 +108,7 @@ class Tidier:
         # A slice may be short because its rows are large: only an empty one is the last.
         while not self._over.is_set() and (rows := self._store.tidy(lambda connection: sweep(connection, before, AT_ONCE))):
             gone += rows
-            self._over.wait(REST)
+            self._over.wait(PAUSE_SECONDS)
         return gone
 
     def _run(self) -> None:

@@ -88,7 +88,7 @@ SWEEPS: tuple[Sweep, ...] = (
     positions,
     *BOOKS,
 )
-"""All but that of the log: whatever is to be kept for a time only goes in here, and `Tidier` does the rest."""
+"""All but that of the log: whatever is to be kept for a time only goes in here, and `Pruner` does the rest."""
 
 
 def _delete(connection: Connection, key: Column[Any], old: Slice) -> int:

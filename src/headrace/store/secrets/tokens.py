@@ -15,7 +15,7 @@ SECOND = 1_000_000
 ID_BYTES = 6
 
 
-class PersonTokens:
+class ApiTokens:
     """The tokens of the people of one database."""
 
     def __init__(self, database: Database) -> None:

@@ -9,12 +9,12 @@ from typing import Self
 from headrace.store.background import BackgroundWork
 from headrace.store.task_runs.task_runs import TaskRuns
 
-MOST_SLEEP = 15.0  # seconds; another api may have begun a wait, and a worker's job may have ended
-SECOND = 1_000_000
+MAX_SLEEP_SECONDS = 15.0  # seconds; another api may have begun a wait, and a worker's job may have ended
+MICROSECONDS_PER_SECOND = 1_000_000
 WORK = "timeouts of task runs"
 
 
-class Alarm:
+class DeadlineTimer:
     """A thread that sweeps the task runs when there is something to sweep. A context manager."""
 
     def __init__(self, task_runs: TaskRuns, background: BackgroundWork) -> None:
@@ -57,5 +57,5 @@ class Alarm:
             return self._background.record_failure(WORK, error)
         self._background.record_success(WORK)
         if first is None:
-            return MOST_SLEEP
-        return min(MOST_SLEEP, first / SECOND)
+            return MAX_SLEEP_SECONDS
+        return min(MAX_SLEEP_SECONDS, first / MICROSECONDS_PER_SECOND)

@@ -13,14 +13,14 @@ from sqlalchemy import Connection, select
 
 from headrace.core import task_run
 from headrace.store.db.slices import Slice, size_of
-from headrace.store.dialects.statements import among, rows_among
+from headrace.store.dialects.statements import in_list, rows_among
 from headrace.store.tables.task_runs import deferred_runs
 from headrace.store.task_runs.rows import read, save
 from headrace.store.task_runs.sweep import STEPS_AT_ONCE
 from headrace.wire.custody.events import EventItem, ItemStatus
 
 _R = deferred_runs.c
-_deferred = select(_R.trigger_id, size_of(_R.next_kwargs)).where(_R.state == "deferred", among(_R.run_id, "run_ids"))
+_deferred = select(_R.trigger_id, size_of(_R.next_kwargs)).where(_R.state == "deferred", in_list(_R.run_id, "run_ids"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Delivery:
 _NOTHING = Delivery({}, frozenset(), finished=True)
 
 
-class Deliveries:
+class RunDeliveries:
     """What one transaction delivers. `waits` maps the triggers of task runs to their runs; those of a project are not in it."""
 
     def __init__(self, connection: Connection, waits: Mapping[int, str], now: int) -> None:

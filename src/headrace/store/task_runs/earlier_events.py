@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, Row, select
 
 from headrace.store.db.database import Database
-from headrace.store.dialects.statements import among
+from headrace.store.dialects.statements import in_list
 from headrace.store.ordering.statements import slices
 from headrace.store.tables.base import events, firings, triggers
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
@@ -27,10 +27,10 @@ _read_to = select(ordering_scopes.c.head).where(ordering_scopes.c.name == SCOPE)
 _fired = (
     select(firings.c.seq, triggers.c.project, triggers.c.name)
     .join(triggers, triggers.c.id == firings.c.trigger_id)
-    .where(among(firings.c.seq, "seqs"))
+    .where(in_list(firings.c.seq, "seqs"))
 )
-_open = select(ordering_events.c.seq).where(among(ordering_events.c.seq, "seqs"))
-_had = select(run_events.c.seq).where(among(run_events.c.seq, "seqs"))
+_open = select(ordering_events.c.seq).where(in_list(ordering_events.c.seq, "seqs"))
+_had = select(run_events.c.seq).where(in_list(run_events.c.seq, "seqs"))
 
 
 class Looked(NamedTuple):

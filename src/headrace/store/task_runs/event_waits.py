@@ -19,14 +19,14 @@ from headrace.core import task_run
 from headrace.core.ordering.handling import Claim, DeliveryPolicy
 from headrace.core.task_run import TaskRunState
 from headrace.store.db.ages import AgeClock
-from headrace.store.db.commit_signal import Bell
+from headrace.store.db.commit_signal import CommitSignal
 from headrace.store.db.database import Database
 from headrace.store.db.slices import Slice
 from headrace.store.ordering.log_feed import LOOKBACK, PAGE, Progress, expire, fed, page_after
 from headrace.store.ordering.scopes import forget_rows, give_up_scope, has_few_rows, scope_named
 from headrace.store.ordering.sql_store import SqlOrdering
 from headrace.store.ordering.steady_clock import DatabaseAge
-from headrace.store.ordering.transaction import Feed
+from headrace.store.ordering.transaction import EventFeed
 from headrace.store.tables.base import events
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
 from headrace.store.tables.task_runs import awaited_events, run_events
@@ -34,7 +34,7 @@ from headrace.store.task_runs.earlier_events import SCOPE, Looked, earlier_event
 from headrace.store.task_runs.passing_over import is_behind, pass_over
 from headrace.store.task_runs.rows import Held, read, save
 from headrace.store.task_runs.sweep import STEPS_AT_ONCE
-from headrace.store.task_runs.wait_terms import Candidates, Fired, Wait, Waits, add_wait, waits_for
+from headrace.store.task_runs.wait_terms import Candidates, Fired, Wait, WaitIndex, add_wait, waits_for
 from headrace.wire.cloud_event import cloud_event
 from headrace.wire.task_runs import AwaitedEvent
 
@@ -51,10 +51,10 @@ class Taken(NamedTuple):
     claims: list[Claim]
 
 
-class AwaitedEvents:
+class EventWaits:
     """What hands events to the task runs of one database. `bell` is theirs: it rings when one begins to wait, or may go on."""
 
-    def __init__(self, database: Database, bell: Bell, ages: AgeClock) -> None:
+    def __init__(self, database: Database, bell: CommitSignal, ages: AgeClock) -> None:
         self._database = database
         self._steady = DatabaseAge(ages)
         self._bell = bell
@@ -120,10 +120,10 @@ class AwaitedEvents:
         if not rows:
             return Progress(moved, at_end=True)
 
-        def page(connection: Connection) -> Feed:
+        def page(connection: Connection) -> EventFeed:
             # Asked in the transaction that moves the scope on: a run that begins to wait before it is asked for is among them.
             found = waits_for(connection, rows, fired, PAGE)
-            waits = Waits(found.waits, fired)
+            waits = WaitIndex(found.waits, fired)
             # Where they are too many to be read here, each event is claimed, and whom it is for is found then.
             return fed(rows, lambda row: found.last is None and not waits.have(row))
 
@@ -176,7 +176,7 @@ class _Handing:
 
     def fire(self, database: Database, after: int) -> tuple[int, int]:
         """Let runs go on; return of how many claims all have, and the last wait that was looked at for the one after these."""
-        waits, had, taken = Waits(self.found.waits, self.fired), _had(self.connection, self.rows), Slice(STEPS_AT_ONCE)
+        waits, had, taken = WaitIndex(self.found.waits, self.fired), _had(self.connection, self.rows), Slice(STEPS_AT_ONCE)
         for done, claim in enumerate(self.claims):
             row = self.rows[claim.seq]
             event = cloud_event(row, claim.mark)

@@ -8,7 +8,7 @@ from typing import Final
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, exists, or_, select, update
 
 from headrace.store.db.meta import log_head
-from headrace.store.dialects.statements import among
+from headrace.store.dialects.statements import in_list
 from headrace.store.ordering.statements import slices
 from headrace.store.tables.base import events, firings, triggers
 from headrace.store.tables.ordering import ordering_events, ordering_given_up, ordering_scopes
@@ -22,7 +22,7 @@ _FIELDS: Final = ("id", "subject", "type")
 _T = awaited_terms.c
 _S = ordering_scopes.c
 _kinds = select(_T.kind).distinct()
-_asked = select(_T.term).where(_T.kind == bindparam("kind"), among(_T.term, "terms")).distinct()
+_asked = select(_T.term).where(_T.kind == bindparam("kind"), in_list(_T.term, "terms")).distinct()
 _orphan = and_(events.c.leader_key.is_not(None), events.c.leader_seq < 0)
 
 

@@ -19,7 +19,7 @@ from headrace.core.task_run import TaskRunState
 from headrace.errors import ApiRefused, Fenced
 from headrace.store.control.jobs import Jobs, require_running, touch
 from headrace.store.db.ages import AgeClock
-from headrace.store.db.commit_signal import Bell
+from headrace.store.db.commit_signal import CommitSignal
 from headrace.store.db.database import Database
 from headrace.store.tables.task_runs import deferred_runs
 from headrace.store.task_runs.earlier_events import look_back
@@ -38,7 +38,7 @@ class TaskRuns:
         self._database = database
         self._jobs = jobs
         self._ages = ages
-        self.bell = Bell(database)
+        self.bell = CommitSignal(database)
 
     def start(self, project: str, start: StartRun) -> TaskRunIs:
         """Start a run, or leave it as it is where there is one of this id."""

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, insert, select
 
-from headrace.store.dialects.statements import LITTLE_BY_LITTLE, among
+from headrace.store.dialects.statements import LITTLE_BY_LITTLE, in_list
 from headrace.store.ordering.statements import slices
 from headrace.store.tables.task_runs import awaited_events, awaited_terms
 from headrace.wire.task_runs import AwaitedEvent
@@ -26,11 +26,11 @@ _T = awaited_terms.c
 _kinds = select(_T.kind).distinct()
 _first = (
     select(_T.number)
-    .where(_T.kind == bindparam("kind"), among(_T.term, "terms"), _T.number > bindparam("after"))
+    .where(_T.kind == bindparam("kind"), in_list(_T.term, "terms"), _T.number > bindparam("after"))
     .order_by(_T.number)
     .limit(bindparam("most"))
 )
-_waits = select(awaited_events).where(among(awaited_events.c.number, "numbers")).order_by(awaited_events.c.number)
+_waits = select(awaited_events).where(in_list(awaited_events.c.number, "numbers")).order_by(awaited_events.c.number)
 
 MAX_PATTERNS: Final = 2_000
 """Patterns of triggers' names that one transaction compares with names; the first wait's are compared in any case."""
@@ -66,7 +66,7 @@ class Wait:
         return known
 
 
-class Waits:
+class WaitIndex:
     """Some of the runs that wait, found by their terms: an event looks at few of them, however many there are."""
 
     def __init__(self, waits: Iterable[Wait], fired: Fired) -> None:
