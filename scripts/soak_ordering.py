@@ -17,7 +17,7 @@ from typing import Final
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/support/projects"))
 
-from headrace.causal.memory_store import MemoryHome
+from headrace.causal.memory_store import MemoryOrderingStore
 from headrace.core.ordering.handling import DeliveryPolicy
 from headrace.ports.ordering_store import OrderingStore
 from headrace.store.ordering import statements
@@ -73,7 +73,7 @@ def _cases(kind: str, scopes: SqlScopes) -> None:
 
 
 def _home(kind: str, scopes: SqlScopes, policy: DeliveryPolicy, lookback: int) -> OrderingStore:
-    return MemoryHome(lookback, policy=policy) if kind == "memory" else scopes.home(kind, policy, lookback)
+    return MemoryOrderingStore(lookback, policy=policy) if kind == "memory" else scopes.home(kind, policy, lookback)
 
 
 def _one(kind: str, scopes: SqlScopes, seed: int) -> None:

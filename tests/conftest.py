@@ -12,7 +12,7 @@ import pytest
 import structlog
 from structlog.dev import ConsoleRenderer, plain_traceback
 
-from headrace.triggers.import_allowlist import MODULES
+from headrace.triggers.import_allowlist import IMPORT_ALLOWLIST
 from headrace.triggers.project_paths import PROJECT_FOLDER
 
 SEED = "HEADRACE_TEST_SEED"
@@ -59,4 +59,4 @@ def _no_project() -> Iterator[None]:
     """Forget the project that a test has loaded: where relative paths start, and which modules triggers may come from."""
     yield
     PROJECT_FOLDER.set(None)
-    MODULES.any()
+    IMPORT_ALLOWLIST.any()

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from sqlalchemy import Connection, Table, event
 
-from headrace.api.admin.live_status import Live
+from headrace.api.admin.live_status import LiveStatus
 from headrace.store import Store, open_store
 from headrace.store.dialects.statements import BulkInsert
 from headrace.store.ordering.scopes import scope_named
@@ -40,7 +40,7 @@ def measure(url: str) -> dict[str, Any]:
     try:
         job = store.jobs.register(RegisterJob(registration_id=uuid4().hex, kind="worker", hostname="here", pid=1, project="bench")).id
         _fill(store, job)
-        live = Live(store)
+        live = LiveStatus(store)
         asked = ClaimRuns(capacity=10, tasks=["t", "other"])
         with asyncio.Runner() as loop:  # one, as the API has: threads that begin anew with each status are no part of it
             frame, _ = loop.run(_frame(live)), loop.run(live.status())
@@ -101,7 +101,7 @@ def _insert(store: Store, table: Table, rows: Sequence[dict[str, Any]]) -> None:
     store.write(lambda connection: BulkInsert(table)(connection, listed))
 
 
-async def _frame(live: Live) -> bytes:
+async def _frame(live: LiveStatus) -> bytes:
     frames = live.frames()
     try:
         return await anext(frames)

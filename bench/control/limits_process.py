@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic, process_time
 from typing import Any, Final
 
-from headrace.client.http.proxied_session import RelayedSession
+from headrace.client.http.proxied_session import ProxiedSession
 from headrace.client.triggerer import TriggererClient
 from headrace.core.ledger.outcome import AdvanceItem
 from headrace.logs.setup import configure, process_handler
@@ -107,7 +107,7 @@ def runner(folder: Path, watches: int, large: int) -> None:
             made.watch(f"watch-{number:06}", Blip(str(folder), stream), match={"number": [number]})
         return made
 
-    def client(session: RelayedSession) -> TriggererClient:
+    def client(session: ProxiedSession) -> TriggererClient:
         tasks.add(asyncio.create_task(Stalls(folder / "runner.stalls").watch()))
         return TriggererClient("", key="", session=session)
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from bench.ordering.case import shuffled
 
-from headrace.causal.memory_store import MemoryHome
+from headrace.causal.memory_store import MemoryOrderingStore
 from headrace.core.identity import event_key
 from headrace.core.ordering.causal_order import CausalOrder, Offered
 from headrace.core.ordering.handling import OrderedEvent
@@ -48,7 +48,7 @@ def _core(events: int) -> float:
 
 def _memory(events: int) -> float:
     taken = [OrderedEvent.of("", f"{n}", None if follows is None else f"{follows}", n) for n, follows in shuffled(events)]
-    home, handled = MemoryHome(10**12, by_age=False), 0
+    home, handled = MemoryOrderingStore(10**12, by_age=False), 0
     began = process_time()
     for start in range(0, events, BATCH):
         home.offer(taken[start : start + BATCH], start)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import structlog
 from bench.streams.paced import FOLDER, LANES, Blocking, Handled, Looping, LoopingInC, Paced, Stuck, Times
 
-from headrace.client.http.proxied_session import RelayedSession
+from headrace.client.http.proxied_session import ProxiedSession
 from headrace.client.triggerer import TriggererClient
 from headrace.project import Project
 from headrace.triggerer.process_pools import turn
@@ -83,7 +83,7 @@ def main(form: Form, run: str, seconds: float, out: Path) -> None:
     os.environ[FOLDER] = str(out.parent)
     tasks = set()
 
-    def client(session: RelayedSession) -> TriggererClient:
+    def client(session: ProxiedSession) -> TriggererClient:
         made = TimedClient("", key="", session=session)
         made.times = Times(run, total)
         tasks.add(asyncio.create_task(_judge(made.times, form, seconds, out)))

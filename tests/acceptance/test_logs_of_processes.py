@@ -19,7 +19,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from headrace.logs.read_tokens import Passes
+from headrace.logs.read_tokens import ReadTokens
 from headrace.process.child import REGISTRATION
 from support.processes.deployment import KEY, Deployment, Feed, until
 
@@ -201,7 +201,7 @@ def test_the_log_of_a_task_run_ends_by_itself_with_the_whole_traceback(tmp_path:
         assert "too deep" in lines[1]["error"]
         ((log_url,),) = deployment.rows("SELECT log_url FROM jobs WHERE kind = 'worker'")
         path = f"/logs/runs/{run_id}"
-        headers = {"Authorization": f"Bearer {Passes(KEY).make(path, time.time())}"}
+        headers = {"Authorization": f"Bearer {ReadTokens(KEY).make(path, time.time())}"}
         served = httpx.get(f"{log_url}{path}", headers=headers, trust_env=False)
         assert "too deep" in served.text
         assert httpx.get(f"{log_url}{path}", trust_env=False).status_code == 401

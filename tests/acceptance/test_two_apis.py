@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from headrace.client.admin.client import PeopleClient
+from headrace.client.admin.client import AdminClient
 from headrace.client.admin.task_runs import TaskRunsClient
 from headrace.client.worker import WorkerClient
 from headrace.wire.task_runs import ClaimRuns, StartTask
@@ -29,7 +29,7 @@ def answers(url: str) -> bool:
 
 
 def heartbeat(url: str) -> str:
-    with PeopleClient(url) as people:
+    with AdminClient(url) as people:
         (job,) = people.status()["jobs"]
     return str(job["last_heartbeat"])
 

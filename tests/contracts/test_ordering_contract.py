@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headrace.causal.memory_store import MemoryHome
+from headrace.causal.memory_store import MemoryOrderingStore
 from headrace.core.ordering import causal_order as core_ordering
 from headrace.core.ordering.handling import DeliveryPolicy, waits_for
 from headrace.ports.ordering_store import OrderingStore
@@ -42,7 +42,7 @@ def scopes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlScopes]:
 
 
 def handling(kind: str, scopes: SqlScopes, policy: DeliveryPolicy = POLICY, lookback: int = LOOKBACK) -> OrderingStore:
-    return MemoryHome(lookback, policy=policy) if kind == "memory" else scopes.home(kind, policy, lookback)
+    return MemoryOrderingStore(lookback, policy=policy) if kind == "memory" else scopes.home(kind, policy, lookback)
 
 
 def home(kind: str, scopes: SqlScopes, *, wide: bool = False) -> Home:
@@ -316,7 +316,7 @@ def test_a_cycle_is_released_in_slices_in_the_order_of_one_transaction(
     kind: str, scopes: SqlScopes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = a_cycle(45)
-    memory = Handling(MemoryHome(LOOKBACK, policy=POLICY)).step(events, START)
+    memory = Handling(MemoryOrderingStore(LOOKBACK, policy=POLICY)).step(events, START)
     monkeypatch.setattr(statements, "RELEASED_EVENTS", 10)
     ordering = scopes.home(kind, POLICY, LOOKBACK)
     ordering.offer([caused(event) for event in events[:-1]], START)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from headrace.api.background.webhook_dispatcher import Dispatcher
+from headrace.api.background.webhook_dispatcher import WebhookDispatcher
 from headrace.store import Store
 from headrace.store.keyring import Keyring
 from headrace.store.ordering import log_feed
@@ -30,7 +30,7 @@ HandOn = Callable[[Store], list[tuple[str, str | None]]]
 
 def hand_to_webhook(store: Store) -> list[tuple[str, str | None]]:
     (hook,) = store.webhooks.active()
-    dispatcher, handed, busy = Dispatcher(store), [], True
+    dispatcher, handed, busy = WebhookDispatcher(store), [], True
     while busy:
         busy, claims, _ = dispatcher._take(hook)
         hook.home.settle(claims, store.now())

@@ -12,8 +12,8 @@ import pytest
 
 from headrace.client.logs import LogClient
 from headrace.logs.names import run_log_name, trigger_log
-from headrace.logs.query import END, JOB, START, Asked
-from headrace.logs.server import Serving
+from headrace.logs.query import END, JOB, START, LogQuery
+from headrace.logs.server import LogServerConfig
 from headrace.logs.server import serving as serving_logs
 from headrace.logs.writer import LogFiles
 from headrace.store import Store
@@ -81,7 +81,7 @@ async def test_a_log_is_read_page_by_page(scene: Scene, http: httpx.AsyncClient,
         found, after = found + answer.content, answer.headers[END]
     assert found == b"".join(lines)
     assert (await http.get(f"/api/v1/logs/triggers/{name.trigger_id}", params={"last": "2"})).content == b"".join(lines[-2:])
-    assert await asyncio.to_thread(lambda: list(LogClient(scene.url).trigger(UNITED, None, Asked(after=0)))) == [
+    assert await asyncio.to_thread(lambda: list(LogClient(scene.url).trigger(UNITED, None, LogQuery(after=0)))) == [
         line.decode().rstrip() for line in lines
     ]
 
@@ -118,7 +118,7 @@ async def test_following_a_run_ends_with_its_last_words(store: Store, tmp_path: 
     files, name = LogFiles(root, refuse), run_log_name("flights/knock_on_delay/1")
     with serving(store, logs=tmp_path / "logs") as url:
         async with (
-            serving_logs(Serving(root, KEY, "http://127.0.0.1:1", "wheel-1")) as log_url,
+            serving_logs(LogServerConfig(root, KEY, "http://127.0.0.1:1", "wheel-1")) as log_url,
             at_work(url, log_url=log_url) as scene,
             httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, verify=False) as http,
         ):
@@ -138,7 +138,7 @@ async def test_a_client_that_leaves_a_log_is_no_error(store: Store, tmp_path: Pa
     root = tmp_path / "elsewhere" if afar else tmp_path / "logs"
     with serving(store, logs=tmp_path / "logs") as url:
         async with (
-            serving_logs(Serving(root, KEY, "http://127.0.0.1:1", "wheel-1")) as log_url,
+            serving_logs(LogServerConfig(root, KEY, "http://127.0.0.1:1", "wheel-1")) as log_url,
             at_work(url, log_url=log_url) as scene,
             httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, verify=False) as http,
         ):
@@ -174,7 +174,7 @@ async def test_a_log_on_another_host_comes_from_the_process_while_it_lives(store
     files = LogFiles(elsewhere, refuse)
     with serving(store, logs=tmp_path / "logs") as url:
         async with (
-            serving_logs(Serving(elsewhere, KEY, "http://127.0.0.1:1", "wheel-1")) as log_url,
+            serving_logs(LogServerConfig(elsewhere, KEY, "http://127.0.0.1:1", "wheel-1")) as log_url,
             at_work(url, log_url=log_url) as scene,
             httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, verify=False) as http,
         ):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, delete
 
-from headrace.client.admin.client import PeopleClient
+from headrace.client.admin.client import AdminClient
 from headrace.client.triggerer import TriggererClient
 from headrace.core.ledger import receipts
 from headrace.errors import ApiRefused, Fenced
@@ -66,7 +66,7 @@ async def test_a_raw_event_is_spilled_recorded_drained_and_accounted_for(client:
     for _ in range(2):
         await client.settle(1, SettleBacklog(epoch=held[1], settled=settled))
     assert (await client.backlog(1, 0, 100)).items == []
-    with PeopleClient(api.url) as people:
+    with AdminClient(api.url) as people:
         books = Audit.model_validate(await asyncio.to_thread(people.audit))
         nothing = Audit.model_validate(await asyncio.to_thread(people.audit, "another"))
     assert books.clean
@@ -96,7 +96,7 @@ async def test_a_receipt_travels_with_what_it_accounts_for(client: TriggererClie
     stretch = receipt(None, 1, 1, answered(1, spilled=1), answered(2, fired=1))
     stored = await client.store(EventBatch(epochs=held, events=[event("a", 2)], spills=[spill(1, 1)], receipts=[stretch]))
     assert (stored.events, stored.spills, stored.receipts) == (["stored"], ["stored"], ["stored"])
-    with PeopleClient(api.url) as people:
+    with AdminClient(api.url) as people:
         assert Audit.model_validate(await asyncio.to_thread(people.audit)).clean
 
 
@@ -123,7 +123,7 @@ async def test_receipts_sent_side_by_side_are_all_recorded(client: TriggererClie
         *(client.store(EventBatch(epochs=held, receipts=[receipt(None, 9, 10, lane=f"{lane}", owed=(1,))])) for lane in range(40))
     )
     assert len((await client.marks("folder", [f"{lane}" for lane in range(50)])).marks) == 40
-    with PeopleClient(api.url) as people:
+    with AdminClient(api.url) as people:
         books = Audit.model_validate(await asyncio.to_thread(people.audit))
     assert (books.clean, books.streams[0].read, books.streams[0].lanes) == (True, 400, 40)
 
@@ -139,7 +139,7 @@ async def test_dead_letters_are_redriven_and_discarded_with_the_deployment_key_o
     held = await epochs(client)
     await client.store(EventBatch(epochs=held, dead_letters=[letter("x/1", raw="once more"), letter("y")]))
     asked = ActOnDeadLetters(ids=["x/1"], by="me")
-    with PeopleClient(api.url) as people:
+    with AdminClient(api.url) as people:
         for wrong, code in (("another key", 401), (client._registered.token, 403)):
             with pytest.raises(ApiRefused) as refused:
                 people.act("redrive", asked, key=wrong)
@@ -164,7 +164,7 @@ async def test_dead_letters_are_redriven_and_discarded_with_the_deployment_key_o
     assert [(item.lane, item.raw) for item in page.items] == [("", "once more")]
     await client.settle(1, SettleBacklog(epoch=held[1], settled=[Settled(number=page.items[0].number, answer="fired")]))
     assert (await client.heartbeat(Heartbeat())).backlogs == {}
-    with PeopleClient(api.url) as people:
+    with AdminClient(api.url) as people:
         assert [one["id"] for one in people.dead_letters()["dead_letters"]] == ["y"]
 
 
@@ -191,7 +191,7 @@ async def test_receipts_of_many_triggers_are_recorded_by_their_crew(client: Trig
     await recorder.record(receipts.Receipt("folder", "a", 9, 12, 3, owed, ()))
     uploading.cancel()
     assert await recorder.marks("folder", ["a", "b"]) == {"a": 12}
-    with PeopleClient(api.url) as people:
+    with AdminClient(api.url) as people:
         books = Audit.model_validate(await asyncio.to_thread(people.audit))
     assert books.streams[0].read == 13
 

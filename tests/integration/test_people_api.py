@@ -12,7 +12,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from headrace.api.admin.live_status import Live, Speed
+from headrace.api.admin.live_status import LiveStatus, RateMeter
 from headrace.api.app import create_app
 from headrace.client.triggerer import TriggererClient
 from headrace.errors import StorageBusy
@@ -328,7 +328,7 @@ async def test_the_stream_sends_the_status_and_then_each_change(scene: Scene, ht
         assert [event.seq for event in changed.recent] == [1]
 
 
-class CountedLive(Live):
+class CountedLive(LiveStatus):
     """Counts how often the database is asked."""
 
     reads = 0
@@ -348,7 +348,7 @@ async def test_many_who_look_share_one_snapshot(store: Store) -> None:
         await watcher.aclose()
 
 
-class BrokenLive(Live):
+class BrokenLive(LiveStatus):
     """A status over a database that does not answer."""
 
     def _read(self) -> Overview:
@@ -360,7 +360,7 @@ async def test_a_database_that_does_not_answer_ends_the_stream_in_peace(store: S
 
 
 async def test_closing_ends_every_stream(store: Store) -> None:
-    live = Live(store)
+    live = LiveStatus(store)
     watchers = [live.frames() for _ in range(3)]
     for watcher in watchers:
         await anext(watcher)
@@ -370,7 +370,7 @@ async def test_closing_ends_every_stream(store: Store) -> None:
 
 
 def test_speed_is_the_growth_over_the_last_seconds() -> None:
-    speed = Speed(over=10)
+    speed = RateMeter(over=10)
     assert speed.sample(0, 100) == 0
     assert speed.sample(5, 150) == 10
     assert speed.sample(10, 150) == 5

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.client.admin import client as people
-from headrace.client.admin.client import PeopleClient
+from headrace.client.admin.client import AdminClient
 from headrace.errors import ApiUnavailable
 from headrace.wire.control.jobs import Heartbeat
 from headrace.wire.control.streams import StreamReport
@@ -24,7 +24,7 @@ def api(tmp_path: Path) -> Iterator[Api]:
 
 def test_every_list_is_answered(api: Api) -> None:
     holder(api.store, "first").append(event("a", subject="N1"), event("b"), dead_letters=[letter("x")])
-    with PeopleClient(api.url) as client:
+    with AdminClient(api.url) as client:
         assert client.healthy()
         status = client.status()
         assert (status["head"], status["dead_letters"]) == (2, 1)
@@ -43,7 +43,7 @@ def test_lists_of_triggers_and_streams_come_in_pages_that_the_client_follows(api
     api.store.projects.declare(other.id, "trains", declaration("b", "c"))  # names are their projects' own
     reports = [StreamReport(stream=name, state="polling", lanes=[]) for name in names]
     api.store.jobs.heartbeat(owner.job_id, Heartbeat(streams=reports))
-    with PeopleClient(api.url) as client:
+    with AdminClient(api.url) as client:
         assert [found["name"] for found in client.triggers()["triggers"]] == ["a", "b", "b", "c", "c", "d", "e"]
         assert [found["stream"] for found in client.streams()["streams"]] == names
     page = api.ask("GET", "/api/v1/triggers?limit=2").json()
@@ -54,5 +54,5 @@ def test_lists_of_triggers_and_streams_come_in_pages_that_the_client_follows(api
 
 
 def test_a_missing_api_is_unavailable() -> None:
-    with PeopleClient("http://127.0.0.1:1") as client, pytest.raises(ApiUnavailable):
+    with AdminClient("http://127.0.0.1:1") as client, pytest.raises(ApiUnavailable):
         client.healthy()

@@ -11,7 +11,7 @@ import pytest
 from starlette.routing import Route
 
 from headrace.api.auth.authentication import COOKIE, Tokens
-from headrace.api.middleware.access_control import Exposure
+from headrace.api.middleware.access_control import NetworkExposure
 from headrace.wire.problem import PROBLEM_PREFIX
 from support.processes.browser import looking
 from support.processes.execution_api import KEY, UNLIMITED, Api, serving
@@ -26,7 +26,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 @pytest.fixture(scope="module")
 def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    with serving(tmp_path_factory.mktemp("outside"), exposure=Exposure(outside=True), rates=UNLIMITED) as running:
+    with serving(tmp_path_factory.mktemp("outside"), exposure=NetworkExposure(outside=True), rates=UNLIMITED) as running:
         yield running
 
 
@@ -52,11 +52,11 @@ def test_the_names_of_loopback_are_known(api: Api, host: str) -> None:
 
 
 def test_from_outside_any_name_leads_here_until_some_are_given() -> None:
-    assert Exposure(outside=True).knows("anything.example:80")
-    named = Exposure(outside=True, hosts=frozenset({"headrace.example"}))
+    assert NetworkExposure(outside=True).knows("anything.example:80")
+    named = NetworkExposure(outside=True, hosts=frozenset({"headrace.example"}))
     assert named.knows("Headrace.example:443")
     assert not named.knows("evil.example")
-    assert Exposure(hosts=frozenset({"headrace.example"})).knows("headrace.example"), "as behind a proxy on this machine"
+    assert NetworkExposure(hosts=frozenset({"headrace.example"})).knows("headrace.example"), "as behind a proxy on this machine"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from sqlalchemy import event as on
 from sqlalchemy import insert
 
 import headrace.api.admin.live_status
-from headrace.api.admin.live_status import Live
+from headrace.api.admin.live_status import LiveStatus
 from headrace.store import Store
 from headrace.store.control.balancing import UnassignedTriggers
 from headrace.store.queries.series import MAX_SERIES, OTHERS
@@ -75,7 +75,7 @@ def crowded(store: Store) -> None:
     fill(store, [(triggers, listed), (stream_reports, [report(n, job_id=job, outstanding=n) for n in range(TRIGGERS)])])
 
 
-async def first_frame(live: Live) -> bytes:
+async def first_frame(live: LiveStatus) -> bytes:
     frames = live.frames()
     try:
         return await anext(frames)
@@ -87,7 +87,7 @@ async def first_frame(live: Live) -> bytes:
 def test_a_frame_has_a_bound_and_tells_of_trouble_first(kind: str, tmp_path: Path) -> None:
     with opened(kind, tmp_path) as store:
         crowded(store)
-        frame = asyncio.run(first_frame(Live(store)))
+        frame = asyncio.run(first_frame(LiveStatus(store)))
     assert len(frame) < MAX_FRAME_BYTES + 100
     status = Status.model_validate_json(frame.partition(b"data: ")[2])
     assert (status.counts.triggers["parked"], status.counts.triggers["running"]) == (TRIGGERS // 100, TRIGGERS - TRIGGERS // 100 + 1)
@@ -112,11 +112,11 @@ def test_triggers_in_trouble_are_shown_before_the_others_by_name(kind: str, tmp_
 def test_followers_share_one_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(headrace.api.admin.live_status, "TICK", 3_600.0)
 
-    async def two(live: Live) -> tuple[bytes, bytes]:
+    async def two(live: LiveStatus) -> tuple[bytes, bytes]:
         return await first_frame(live), await first_frame(live)
 
     with opened("sqlite", tmp_path) as store:
-        one, other = asyncio.run(two(Live(store)))
+        one, other = asyncio.run(two(LiveStatus(store)))
     assert one is other
 
 
@@ -124,7 +124,7 @@ def test_followers_share_one_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_metrics_have_a_series_for_the_first_and_one_for_all_others(kind: str, tmp_path: Path) -> None:
     with opened(kind, tmp_path) as store:
         crowded(store)
-        text = asyncio.run(Live(store).metrics()).decode()
+        text = asyncio.run(LiveStatus(store).metrics()).decode()
     fired = {line.split('"')[1]: float(line.split()[-1]) for line in text.splitlines() if line.startswith("headrace_trigger_fired_total{")}
     assert len(fired) == MAX_SERIES + 1
     assert fired[OTHERS] == 2 * (TRIGGERS - MAX_SERIES + 1)

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from headrace.errors import PipelineError
-from headrace.pipeline.runs.identity import Attempt, Origin, Place
+from headrace.pipeline.runs.identity import Attempt, Origin, RunKey
 from headrace.pipeline.tables.delta import DeltaSink
 from headrace.pipeline.tables.parquet import ParquetSink
 from headrace.pipeline.tables.rows import SMALL
@@ -24,7 +24,7 @@ from support.pipelines.run import no_reports, running
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
-PLACE = Place("legs", "legs", 0)
+PLACE = RunKey("legs", "legs", 0)
 RUN = Attempt("digest")
 ORIGIN = Origin("log", "flights", "first")
 
@@ -65,7 +65,7 @@ def test_rows_of_a_large_batch_have_the_same_types_and_go_by_way_of_files(spark:
     sink = DeltaSink(tmp_path, ORIGIN)
     sink.store(PLACE, RUN, rows, 10)
     small = DeltaTable(tmp_path / "legs").schema()
-    assert sink.store(Place("legs", "legs", 1), RUN, rows, SMALL + 1) == 10
+    assert sink.store(RunKey("legs", "legs", 1), RUN, rows, SMALL + 1) == 10
     assert DeltaTable(tmp_path / "legs").schema() == small
     assert sorted(row["id"] for row in rows_of(tmp_path / "legs")) == sorted([*range(10)] * 2)
     assert not list((tmp_path / ".staging").glob("*/*"))
@@ -75,7 +75,7 @@ def test_rows_that_do_not_fit_say_what_to_do_and_change_nothing(spark: SparkSess
     sink = DeltaSink(tmp_path, ORIGIN)
     sink.store(PLACE, RUN, spark.range(3), 3)
     with pytest.raises(PipelineError, match="do not fit the Delta table 'legs'") as caught:
-        sink.store(Place("legs", "legs", 1), RUN, spark.range(3).withColumn("more", fn.lit(1)), 3)
+        sink.store(RunKey("legs", "legs", 1), RUN, spark.range(3).withColumn("more", fn.lit(1)), 3)
     assert "ALTER TABLE" in (caught.value.hint or "")
     assert len(rows_of(tmp_path / "legs")) == 3
 
@@ -85,9 +85,9 @@ def test_the_two_formats_do_not_mix(spark: SparkSession, tmp_path: Path) -> None
     with pytest.raises(PipelineError, match="plain Parquet") as caught:
         DeltaSink(tmp_path, ORIGIN).stored(PLACE, "digest")
     assert "convert_to_deltalake" in (caught.value.hint or "")
-    DeltaSink(tmp_path, ORIGIN).store(Place("delta", "legs", 0), RUN, spark.range(3), 3)
+    DeltaSink(tmp_path, ORIGIN).store(RunKey("delta", "legs", 0), RUN, spark.range(3), 3)
     with pytest.raises(PipelineError, match="holds a Delta table"):
-        ParquetSink(tmp_path, ORIGIN).store(Place("delta", "legs", 1), RUN, spark.range(3), 3)
+        ParquetSink(tmp_path, ORIGIN).store(RunKey("delta", "legs", 1), RUN, spark.range(3), 3)
 
 
 def test_without_deltalake_it_says_what_to_install(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as sf
 from headrace.demo.project_file import install_project
 from headrace.demo.report.check import CheckResult, check_tables
 from headrace.demo.report.tables import read_board, read_departures
-from headrace.pipeline.runs.identity import Attempt, Origin, Place
+from headrace.pipeline.runs.identity import Attempt, Origin, RunKey
 from headrace.pipeline.tables.parquet import ParquetSink
 from headrace.project import Project, load_project
 from support.pipelines.flights import FEW, few_plan, january, right_outcome
@@ -47,7 +47,7 @@ def run(spark: SparkSession, home: Path, *, backwards: bool = False) -> CheckRes
         events = batch(spark, project, first, 1_100, backwards=backwards).persist()
         for name, pipeline in project.pipelines.items():
             assert pipeline.table is not None
-            sink.store(Place(pipeline.table, name, number), Attempt("digest"), pipeline.function(events), 1_100)
+            sink.store(RunKey(pipeline.table, name, number), Attempt("digest"), pipeline.function(events), 1_100)
         events.unpersist()
     outcome = right_outcome()
     tables = home / "tables"
@@ -72,7 +72,7 @@ def test_a_batch_that_runs_again_gives_the_same_rows(spark: SparkSession, tmp_pa
     project, sink = opened(spark, tmp_path)
     pipeline = project.pipelines["knock_on_delay"]
     events = batch(spark, project, 0, 500)
-    sink.store(Place("knock_on_delay", "knock_on_delay", 0), Attempt("digest"), pipeline.function(events), 500)
+    sink.store(RunKey("knock_on_delay", "knock_on_delay", 0), Attempt("digest"), pipeline.function(events), 500)
     again = pipeline.function(events).collect()
     assert {tuple(row) for row in again} == {tuple(row) for row in read_departures(tmp_path / "tables")}
     assert len(again) == 500

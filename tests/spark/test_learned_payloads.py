@@ -15,7 +15,7 @@ from sqlalchemy import select
 from headrace.errors import TypeConflict
 from headrace.pipeline.payload.frames import Frames
 from headrace.pipeline.payload.schemas import PayloadSchemas, schemas_folder
-from headrace.pipeline.runs.identity import Attempt, Origin, Place
+from headrace.pipeline.runs.identity import Attempt, Origin, RunKey
 from headrace.pipeline.schemas import ORDERED_SCHEMA
 from headrace.pipeline.tables.parquet import ParquetSink
 from headrace.project import Pipeline, Project
@@ -158,8 +158,8 @@ def test_a_table_with_other_events_ends_the_pipeline_by_name(
     with api.store.reading() as connection:
         incarnation = connection.execute(select(scopes.c.incarnation)).scalar_one()
     sink = ParquetSink(options.tables, Origin(log_id(api.store.instance), options.scope, incarnation))
-    sink._path(Place("legs", "legs", batch)).unlink()
-    sink.store(Place("legs", "legs", batch), Attempt("other"), spark.createDataFrame([("e0",)], "id string"), 1)
+    sink._path(RunKey("legs", "legs", batch)).unlink()
+    sink.store(RunKey("legs", "legs", batch), Attempt("other"), spark.createDataFrame([("e0",)], "id string"), 1)
     with running(project, options, spark) as run:
         failure = run.until_failed()
     assert f"The table 'legs' has rows of other events for batch {batch} of the pipeline 'legs'" in str(failure)

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.pipeline.runs.identity import Attempt, Origin, Place
+from headrace.pipeline.runs.identity import Attempt, Origin, RunKey
 from headrace.pipeline.tables.delta import DeltaSink
 from headrace.pipeline.tables.parquet import ParquetSink
 from support.pipelines.power_cut import UnsyncedWrites
@@ -36,7 +36,7 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 
 def report(sink: ParquetSink | DeltaSink, batch: int, rows: DataFrame) -> None:
     """Do what a driver does before it reports a run as stored."""
-    place = Place("legs", "legs", batch)
+    place = RunKey("legs", "legs", batch)
     if sink.stored(place, "digest") is None:
         sink.store(place, Attempt("digest", 1, "run"), rows, 1)
 

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace import Directory, Project
 from headrace.errors import UsageError
-from headrace.replay.options import Fields, LogAsked, ReplayOptions
+from headrace.replay.options import Fields, LogSelection, ReplayOptions
 from headrace.replay.project_inputs import fields_of
 from headrace.replay.run import ReplayReport, Stopped, run_replay
 from headrace.triggers.base import BaseEventTrigger
@@ -196,7 +196,7 @@ def test_the_log_through_the_api(spark: SparkSession, api: Api, tmp_path: Path) 
     (united,) = api.triggers("legs.united").values()
     chain = [leg(f"{i}", united, follows=f"{i - 1}" if i else None) for i in range(40)]
     api.feed([*reversed(chain), leg("orphan", united, follows="gone")])
-    report = run_replay(options(tmp_path, fields=Fields(), log=LogAsked(api.url, KEY)), None, silent, spark)
+    report = run_replay(options(tmp_path, fields=Fields(), log=LogSelection(api.url, KEY)), None, silent, spark)
     rows = ordered(report)
     assert [row["id"] for row in rows if row["id"] != "orphan"] == [str(i) for i in range(40)]
     assert [row["mark"] for row in rows if row["id"] == "orphan"] == ["lost"]

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from headrace.client.pipeline import PipelineClient
 from headrace.errors import Fenced, PipelineError
 from headrace.pipeline.execution.reporter import Reporter
-from headrace.pipeline.heartbeat import FRESH_SECONDS, Heart
+from headrace.pipeline.heartbeat import FRESH_SECONDS, JobHeartbeat
 from headrace.store.tables.base import jobs
 from headrace.wire.control.jobs import CompleteJob, RegisterJob
 from headrace.wire.pipelines.runs import BatchEnded, RunReport, RunState
@@ -86,7 +86,7 @@ def test_reports_that_are_too_large_together_are_sent_in_parts(api: Api) -> None
 
 def test_a_fence_asks_the_api_unless_it_was_heard_of_late(api: Api) -> None:
     stop = threading.Event()
-    with registered(api) as client, Heart(client, 3600, stop) as heart:
+    with registered(api) as client, JobHeartbeat(client, 3600, stop) as heart:
         heart.fence()
         client.complete(CompleteJob(state="failed", reason="its scope was taken over"))
         heart.fence()  # a fresh heartbeat is enough
@@ -99,7 +99,7 @@ def test_a_fence_asks_the_api_unless_it_was_heard_of_late(api: Api) -> None:
 
 def test_a_heart_stops_the_process_when_its_job_is_no_more(api: Api) -> None:
     stop = threading.Event()
-    with registered(api) as client, Heart(client, 0.01, stop) as heart:
+    with registered(api) as client, JobHeartbeat(client, 0.01, stop) as heart:
         client.complete(CompleteJob(state="failed", reason="given up on"))
         until(stop.is_set, "the heart saw it")
     assert heart.failure is not None
@@ -109,7 +109,7 @@ def test_a_heart_beats_on_while_the_api_is_away(home: Path) -> None:
     stop = threading.Event()
     with running_api(home) as first:
         client, port = registered(first), first.port
-    with client, Heart(client, 0.01, stop) as heart, running_api(home, port) as second:
+    with client, JobHeartbeat(client, 0.01, stop) as heart, running_api(home, port) as second:
         opened = second.store.now()
 
         def beaten() -> bool:
@@ -127,7 +127,7 @@ def test_a_heart_beats_on_when_a_connection_goes_silent(api: Api, monkeypatch: p
     with network.serving() as url, PipelineClient(url, key=KEY, timeout=3600) as client:
         client.register(RegisterJob(registration_id="the-pipeline", kind="pipeline", hostname="here", pid=1, project="flights"))
         network.mode = "drop"
-        with Heart(client, 0.01, stop) as heart:
+        with JobHeartbeat(client, 0.01, stop) as heart:
             until(lambda: network.did["drop"] > 0, "a heartbeat is lost")
             network.mode = CALM
             until(lambda: heart._confirmed > 0, "a later one arrives on another connection")

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from headrace.cli.main import app
 from headrace.errors import Fenced, RunConflict, TypeConflict
-from headrace.pipeline.runs.identity import Attempt, Origin, Place, Stored, Writer
+from headrace.pipeline.runs.identity import Attempt, Origin, RunKey, Stored, Writer
 from headrace.pipeline.tables.batches import TableBatches
 from headrace.pipeline.tables.delta import DeltaSink
 from headrace.pipeline.tables.parquet import ParquetSink
@@ -45,8 +45,8 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
     return make
 
 
-def place(batch: int = 0, pipeline: str = "legs", part: str = "", table: str = "legs") -> Place:
-    return Place(table, pipeline, batch, part)
+def place(batch: int = 0, pipeline: str = "legs", part: str = "", table: str = "legs") -> RunKey:
+    return RunKey(table, pipeline, batch, part)
 
 
 def read(sink: Sink, spark: SparkSession, table: str = "legs") -> list[dict[str, Any]]:
@@ -114,11 +114,11 @@ def test_names_may_be_anything(opened: Open, spark: SparkSession, names: list[tu
     incarnation = f"{random.getrandbits(64)}"
     rows = spark.range(1)
     for count, (scope, pipeline, part) in enumerate(names):
-        where = Place("legs", pipeline, number, part)
+        where = RunKey("legs", pipeline, number, part)
         assert opened("log", scope, incarnation).stored(where, "a") is None
         opened("log", scope, incarnation).store(where, Attempt(f"{count}"), rows, 1)
     for count, (scope, pipeline, part) in enumerate(names):
-        assert opened("log", scope, incarnation).stored(Place("legs", pipeline, number, part), f"{count}") == Stored(1, 1)
+        assert opened("log", scope, incarnation).stored(RunKey("legs", pipeline, number, part), f"{count}") == Stored(1, 1)
 
 
 def test_of_two_drivers_that_store_one_run_one_does(opened: Open, spark: SparkSession) -> None:

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from headrace.cli.main import app
 from headrace.client.pipeline import PipelineClient
 from headrace.core.ranges import Ranges, numbers_of
-from headrace.pipeline.runs.identity import Attempt, Origin, Place, run_id
+from headrace.pipeline.runs.identity import Attempt, Origin, RunKey, run_id
 from headrace.pipeline.runs.slices import Slice
 from headrace.pipeline.table_audit import MAX_RANGES
 from headrace.pipeline.tables.sink import TableSink
@@ -113,7 +113,7 @@ class Driver:
         batch = batch or self.batch
         count = sum(last - first + 1 for first, last in seqs)
         made = Attempt(f"{seqs}", attempt, self._id(name, part, batch, attempt))
-        return self.sink(pipeline.format).store(Place(pipeline.table, name, batch, part), made, self.spark.range(count), count)
+        return self.sink(pipeline.format).store(RunKey(pipeline.table, name, batch, part), made, self.spark.range(count), count)
 
     def sink(self, format: TableFormat) -> TableSink:
         origin = Origin(self.lease.log, "flights", self.lease.incarnation)
@@ -361,8 +361,8 @@ def test_tables_that_others_write_too_are_told_apart(driver: Driver) -> None:
     for other in ({"scope": "trains"}, {"incarnation": "0" * 32}):
         origin = {"log": driver.lease.log, "scope": "flights", "incarnation": driver.lease.incarnation} | other
         sinks = open_sinks(driver.project.pipelines.values(), driver.tables, Origin(**origin))
-        sinks["parquet"].store(Place("legs", "legs", 1), Attempt("d", 1, "id"), driver.spark.range(1), 1)
-        sinks["delta"].store(Place("delays", "delays", 1), Attempt("d", 1, "id"), driver.spark.range(1), 1)
+        sinks["parquet"].store(RunKey("legs", "legs", 1), Attempt("d", 1, "id"), driver.spark.range(1), 1)
+        sinks["delta"].store(RunKey("delays", "delays", 1), Attempt("d", 1, "id"), driver.spark.range(1), 1)
     found = audited(driver)
     assert found.clean
     assert [(one.table, one.other_scopes, one.older) for one in found.tables] == [("delays", 1, 1), ("legs", 1, 1)]

@@ -14,7 +14,7 @@ import pytest
 
 from headrace.causal import ordering as causal
 from headrace.causal.event import CausalEvent
-from headrace.causal.memory_store import MemoryHome
+from headrace.causal.memory_store import MemoryOrderingStore
 from headrace.causal.ordering import CausalOrdering
 from headrace.core.values.moments import moment
 from headrace.store.ordering.scopes import StandaloneOrderingStore
@@ -41,7 +41,7 @@ async def begin(request: pytest.FixtureRequest, tmp_path: Path, clock: TurnedClo
 
         def open_(**options: Any) -> CausalOrdering:
             given: dict[str, Any] = {"by_age": False, "ticks": clock.ticks} | options
-            home = MemoryHome(WAIT * SECOND, **given) if url is None else StandaloneOrderingStore(url, "s", WAIT * SECOND, **given)
+            home = MemoryOrderingStore(WAIT * SECOND, **given) if url is None else StandaloneOrderingStore(url, "s", WAIT * SECOND, **given)
             ordering = CausalOrdering("s", home, clock=clock)
             stack.push_async_callback(ordering.close)
             return ordering

@@ -21,20 +21,20 @@ import headrace.api.admin.webhooks
 import headrace.api.auth.login
 import headrace.api.ui
 from headrace.api import openapi
-from headrace.api.admin.live_status import Live
-from headrace.api.admin.log_locator import LogFinder
+from headrace.api.admin.live_status import LiveStatus
+from headrace.api.admin.log_locator import LogLocator
 from headrace.api.auth.authentication import Tokens
-from headrace.api.auth.revocation import following
-from headrace.api.background.event_wait_dispatcher import RunDispatcher
-from headrace.api.background.webhook_dispatcher import Dispatcher
+from headrace.api.auth.revocation import poll_revoked_tokens
+from headrace.api.background.event_wait_dispatcher import EventWaitDispatcher
+from headrace.api.background.webhook_dispatcher import WebhookDispatcher
 from headrace.api.execution import fast_path
 from headrace.api.execution.routers import ROUTERS
 from headrace.api.http import problems
-from headrace.api.middleware.access_control import Exposure, Gate
+from headrace.api.middleware.access_control import AccessControl, NetworkExposure
 from headrace.api.middleware.body_limit import BodyLimit
 from headrace.api.middleware.rate_limit import RateLimit, RatePolicy, accepted_by
 from headrace.api.middleware.version import VersionCheck
-from headrace.logs.read_tokens import Passes
+from headrace.logs.read_tokens import ReadTokens
 from headrace.store import Store
 from headrace.wire.base import API_VERSION, MAX_BODY_BYTES
 from headrace.wire.status.alerts import Alert
@@ -47,7 +47,7 @@ def create_app(
     most_body: int = MAX_BODY_BYTES,
     rates: RatePolicy | None = None,
     logs: Path | None = None,
-    exposure: Exposure | None = None,
+    exposure: NetworkExposure | None = None,
     webhook_private: bool = False,
     local_alerts: Callable[[], list[Alert]] = list,
 ) -> FastAPI:
@@ -57,21 +57,21 @@ def create_app(
     api can be reached: on loopback only, if it does not. Webhooks may be private addresses only with `webhook_private`. `local_alerts`
     returns what is known of the processes of this machine.
     """
-    dispatcher = Dispatcher(store, private=webhook_private)
-    runs = RunDispatcher(store)
+    dispatcher = WebhookDispatcher(store, private=webhook_private)
+    runs = EventWaitDispatcher(store)
 
     tokens = Tokens(key, store.instance, store.now)
     tokens.revoked = store.person_tokens.revoked()
 
     @asynccontextmanager
     async def running(_: FastAPI) -> AsyncGenerator[None]:
-        async with dispatcher.running(), runs.running(), following(store, tokens):
+        async with dispatcher.running(), runs.running(), poll_revoked_tokens(store, tokens):
             yield
 
     app = FastAPI(title="Headrace", version=API_VERSION, docs_url=None, redoc_url=None, openapi_url=None, lifespan=running)
     app.state.dispatcher = dispatcher
     app.state.store = store
-    app.state.live = live = Live(store, local_alerts=local_alerts)
+    app.state.live = live = LiveStatus(store, local_alerts=local_alerts)
     app.state.tokens = tokens
     problems.install(app)
     app.router.routes.extend(fast_path.calls())
@@ -84,13 +84,13 @@ def create_app(
     app.include_router(headrace.api.admin.dead_letters.router_for(store))
     app.include_router(headrace.api.admin.triggerers.router_for(store))
     app.include_router(headrace.api.admin.task_runs.router_for(store))
-    app.include_router(headrace.api.admin.logs.router_for(LogFinder(store, logs, socket.gethostname()), Passes(key), live))
+    app.include_router(headrace.api.admin.logs.router_for(LogLocator(store, logs, socket.gethostname()), ReadTokens(key), live))
     app.include_router(headrace.api.admin.secrets.router)
     app.include_router(headrace.api.admin.webhooks.router)
     app.include_router(headrace.api.auth.login.router)
     app.include_router(headrace.api.ui.router_for(store))
     app.add_middleware(BodyLimit, most=most_body)
-    app.add_middleware(Gate, tokens=app.state.tokens, exposure=exposure or Exposure())
+    app.add_middleware(AccessControl, tokens=app.state.tokens, exposure=exposure or NetworkExposure())
     app.add_middleware(VersionCheck)
     app.add_middleware(RateLimit, accepted=accepted_by(app.state.tokens), policy=rates)
     return app

@@ -8,7 +8,7 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from headrace.api.admin.live_status import Live
+from headrace.api.admin.live_status import LiveStatus
 from headrace.api.middleware.body_limit import MOST_HEADERS
 
 TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -45,7 +45,7 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: FastAPI, config: uvicorn.Config) -> None:
         super().__init__(config)
-        self._live: Live = app.state.live
+        self._live: LiveStatus = app.state.live
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop: no new connections, no more frames, and what is being answered is finished."""

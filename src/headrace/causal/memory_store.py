@@ -15,10 +15,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _alone(method: Callable[Concatenate[MemoryHome, P], T]) -> Callable[Concatenate[MemoryHome, P], T]:
+def _alone(method: Callable[Concatenate[MemoryOrderingStore, P], T]) -> Callable[Concatenate[MemoryOrderingStore, P], T]:
     """Make a method atomic."""
 
-    def call(self: MemoryHome, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self: MemoryOrderingStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
         with self.lock:
             return method(self, *args, **kwargs)
 
@@ -26,7 +26,7 @@ def _alone(method: Callable[Concatenate[MemoryHome, P], T]) -> Callable[Concaten
     return call
 
 
-class MemoryHome(MemoryState, OrderingStore):
+class MemoryOrderingStore(MemoryState, OrderingStore):
     """One scope in memory. `lookback` in µs; with `by_age`, events that are older than that when they come do not wait.
 
     What was handled is forgotten after `retention` (µs). Events wait, and are forgotten, by the steady clock `ticks` (µs); without it, by

@@ -21,7 +21,7 @@ from typing import Any, Final, Self, TypeVar
 import structlog
 
 from headrace.causal.event import CausalEvent, causal_event, caused, micros
-from headrace.causal.memory_store import MemoryHome
+from headrace.causal.memory_store import MemoryOrderingStore
 from headrace.causal.stores import open_home
 from headrace.core.ordering.handling import Claim, DeliveryPolicy, OrderedEvent, ScopeCounters, State, WaitingEvent, waits_for
 from headrace.errors import EventAlreadySeen, EventArrivedEarly
@@ -74,7 +74,7 @@ class CausalOrdering:
         self._queue = self._home if isinstance(self._home, QueuedOrderingStore) else None
         self._clock = clock or (_wall_clock if self._queue is None else self._queue.clock)
         self._chance = chance or random.Random()  # noqa: S311  it only spreads retries
-        self._memory = isinstance(self._home, MemoryHome)
+        self._memory = isinstance(self._home, MemoryOrderingStore)
         self._threads = ThreadPoolExecutor(4, "headrace-ordering")  # for a home that has no thread of its own
 
     async def __aenter__(self) -> Self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headrace.causal.memory_store import MemoryHome
+from headrace.causal.memory_store import MemoryOrderingStore
 from headrace.core.ordering.handling import DeliveryPolicy
 from headrace.ports.ordering_store import OrderingStore
 
@@ -21,7 +21,7 @@ def open_home(
 ) -> OrderingStore:
     """Return the home of a scope. `store` is as in `CausalOrdering`; `lookback` and `retention` are in µs."""
     if store is None:
-        return MemoryHome(lookback, policy=policy, by_age=by_age, retention=retention, ticks=ticks)
+        return MemoryOrderingStore(lookback, policy=policy, by_age=by_age, retention=retention, ticks=ticks)
     if isinstance(store, str):
         from headrace.store.ordering.scopes import StandaloneOrderingStore  # late: SQLAlchemy is an extra
 

@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 import httpx
 
-from headrace.client.http.responses import CONNECT_SECONDS, bearer, checked, options, reached
-from headrace.logs.query import END, JOB, Asked
+from headrace.client.http.responses import CONNECT_SECONDS, bearer, options, raise_for_problem, translate_transport_errors
+from headrace.logs.query import END, JOB, LogQuery
 
 
 class LogClient:
@@ -18,24 +18,27 @@ class LogClient:
         self._url = url.rstrip("/")
         self._shown = {} if token is None else bearer(token)
 
-    def trigger(self, called: str, job_id: int | None, asked: Asked) -> Iterator[str]:
+    def trigger(self, called: str, job_id: int | None, asked: LogQuery) -> Iterator[str]:
         """Yield the log of a trigger, given its name or id: of one job, else of the one that runs it now or ran it last."""
         return self._lines(f"/api/v1/logs/triggers/{quote(called, safe='')}", {} if job_id is None else {"job": str(job_id)}, asked)
 
-    def run(self, called: str, asked: Asked) -> Iterator[str]:
+    def run(self, called: str, asked: LogQuery) -> Iterator[str]:
         """Yield the log of a run, given its id or the beginning of it."""
         return self._lines(f"/api/v1/logs/runs/{quote(called, safe='')}", {}, asked)
 
-    def _lines(self, path: str, params: dict[str, str], asked: Asked) -> Iterator[str]:
+    def _lines(self, path: str, params: dict[str, str], asked: LogQuery) -> Iterator[str]:
         with httpx.Client(**options(self._url) | {"timeout": httpx.Timeout(CONNECT_SECONDS, read=None)}) as http:
             while True:
-                with reached(self._url), http.stream("GET", path, params=params | asked.query(), headers=self._shown) as response:
+                with (
+                    translate_transport_errors(self._url),
+                    http.stream("GET", path, params=params | asked.query(), headers=self._shown) as response,
+                ):
                     if not response.is_success:
                         response.read()
-                        checked(response)
+                        raise_for_problem(response)
                     before = asked
                     if END in response.headers:
-                        asked = Asked(after=int(response.headers[END]))
+                        asked = LogQuery(after=int(response.headers[END]))
                     if JOB in response.headers:
                         params = {"job": response.headers[JOB]}  # so that the next page is one of the same log
                     yield from _split(response.iter_bytes())

@@ -14,11 +14,18 @@ import pyarrow as pa
 
 from headrace.client.declaring import declaration_requests
 from headrace.client.http.bodies import as_body
-from headrace.client.http.responses import TIMEOUT_SECONDS, bearer, checked, options, reached, understood
+from headrace.client.http.responses import (
+    TIMEOUT_SECONDS,
+    bearer,
+    options,
+    raise_for_problem,
+    translate_decode_errors,
+    translate_transport_errors,
+)
 from headrace.client.plan_pages import paged
 from headrace.errors import ApiRefused
 from headrace.triggers.masking import mask
-from headrace.wire.base import Wire
+from headrace.wire.base import WireModel
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
 from headrace.wire.control.triggers import DeclareProject, ProjectDeclared, StageTriggers
 from headrace.wire.custody.events import LogHead, LogNews
@@ -43,7 +50,7 @@ from headrace.wire.pipelines.runs import BatchEnded, PickEvents, Redeliveries, R
 from headrace.wire.pipelines.scope_leases import AcquireScope, ScopeLease
 from headrace.wire.task_runs import StartRun, TaskRunIs
 
-M = TypeVar("M", bound=Wire)
+M = TypeVar("M", bound=WireModel)
 JSON = {"Content-Type": "application/json"}
 PAGE = 50_000
 
@@ -138,7 +145,7 @@ class PipelineClient:
         rest = seqs
         while rest:
             response = self._send("POST", "/execution/events/pick", PickEvents(seqs=rest))
-            with understood(self._url), pa.ipc.open_stream(pa.py_buffer(response.content)) as reader:
+            with translate_decode_errors(self._url), pa.ipc.open_stream(pa.py_buffer(response.content)) as reader:
                 parts.append(reader.read_all())
             picked = int(response.headers.get(PICKED_HEADER, max(last for _, last in rest)))
             rest = [(max(first, picked + 1), last) for first, last in rest if last > picked]
@@ -153,7 +160,7 @@ class PipelineClient:
         given = {"after": after, "to": to, "limit": limit, "scope": scope, "format": "arrow"}
         params = {name: value for name, value in given.items() if value is not None}
         response = self._send("GET", "/execution/events", params=params)
-        with understood(self._url), pa.ipc.open_stream(pa.py_buffer(response.content)) as reader:
+        with translate_decode_errors(self._url), pa.ipc.open_stream(pa.py_buffer(response.content)) as reader:
             return LogPage(reader.read_all(), int(response.headers[HEAD_HEADER]))
 
     def pages(self, *, after: int, to: int, limit: int = PAGE, scope: str | None = None) -> Iterator[pa.Table]:
@@ -267,21 +274,21 @@ class PipelineClient:
         method: str,
         path: str,
         answer: type[M],
-        body: Wire | None = None,
+        body: WireModel | None = None,
         *,
         params: Mapping[str, int | float | str] | None = None,
         token: str | None = None,
         timeout: float | None = None,
     ) -> M:
         response = self._send(method, path, body, params=params, token=token, timeout=timeout)
-        with understood(self._url):
+        with translate_decode_errors(self._url):
             return answer.model_validate_json(response.content)
 
     def _send(
         self,
         method: str,
         path: str,
-        body: Wire | None = None,
+        body: WireModel | None = None,
         *,
         params: Mapping[str, int | float | str] | None = None,
         token: str | None = None,
@@ -307,9 +314,9 @@ class PipelineClient:
     ) -> httpx.Response:
         headers = bearer(token) if content is None else bearer(token) | JSON
         given = httpx.USE_CLIENT_DEFAULT if timeout is None else timeout
-        with reached(self._url):
+        with translate_transport_errors(self._url):
             response = self._http.request(method, path, content=content, params=params, headers=headers, timeout=given)
-        return checked(response)
+        return raise_for_problem(response)
 
     def _take(self, token: str) -> None:
         self._token = token

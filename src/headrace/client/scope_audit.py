@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from headrace.client.admin.client import PeopleClient
+from headrace.client.admin.client import AdminClient
 from headrace.wire.pipelines.plans import OpenRun, OpenRuns, ScopeState
 from headrace.wire.pipelines.scope_audit import LedgerFirings, LedgerLetter, LedgerLetters, LedgerRun, LedgerRuns, ScopeLedger
 
@@ -22,12 +22,12 @@ class Firings(NamedTuple):
     names: dict[int, str]
 
 
-def read_ledger(client: PeopleClient, scope: str) -> ScopeLedger:
+def read_ledger(client: AdminClient, scope: str) -> ScopeLedger:
     """Return how far the scope is. Raises `ApiRefused` where there is none of this name."""
     return ScopeLedger.model_validate(client.scope_ledger(scope))
 
 
-def read_state(client: PeopleClient, ledger: ScopeLedger) -> dict[str, bytes]:
+def read_state(client: AdminClient, ledger: ScopeLedger) -> dict[str, bytes]:
     """Return the state of the scope, as its driver wrote it."""
     entries: dict[str, bytes] = {}
     after: str | None = ""
@@ -39,7 +39,7 @@ def read_state(client: PeopleClient, ledger: ScopeLedger) -> dict[str, bytes]:
     return entries
 
 
-def read_open_runs(client: PeopleClient, ledger: ScopeLedger) -> list[OpenRun]:
+def read_open_runs(client: AdminClient, ledger: ScopeLedger) -> list[OpenRun]:
     """Return the open runs of the scope."""
     runs: list[OpenRun] = []
     while True:
@@ -51,7 +51,7 @@ def read_open_runs(client: PeopleClient, ledger: ScopeLedger) -> list[OpenRun]:
         runs += page
 
 
-def read_letters(client: PeopleClient, scope: str) -> Iterator[LedgerLetter]:
+def read_letters(client: AdminClient, scope: str) -> Iterator[LedgerLetter]:
     """Yield the scope's dead letters."""
     after: str | None = ""
     while after is not None:
@@ -60,7 +60,7 @@ def read_letters(client: PeopleClient, scope: str) -> Iterator[LedgerLetter]:
         after = page.after
 
 
-def read_runs(client: PeopleClient, scope: str) -> Iterator[LedgerRun]:
+def read_runs(client: AdminClient, scope: str) -> Iterator[LedgerRun]:
     """Yield the scope's runs that succeeded."""
     after: str | None = ""
     while after is not None:
@@ -69,7 +69,7 @@ def read_runs(client: PeopleClient, scope: str) -> Iterator[LedgerRun]:
         after = page.after
 
 
-def read_firings(client: PeopleClient, ledger: ScopeLedger, first: int) -> Firings:
+def read_firings(client: AdminClient, ledger: ScopeLedger, first: int) -> Firings:
     """Return the firings that the scope has read, on the event `first` and later ones."""
     seqs, fired = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     names: dict[int, str] = {}

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 from urllib.parse import quote
 
-from headrace.client.http.responses import understood
-from headrace.triggers.secrets import LONGEST_WAIT, Kind, Source
+from headrace.client.http.responses import translate_decode_errors
+from headrace.triggers.secrets import LONGEST_WAIT, Kind, SecretBackend
 from headrace.wire.secrets import ConnectionValue, VariableValue
 
 Get: TypeAlias = Callable[[str], bytes]
@@ -16,7 +16,7 @@ GetAsync: TypeAlias = Callable[[str], Awaitable[bytes]]
 Answer: TypeAlias = ConnectionValue | VariableValue
 
 
-def blocking_source(get: Get) -> Source:
+def blocking_source(get: Get) -> SecretBackend:
     """Return a source over `get`, which sends a GET for a path and blocks until it has the body."""
 
     def ask(kind: Kind, name: str) -> Answer:
@@ -25,10 +25,10 @@ def blocking_source(get: Get) -> Source:
     async def ask_async(kind: Kind, name: str) -> Answer:
         return await asyncio.to_thread(ask, kind, name)
 
-    return Source(ask, ask_async)
+    return SecretBackend(ask, ask_async)
 
 
-def async_source(get: GetAsync, loop: asyncio.AbstractEventLoop) -> Source:
+def async_source(get: GetAsync, loop: asyncio.AbstractEventLoop) -> SecretBackend:
     """Return a source over `get`, which is awaited in `loop`; threads beside the loop wait for it."""
 
     async def ask_async(kind: Kind, name: str) -> Answer:
@@ -37,7 +37,7 @@ def async_source(get: GetAsync, loop: asyncio.AbstractEventLoop) -> Source:
     def ask(kind: Kind, name: str) -> Answer:
         return asyncio.run_coroutine_threadsafe(ask_async(kind, name), loop).result(LONGEST_WAIT)
 
-    return Source(ask, ask_async)
+    return SecretBackend(ask, ask_async)
 
 
 def _path(kind: Kind, name: str) -> str:
@@ -45,5 +45,5 @@ def _path(kind: Kind, name: str) -> str:
 
 
 def _read(kind: Kind, body: bytes) -> Answer:
-    with understood("the api"):
+    with translate_decode_errors("the api"):
         return (ConnectionValue if kind == "connection" else VariableValue).model_validate_json(body)

@@ -9,11 +9,11 @@ from urllib.parse import quote
 
 from headrace.client.declaring import declaration_requests
 from headrace.client.http.bodies import as_body, bounded
-from headrace.client.http.responses import TIMEOUT_SECONDS, bearer, understood
+from headrace.client.http.responses import TIMEOUT_SECONDS, bearer, translate_decode_errors
 from headrace.client.http.session import Requests, Session
 from headrace.errors import ApiRefused
 from headrace.ports.triggerer_api import WorkloadPage
-from headrace.wire.base import Wire
+from headrace.wire.base import WireModel
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, HeartbeatAnswer, JobRegistered, RegisterJob
 from headrace.wire.control.triggers import (
     CleanupTriggers,
@@ -33,7 +33,7 @@ from headrace.wire.custody.backlog import BacklogPage, SettleBacklog
 from headrace.wire.custody.events import BatchStored, EventBatch
 from headrace.wire.custody.receipts import CrewDefined, CrewDefinition, LaneMarks, LookUpBooks, LookUpMarks, StreamBooks
 
-M = TypeVar("M", bound=Wire)
+M = TypeVar("M", bound=WireModel)
 JSON = {"Content-Type": "application/json"}
 
 
@@ -103,7 +103,7 @@ class TriggererClient:
     async def workloads(self, trigger_ids: list[int]) -> WorkloadPage:
         """Return what is needed to run those of the triggers that this job holds."""
         content = await self._send("POST", "/execution/triggers/workloads", FetchWorkloads(trigger_ids=trigger_ids))
-        with understood(self._url):
+        with translate_decode_errors(self._url):
             return WorkloadPage(WorkloadNames.model_validate_json(content).workloads, content)
 
     async def store(self, batch: EventBatch) -> BatchStored:
@@ -161,18 +161,18 @@ class TriggererClient:
         self,
         method: str,
         path: str,
-        body: Wire | None,
+        body: WireModel | None,
         answer: type[M],
         *,
         params: Mapping[str, int | str] | None = None,
         token: str | None = None,
     ) -> M:
         content = await self._send(method, path, body, params=params, token=token)
-        with understood(self._url):
+        with translate_decode_errors(self._url):
             return answer.model_validate_json(content)
 
     async def _send(
-        self, method: str, path: str, body: Wire | None, *, params: Mapping[str, int | str] | None = None, token: str | None = None
+        self, method: str, path: str, body: WireModel | None, *, params: Mapping[str, int | str] | None = None, token: str | None = None
     ) -> bytes:
         content = None if body is None else as_body(body)
         if token is not None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from headrace.client.admin.client import PeopleClient
+from headrace.client.admin.client import AdminClient
 from headrace.demo.report.check import EXAMPLES, Point
 from headrace.wire.custody.receipts import Audit
 
 
 def custody(url: str) -> Point:
     """Return whether the ledger of custody is clean, as `headrace audit` tells it. Raises `ApiError`."""
-    with PeopleClient(url) as client:
+    with AdminClient(url) as client:
         audit = Audit.model_validate(client.audit())
     wrong = [
         f"{stream.stream}: {trigger.trigger} does not balance"

@@ -22,8 +22,8 @@ from headrace.demo.report.report import report
 from headrace.demo.watch import follow
 from headrace.demo.workspace import mark_done, prepare
 from headrace.process.child import ChildSpec
-from headrace.process.local_deployment import Stack
-from headrace.process.signals import first_of, stop_signals
+from headrace.process.local_deployment import LocalDeployment
+from headrace.process.signals import stop_signals, wait_first
 from headrace.settings import Settings
 from headrace.wire.status.status import Status
 
@@ -70,7 +70,7 @@ async def run_demo(settings: Settings, options: DemoOptions, console: Console) -
 
 async def _run(settings: Settings, options: DemoOptions, console: Console, told: asyncio.Event, began: float) -> int:
     progress = Progress(console)
-    async with Stack(settings, notice=lambda text: progress.note(f"! {text}")) as stack:
+    async with LocalDeployment(settings, notice=lambda text: progress.note(f"! {text}")) as stack:
         console.print(f"Status page: {stack.url}   logs: {escape(str(stack.logs))}\n")
         with progress:
             await stack.start(_feed(settings, options))
@@ -82,13 +82,13 @@ async def _run(settings: Settings, options: DemoOptions, console: Console, told:
         console.print(f"All of it took {time.monotonic() - began:.0f} s.")
         if options.hold:
             console.print(f"The status page stays at {stack.url} until Ctrl-C.")
-            await first_of(told, stack.failed)
+            await wait_first(told, stack.failed)
         else:
             console.print(f"To look around: headrace demo --hold, or headrace api --home {escape(str(settings.home))}")
     return 0 if ok else 1
 
 
-async def _until_fed(stack: Stack, home: Path, progress: Progress, told: asyncio.Event) -> bool:
+async def _until_fed(stack: LocalDeployment, home: Path, progress: Progress, told: asyncio.Event) -> bool:
     """Return True when all that is fed is in the tables, False when told to stop before."""
 
     def show(status: Status) -> None:
@@ -96,7 +96,7 @@ async def _until_fed(stack: Stack, home: Path, progress: Progress, told: asyncio
         progress.update(status)
 
     following = asyncio.create_task(follow(stack.url, home, show))
-    stopping = asyncio.create_task(first_of(told, stack.failed))
+    stopping = asyncio.create_task(wait_first(told, stack.failed))
     try:
         await asyncio.wait({following, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if stopping.done():

@@ -22,7 +22,7 @@ END: Final = "Headrace-Log-End"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LogQuery:
     """From the offset `after` on, else the `last` lines, else from the beginning; `follow`: and on as it grows."""
 
     after: int | None = None
@@ -35,7 +35,7 @@ class Asked:
         return {name: str(value) for name, value in given.items() if value is not None}
 
     @classmethod
-    def parse(cls, query: Mapping[str, str]) -> Asked:
+    def parse(cls, query: Mapping[str, str]) -> LogQuery:
         """Return what a request's parameters ask for. Raises ValueError."""
         after, last = (int(query[name]) if name in query else None for name in ("after", "last"))
         if (after or 0) < 0 or (last or 0) < 0:
@@ -52,7 +52,7 @@ class Answer:
     more: AsyncGenerator[bytes] | None = None
 
 
-async def answer(root: Path, name: LogName, asked: Asked, successor: Successor | None = None) -> Answer:
+async def answer(root: Path, name: LogName, asked: LogQuery, successor: Successor | None = None) -> Answer:
     """Return what was asked of a log below `root`; nothing where nothing was logged yet."""
     after = asked.after
     if after is None:

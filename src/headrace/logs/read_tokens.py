@@ -11,7 +11,7 @@ _ALGORITHM: Final = "HS256"
 _LIFE: Final = 60  # seconds
 
 
-class Passes:
+class ReadTokens:
     """Makes and checks passes for one deployment key."""
 
     def __init__(self, key: str) -> None:

@@ -16,8 +16,8 @@ from aiohttp import web
 
 from headrace.errors import ResourceError
 from headrace.logs.names import LogName, run_log_name, trigger_log
-from headrace.logs.query import MEDIA_TYPE, Asked, answer
-from headrace.logs.read_tokens import Passes
+from headrace.logs.query import MEDIA_TYPE, LogQuery, answer
+from headrace.logs.read_tokens import ReadTokens
 
 TRIGGER: Final = "/logs/triggers/{trigger}/{job}"
 RUN: Final = "/logs/runs/{run}"
@@ -25,7 +25,7 @@ _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
+class LogServerConfig:
     """What to serve and to whom: the logs below `root`, to whoever has a pass made with `key`.
 
     It listens on loopback only where the api is there too; else on every address, under the name `hostname`.
@@ -43,7 +43,7 @@ class Serving:
 
 
 @asynccontextmanager
-async def serving(what: Serving) -> AsyncIterator[str]:
+async def serving(what: LogServerConfig) -> AsyncIterator[str]:
     """Serve logs on a free port; gives the url to register.
 
     Raises:
@@ -64,7 +64,7 @@ async def serving(what: Serving) -> AsyncIterator[str]:
 
 
 @contextmanager
-def serving_in_thread(what: Serving) -> Iterator[str]:
+def serving_in_thread(what: LogServerConfig) -> Iterator[str]:
     """Serve logs beside code that has no loop of its own; gives the url to register."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="logs", daemon=True)
@@ -82,8 +82,8 @@ def serving_in_thread(what: Serving) -> Iterator[str]:
         loop.close()
 
 
-def _app(what: Serving) -> web.Application:
-    passes = Passes(what.key)
+def _app(what: LogServerConfig) -> web.Application:
+    passes = ReadTokens(what.key)
 
     async def trigger(request: web.Request) -> web.StreamResponse:
         _check(passes, request)
@@ -99,7 +99,7 @@ def _app(what: Serving) -> web.Application:
     return app
 
 
-def _check(passes: Passes, request: web.Request) -> None:
+def _check(passes: ReadTokens, request: web.Request) -> None:
     scheme, _, given = request.headers.get("Authorization", "").partition(" ")
     if scheme != "Bearer" or not passes.opens(given, request.rel_url.raw_path):
         raise web.HTTPUnauthorized(headers={"WWW-Authenticate": "Bearer"})
@@ -114,7 +114,7 @@ def _number(request: web.Request, name: str) -> int:
 
 async def _send(root: Path, name: LogName, request: web.Request) -> web.StreamResponse:
     try:
-        asked = Asked.parse(request.query)
+        asked = LogQuery.parse(request.query)
     except ValueError as error:
         raise web.HTTPBadRequest(text=str(error)) from error
     found = await answer(root, name, asked)

@@ -23,12 +23,12 @@ from headrace.client.pipeline import PipelineClient
 from headrace.client.secret_source import blocking_source
 from headrace.errors import ApiError, ApiUnavailable, HeadraceError, PipelineError
 from headrace.logs.setup import bind_process
-from headrace.pipeline.execution.executor import Outputs, RunExecutor, Stopped
+from headrace.pipeline.execution.executor import Outputs, RunExecutor, StopRequested
 from headrace.pipeline.execution.queues import Batch, RunQueues
 from headrace.pipeline.execution.reporter import Reporter
 from headrace.pipeline.execution.returned_runs import ReturnedRuns
-from headrace.pipeline.execution.running_runs import RunsUnderway
-from headrace.pipeline.heartbeat import Heart
+from headrace.pipeline.execution.running_runs import RunningRuns
+from headrace.pipeline.heartbeat import JobHeartbeat
 from headrace.pipeline.insist import insist
 from headrace.pipeline.log_reader import LogReader
 from headrace.pipeline.options import PipelineOptions
@@ -36,7 +36,7 @@ from headrace.pipeline.ordering.bounds import MAX_STEP, Bounds, next_bounds
 from headrace.pipeline.ordering.orderer import Orderer
 from headrace.pipeline.payload.frames import Frames
 from headrace.pipeline.payload.schemas import PayloadSchemas, schemas_folder
-from headrace.pipeline.runs.identity import Origin, Place
+from headrace.pipeline.runs.identity import Origin, RunKey
 from headrace.pipeline.runs.run import Run, in_order
 from headrace.pipeline.schemas import ORDERED_SCHEMA
 from headrace.pipeline.scope_lease import acquire_scope
@@ -45,7 +45,7 @@ from headrace.pipeline.spark.code_shipping import ship
 from headrace.pipeline.spark.session import open_session
 from headrace.pipeline.tables.batches import TableBatches
 from headrace.pipeline.tables.sinks import open_sinks
-from headrace.pipeline.task_starter import Starter
+from headrace.pipeline.task_starter import TaskStarter
 from headrace.project import Project
 from headrace.triggers.secrets import SECRETS
 from headrace.wire.control.jobs import CompleteJob, JobRegistered, RegisterJob
@@ -84,8 +84,8 @@ def run_pipeline(project: Project, options: PipelineOptions, stop: threading.Eve
         if job is None:
             return
         bind_process(job=job.job_id)
-        underway = RunsUnderway(options.scope)
-        with Heart(client, job.heartbeat, stop, underway.now) as heart:
+        underway = RunningRuns(options.scope)
+        with JobHeartbeat(client, job.heartbeat, stop, underway.now) as heart:
             try:
                 with nullcontext(spark) if spark else _session(project.name, options, folders, stop) as session:
                     # A driver that waits for the scope has its session ready when it gets it.
@@ -121,8 +121,8 @@ class _Held(NamedTuple):
 
     client: PipelineClient
     lease: ScopeLease
-    heart: Heart
-    underway: RunsUnderway
+    heart: JobHeartbeat
+    underway: RunningRuns
 
 
 def _run(spark: SparkSession, project: Project, options: PipelineOptions, held: _Held, stop: threading.Event) -> None:
@@ -138,13 +138,13 @@ def _run(spark: SparkSession, project: Project, options: PipelineOptions, held: 
         sinks = open_sinks([*project.pipelines.values(), *open_runs], options.tables, origin, held.heart.fence)
         for format, sink in sinks.items():
             mine = [run for run in open_runs if run.format == format]
-            sink.shut_out(Place(run.table, run.pipeline, run.batch, run.part) for run in mine if run.table is not None)
+            sink.shut_out(RunKey(run.table, run.pipeline, run.batch, run.part) for run in mine if run.table is not None)
         TableBatches(options.tables, origin).check(project.pipelines.values(), sinks, lease.cursor.batch)
         outputs = Outputs(
             sinks,
             PayloadSchemas(schemas_folder(options.tables, options.scope)),
             reporter,
-            Starter(client, stop),
+            TaskStarter(client, stop),
             lambda split: insist(lambda: client.split(options.scope, split), stop, "split of a run"),
             held.underway,
         )
@@ -156,7 +156,7 @@ def _run(spark: SparkSession, project: Project, options: PipelineOptions, held: 
         driver = _Driver(client, orderer, execute, reporter, returned, options, stop)
         try:
             driver.run(open_runs)
-        except Stopped:
+        except StopRequested:
             pass
         except ApiUnavailable:
             if not stop.is_set():

@@ -19,7 +19,7 @@ FRESH_SECONDS: Final = 3.0
 """How long after a heartbeat was sent the job certainly lives: less than the silence after which another driver may have its scope."""
 
 
-class Heart:
+class JobHeartbeat:
     """A thread that says that the job lives, and which `batch` it is at.
 
     It sets `stop` when the api wants the job to end, or no longer knows it (`failure`).

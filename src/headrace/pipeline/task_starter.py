@@ -9,7 +9,7 @@ from headrace.pipeline.insist import insist
 from headrace.wire.task_runs import StartRun, TaskRunIs
 
 
-class Starter:
+class TaskStarter:
     """Starts task runs. It repeats a request while the API is away, until `stop` is set."""
 
     def __init__(self, client: PipelineClient, stop: threading.Event) -> None:

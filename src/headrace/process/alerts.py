@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from headrace.process.child import Child
+from headrace.process.child import ChildProcess
 from headrace.run_files import API, STANDALONE, RunFile, read_run_file
 from headrace.wire.status.alerts import Alert
 
@@ -19,7 +19,7 @@ STABLE_SECONDS: Final = 120.0
 """A process that has not ended for so long is no longer taken to be in a restart loop."""
 
 
-def standalone_facts(children: Mapping[str, Child]) -> dict[str, Any]:
+def standalone_facts(children: Mapping[str, ChildProcess]) -> dict[str, Any]:
     """Return what standalone tells others of its children."""
     told = {
         name: {

@@ -78,7 +78,7 @@ class LastWords:
 
 
 @dataclass
-class Record:
+class RestartHistory:
     """What happened to one process: pure bookkeeping that decides whether and when it starts again."""
 
     failures: int = 0
@@ -106,13 +106,13 @@ class Record:
         return 0.0 if self.failures == 1 else min(10.0, 0.25 * 2.0**self.failures)
 
 
-class Child:
+class ChildProcess:
     """One process at a time under one name; its output goes to `<logs>/<name>.log`."""
 
     def __init__(self, spec: ChildSpec, logs: Path) -> None:
         self.spec = spec
         self.log = logs / f"{spec.name}.log"
-        self.record = Record()
+        self.record = RestartHistory()
         self.process: asyncio.subprocess.Process | None = None
         self._registration: str | None = None
         self._begin = 0

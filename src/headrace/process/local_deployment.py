@@ -16,8 +16,8 @@ import structlog
 
 from headrace.errors import ResourceError
 from headrace.process.alerts import standalone_facts
-from headrace.process.child import LIFELINE, Child, ChildSpec
-from headrace.process.supervisor import Fleet, Notice
+from headrace.process.child import LIFELINE, ChildProcess, ChildSpec
+from headrace.process.supervisor import Notice, ProcessSupervisor
 from headrace.run_files import STANDALONE, RunFile, read_run_file
 from headrace.settings import Settings
 
@@ -26,7 +26,7 @@ _FOR_THE_API_ALONE = ("HEADRACE_FERNET_KEYS", "HEADRACE_TOKEN")  # users' code r
 _NOT_FOR_RUNNERS = frozenset({"HEADRACE_KEY", "HEADRACE_FERNET_KEYS", "HEADRACE_DATABASE_URL", "HEADRACE_TOKEN", "HEADRACE_HOST", LIFELINE})
 
 
-class Stack:
+class LocalDeployment:
     """The three processes of a project; `async with` stops them, the api last."""
 
     def __init__(self, settings: Settings, notice: Notice) -> None:
@@ -34,12 +34,12 @@ class Stack:
         self._notice = notice
         self._run_file = RunFile(settings.home / STANDALONE)
         self._exits = AsyncExitStack()
-        self._fleet: Fleet | None = None
+        self._fleet: ProcessSupervisor | None = None
         self._log = structlog.get_logger(__name__)
 
     async def __aenter__(self) -> Self:
         _refuse_second(self._settings.home)
-        fleet = Fleet(self.logs, self._notice, self._report)
+        fleet = ProcessSupervisor(self.logs, self._notice, self._report)
         self._fleet = await self._exits.enter_async_context(fleet)
         self._exits.enter_context(self._run_file)
         return self
@@ -58,7 +58,7 @@ class Stack:
         return self._settings.home / "logs"
 
     @property
-    def fleet(self) -> Fleet:
+    def fleet(self) -> ProcessSupervisor:
         """The processes."""
         if self._fleet is None:
             raise RuntimeError("the stack is used as `async with Stack(...)`")
@@ -76,7 +76,7 @@ class Stack:
         for spec in (self._spec("triggerer"), self._spec("pipeline"), *more):
             await self.fleet.start(spec)
 
-    def _report(self, children: Mapping[str, Child]) -> None:
+    def _report(self, children: Mapping[str, ChildProcess]) -> None:
         self._run_file.write({"url": self.url} | standalone_facts(children))
 
     def worker(self) -> ChildSpec:

@@ -12,12 +12,12 @@ from contextlib import asynccontextmanager, contextmanager
 async def stop_signals() -> AsyncIterator[asyncio.Event]:
     """Give an event that SIGINT and SIGTERM set, instead of ending the process."""
     told = asyncio.Event()
-    with calling(told.set):
+    with on_signal(told.set):
         yield told
 
 
 @contextmanager
-def calling(told: Callable[[], None]) -> Iterator[None]:
+def on_signal(told: Callable[[], None]) -> Iterator[None]:
     """Call `told` at each SIGINT and SIGTERM, instead of ending the process."""
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
@@ -30,13 +30,13 @@ def calling(told: Callable[[], None]) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-async def until_told_to_stop(failed: Callable[[], Awaitable[None]]) -> None:
+async def wait_for_shutdown(failed: Callable[[], Awaitable[None]]) -> None:
     """Return at SIGINT or SIGTERM; raise what `failed` raises, if that comes first."""
     async with stop_signals() as told:
-        await first_of(told, failed)
+        await wait_first(told, failed)
 
 
-async def first_of(told: asyncio.Event, failed: Callable[[], Awaitable[None]]) -> None:
+async def wait_first(told: asyncio.Event, failed: Callable[[], Awaitable[None]]) -> None:
     """Return when `told` is set; raise what `failed` raises, if that comes first."""
     telling = asyncio.create_task(told.wait())
     failing = asyncio.create_task(_call(failed))

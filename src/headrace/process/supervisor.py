@@ -12,18 +12,18 @@ from typing import Self
 import structlog
 
 from headrace.errors import HeadraceError, ProcessFailed, ResourceError
-from headrace.process.child import USAGE_EXIT, Child, ChildSpec, LastWords
+from headrace.process.child import USAGE_EXIT, ChildProcess, ChildSpec, LastWords
 
 Ready = Callable[[], Awaitable[None]]
 Notice = Callable[[str], None]
-Report = Callable[[Mapping[str, Child]], None]
+Report = Callable[[Mapping[str, ChildProcess]], None]
 """Gets all children by name whenever one of them has started or ended."""
 
 _FULL_PAUSE = 10.0  # seconds between two starts of a process that ends because its disk is full
 _GRACE = 25.0  # seconds between asking a process to end and making it
 
 
-class Fleet:
+class ProcessSupervisor:
     """Run children until told to stop, or until one of them fails for good.
 
     `async with Fleet(...)` starts nothing by itself; `start` starts one child. On exit all are stopped, the last started first.
@@ -34,7 +34,7 @@ class Fleet:
         self._notice = notice
         self._report = report
         self._log = structlog.get_logger(__name__)
-        self._children: dict[str, Child] = {}
+        self._children: dict[str, ChildProcess] = {}
         self._stack = AsyncExitStack()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -65,7 +65,7 @@ class Fleet:
         Raises:
             ProcessFailed: It ended for good before it was ready.
         """
-        child = Child(spec, self._logs)
+        child = ChildProcess(spec, self._logs)
         self._children[spec.name] = child
         await child.start()
         self._report(self._children)
@@ -89,7 +89,7 @@ class Fleet:
         """
         await asyncio.shield(self._failed)
 
-    async def _keep(self, child: Child) -> None:
+    async def _keep(self, child: ChildProcess) -> None:
         name = child.spec.name
         while True:
             process = child.process
@@ -131,11 +131,11 @@ class Fleet:
             self._failed.set_exception(error)
 
     @staticmethod
-    def _given_up(child: Child, how: str) -> ProcessFailed:
+    def _given_up(child: ChildProcess, how: str) -> ProcessFailed:
         message = f"'{child.spec.name}' {how}, and starting it again does not help. The end of {child.log}:\n\n{child.end_of_log()}"
         return ProcessFailed(message)
 
-    async def _stop(self, child: Child, task: asyncio.Task[None]) -> None:
+    async def _stop(self, child: ChildProcess, task: asyncio.Task[None]) -> None:
         task.cancel()
         await asyncio.wait({task})
         await child.stop(_GRACE)

@@ -28,7 +28,7 @@ TELL: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class Fired:
+class BacktestFiring:
     """One firing: which event, and where it is in the order."""
 
     id: str
@@ -45,16 +45,16 @@ class TriggerReport:
 
     trigger: str
     fired: int = 0
-    first: Fired | None = None
-    last: Fired | None = None
-    examples: list[Fired] = field(default_factory=list)
+    first: BacktestFiring | None = None
+    last: BacktestFiring | None = None
+    examples: list[BacktestFiring] = field(default_factory=list)
     rejected: int = 0
     missing: int = 0
     note: str | None = None
 
     def fire(self, event: Replayed) -> None:
         """Count one firing."""
-        fired = Fired(event.id, event.position, event.occurred)
+        fired = BacktestFiring(event.id, event.position, event.occurred)
         self.fired += 1
         self.first = self.first or fired
         self.last = fired

@@ -37,7 +37,7 @@ class LogAccess:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class HistoryColumns:
     """Names of columns of the ordered history: id and occurred, and the column with the raw event as JSON text (None: the row is it)."""
 
     id: str
@@ -46,7 +46,7 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True)
-class LogAsked:
+class LogSelection:
     """Replay the event log of this api, as a job that the deployment key lets in."""
 
     api_url: str
@@ -63,7 +63,7 @@ class ReplayOptions:
     out: Path
     work: Path
     paths: tuple[Path, ...] = ()
-    log: LogAsked | None = None
+    log: LogSelection | None = None
     fields: Fields = field(default_factory=Fields)
     master: str = "local[*]"
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)

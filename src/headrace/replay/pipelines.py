@@ -17,13 +17,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.errors import MissingField, PipelineError
 from headrace.pipeline.payload.schemas import PayloadSchemas, parse
-from headrace.pipeline.runs.identity import Attempt, Origin, Place
+from headrace.pipeline.runs.identity import Attempt, Origin, RunKey
 from headrace.pipeline.schemas import EVENTS
 from headrace.pipeline.spark.errors import pipeline_error
 from headrace.pipeline.tables.sink import TableSink
 from headrace.pipeline.tables.sinks import open_sinks
 from headrace.project import Pipeline
-from headrace.replay.options import Names
+from headrace.replay.options import HistoryColumns
 from headrace.replay.raw_events import LANE, RawEvents, Replayed, replayed
 from headrace.replay.schemas import MARK
 from headrace.streams.watches import WatchSet
@@ -34,7 +34,7 @@ _NEVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class PipelineResult:
     """What a pipeline did: calls, events it was given, rows its table has."""
 
     pipeline: str
@@ -53,9 +53,9 @@ class PipelineReplay:
         self._payloads = PayloadSchemas(work / "payloads")
         spark.conf.set("spark.headrace.tables", str(tables))
 
-    def run(self, pipelines: Iterable[Pipeline], events: RawEvents, told: Callable[[str, int, int], None]) -> list[Ran]:
+    def run(self, pipelines: Iterable[Pipeline], events: RawEvents, told: Callable[[str, int, int], None]) -> list[PipelineResult]:
         """Call every pipeline with its events of each file, in order. Raises `PipelineError`."""
-        ran = {pipeline.name: Ran(pipeline.name, 0, 0, 0) for pipeline in pipelines}
+        ran = {pipeline.name: PipelineResult(pipeline.name, 0, 0, 0) for pipeline in pipelines}
         by_name = {pipeline.name: pipeline for pipeline in pipelines}
         replay = f"replay-{uuid4().hex}"  # a scope of its own: replays may share tables
         sinks = open_sinks(by_name.values(), self._tables, Origin(replay, replay, replay))
@@ -71,11 +71,11 @@ class PipelineReplay:
         told("pipelines", len(parts), len(parts))
         return list(ran.values())
 
-    def _events(self, part: Path, names: Names) -> DataFrame:
+    def _events(self, part: Path, names: HistoryColumns) -> DataFrame:
         rows = self._spark.read.parquet(part.absolute().as_uri()).coalesce(1)
         return rows.mapInArrow(partial(_events, self._watches, names), EVENTS)
 
-    def _call(self, pipeline: Pipeline, events: DataFrame, batch: int, before: Ran, sink: TableSink) -> Ran:
+    def _call(self, pipeline: Pipeline, events: DataFrame, batch: int, before: PipelineResult, sink: TableSink) -> PipelineResult:
         taken = [sf.lit(name) for name in self._watches if pipeline.takes(name)]
         mine = events.where(sf.arrays_overlap("triggers", sf.array(*taken))) if taken else events.limit(0)
         count = mine.count()
@@ -86,13 +86,13 @@ class PipelineReplay:
             result = pipeline.function(parse(mine, schema))
             if pipeline.table is not None and not isinstance(result, DataFrame):
                 raise PipelineError(f"it fills the table {pipeline.table!r} but returns {type(result).__name__}.")
-            rows = sink.store(Place(pipeline.table, pipeline.name, batch), Attempt(""), result, count) if pipeline.table is not None else 0
+            rows = sink.store(RunKey(pipeline.table, pipeline.name, batch), Attempt(""), result, count) if pipeline.table is not None else 0
         except Exception as error:
             raise pipeline_error(pipeline.name, pipeline.function, error) from error
-        return Ran(pipeline.name, before.batches + 1, before.events + count, before.rows + rows)
+        return PipelineResult(pipeline.name, before.batches + 1, before.events + count, before.rows + rows)
 
 
-def _events(watches: Mapping[str, Mapping[str, Any]], names: Names, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _events(watches: Mapping[str, Mapping[str, Any]], names: HistoryColumns, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows of an ordered history -> EVENTS, with the triggers that would have fired; events that no watch wants are left out."""
     triggers = list(watches)
     asked = WatchSet({number: WatchTrigger(**kwargs) for number, kwargs in enumerate(watches.values())})

@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.replay.options import Names
+from headrace.replay.options import HistoryColumns
 from headrace.replay.schemas import MARK, POSITION
 from headrace.triggers.raw_event import RawEvent
 
@@ -36,7 +36,7 @@ class RawEvents:
     """The events of the ordered history in `folder`, in order; may be gone through again and again."""
 
     folder: Path
-    names: Names
+    names: HistoryColumns
 
     def parts(self) -> list[Path]:
         """Return the files, in order."""
@@ -48,7 +48,7 @@ class RawEvents:
                 yield from replayed(batch, self.names)
 
 
-def replayed(batch: pa.RecordBatch, names: Names) -> Iterator[Replayed]:
+def replayed(batch: pa.RecordBatch, names: HistoryColumns) -> Iterator[Replayed]:
     """Yield the events of some rows."""
     ids, positions = batch.column(_root(names.id)).to_pylist(), batch.column(POSITION).to_pylist()
     nothing: list[Any] = [None] * len(ids)
@@ -66,7 +66,7 @@ def _root(place: str) -> str:
     return place.lstrip("$.").split(".")[0].split("[")[0] if place.startswith("$") else place
 
 
-def _data(batch: pa.RecordBatch, names: Names) -> Iterator[bytes]:
+def _data(batch: pa.RecordBatch, names: HistoryColumns) -> Iterator[bytes]:
     if names.raw is not None:
         for text in batch.column(names.raw).to_pylist():
             yield text.encode()

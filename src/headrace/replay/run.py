@@ -19,19 +19,19 @@ from pyspark.sql import SparkSession
 
 from headrace.client.pipeline import PipelineClient
 from headrace.errors import PipelineError, UsageError
-from headrace.pipeline.heartbeat import Heart
+from headrace.pipeline.heartbeat import JobHeartbeat
 from headrace.pipeline.spark.code_shipping import ship
 from headrace.pipeline.spark.errors import summary
 from headrace.pipeline.spark.session import cores_of, open_session
 from headrace.project import Project
 from headrace.replay.backtest import TriggerReport, backtest
 from headrace.replay.inputs.event_log import read_log
-from headrace.replay.inputs.files import Found, find_files, read_files
+from headrace.replay.inputs.files import HistoryFiles, find_files, read_files
 from headrace.replay.inputs.history import History
-from headrace.replay.options import LogAccess, LogAsked, Names, ReplayOptions
+from headrace.replay.options import HistoryColumns, LogAccess, LogSelection, ReplayOptions
 from headrace.replay.order.global_order import Outcome
 from headrace.replay.order.order import check_out, order_history
-from headrace.replay.pipelines import PipelineReplay, Ran
+from headrace.replay.pipelines import PipelineReplay, PipelineResult
 from headrace.replay.project_inputs import on_same_stream
 from headrace.replay.raw_events import RawEvents
 from headrace.replay.spark_tasks import Progress, Tasks
@@ -51,7 +51,7 @@ class ReplayReport:
     seconds: float
     outcome: Outcome
     triggers: list[TriggerReport]
-    pipelines: list[Ran]
+    pipelines: list[PipelineResult]
     first: int | None = None
 
     def on_wire(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def _session(options: ReplayOptions, folders: Sequence[Path]) -> AbstractContext
 
 def _ask_project(
     spark: SparkSession, options: ReplayOptions, project: Project | None, events: RawEvents, outcome: Outcome, progress: Progress
-) -> tuple[list[TriggerReport], list[Ran]]:
+) -> tuple[list[TriggerReport], list[PipelineResult]]:
     if project is None:
         return [], []
     triggers = on_same_stream(project, options.watch)
@@ -146,8 +146,8 @@ def _until(stop: threading.Event, progress: Progress) -> Progress:
 
 @contextmanager
 def _history(
-    spark: SparkSession, options: ReplayOptions, found: Found | None, project: Project | None
-) -> Iterator[tuple[History, Names, int | None]]:
+    spark: SparkSession, options: ReplayOptions, found: HistoryFiles | None, project: Project | None
+) -> Iterator[tuple[History, HistoryColumns, int | None]]:
     if options.log is not None:
         whose = EVERY_PROJECT if project is None else project.name
         with _log_access(options.log, whose, options.work) as access:
@@ -157,7 +157,7 @@ def _history(
 
 
 @contextmanager
-def _log_access(log: LogAsked, project: str, work: Path) -> Iterator[LogAccess]:
+def _log_access(log: LogSelection, project: str, work: Path) -> Iterator[LogAccess]:
     """Be a job of the api for as long as the log is read; its token is where the tasks find it. `project`: whose triggers are named."""
     work.mkdir(parents=True, exist_ok=True)
     token_file = work.absolute() / f"token-{uuid4().hex[:8]}"
@@ -173,7 +173,7 @@ def _log_access(log: LogAsked, project: str, work: Path) -> Iterator[LogAccess]:
             client.on_token = keep
             me = RegisterJob(registration_id=uuid4().hex, kind="pipeline", hostname=socket.gethostname(), pid=os.getpid(), project=project)
             job = client.register(me)
-            with Heart(client, job.heartbeat, threading.Event()):
+            with JobHeartbeat(client, job.heartbeat, threading.Event()):
                 head = client.head()
                 if head.head == 0:
                     raise UsageError("The event log is empty.", hint="Give folders of Parquet or JSON lines to replay those.")

@@ -23,7 +23,7 @@ _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class ShuffleStore:
     """Arrays and runs of rows by name."""
 
     folder: Path

@@ -31,14 +31,14 @@ class Message(RawEvent):
         self.delivery = delivery
 
 
-class Sent(NamedTuple):
+class SentMessage(NamedTuple):
     """Where a message went, as its reader will see it."""
 
     lane: str
     position: int
 
 
-class Draft(NamedTuple):
+class OutgoingMessage(NamedTuple):
     """A message on its way in: its JSON text, and the lane or the key that its sender gave."""
 
     data: bytes
@@ -46,14 +46,14 @@ class Draft(NamedTuple):
     key: str | None
 
 
-class Layout(msgspec.Struct, frozen=True):
+class LaneLayout(msgspec.Struct, frozen=True):
     """The lanes that keys are spread over; `named`: no others may be sent to."""
 
     names: tuple[str, ...]
     named: bool = False
 
     @classmethod
-    def of(cls, lanes: int | Sequence[str]) -> Layout:
+    def of(cls, lanes: int | Sequence[str]) -> LaneLayout:
         """Return the layout that a user describes; raises `UpstreamError` when there is none such."""
         if isinstance(lanes, int):
             names, named = tuple(str(number) for number in range(lanes)), False
@@ -65,7 +65,7 @@ class Layout(msgspec.Struct, frozen=True):
             )
         return cls(names, named)
 
-    def choose(self, draft: Draft, turn: count[int]) -> str:
+    def choose(self, draft: OutgoingMessage, turn: count[int]) -> str:
         """Return the lane for a message: the one it names, else by its key, else the one whose `turn` it is. Raises `UsageError`."""
         if draft.lane is not None:
             if self.named and draft.lane not in self.names:
@@ -83,7 +83,7 @@ def is_lane(name: str) -> bool:
     return bool(name) and "@" not in name
 
 
-def draft(value: Any, lane: str | None, key: str | None) -> Draft:
+def draft(value: Any, lane: str | None, key: str | None) -> OutgoingMessage:
     """Return the message for a JSON value, or for a `msgspec.Raw` of JSON text; raises `UsageError` when it cannot be one."""
     if isinstance(value, bytes | bytearray | memoryview):
         raise UsageError("Bytes are not a JSON value.", hint="Send the value itself; JSON text that is ready goes in as msgspec.Raw(text).")
@@ -98,10 +98,10 @@ def draft(value: Any, lane: str | None, key: str | None) -> Draft:
             f"A message of {len(data)} bytes is too long: at most {LONGEST_MESSAGE}.",
             hint="Keep what is large elsewhere, send where it is.",
         )
-    return Draft(data, lane, key)
+    return OutgoingMessage(data, lane, key)
 
 
-def drafts(values: Iterable[Any], lane: str | None, key: Key) -> list[Draft]:
+def drafts(values: Iterable[Any], lane: str | None, key: Key) -> list[OutgoingMessage]:
     """Return the messages for several values; `key` may be a function of the value."""
     if callable(key):
         return [draft(value, lane, key(value)) for value in values]

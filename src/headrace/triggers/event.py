@@ -88,7 +88,7 @@ Handled: TypeAlias = TriggerEvent | list[TriggerEvent] | Skip | Reject
 """All that `handle` may return."""
 
 
-class Refusable(Protocol):
+class Rejectable(Protocol):
     """The stream that a filter reads."""
 
     def refuse(self, reason: str | None) -> bool:
@@ -96,7 +96,7 @@ class Refusable(Protocol):
         ...
 
 
-current_stream: Final[ContextVar[Refusable | None]] = ContextVar("headrace_current_stream", default=None)
+current_stream: Final[ContextVar[Rejectable | None]] = ContextVar("headrace_current_stream", default=None)
 """The stream that the running filter reads. Tasks and threads that the filter starts inherit it."""
 
 

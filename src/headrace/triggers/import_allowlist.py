@@ -12,7 +12,7 @@ from headrace.errors import ProjectError
 OURS = "headrace"
 
 
-class Modules:
+class ImportAllowlist:
     """The modules that triggers and upstreams may come from, in one process. Until `only` is called, any may: a test is its own project."""
 
     def __init__(self) -> None:
@@ -55,5 +55,5 @@ class Modules:
         return name.isidentifier() and PathFinder.find_spec(name, [str(self._folder)]) is not None
 
 
-MODULES = Modules()
+IMPORT_ALLOWLIST = ImportAllowlist()
 """Those of this process; whoever reads its project sets them."""

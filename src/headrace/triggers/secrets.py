@@ -33,7 +33,7 @@ _PREFIX: dict[Kind, str] = {"connection": "HEADRACE_CONNECTION_", "variable": "H
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SecretBackend:
     """Whom this process asks: `ask` blocks, and is called in threads without a loop; `ask_async` is awaited in the loop it is for."""
 
     ask: Callable[[Kind, str], ConnectionValue | VariableValue]
@@ -45,13 +45,13 @@ class Secrets:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._source: Source | None = None
+        self._source: SecretBackend | None = None
         self._kept: OrderedDict[tuple[Kind, str], tuple[float, Value]] = OrderedDict()
         self._told: set[str] = set()
         self._lock = Lock()
         self._log = structlog.get_logger(__name__)
 
-    def use(self, source: Source | None) -> None:
+    def use(self, source: SecretBackend | None) -> None:
         """Ask `source` from now on; forget what another said."""
         with self._lock:
             self._source = source
@@ -111,7 +111,7 @@ class Secrets:
         mask.tell(found.secrets())
         return found
 
-    def _asked(self, kind: Kind, name: str) -> Source:
+    def _asked(self, kind: Kind, name: str) -> SecretBackend:
         if self._source is None:
             raise SecretError(
                 f"The {kind} '{name}' cannot be fetched: no api is known here.",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from headrace.core.ledger.outcome import AdvanceItem
 from headrace.errors import ProjectError
-from headrace.triggers.import_allowlist import MODULES, OURS
+from headrace.triggers.import_allowlist import IMPORT_ALLOWLIST, OURS
 
 if TYPE_CHECKING:
     from headrace.triggers.stream_log import StreamLog
@@ -110,7 +110,7 @@ class DescribedUpstream(Upstream):
     """An upstream of a user's, of which nothing runs before a producer is made of it: all that a watch needs to know was written down."""
 
     def __init__(self, classpath: str, kwargs: dict[str, Any], key: str, source: str, type: str) -> None:
-        MODULES.check(classpath, "The upstream")
+        IMPORT_ALLOWLIST.check(classpath, "The upstream")
         self._classpath = classpath
         self._kwargs = kwargs
         self._key = key
@@ -163,7 +163,7 @@ def described_upstream(described: Mapping[str, Any]) -> Upstream:
 
 def load_upstream(classpath: str, kwargs: dict[str, Any]) -> Upstream:
     """Return the upstream that `Upstream.serialize` wrote down. Raises `ProjectError` where there is no such class."""
-    MODULES.check(classpath, "The upstream")
+    IMPORT_ALLOWLIST.check(classpath, "The upstream")
     module, _, name = classpath.rpartition(".")
     try:
         kind = getattr(import_module(module), name)

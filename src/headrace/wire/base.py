@@ -23,7 +23,7 @@ Timestamp = Annotated[AwareDatetime, PlainSerializer(rfc3339, return_type=str, w
 """A moment in UTC; RFC 3339 on the wire."""
 
 
-class Wire(BaseModel):
+class WireModel(BaseModel):
     """One message, or a part of one; frozen, and strict about names it does not know."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from headrace.wire.base import Timestamp, Wire
+from headrace.wire.base import Timestamp, WireModel
 
 NAME = r"^[A-Za-z0-9_.\-]{1,200}$"
 Name = Annotated[str, Field(pattern=NAME, description="Letters, digits, '.', '-' and '_'.")]
@@ -17,7 +17,7 @@ LONGEST_TOKEN_LIFE = 366 * 24 * 3600
 MASK = "***"
 
 
-class ConnectionFields(Wire):
+class ConnectionFields(WireModel):
     """What leads to a system. `extra` is whatever else it wants to know, passwords among it."""
 
     kind: str = Field(max_length=100, pattern=r"^[A-Za-z0-9+._\-]+$")
@@ -35,7 +35,7 @@ class ConnectionValue(ConnectionFields):
     id: str
 
 
-class VariableValue(Wire):
+class VariableValue(WireModel):
     """GET /execution/variables/{key}: one variable, for a job that runs."""
 
     key: str
@@ -49,7 +49,7 @@ class SetConnection(ConnectionFields):
     description: Description = None
 
 
-class SetVariable(Wire):
+class SetVariable(WireModel):
     """PUT /api/v1/variables/{key}. The value of a `secret` one is shown to nobody."""
 
     value: str = Field(max_length=LONGEST_VALUE, repr=False)
@@ -57,7 +57,7 @@ class SetVariable(Wire):
     description: Description = None
 
 
-class ShownConnection(Wire):
+class ShownConnection(WireModel):
     """A connection as people see it. `password` is `***` where there is one; of `extra`, only the names are shown."""
 
     id: str
@@ -73,13 +73,13 @@ class ShownConnection(Wire):
     trouble: str | None = None
 
 
-class ShownConnections(Wire):
+class ShownConnections(WireModel):
     """GET /api/v1/connections."""
 
     connections: list[ShownConnection]
 
 
-class ShownVariable(Wire):
+class ShownVariable(WireModel):
     """A variable as people see it: `***` where it is secret."""
 
     key: str
@@ -90,19 +90,19 @@ class ShownVariable(Wire):
     trouble: str | None = None
 
 
-class ShownVariables(Wire):
+class ShownVariables(WireModel):
     """GET /api/v1/variables."""
 
     variables: list[ShownVariable]
 
 
-class RotateSecrets(Wire):
+class RotateSecrets(WireModel):
     """POST /api/v1/secrets/rotate: seal one batch anew with the first key; `after` is where the last batch ended."""
 
     after: str | None = Field(default=None, max_length=300, pattern=r"^[\x20-\x7e]+$")
 
 
-class SecretsRotated(Wire):
+class SecretsRotated(WireModel):
     """What one batch came to. `after` is None at the end; `unreadable` names what no key opens, which is left as it is."""
 
     after: str | None
@@ -111,7 +111,7 @@ class SecretsRotated(Wire):
     unreadable: list[str]
 
 
-class MakeToken(Wire):
+class MakeToken(WireModel):
     """POST /api/v1/tokens: a token for a person or a script, that lives for so many seconds unless it is taken back."""
 
     scope: PersonScope
@@ -119,7 +119,7 @@ class MakeToken(Wire):
     seconds: int = Field(default=30 * 24 * 3600, ge=60, le=LONGEST_TOKEN_LIFE)
 
 
-class TokenMade(Wire):
+class TokenMade(WireModel):
     """The token, the id by which it can be taken back, and until when it opens anything."""
 
     token: str = Field(repr=False)
@@ -128,7 +128,7 @@ class TokenMade(Wire):
     expires: Timestamp
 
 
-class ShownToken(Wire):
+class ShownToken(WireModel):
     """Whom a token was made for, and when it was taken back, if it was; not the token."""
 
     id: str
@@ -139,7 +139,7 @@ class ShownToken(Wire):
     revoked: Timestamp | None = None
 
 
-class ShownTokens(Wire):
+class ShownTokens(WireModel):
     """GET /api/v1/tokens: those that have not expired."""
 
     tokens: list[ShownToken]

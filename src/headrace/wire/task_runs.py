@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 import msgspec
 from pydantic import AfterValidator, Field, model_validator
 
-from headrace.wire.base import Timestamp, Wire
+from headrace.wire.base import Timestamp, WireModel
 from headrace.wire.control.jobs import Wanted
 from headrace.wire.control.triggers import CLASSPATH
 
@@ -44,7 +44,7 @@ RunId = Annotated[str, Field(min_length=1, max_length=250, pattern=r"^[\w.:\-]+$
 Seconds = Annotated[float, Field(gt=0, le=10 * 366 * 86_400)]
 
 
-class AwaitedTrigger(Wire):
+class AwaitedTrigger(WireModel):
     """The trigger that a run waits for, as it is written down."""
 
     classpath: str = Field(pattern=CLASSPATH, max_length=500)
@@ -52,7 +52,7 @@ class AwaitedTrigger(Wire):
     queue: Name = "default"
 
 
-class AwaitedEvent(Wire):
+class AwaitedEvent(WireModel):
     """The event of the log that a run waits for: one that a trigger of its project fired on, whose name matches one of the patterns `on`.
 
     Where `id`, `subject` and `type` are given, the event has them. Payloads are not looked into: that is what a trigger's `match` is for.
@@ -64,7 +64,7 @@ class AwaitedEvent(Wire):
     type: Name | None = None
 
 
-class Waiting(Wire):
+class Waiting(WireModel):
     """What a run waits for, a trigger or an event of the log, and how it goes on: with `method` once that comes.
 
     With `timeout_method` when `timeout` seconds are over; without one it fails then.
@@ -84,7 +84,7 @@ class Waiting(Wire):
         return self
 
 
-class Callbacks(Wire):
+class Callbacks(WireModel):
     """The tasks that are started with the outcome of a run; a timeout goes to `on_failure` where it has none of its own."""
 
     on_success: Name | None = None
@@ -92,7 +92,7 @@ class Callbacks(Wire):
     on_timeout: Name | None = None
 
 
-class StartRun(Wire):
+class StartRun(WireModel):
     """POST /execution/task-runs: the same `run_id` is the same run. With `waiting` no worker is used until its trigger fires."""
 
     run_id: RunId
@@ -108,7 +108,7 @@ class StartTask(StartRun):
     project: Name
 
 
-class ClaimRuns(Wire):
+class ClaimRuns(WireModel):
     """POST /execution/task-runs/claim: take up to `capacity` runs of these tasks; say which of this worker's are `running`.
 
     The answer waits up to `wait` seconds for something to say. It is a sign of life too.
@@ -120,7 +120,7 @@ class ClaimRuns(Wire):
     wait: float = Field(default=0.0, ge=0, le=MOST_WAIT)
 
 
-class ClaimedRun(Wire):
+class ClaimedRun(WireModel):
     """A run to be done now: the task's `method` (None: the task itself) with `kwargs`, the text of a JSON object."""
 
     run_id: str
@@ -131,7 +131,7 @@ class ClaimedRun(Wire):
     epoch: int
 
 
-class RunsClaimed(Wire):
+class RunsClaimed(WireModel):
     """The runs that were taken, those of `running` that are this worker's no longer, and what the api wants of it."""
 
     runs: list[ClaimedRun]
@@ -139,14 +139,14 @@ class RunsClaimed(Wire):
     wanted: Wanted
 
 
-class DeferRun(Wire):
+class DeferRun(WireModel):
     """POST /execution/task-runs/{id}/defer: give the place up."""
 
     epoch: int
     waiting: Waiting
 
 
-class FinishRun(Wire):
+class FinishRun(WireModel):
     """POST /execution/task-runs/{id}/finish: the end of a run, with its `result` or its `error`."""
 
     epoch: int
@@ -155,7 +155,7 @@ class FinishRun(Wire):
     error: str | None = Field(default=None, max_length=MAX_ERROR_CHARS)
 
 
-class TaskRunIs(Wire):
+class TaskRunIs(WireModel):
     """In which state a run is now; `created`: it was made by this very call."""
 
     run_id: str
@@ -163,7 +163,7 @@ class TaskRunIs(Wire):
     created: bool = False
 
 
-class TaskRunResult(Wire):
+class TaskRunResult(WireModel):
     """GET /execution/runs/{id}/result: what came of a run; `result` is JSON text."""
 
     run_id: str
@@ -172,7 +172,7 @@ class TaskRunResult(Wire):
     error: str | None
 
 
-class WaitedFor(Wire):
+class WaitedFor(WireModel):
     """The trigger that a run waits for: in which state it is, who runs it, and why it failed if it did."""
 
     trigger_id: int
@@ -182,7 +182,7 @@ class WaitedFor(Wire):
     failure: str | None
 
 
-class TaskRun(Wire):
+class TaskRun(WireModel):
     """One run, for people."""
 
     run_id: str
@@ -210,7 +210,7 @@ class TaskRunDetail(TaskRun):
     callbacks: Callbacks | None
 
 
-class TaskRunList(Wire):
+class TaskRunList(WireModel):
     """GET /api/v1/task-runs: those that changed last are first."""
 
     runs: list[TaskRun]

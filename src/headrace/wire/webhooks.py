@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from headrace.wire.base import Timestamp, Wire
+from headrace.wire.base import Timestamp, WireModel
 from headrace.wire.secrets import Name
 
 LONGEST_URL = 2_000
@@ -14,7 +14,7 @@ WebhookState = Literal["active", "paused"]
 DeliveryOutcome = Literal["delivered", "failed", "dead"]
 
 
-class SetWebhook(Wire):
+class SetWebhook(WireModel):
     """PUT /api/v1/webhooks/{name}: a new webhook reads the log from its end, or from its beginning."""
 
     url: str = Field(pattern=r"^https?://[^\s]+$", max_length=LONGEST_URL)
@@ -26,7 +26,7 @@ class SetWebhook(Wire):
     from_beginning: bool = False
 
 
-class ShownWebhook(Wire):
+class ShownWebhook(WireModel):
     """A webhook as people see it; its secret is shown to nobody."""
 
     name: str
@@ -44,19 +44,19 @@ class ShownWebhook(Wire):
     changed: Timestamp
 
 
-class ShownWebhooks(Wire):
+class ShownWebhooks(WireModel):
     """GET /api/v1/webhooks."""
 
     webhooks: list[ShownWebhook]
 
 
-class WantWebhook(Wire):
+class WantWebhook(WireModel):
     """POST /api/v1/webhooks/{name}/state."""
 
     state: WebhookState
 
 
-class Delivery(Wire):
+class Delivery(WireModel):
     """One attempt."""
 
     id: int
@@ -69,13 +69,13 @@ class Delivery(Wire):
     seconds: float
 
 
-class Deliveries(Wire):
+class Deliveries(WireModel):
     """GET /api/v1/webhooks/{name}/deliveries, the newest first."""
 
     deliveries: list[Delivery]
 
 
-class WebhookRedriven(Wire):
+class WebhookRedriven(WireModel):
     """POST /api/v1/webhooks/{name}/redrive: so many dead events are tried again."""
 
     count: int

@@ -10,7 +10,7 @@ from contextlib import closing
 import uvicorn
 
 from headrace.api.app import create_app
-from headrace.api.middleware.access_control import Exposure
+from headrace.api.middleware.access_control import NetworkExposure
 from headrace.api.server import BoundedHttp, Server
 from headrace.errors import ResourceError
 from headrace.process.alerts import published_api
@@ -40,7 +40,7 @@ def serve_api(settings: Settings, *, migrate: bool, new_secrets: bool = False) -
             store,
             key=settings.key,
             logs=settings.logs.absolute(),
-            exposure=Exposure(settings.outside, frozenset(settings.hosts)),
+            exposure=NetworkExposure(settings.outside, frozenset(settings.hosts)),
             webhook_private=settings.webhook_private,
             local_alerts=local_alerts,
         )

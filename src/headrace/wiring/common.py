@@ -9,15 +9,15 @@ from pathlib import Path
 from uuid import uuid4
 
 from headrace.errors import ResourceError
-from headrace.logs.server import Serving
+from headrace.logs.server import LogServerConfig
 from headrace.process.child import REGISTRATION, REPLACES
 from headrace.settings import Settings
 from headrace.wire.control.jobs import JobKind, RegisterJob
 
 
-def served_logs(settings: Settings) -> Serving:
+def served_logs(settings: Settings) -> LogServerConfig:
     """Return what this process serves of its logs, and to whom."""
-    return Serving(settings.logs.absolute(), settings.key, settings.url, socket.gethostname())
+    return LogServerConfig(settings.logs.absolute(), settings.key, settings.url, socket.gethostname())
 
 
 def registration(kind: JobKind, project: str, log_url: str) -> RegisterJob:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from headrace.project import Project, load_project
 from headrace.settings import Settings
-from headrace.triggers.import_allowlist import MODULES
+from headrace.triggers.import_allowlist import IMPORT_ALLOWLIST
 
 
 def read_project(settings: Settings) -> Project:
     """Import the project file; from then on, triggers come from its modules and headrace's only. Raises `ProjectError`."""
     project = load_project(settings.project)
-    MODULES.only({*settings.modules, *project.modules()}, settings.project.resolve().parent)
+    IMPORT_ALLOWLIST.only({*settings.modules, *project.modules()}, settings.project.resolve().parent)
     return project

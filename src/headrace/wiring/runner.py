@@ -17,7 +17,7 @@ import structlog
 import uvloop
 
 from headrace.client.declaring import declaration_requests
-from headrace.client.http.proxied_session import RelayedSession
+from headrace.client.http.proxied_session import ProxiedSession
 from headrace.client.secret_source import async_source
 from headrace.client.triggerer import TriggererClient
 from headrace.errors import HeadraceError, UsageError
@@ -45,7 +45,7 @@ _REPORT_EVERY: Final = 1.0  # seconds
 
 log = structlog.get_logger(__name__)
 
-MakeClient = Callable[[RelayedSession], TriggererClient]
+MakeClient = Callable[[ProxiedSession], TriggererClient]
 
 
 def start_runner(settings: Settings) -> None:
@@ -176,7 +176,7 @@ def _unusable(error: HeadraceError) -> ProjectInvalid:
 
 def _client(calls: ApiCalls, make_client: MakeClient) -> TriggererClient:
     """Return what makes this process's calls, also those for connections and variables."""
-    client = make_client(RelayedSession(calls.call))
+    client = make_client(ProxiedSession(calls.call))
     client.adopt(JobRegistered(job_id=0, token="", heartbeat=0))  # the supervisor signs what is sent
     SECRETS.use(async_source(lambda path: client.pass_on("GET", path, None), asyncio.get_running_loop()))
     return client

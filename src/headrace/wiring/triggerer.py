@@ -9,7 +9,7 @@ from uuid import uuid4
 from headrace.client.triggerer import TriggererClient
 from headrace.logs.server import serving
 from headrace.process.local_deployment import runner_environment
-from headrace.process.signals import calling
+from headrace.process.signals import on_signal
 from headrace.settings import Settings
 from headrace.triggerer.supervisor.runner_process import RunnerCommand, RunnerProcess
 from headrace.triggerer.supervisor.session import CapacityPolicy, ShutdownRequest
@@ -31,7 +31,7 @@ async def run_triggerer(settings: Settings) -> None:
         TriggererClient(settings.url, key=settings.key, timeout=settings.api_timeout) as api,
     ):
         incarnations = _Incarnations(log_url)
-        with calling(orders.told):
+        with on_signal(orders.told):
             gc.freeze()  # as the api does: its loop keeps the job alive
             await Supervisor(api, lambda: RunnerProcess.start(command), incarnations.next, policy).run(orders)
 

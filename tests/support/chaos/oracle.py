@@ -15,7 +15,7 @@ import msgspec
 import psycopg
 from sqlalchemy.engine import make_url
 
-from headrace.client.admin.client import PeopleClient
+from headrace.client.admin.client import AdminClient
 from support.chaos.feed import Load
 
 _COLUMNS: Final = "trigger_id, old_job, job, old_revoked, old_epoch, epoch, old_state"
@@ -112,7 +112,7 @@ class Oracle:
         assert not letters, f"{len(letters)} dead letters: {letters[:5]}"
         claims = self._claims()
         for url in self.urls:
-            with PeopleClient(url, timeout=60) as client:
+            with AdminClient(url, timeout=60) as client:
                 audit = client.audit()
             assert audit["clean"], [one for one in audit["streams"] if one["problems"] or not all(t["balanced"] for t in one["triggers"])]
             read = {one["stream"]: one["read"] for one in audit["streams"]}

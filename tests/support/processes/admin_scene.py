@@ -15,7 +15,7 @@ import uvicorn
 
 from headrace.api.app import create_app
 from headrace.api.server import Server
-from headrace.client.admin.client import PeopleClient
+from headrace.client.admin.client import AdminClient
 from headrace.client.pipeline import PipelineClient
 from headrace.client.triggerer import TriggererClient
 from headrace.store import Liveness, Store, open_store
@@ -164,7 +164,7 @@ class Scene:
 
     async def discard_all(self) -> None:
         """Discard every open dead letter."""
-        with PeopleClient(self.url) as people:
+        with AdminClient(self.url) as people:
             await asyncio.to_thread(people.act, "discard", ActOnDeadLetters(every=True), key=KEY)
 
     async def plan(self, cursor: Cursor, scope: str = PROJECT, *, run_of: str | None = None) -> None:

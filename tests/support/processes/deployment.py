@@ -26,7 +26,7 @@ import httpx
 import msgspec
 import uvicorn
 
-from headrace.client.admin.client import PeopleClient
+from headrace.client.admin.client import AdminClient
 from headrace.process.child import LIFELINE, REGISTRATION, REPLACES
 from headrace.sources.queue.upstream import Queue
 from headrace.sources.queue.writer import QueueWriter
@@ -162,8 +162,8 @@ class Deployment:
         with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=20)) as connection:
             return connection.execute(query, values).fetchall()
 
-    def people(self) -> PeopleClient:
-        return PeopleClient(self.url)
+    def people(self) -> AdminClient:
+        return AdminClient(self.url)
 
     def _start(self, name: str, more: Mapping[str, str], *arguments: str) -> Process:
         with (self.folder / f"{name}.log").open("ab") as log:

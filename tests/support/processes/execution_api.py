@@ -14,7 +14,7 @@ import httpx
 import uvicorn
 
 from headrace.api.app import create_app
-from headrace.api.middleware.access_control import Exposure
+from headrace.api.middleware.access_control import NetworkExposure
 from headrace.api.middleware.rate_limit import Bucket, RatePolicy
 from headrace.api.server import BoundedHttp
 from headrace.store import Liveness, Store, open_store
@@ -62,7 +62,7 @@ def serving(
     kind: str = "sqlite",
     most_body: int = 16 * 1024 * 1024,
     rates: RatePolicy | None = None,
-    exposure: Exposure | None = None,
+    exposure: NetworkExposure | None = None,
     webhook_private: bool = False,
 ) -> Iterator[Api]:
     clock = TurnedClock()

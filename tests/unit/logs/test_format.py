@@ -21,9 +21,9 @@ from headrace.core.tracing import event_trace, run_trace_id, traceparent_in
 from headrace.logs.context import run_log, run_target
 from headrace.logs.follower import follow, later_job
 from headrace.logs.names import LogName, run_log_name, trigger_log
-from headrace.logs.read_tokens import Passes
+from headrace.logs.read_tokens import ReadTokens
 from headrace.logs.reader import read_page
-from headrace.logs.server import Serving, serving, serving_in_thread
+from headrace.logs.server import LogServerConfig, serving, serving_in_thread
 from headrace.logs.setup import TargetHandler, configure, masks, process_handler
 from headrace.logs.writer import Bounds, LogFiles
 from headrace.triggerer.context import EventOrigin, TriggerContext, current_trigger, log_as
@@ -182,9 +182,9 @@ async def test_following_goes_on_with_the_next_job(tmp_path: Path) -> None:
 async def test_a_process_serves_its_logs_to_who_has_a_pass(tmp_path: Path) -> None:
     LogFiles(tmp_path, refuse).append(NAME, b"one\n")
     path = "/logs/triggers/7/3"
-    passes = Passes("the key")
+    passes = ReadTokens("the key")
     async with (
-        serving(Serving(tmp_path, "the key", "http://127.0.0.1:1", "host")) as url,
+        serving(LogServerConfig(tmp_path, "the key", "http://127.0.0.1:1", "host")) as url,
         httpx.AsyncClient(base_url=url, verify=False) as http,
     ):
         assert url.startswith("http://127.0.0.1:")
@@ -198,7 +198,7 @@ async def test_a_process_serves_its_logs_to_who_has_a_pass(tmp_path: Path) -> No
         assert (await ask(good, after="-1")).status_code == 400
         for bad in ("x", "the-key", passes.make("/logs/triggers/8/3", time.time()), passes.make(path, time.time() - 3600)):
             assert (await ask(bad)).status_code == 401
-        assert (await ask(Passes("another key").make(path, time.time()))).status_code == 401
+        assert (await ask(ReadTokens("another key").make(path, time.time()))).status_code == 401
         for trick in ("/logs/triggers/7/..%2f3", "/logs/triggers/7/%D9%A3", "/logs/triggers/../7/3"):
             assert (await ask(passes.make(trick, time.time()), trick)).status_code in (401, 404)
         assert (await ask(passes.make("/logs/runs/..%2F..%2Fetc", time.time()), "/logs/runs/..%2F..%2Fetc")).content == b""
@@ -207,8 +207,8 @@ async def test_a_process_serves_its_logs_to_who_has_a_pass(tmp_path: Path) -> No
 def test_a_process_without_a_loop_serves_its_logs_too(tmp_path: Path) -> None:
 
     LogFiles(tmp_path, refuse).append(run_log_name("r"), b"one\n")
-    with serving_in_thread(Serving(tmp_path, "k", "http://127.0.0.1:1", "host")) as url:
-        headers = {"Authorization": f"Bearer {Passes('k').make('/logs/runs/r', time.time())}"}
+    with serving_in_thread(LogServerConfig(tmp_path, "k", "http://127.0.0.1:1", "host")) as url:
+        headers = {"Authorization": f"Bearer {ReadTokens('k').make('/logs/runs/r', time.time())}"}
         assert httpx.get(f"{url}/logs/runs/r", headers=headers, trust_env=False).content == b"one\n"
 
 

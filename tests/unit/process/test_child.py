@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from headrace.process.child import Record
+from headrace.process.child import RestartHistory
 
 
 def test_the_first_failure_costs_no_wait() -> None:
-    assert Record().backoff(lived=0.1) == 0.0
+    assert RestartHistory().backoff(lived=0.1) == 0.0
 
 
 def test_short_lives_in_a_row_wait_longer_each_time_and_then_give_up() -> None:
-    record = Record()
+    record = RestartHistory()
     waits = [record.backoff(lived=1.0) for _ in range(6)]
     assert waits[:5] == [0.0, 1.0, 2.0, 4.0, 8.0]
     assert waits[5] is None
@@ -18,7 +18,7 @@ def test_short_lives_in_a_row_wait_longer_each_time_and_then_give_up() -> None:
 
 
 def test_a_long_life_clears_the_record() -> None:
-    record = Record()
+    record = RestartHistory()
     for _ in range(4):
         record.backoff(lived=1.0)
     assert record.backoff(lived=60.0) == 0.0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import ResourceError
-from headrace.process.local_deployment import Stack
+from headrace.process.local_deployment import LocalDeployment
 from headrace.run_files import STANDALONE, RunFile
 from headrace.settings import Settings
 
@@ -17,7 +17,7 @@ async def test_a_second_standalone_of_a_home_is_refused_at_once(tmp_path: Path) 
     with RunFile(tmp_path / STANDALONE) as file:
         file.write({"pid": 4711, "url": "http://127.0.0.1:8700"})
         with pytest.raises(ResourceError, match=r"already \(process 4711, http://127.0.0.1:8700\)"):
-            async with Stack(settings, notice=pytest.fail):
+            async with LocalDeployment(settings, notice=pytest.fail):
                 pass
-    async with Stack(settings, notice=pytest.fail):  # that one has ended
+    async with LocalDeployment(settings, notice=pytest.fail):  # that one has ended
         pass

@@ -15,8 +15,8 @@ import pytest
 
 from headrace.errors import ProcessFailed
 from headrace.process.alerts import standalone_facts
-from headrace.process.child import Child, ChildSpec
-from headrace.process.supervisor import Fleet
+from headrace.process.child import ChildProcess, ChildSpec
+from headrace.process.supervisor import ProcessSupervisor
 
 ANNOUNCE = "import os, pathlib; pathlib.Path(os.environ['MARK'] + str(os.getpid())).touch();"
 WAIT_FOR_TERM = ANNOUNCE + "import signal; signal.sigwait([signal.SIGTERM])"
@@ -44,7 +44,7 @@ def alive(pid: int) -> bool:
 
 async def test_a_killed_child_starts_again_and_a_stop_ends_it(tmp_path: Path) -> None:
     notices: list[str] = []
-    async with Fleet(tmp_path / "logs", notices.append) as fleet:
+    async with ProcessSupervisor(tmp_path / "logs", notices.append) as fleet:
         await fleet.start(spec("one", WAIT_FOR_TERM, tmp_path))
         (first,) = await appeared(tmp_path, "one", 1)
         os.kill(first, signal.SIGKILL)
@@ -72,10 +72,10 @@ async def test_why_a_child_is_started_again_is_told_once_and_then_counted(tmp_pa
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "one.log").write_text("error: of an earlier day\n")
 
-    def report(children: Mapping[str, Child]) -> None:
+    def report(children: Mapping[str, ChildProcess]) -> None:
         reports.append(standalone_facts(children)["children"]["one"])
 
-    async with Fleet(tmp_path / "logs", notices.append, report) as fleet:
+    async with ProcessSupervisor(tmp_path / "logs", notices.append, report) as fleet:
         await fleet.start(spec("one", FAILS, tmp_path))
         while len(notices) < 2:  # at the first end and the second
             await asyncio.sleep(0.01)
@@ -91,7 +91,7 @@ async def test_why_a_child_is_started_again_is_told_once_and_then_counted(tmp_pa
 async def test_a_child_without_an_error_message_is_told_by_its_last_lines(tmp_path: Path) -> None:
     notices: list[str] = []
     script = ANNOUNCE + "print('\\n'.join(map(str, range(20)))); raise RuntimeError('boom')"
-    async with Fleet(tmp_path / "logs", notices.append) as fleet:
+    async with ProcessSupervisor(tmp_path / "logs", notices.append) as fleet:
         await fleet.start(spec("one", script, tmp_path))
         while not notices:
             await asyncio.sleep(0.01)
@@ -101,14 +101,14 @@ async def test_a_child_without_an_error_message_is_told_by_its_last_lines(tmp_pa
 
 
 async def test_a_child_that_is_done_is_left_alone(tmp_path: Path) -> None:
-    async with Fleet(tmp_path / "logs", pytest.fail) as fleet:
+    async with ProcessSupervisor(tmp_path / "logs", pytest.fail) as fleet:
         await (await fleet.start(spec("done", ANNOUNCE, tmp_path, ends=True)))
         assert fleet.pid("done") is None
 
 
 async def test_a_usage_error_is_final_and_its_last_words_are_shown(tmp_path: Path) -> None:
     script = "import sys; print('error: no such project', file=sys.stderr); sys.exit(2)"
-    async with Fleet(tmp_path / "logs", pytest.fail) as fleet:
+    async with ProcessSupervisor(tmp_path / "logs", pytest.fail) as fleet:
         await fleet.start(spec("wrong", script, tmp_path))
         with pytest.raises(ProcessFailed, match=r"(?s)'wrong' ended with exit code 2.*error: no such project"):
             await fleet.failed()
@@ -118,14 +118,14 @@ async def test_waiting_until_ready_ends_when_the_child_fails_for_good(tmp_path: 
     async def never() -> None:
         await asyncio.Event().wait()
 
-    async with Fleet(tmp_path / "logs", pytest.fail) as fleet:
+    async with ProcessSupervisor(tmp_path / "logs", pytest.fail) as fleet:
         with pytest.raises(ProcessFailed, match="exit code 2"):
             await fleet.start(spec("wrong", "import sys; sys.exit(2)", tmp_path), ready=never)
 
 
 async def test_children_lose_their_standard_input_with_the_fleet(tmp_path: Path) -> None:
     """What the lifeline rests on: a child's standard input ends when its supervisor is gone."""
-    async with Fleet(tmp_path / "logs", lambda _: None) as fleet:
+    async with ProcessSupervisor(tmp_path / "logs", lambda _: None) as fleet:
         task = await fleet.start(spec("held", WAIT_FOR_PARENT, tmp_path, ends=True))
         await appeared(tmp_path, "held", 1)
         child = fleet._children["held"]
@@ -138,9 +138,9 @@ async def test_children_lose_their_standard_input_with_the_fleet(tmp_path: Path)
 async def test_a_child_whose_disk_is_full_says_so_and_is_not_given_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notices: list[str] = []
     monkeypatch.setattr("headrace.process.child.shutil.disk_usage", lambda _: SimpleNamespace(free=0))
-    monkeypatch.setattr("headrace.process.child.Record.backoff", lambda *_, **__: None)  # as after six short lives
+    monkeypatch.setattr("headrace.process.child.RestartHistory.backoff", lambda *_, **__: None)  # as after six short lives
     monkeypatch.setattr("headrace.process.supervisor._FULL_PAUSE", 0.01)
-    async with Fleet(tmp_path / "logs", notices.append) as fleet:
+    async with ProcessSupervisor(tmp_path / "logs", notices.append) as fleet:
         await fleet.start(spec("one", ANNOUNCE + "raise SystemExit(1)", tmp_path))
         await appeared(tmp_path, "one", 3)
         assert not fleet._failed.done()

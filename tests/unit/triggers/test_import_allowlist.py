@@ -13,7 +13,7 @@ from headrace.project import Project, load_project
 from headrace.settings import read_settings
 from headrace.sources.memory.upstream import Memory
 from headrace.triggerer.user_process.loader import load_trigger
-from headrace.triggers.import_allowlist import MODULES
+from headrace.triggers.import_allowlist import IMPORT_ALLOWLIST
 from headrace.triggers.upstream import load_upstream
 from headrace.wire.control.triggers import RunTrigger
 from headrace.wiring.project import read_project
@@ -40,7 +40,7 @@ def _project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sys, "path", [*sys.path])
     read_project(read_settings(project=tmp_path / "project.py", allowed_modules="json.decoder, elsewhere_entirely"))
     yield
-    MODULES.any()
+    IMPORT_ALLOWLIST.any()
     for name in NAMES:
         sys.modules.pop(name, None)
 
@@ -104,12 +104,12 @@ def test_a_module_that_hides_behind_a_file_of_its_name_in_the_folder_is_not_the_
 
 
 def test_what_settings_allow_comes_in_and_nothing_that_only_begins_like_it() -> None:
-    MODULES.check("elsewhere_entirely.Trigger", "it")
-    MODULES.check("elsewhere_entirely.below.Trigger", "it")
-    MODULES.check("json.decoder.JSONDecoder", "it")
+    IMPORT_ALLOWLIST.check("elsewhere_entirely.Trigger", "it")
+    IMPORT_ALLOWLIST.check("elsewhere_entirely.below.Trigger", "it")
+    IMPORT_ALLOWLIST.check("json.decoder.JSONDecoder", "it")
     for classpath in ("elsewhere_entirely2.Trigger", "json.encoder.JSONEncoder", "json.JSONDecoder"):
         with pytest.raises(ProjectError):
-            MODULES.check(classpath, "it")
+            IMPORT_ALLOWLIST.check(classpath, "it")
 
 
 def test_a_project_names_the_modules_of_its_triggers_and_upstreams(tmp_path: Path) -> None:

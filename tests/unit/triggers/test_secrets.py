@@ -10,7 +10,7 @@ from headrace.core.connection import Connection
 from headrace.errors import ApiRefused, ApiUnavailable, SecretError
 from headrace.triggers import secrets
 from headrace.triggers.masking import mask
-from headrace.triggers.secrets import KEPT_SECONDS, MOST_KEPT, Kind, Secrets, Source
+from headrace.triggers.secrets import KEPT_SECONDS, MOST_KEPT, Kind, SecretBackend, Secrets
 from headrace.wire.secrets import ConnectionValue, VariableValue
 
 Answer = ConnectionValue | VariableValue
@@ -48,7 +48,7 @@ class Clock:
 def api(monkeypatch: pytest.MonkeyPatch) -> Api:
     made = Api()
     monkeypatch.setattr(secrets, "SECRETS", Secrets(Clock()))
-    secrets.SECRETS.use(Source(made.ask, made.ask_async))
+    secrets.SECRETS.use(SecretBackend(made.ask, made.ask_async))
     return made
 
 

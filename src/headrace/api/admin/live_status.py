@@ -40,7 +40,7 @@ VERSION = version("headrace")
 log = structlog.get_logger(__name__)
 
 
-class Speed:
+class RateMeter:
     """How fast a count grows: over the last `over` seconds of what it was shown."""
 
     def __init__(self, over: float = SPEED_OVER) -> None:
@@ -57,7 +57,7 @@ class Speed:
         return (count - before) / (now - since) if now > since else 0.0
 
 
-class Shown(NamedTuple):
+class StatusSnapshot(NamedTuple):
     """A status, when its making began (monotonic seconds), its JSON without the clock, to tell a change by, and its event for followers."""
 
     began: float
@@ -66,7 +66,7 @@ class Shown(NamedTuple):
     frame: bytes
 
 
-class Live:
+class LiveStatus:
     """The status of one store, shared by all who ask for it."""
 
     def __init__(
@@ -75,9 +75,9 @@ class Live:
         self._store = store
         self._local_alerts = local_alerts
         self._clock = clock
-        self._speed = Speed()
+        self._speed = RateMeter()
         self._unserved = UnassignedTriggers()
-        self._shown: Shown | None = None
+        self._shown: StatusSnapshot | None = None
         self._unreadable: Outage | None = None
         self._making = asyncio.Lock()
         self._woken = asyncio.Event()
@@ -119,7 +119,7 @@ class Live:
         """Wait until that is told."""
         await self._closing.wait()
 
-    async def _fresh(self, since: float) -> Shown:
+    async def _fresh(self, since: float) -> StatusSnapshot:
         """Return a status whose making began at `since` or later."""
         async with self._making:
             if self._shown is None or self._shown.began < since:
@@ -127,7 +127,7 @@ class Live:
                 self._shown = await self._make()
             return self._shown
 
-    async def _make(self) -> Shown:
+    async def _make(self) -> StatusSnapshot:
         began = self._clock()
         try:
             found = await asyncio.to_thread(self._read)
@@ -136,7 +136,7 @@ class Live:
         self._unreadable = None
         return await asyncio.to_thread(self._shown_of, began, found)
 
-    def _shown_of(self, began: float, found: Overview) -> Shown:
+    def _shown_of(self, began: float, found: Overview) -> StatusSnapshot:
         speed = self._speed.sample(began, found.head)
         status = Status(
             version=VERSION,
@@ -160,7 +160,7 @@ class Live:
         )
         return self._with_alerts(began, status)
 
-    def _with_last_status(self, began: float, error: ResourceError) -> Shown:
+    def _with_last_status(self, began: float, error: ResourceError) -> StatusSnapshot:
         """Return the last status that could be read, with why there is no newer one. Raises `error` where there is none."""
         if self._shown is None:
             raise error
@@ -168,7 +168,7 @@ class Live:
         self._unreadable = self._unreadable or Outage(now, str(error), error.hint)
         return self._with_alerts(began, self._shown.status.model_copy(update={"now": now}))
 
-    def _with_alerts(self, began: float, status: Status) -> Shown:
+    def _with_alerts(self, began: float, status: Status) -> StatusSnapshot:
         alerts = alerts_of(
             status,
             self._store.outage or self._unreadable,
@@ -177,7 +177,7 @@ class Live:
         )
         fit = fitted(status.model_copy(update={"alerts": alerts}))
         frame = f"event: status\ndata: {fit.model_dump_json()}\n\n".encode()
-        return Shown(began, fit, fit.model_dump_json(exclude={"now"}), frame)
+        return StatusSnapshot(began, fit, fit.model_dump_json(exclude={"now"}), frame)
 
     def _read(self) -> Overview:
         with self._store.reading() as connection:

@@ -32,7 +32,7 @@ def never() -> bool:
     return False
 
 
-class Here(NamedTuple):
+class LocalLog(NamedTuple):
     """A log in the api's log folder, and what comes after it where it is followed; `ended` says whether it has all that it will have."""
 
     root: Path
@@ -41,7 +41,7 @@ class Here(NamedTuple):
     ended: Callable[[], bool] = never
 
 
-class There(NamedTuple):
+class RemoteLog(NamedTuple):
     """A log that a running process serves; `ended` says whether it has all that it will have."""
 
     job: LoggedJob
@@ -49,7 +49,7 @@ class There(NamedTuple):
     ended: Callable[[], bool] = never
 
 
-class LogFinder:
+class LogLocator:
     """Finds logs for one api: `root` is its log folder, if it has one; `hostname` is that of its machine."""
 
     def __init__(self, store: Store, root: Path | None, hostname: str) -> None:
@@ -57,7 +57,7 @@ class LogFinder:
         self._root = root
         self._hostname = hostname
 
-    def trigger(self, called: str, job_id: int | None) -> Here | There:
+    def trigger(self, called: str, job_id: int | None) -> LocalLog | RemoteLog:
         """Return where a trigger's log is: that of one job, or of the job that holds it, else the newest that is here."""
         with self._store.reading() as connection:
             trigger = _one(triggers_called(connection, called), called, trigger_names(connection))
@@ -67,13 +67,13 @@ class LogFinder:
             raise Refusal(404, "not-found", f"No job has the number {job_id}.", hint="`headrace status --json` names the jobs.")
         known = jobs_with_logs(self._root, trigger.id) if self._root else []
         if job is not None and self._root and job.id in known:
-            return Here(self._root, trigger_log(trigger.id, job.id), None if job_id else later_job(self._root))
+            return LocalLog(self._root, trigger_log(trigger.id, job.id), None if job_id else later_job(self._root))
         if job is not None and job.hostname != self._hostname:
             return _there(job, f"/logs/triggers/{trigger.id}/{job.id}")
         newest = trigger_log(trigger.id, known[-1] if known and job_id is None else (wanted or 0))
         return self._here(newest, follows=job_id is None)
 
-    def run(self, called: str) -> Here | There:
+    def run(self, called: str) -> LocalLog | RemoteLog:
         """Return where a run's log is; the beginning of its id is enough where no other begins so."""
         with self._store.reading() as connection:
             run = _one_run(runs_called(connection, called), called)
@@ -81,7 +81,7 @@ class LogFinder:
             last = None if run.job_id is None else job_called(connection, run.job_id)
         name = run_log_name(run.run_id)
         if self._root and segments(self._root, name):
-            return Here(self._root, name, ended=self._end_of(run.run_id))
+            return LocalLog(self._root, name, ended=self._end_of(run.run_id))
         elsewhere = [job for job in jobs if job.hostname != self._hostname]
         if elsewhere:
             return _there(elsewhere[0], f"/logs/runs/{quote(run.run_id, safe='')}")._replace(ended=self._end_of(run.run_id))
@@ -96,10 +96,10 @@ class LogFinder:
 
         return ended
 
-    def _here(self, name: LogName, *, follows: bool) -> Here:
+    def _here(self, name: LogName, *, follows: bool) -> LocalLog:
         if self._root is None:
             raise Refusal(404, "not-found", "This api keeps no logs.", hint="Set log_store to the folder that the logs are in.")
-        return Here(self._root, name, later_job(self._root) if follows else None)
+        return LocalLog(self._root, name, later_job(self._root) if follows else None)
 
 
 def gone(job: LoggedJob) -> Refusal:
@@ -113,10 +113,10 @@ def gone(job: LoggedJob) -> Refusal:
     )
 
 
-def _there(job: LoggedJob, path: str) -> There:
+def _there(job: LoggedJob, path: str) -> RemoteLog:
     if job.state != "running" or job.log_url is None:
         raise gone(job)
-    return There(job, path)
+    return RemoteLog(job, path)
 
 
 def _one(found: list[LoggedTrigger], called: str, names: list[str]) -> LoggedTrigger:

@@ -12,11 +12,11 @@ import httpx
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
-from headrace.api.admin.live_status import Live
-from headrace.api.admin.log_locator import Here, LogFinder, There, gone, never
+from headrace.api.admin.live_status import LiveStatus
+from headrace.api.admin.log_locator import LocalLog, LogLocator, RemoteLog, gone, never
 from headrace.api.http.problems import Refusal
-from headrace.logs.query import END, JOB, MEDIA_TYPE, START, Asked, answer
-from headrace.logs.read_tokens import Passes
+from headrace.logs.query import END, JOB, MEDIA_TYPE, START, LogQuery, answer
+from headrace.logs.read_tokens import ReadTokens
 
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "X-Content-Type-Options": "nosniff"}
 MOST_FOLLOWERS = 100
@@ -34,24 +34,24 @@ Follow = Annotated[bool, Query(description="Go on as the log grows.")]
 class _Logs:
     """Answers for logs, wherever they are."""
 
-    def __init__(self, passes: Passes, live: Live) -> None:
+    def __init__(self, passes: ReadTokens, live: LiveStatus) -> None:
         self._passes = passes
         self._live = live
         self._followers = 0
         self._leaving: set[asyncio.Task[None]] = set()
 
-    async def send(self, place: Here | There, asked: Asked) -> Response:
+    async def send(self, place: LocalLog | RemoteLog, asked: LogQuery) -> Response:
         """Return the answer to a request."""
         if asked.follow and self._followers >= MOST_FOLLOWERS:
             raise Refusal(
                 503, "unavailable", f"{MOST_FOLLOWERS} follow logs already.", hint="Try again later.", headers={"Retry-After": "5"}
             )
-        headers, more = await (self._local(place, asked) if isinstance(place, Here) else self._remote(place, asked))
+        headers, more = await (self._local(place, asked) if isinstance(place, LocalLog) else self._remote(place, asked))
         return StreamingResponse(
             self._counted(more, place.ended) if asked.follow else more, media_type=MEDIA_TYPE, headers=HEADERS | headers
         )
 
-    async def _local(self, place: Here, asked: Asked) -> tuple[dict[str, str], AsyncGenerator[bytes]]:
+    async def _local(self, place: LocalLog, asked: LogQuery) -> tuple[dict[str, str], AsyncGenerator[bytes]]:
         found = await answer(place.root, place.name, asked, place.successor)
 
         async def content() -> AsyncGenerator[bytes]:
@@ -65,7 +65,7 @@ class _Logs:
 
         return found.headers, content()
 
-    async def _remote(self, place: There, asked: Asked) -> tuple[dict[str, str], AsyncGenerator[bytes]]:
+    async def _remote(self, place: RemoteLog, asked: LogQuery) -> tuple[dict[str, str], AsyncGenerator[bytes]]:
         """Pass on what the process says that writes the log."""
         async with AsyncExitStack() as stack:
             timeout = httpx.Timeout(_CONNECT, read=None if asked.follow else _CONNECT)
@@ -140,7 +140,7 @@ class _LastWords:
         return self._since is not None and now - self._since > _LAST_WORDS
 
 
-def router_for(finder: LogFinder, passes: Passes, live: Live) -> APIRouter:
+def router_for(finder: LogLocator, passes: ReadTokens, live: LiveStatus) -> APIRouter:
     """Return the routes of the logs that `finder` finds."""
     router = APIRouter(tags=["people"])
     logs = _Logs(passes, live)
@@ -154,11 +154,11 @@ def router_for(finder: LogFinder, passes: Passes, live: Live) -> APIRouter:
         follow: Follow = False,
     ) -> Response:
         """Return the log of a trigger, given its name or id, as JSON lines; of one job, or of the one that runs it now or ran it last."""
-        return await logs.send(await asyncio.to_thread(finder.trigger, called, job), Asked(after, last, follow))
+        return await logs.send(await asyncio.to_thread(finder.trigger, called, job), LogQuery(after, last, follow))
 
     @router.get("/api/v1/logs/runs/{called:path}", response_class=StreamingResponse)
     async def run_log(called: str, after: After = None, last: Last = None, follow: Follow = False) -> Response:
         """Return the log of a run, given its id or the beginning of it, as JSON lines."""
-        return await logs.send(await asyncio.to_thread(finder.run, called), Asked(after, last, follow))
+        return await logs.send(await asyncio.to_thread(finder.run, called), LogQuery(after, last, follow))
 
     return router

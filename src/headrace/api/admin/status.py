@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import StreamingResponse
 
-from headrace.api.admin.live_status import VERSION, Live
+from headrace.api.admin.live_status import VERSION, LiveStatus
 from headrace.api.admin.metrics import CONTENT_TYPE
 from headrace.api.auth.authentication import admin
 from headrace.api.http.problems import Refusal
@@ -31,17 +31,17 @@ Limit = Annotated[int, Query(ge=1, le=1000, description="At most this many.")]
 Seq = Annotated[int | None, Query(ge=0, le=SEQ_RANGE)]
 
 
-def router_for(store: Store, live: Live | None = None) -> APIRouter:
+def router_for(store: Store, live: LiveStatus | None = None) -> APIRouter:
     """Return the people's API over `store`; `live` is the status that is shared with whoever else shows it."""
     router = APIRouter(tags=["people"])
-    _add_status(router, live or Live(store))
+    _add_status(router, live or LiveStatus(store))
     _add_lists(router, store)
     _add_details(router, store)
     _add_health(router, store)
     return router
 
 
-def _add_status(router: APIRouter, live: Live) -> None:
+def _add_status(router: APIRouter, live: LiveStatus) -> None:
     @router.get("/api/v1/status")
     async def status(response: Response) -> wire.Status:
         """Return all that the page shows, as it is now."""

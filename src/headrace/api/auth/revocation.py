@@ -16,7 +16,7 @@ WORK: Final = "the list of revoked tokens"
 
 
 @asynccontextmanager
-async def following(store: Store, tokens: Tokens) -> AsyncGenerator[None]:
+async def poll_revoked_tokens(store: Store, tokens: Tokens) -> AsyncGenerator[None]:
     """Follow what is taken back as long as the body runs; while the database is away, what is known stays."""
     task = asyncio.create_task(_follow(store, tokens))
     try:

@@ -18,7 +18,7 @@ LOOK_AGAIN: Final = 1.0
 WORK: Final = "events for task runs"
 
 
-class RunDispatcher:
+class EventWaitDispatcher:
     """Lets the task runs of one store go on. Any number of apis may have one: an event is claimed once, and given to a run once."""
 
     def __init__(self, store: Store) -> None:

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from time import monotonic_ns
 from typing import Any, Final
 
-from headrace.api.background.webhook_sender import Answer, Sender
+from headrace.api.background.webhook_sender import DeliveryResponse, Sender
 from headrace.core.ordering.handling import Claim, trees, waits_for
 from headrace.errors import ResourceError
 from headrace.store import Store
@@ -33,7 +33,7 @@ def _work_of(hook: Hook) -> str:
     return f"webhook {hook.name}"
 
 
-class Dispatcher:
+class WebhookDispatcher:
     """Tells the webhooks of one store."""
 
     def __init__(self, store: Store, *, private: bool = False) -> None:
@@ -183,7 +183,7 @@ class Dispatcher:
         try:
             answer = await sender.send(hook.url, hook.secret, body, claim.mark, now, hook.timeout)
         except Exception as error:
-            answer = Answer(None, f"it cannot be sent: {type(error).__name__}: {error}")
+            answer = DeliveryResponse(None, f"it cannot be sent: {type(error).__name__}: {error}")
         took = (monotonic_ns() - began) // 1000
         if answer.taken:
             return Attempt(claim.seq, claim.attempts, "delivered", answer.status, None, took), None

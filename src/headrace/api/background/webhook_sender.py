@@ -25,7 +25,7 @@ PRIVATE: Final = "its address is not public: HEADRACE_WEBHOOK_PRIVATE=true allow
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class DeliveryResponse:
     """What the other side said: its status, or why there is none, and in how many seconds it wants to be asked again."""
 
     status: int | None
@@ -75,7 +75,7 @@ class Sender:
     async def __aexit__(self, *_: object) -> None:
         await self._session.close()
 
-    async def send(self, url: str, secret: str, event: Any, mark: str | None, now: int, timeout: float) -> Answer:  # noqa: ASYNC109  a value
+    async def send(self, url: str, secret: str, event: Any, mark: str | None, now: int, timeout: float) -> DeliveryResponse:  # noqa: ASYNC109  a value
         """Send one row of the log; return what came of it."""
         body = cloud_event(event, mark)
         id, seconds = f"{event.seq}", now // 1_000_000
@@ -91,12 +91,14 @@ class Sender:
             async with self._session.post(url, data=body, headers=headers, timeout=limit, allow_redirects=False) as response:
                 await response.content.read(MOST_READ)
                 if 200 <= response.status < 300:
-                    return Answer(response.status, None)
-                return Answer(response.status, f"it answered {response.status}", _retry_after(response.headers.get("Retry-After"), now))
+                    return DeliveryResponse(response.status, None)
+                return DeliveryResponse(
+                    response.status, f"it answered {response.status}", _retry_after(response.headers.get("Retry-After"), now)
+                )
         except TimeoutError:
-            return Answer(None, f"it did not answer within {timeout:g} s")
+            return DeliveryResponse(None, f"it did not answer within {timeout:g} s")
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            return Answer(None, f"{type(error).__name__}: {error}")
+            return DeliveryResponse(None, f"{type(error).__name__}: {error}")
 
 
 def signature(secret: str, id: str, seconds: int, body: bytes) -> str:

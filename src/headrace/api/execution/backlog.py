@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 
 from headrace.api.auth.authentication import Triggerer
 from headrace.api.http.dependencies import StoreOf
-from headrace.api.http.wire_route import WireAnswer, WireRoute
+from headrace.api.http.wire_route import WireResponse, WireRoute
 from headrace.store.custody.backlog import MOST_ITEMS
 from headrace.wire.custody.backlog import BacklogPage, SettleBacklog
 
@@ -25,7 +25,7 @@ def backlog(
 ) -> Response:
     """Return what is kept for a trigger with number > `after`, the oldest first; a page is empty only when nothing is left."""
     page = store.backlog.page(caller.job_id, trigger_id, after=after, limit=limit)
-    return WireAnswer(page)
+    return WireResponse(page)
 
 
 @router.post("/{trigger_id}/backlog/settle", status_code=204)

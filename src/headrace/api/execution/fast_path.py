@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from headrace.api.auth import authentication
 from headrace.api.execution import log
 from headrace.api.http import dependencies
-from headrace.api.http.wire_route import modelled
+from headrace.api.http.wire_route import parse_body
 from headrace.wire.custody.events import EventBatch
 
 Endpoint = Callable[..., Awaitable[Response]]
@@ -48,7 +48,7 @@ class FrequentCall(BaseRoute):
         """Serve the call as FastAPI's route would."""
         request = Request(scope, receive)
         numbers = map(int, scope["path_params"]["numbers"])
-        given = await modelled(await request.body(), self._model)
+        given = await parse_body(await request.body(), self._model)
         caller = await authentication.triggerer(await authentication.caller(request, await authentication.tokens(request)))
         response = await self._endpoint(*numbers, given, await dependencies.store(request), await dependencies.durable(request), caller)
         await response(scope, receive, send)

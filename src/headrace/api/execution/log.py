@@ -15,7 +15,7 @@ from fastapi.concurrency import run_in_threadpool
 from headrace.api.auth.authentication import AnyJob, Triggerer
 from headrace.api.http.dependencies import DurableOf, StoreOf
 from headrace.api.http.problems import Refusal
-from headrace.api.http.wire_route import JsonAnswer, WireAnswer, WireRoute
+from headrace.api.http.wire_route import JsonResponse, WireResponse, WireRoute
 from headrace.store import Store
 from headrace.store.log.log import LogPage, stored
 from headrace.wire.base import rfc3339
@@ -40,7 +40,7 @@ router = APIRouter(prefix="/execution", tags=["log"], route_class=WireRoute)
 async def append(batch: EventBatch, store: StoreOf, durable: DurableOf, caller: Triggerer) -> Response:
     """Store events and dead letters in one durable commit; batches that arrive together share it."""
     answered = await durable(store.log.append_later(caller.job_id, batch))
-    return WireAnswer(stored(answered))
+    return WireResponse(stored(answered))
 
 
 @router.get("/events/head")
@@ -110,7 +110,7 @@ def pick(asked: PickEvents, store: StoreOf, caller: AnyJob) -> Response:
 @router.post("/events/leaders", response_model=FoundLeaders)
 def leaders(wanted: FindLeaders, store: StoreOf, caller: AnyJob) -> Response:
     """Return the leader of each of some events, and the triggers of the job's project that had fired on it when it was stored."""
-    return WireAnswer(store.log.leaders(wanted.keys, store.jobs.project(caller.job_id)))
+    return WireResponse(store.log.leaders(wanted.keys, store.jobs.project(caller.job_id)))
 
 
 @router.get("/redeliveries")
@@ -141,7 +141,7 @@ def events(
     page = store.log.page(after=after, to=to, limit=limit, project=store.jobs.project(caller.job_id))
     headers = {HEAD_HEADER: str(page.head)}
     if format == "json":
-        return JsonAnswer(_as_json(page), headers=headers)
+        return JsonResponse(_as_json(page), headers=headers)
     return Response(_as_arrow(page.table), headers=headers, media_type=ARROW_STREAM)
 
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 
 from headrace.api.auth.authentication import Pipeline
 from headrace.api.http.dependencies import StoreOf
-from headrace.api.http.wire_route import WireAnswer, WireRoute
+from headrace.api.http.wire_route import WireResponse, WireRoute
 from headrace.store.db.meta import log_id
 from headrace.wire.pipelines.plans import FindPositions, OpenRuns, Plan, PlanPage, Positions, ScopeLetters, ScopeState, SplitRun
 from headrace.wire.pipelines.runs import RunReports
@@ -49,13 +49,13 @@ def split(scope: str, split: SplitRun, store: StoreOf, caller: Pipeline) -> None
 @router.post("/scopes/{scope:path}/positions", response_model=Positions)
 def positions(scope: str, wanted: FindPositions, store: StoreOf, caller: Pipeline) -> Response:
     """Return the stored positions of events that the scope has ordered, about 8 MiB; ask for events after `to` until that is null."""
-    return WireAnswer(store.plans.positions(caller.job_id, scope, wanted.seqs))
+    return WireResponse(store.plans.positions(caller.job_id, scope, wanted.seqs))
 
 
 @router.get("/scopes/{scope:path}/state", response_model=ScopeState)
 def state(scope: str, store: StoreOf, caller: Pipeline, after: str = "") -> Response:
     """Return the scope's state by key, at most about 8 MiB; ask for what comes `after` until that is null."""
-    return WireAnswer(store.plans.state(caller.job_id, scope, after))
+    return WireResponse(store.plans.state(caller.job_id, scope, after))
 
 
 @router.get("/scopes/{scope:path}/letters")
@@ -67,7 +67,7 @@ def letters(scope: str, pipeline: str, store: StoreOf, caller: Pipeline, after: 
 @router.get("/scopes/{scope:path}/runs", response_model=OpenRuns)
 def open_runs(scope: str, store: StoreOf, caller: Pipeline, batch: Number = 0, number: Number = 0) -> Response:
     """Return the open runs after (batch, number), at most about 8 MiB; batches count from 1. Ask on until there are none."""
-    return WireAnswer(store.plans.open_runs(caller.job_id, scope, batch, number))
+    return WireResponse(store.plans.open_runs(caller.job_id, scope, batch, number))
 
 
 @router.post("/runs", status_code=204)

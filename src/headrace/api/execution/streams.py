@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 
 from headrace.api.auth.authentication import Triggerer
 from headrace.api.http.dependencies import DurableOf, StoreOf
-from headrace.api.http.wire_route import WireAnswer, WireRoute
+from headrace.api.http.wire_route import WireResponse, WireRoute
 from headrace.wire.custody.receipts import CrewDefined, CrewDefinition, LaneMarks, LookUpBooks, LookUpMarks, Receipts, StreamBooks
 
 router = APIRouter(prefix="/execution/streams", tags=["streams"], route_class=WireRoute)
@@ -34,4 +34,4 @@ def books(wanted: LookUpBooks, store: StoreOf, caller: Triggerer) -> StreamBooks
 @router.post("/marks", response_model=LaneMarks)
 def marks(asked: LookUpMarks, store: StoreOf, caller: Triggerer) -> Response:
     """Return how far the custody of some lanes of a stream is recorded; a lane that is not named has none."""
-    return WireAnswer(store.custody.marks(caller.job_id, asked.stream, asked.lanes))
+    return WireResponse(store.custody.marks(caller.job_id, asked.stream, asked.lanes))

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Response
 
 from headrace.api.auth.authentication import Triggerer
 from headrace.api.http.dependencies import StoreOf
-from headrace.api.http.wire_route import JsonAnswer, WireRoute
+from headrace.api.http.wire_route import JsonResponse, WireRoute
 from headrace.wire.control.triggers import (
     CleanupTriggers,
     FailureRecorded,
@@ -32,7 +32,7 @@ def load(asked: LoadTriggers, store: StoreOf, caller: Triggerer) -> TriggersLoad
 @router.post("/workloads", response_model=Workloads)
 def workloads(asked: FetchWorkloads, store: StoreOf, caller: Triggerer) -> Response:
     """Return what is needed to run those of the triggers that the job holds."""
-    return JsonAnswer(msgspec.json.encode({"workloads": store.triggers.workloads(caller.job_id, asked.trigger_ids)}))
+    return JsonResponse(msgspec.json.encode({"workloads": store.triggers.workloads(caller.job_id, asked.trigger_ids)}))
 
 
 @router.post("/cleanup", status_code=204)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Durable:
+class CommitWaiter:
     """Brings answers into the loop that runs. `asyncio.wrap_future` wakes the loop once for each, which costs more than all the rest."""
 
     def __init__(self) -> None:

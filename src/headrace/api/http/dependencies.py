@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from headrace.api.http.commit_waiter import Durable
+from headrace.api.http.commit_waiter import CommitWaiter
 from headrace.store import Store
 
 
@@ -16,14 +16,14 @@ async def store(request: Request) -> Store:
     return opened
 
 
-async def durable(request: Request) -> Durable:
+async def durable(request: Request) -> CommitWaiter:
     """Return what brings the writer's answers into the loop that serves the request."""
-    made: Durable | None = getattr(request.app.state, "durable", None)
+    made: CommitWaiter | None = getattr(request.app.state, "durable", None)
     if made is None:
         # Here and not with the app: it belongs to the loop that runs now.
-        made = request.app.state.durable = Durable()
+        made = request.app.state.durable = CommitWaiter()
     return made
 
 
 StoreOf = Annotated[Store, Depends(store)]
-DurableOf = Annotated[Durable, Depends(durable)]
+DurableOf = Annotated[CommitWaiter, Depends(durable)]

@@ -17,7 +17,7 @@ from headrace.api.http.problems import Refusal, in_words
 SMALL = 64 * 1024
 
 
-class WireAnswer(JSONResponse):
+class WireResponse(JSONResponse):
     """A wire model as the answer, written to JSON by pydantic itself."""
 
     def render(self, content: BaseModel) -> bytes:
@@ -25,7 +25,7 @@ class WireAnswer(JSONResponse):
         return content.model_dump_json().encode()
 
 
-class JsonAnswer(JSONResponse):
+class JsonResponse(JSONResponse):
     """JSON that is bytes already."""
 
     def render(self, content: bytes) -> bytes:
@@ -59,10 +59,10 @@ class _WireRequest(Request):
 
     async def json(self) -> BaseModel:
         """Return the body, read as the model."""
-        return await modelled(await self.body(), self._model)
+        return await parse_body(await self.body(), self._model)
 
 
-async def modelled(body: bytes, model: type[BaseModel]) -> BaseModel:
+async def parse_body(body: bytes, model: type[BaseModel]) -> BaseModel:
     """Return a body of JSON, read as `model`.
 
     Raises:

@@ -34,7 +34,7 @@ TOLD = {
 
 
 @dataclass(frozen=True, slots=True)
-class Exposure:
+class NetworkExposure:
     """How the api can be reached: from outside this machine or not, and by which names besides those of loopback."""
 
     outside: bool = False
@@ -48,10 +48,10 @@ class Exposure:
         return name in LOOPBACK or name in self.hosts
 
 
-class Gate:
+class AccessControl:
     """Refuses what must not come in, before anything else looks at it."""
 
-    def __init__(self, app: ASGIApp, tokens: Tokens, exposure: Exposure) -> None:
+    def __init__(self, app: ASGIApp, tokens: Tokens, exposure: NetworkExposure) -> None:
         self._app = app
         self._tokens = tokens
         self._exposure = exposure

@@ -13,7 +13,7 @@ from headrace.cli.console import err, out
 from headrace.cli.credentials import for_looking
 from headrace.cli.options import ApiUrl, AsJson, Home, Project
 from headrace.cli.rendering import show, show_json
-from headrace.client.admin.client import PeopleClient
+from headrace.client.admin.client import AdminClient
 from headrace.errors import UsageError
 from headrace.settings import Settings, read_settings
 from headrace.wire.custody.receipts import Audit, StreamAudit, TriggerAudit
@@ -56,7 +56,7 @@ def audit(
         _audit_tables(read_settings(api_url=api_url, project=project, home=home), tables, begin, json=json)
         return
     settings = read_settings(api_url=api_url)
-    with PeopleClient(settings.url, token=for_looking(settings)) as client:
+    with AdminClient(settings.url, token=for_looking(settings)) as client:
         books = Audit.model_validate(client.audit(stream))
     if stream is not None and not books.streams:
         raise UsageError(f"Nothing is recorded of a stream '{stream}'.", hint="headrace audit, without --stream, names those there are.")

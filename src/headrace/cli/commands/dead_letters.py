@@ -12,7 +12,7 @@ from headrace.cli.console import out
 from headrace.cli.credentials import for_changing, for_looking
 from headrace.cli.options import ApiUrl, AsJson, Home, Limit, is_alone
 from headrace.cli.rendering import ago, show, show_json
-from headrace.client.admin.client import PeopleClient
+from headrace.client.admin.client import AdminClient
 from headrace.errors import UsageError
 from headrace.settings import Settings, read_settings
 from headrace.wire.custody.dead_letters import (
@@ -171,5 +171,5 @@ def _act(action: DeadLetterActionKind, asked: ActOnDeadLetters, settings: Settin
         show(["~left as it is", "!why"], [(one.id, one.why) for one in done.skipped], empty="")
 
 
-def _client(settings: Settings) -> PeopleClient:
-    return PeopleClient(settings.url, token=for_looking(settings))
+def _client(settings: Settings) -> AdminClient:
+    return AdminClient(settings.url, token=for_looking(settings))

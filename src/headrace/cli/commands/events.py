@@ -11,9 +11,9 @@ from headrace.cli.console import out
 from headrace.cli.credentials import for_looking
 from headrace.cli.options import ApiUrl, AsJson, Limit, is_alone
 from headrace.cli.rendering import lasts, show_json
-from headrace.client.admin.client import PeopleClient
+from headrace.client.admin.client import AdminClient
 from headrace.settings import read_settings
-from headrace.wire.base import Wire
+from headrace.wire.base import WireModel
 from headrace.wire.pipelines.scopes import ScopeList, Wait, WaitPage
 
 EXAMPLES = """Examples:
@@ -42,7 +42,7 @@ group = typer.Typer(
 )
 
 
-class Waiting(Wire):
+class Waiting(WireModel):
     """What `headrace events waiting --json` prints."""
 
     scopes: list[WaitPage]
@@ -66,7 +66,7 @@ def events(
 def waiting(api_url: ApiUrl = None, scope: Scope = None, limit: Longest = 20, json: AsJson = False) -> None:
     """List the events that wait: for whom, for how long, and when their leader will count as lost."""
     settings = read_settings(api_url=api_url)
-    with PeopleClient(settings.url, token=for_looking(settings)) as client:
+    with AdminClient(settings.url, token=for_looking(settings)) as client:
         names = [one.scope for one in ScopeList.model_validate(client.scopes()).scopes] if scope is None else [scope]
         pages = [WaitPage.model_validate(client.waiting(name, limit=limit)) for name in names]
     if json:

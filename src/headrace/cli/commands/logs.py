@@ -21,7 +21,7 @@ from headrace.cli.options import ApiUrl, Home
 from headrace.client.logs import LogClient
 from headrace.errors import UsageError
 from headrace.logs.format import decode, render
-from headrace.logs.query import Asked
+from headrace.logs.query import LogQuery
 from headrace.settings import read_settings
 
 Level = Literal["debug", "info", "warning", "error", "critical"]
@@ -126,10 +126,10 @@ class _Wanted:
     def given(cls, since: str | None, level: Level | None) -> _Wanted:
         return cls(None if since is None else _moment(since, datetime.now(UTC)), level)
 
-    def asked(self, lines: int, *, follow: bool) -> Asked:
+    def asked(self, lines: int, *, follow: bool) -> LogQuery:
         """Return what to ask for: from the beginning, where lines are to be chosen from."""
         chosen = self.since is not None or self.level is not None
-        return Asked(after=0 if chosen else None, last=None if chosen else lines, follow=follow)
+        return LogQuery(after=0 if chosen else None, last=None if chosen else lines, follow=follow)
 
     def filter(self) -> Callable[[str], bool]:
         last = self.since is None and self.level is None
@@ -172,7 +172,7 @@ def _show(found: Iterable[str], wanted: _Wanted, lines: int, *, follow: bool, as
             sys.stdout.flush()
 
 
-def _read(path: Path, asked: Asked, *, follow: bool) -> Iterator[str]:
+def _read(path: Path, asked: LogQuery, *, follow: bool) -> Iterator[str]:
     with path.open(encoding="utf-8", errors="replace", newline="\n") as log:
         yield from (line.rstrip("\r\n") for line in deque(log, maxlen=asked.last))
         if follow:

@@ -11,7 +11,7 @@ from headrace.cli.console import out
 from headrace.cli.credentials import for_changing, for_looking
 from headrace.cli.options import ApiUrl, AsJson, Home, Limit, is_alone
 from headrace.cli.rendering import ago, show, show_json
-from headrace.client.admin.client import PeopleClient
+from headrace.client.admin.client import AdminClient
 from headrace.errors import UsageError
 from headrace.settings import read_settings
 from headrace.wire.custody.pipeline_dead_letters import (
@@ -50,7 +50,7 @@ def of_pipelines(context: typer.Context, api_url: ApiUrl = None, limit: Limit = 
 def list_letters(api_url: ApiUrl = None, limit: Limit = LISTED, json: AsJson = False) -> None:
     """List the runs that failed for good, the newest first."""
     settings = read_settings(api_url=api_url)
-    with PeopleClient(settings.url, token=for_looking(settings)) as client:
+    with AdminClient(settings.url, token=for_looking(settings)) as client:
         found = PipelineLetters.model_validate(client.pipeline_letters(limit=limit))
     if json:
         show_json(found)
@@ -66,7 +66,7 @@ def list_letters(api_url: ApiUrl = None, limit: Limit = LISTED, json: AsJson = F
 def show_letter(id: Annotated[str, typer.Argument(help=ID_HELP, metavar="ID")], api_url: ApiUrl = None, json: AsJson = False) -> None:
     """Show one of them in full: which events it holds, and the whole error of its last attempt."""
     settings = read_settings(api_url=api_url)
-    with PeopleClient(settings.url, token=for_looking(settings)) as client:
+    with AdminClient(settings.url, token=for_looking(settings)) as client:
         letter = PipelineLetter.model_validate(client.pipeline_letter(named(id)))
     if json:
         show_json(letter)
@@ -94,7 +94,7 @@ def _act(action: PipelineLetterAction, ids: list[str] | None, pipeline: str | No
         raise UsageError("Name dead letters by their ids, or by --pipeline.", hint="To see what there is: headrace dead-letters pipelines")
     settings = read_settings(api_url=api_url, home=home)
     asked = ActOnPipelineLetters(ids=[named(id) for id in ids or ()], pipeline=pipeline)
-    with PeopleClient(settings.url, token=for_looking(settings)) as client:
+    with AdminClient(settings.url, token=for_looking(settings)) as client:
         done = PipelineLettersActed.model_validate(client.act_on_pipeline_letters(action, asked, key=for_changing(settings)))
     if json:
         show_json(done)

@@ -28,8 +28,8 @@ from headrace.cli.options import (
 )
 from headrace.logs.context import run_target
 from headrace.process.lifeline import hold_lifeline
-from headrace.process.local_deployment import Stack
-from headrace.process.signals import until_told_to_stop
+from headrace.process.local_deployment import LocalDeployment
+from headrace.process.signals import wait_for_shutdown
 from headrace.settings import Settings, read_settings
 from headrace.triggerer.trigger_log import trigger_target
 
@@ -89,11 +89,11 @@ async def _standalone(settings: Settings) -> None:
 
     project = read_project(settings)
     name = project.name
-    async with Stack(settings, notice=lambda text: err.print(f"[yellow]![/] {escape(text)}")) as stack:
+    async with LocalDeployment(settings, notice=lambda text: err.print(f"[yellow]![/] {escape(text)}")) as stack:
         out.print(f"Project [bold]{escape(name)}[/]: starting api, triggerer and pipeline …")
         await stack.start(*([stack.worker()] if project.tasks else []))
         out.print(f"[bold green]✓[/] running. Status page: [link]{stack.url}[/link]   logs: {escape(str(stack.logs))}   Ctrl-C stops.")
-        await until_told_to_stop(stack.failed)
+        await wait_for_shutdown(stack.failed)
         out.print("Stopping: what was read is stored first …")
     out.print("Stopped. Nothing is lost: the same command goes on from here.")
 

@@ -15,11 +15,11 @@ from headrace.cli.options import ApiUrl, AsJson, Conf, Home, Master, Project, sp
 from headrace.cli.progress import ShownProgress
 from headrace.cli.rendering import show
 from headrace.errors import UsageError
-from headrace.replay.options import Fields, LogAsked, ReplayOptions
+from headrace.replay.options import Fields, LogSelection, ReplayOptions
 from headrace.settings import Settings, read_settings
 
 if TYPE_CHECKING:
-    from headrace.replay.backtest import Fired
+    from headrace.replay.backtest import BacktestFiring
     from headrace.replay.run import ReplayReport
 
 EPILOG: Final = """Examples:
@@ -89,7 +89,7 @@ def replay(
         out=out_folder,
         work=settings.home.absolute() / "replay",
         paths=tuple(paths or ()),
-        log=LogAsked(settings.url, settings.with_key().key) if log else None,
+        log=LogSelection(settings.url, settings.with_key().key) if log else None,
         fields=Fields(id or "id", follows, occurred, subject, key),
         master=settings.master,
         conf=settings.spark_conf,
@@ -165,7 +165,7 @@ def _show_triggers(report: ReplayReport) -> None:
     )
 
 
-def _when(fired: Fired | None) -> str | None:
+def _when(fired: BacktestFiring | None) -> str | None:
     if fired is None:
         return None
     return f"#{fired.position:,}" if fired.occurred is None else f"{fired.occurred:%Y-%m-%d %H:%M:%S}"

@@ -13,7 +13,7 @@ from headrace.cli.console import out
 from headrace.cli.credentials import for_changing, for_looking
 from headrace.cli.options import ApiUrl, AsJson, Home, first_event, is_alone
 from headrace.cli.rendering import ago, lasts, show, show_json
-from headrace.client.admin.client import PeopleClient
+from headrace.client.admin.client import AdminClient
 from headrace.settings import read_settings
 from headrace.wire.pipelines.scopes import ResetScope, ScopeList, ScopeReset, ScopeStatus
 
@@ -47,7 +47,7 @@ def scopes(context: typer.Context, api_url: ApiUrl = None, json: AsJson = False)
 def list_scopes(api_url: ApiUrl = None, json: AsJson = False) -> None:
     """List the scopes. The one that needs the oldest event holds the log back: nothing after that is forgotten."""
     settings = read_settings(api_url=api_url)
-    with PeopleClient(settings.url, token=for_looking(settings)) as client:
+    with AdminClient(settings.url, token=for_looking(settings)) as client:
         found = ScopeList.model_validate(client.scopes())
     if json:
         show_json(found)
@@ -63,7 +63,7 @@ def list_scopes(api_url: ApiUrl = None, json: AsJson = False) -> None:
 def remove_scope(name: Name, api_url: ApiUrl = None, home: Home = None) -> None:
     """Forget a scope whose pipeline is stopped for good, so that the log need keep nothing for it."""
     settings = read_settings(api_url=api_url, home=home)
-    with PeopleClient(settings.url) as client:
+    with AdminClient(settings.url) as client:
         client.remove_scope(name, key=for_changing(settings))
     out.print(f"Scope {escape(name)} is forgotten.")
 
@@ -73,7 +73,7 @@ def reset_scope(name: Name, begin: From, yes: Yes = False, api_url: ApiUrl = Non
     """Reset the scope of a stopped pipeline. Its open runs and all that waits are given up; tables keep what they have."""
     asked = ResetScope(begin=first_event(begin))
     settings = read_settings(api_url=api_url, home=home)
-    with PeopleClient(settings.url, token=for_looking(settings)) as client:
+    with AdminClient(settings.url, token=for_looking(settings)) as client:
         known = ScopeList.model_validate(client.scopes()).scopes
         found = next((scope for scope in known if scope.scope == name and scope.kind == "pipeline"), None)
         if found is not None and not yes and not typer.confirm(f"Reset {name}? Given up: {_given_up(found)}."):

@@ -18,7 +18,7 @@ from headrace.cli.console import out
 from headrace.cli.credentials import for_looking
 from headrace.cli.options import ApiUrl, AsJson, Limit
 from headrace.cli.rendering import ago, show, show_json
-from headrace.client.admin.client import PeopleClient
+from headrace.client.admin.client import AdminClient
 from headrace.errors import ApiError, ApiUnavailable
 from headrace.process.alerts import standalone_alerts
 from headrace.settings import Settings, read_settings
@@ -68,7 +68,7 @@ def status(api_url: ApiUrl = None, check: Check = False, json: AsJson = False) -
         _check(api_url, json)
         return
     settings = read_settings(api_url=api_url)
-    with _told_of(settings), PeopleClient(settings.url, token=for_looking(settings)) as client:
+    with _told_of(settings), AdminClient(settings.url, token=for_looking(settings)) as client:
         now = _read(Status, client.status())
     if json:
         show_json(now)
@@ -103,7 +103,7 @@ def _check(api_url: str | None, json: bool) -> None:
     """Print the alerts and exit by them."""
     settings = read_settings(api_url=api_url)
     try:
-        with PeopleClient(settings.url, token=for_looking(settings), timeout=CHECK_SECONDS) as client:
+        with AdminClient(settings.url, token=for_looking(settings), timeout=CHECK_SECONDS) as client:
             found = Checked(state="ok", alerts=_read(Status, client.status()).alerts)
     except ApiError as error:
         words = f"{error} {error.hint or ''}".strip()
@@ -212,9 +212,9 @@ def version() -> None:
     out.print(f"headrace {headrace.__version__}, api {API_VERSION}, Python {platform.python_version()}")
 
 
-def _client(api_url: str | None) -> PeopleClient:
+def _client(api_url: str | None) -> AdminClient:
     settings = read_settings(api_url=api_url)
-    return PeopleClient(settings.url, token=for_looking(settings))
+    return AdminClient(settings.url, token=for_looking(settings))
 
 
 def _read(model: type[M], answer: object) -> M:

@@ -9,7 +9,7 @@ import typer
 from headrace.cli.console import out
 from headrace.cli.credentials import for_changing
 from headrace.cli.options import ApiUrl, Home
-from headrace.client.admin.client import PeopleClient
+from headrace.client.admin.client import AdminClient
 from headrace.settings import read_settings
 from headrace.wire.custody.receipts import LogMark, StreamAdopted
 
@@ -48,7 +48,7 @@ def adopt(
     """
     settings = read_settings(api_url=api_url, home=home)
     mark = LogMark(log=log, stream=stream, receipts=receipts)
-    with PeopleClient(settings.url) as client:
+    with AdminClient(settings.url) as client:
         done = StreamAdopted.model_validate(client.adopt_stream(mark, key=for_changing(settings)))
     lost = f"The event log {log} has what was read before." if done.missing is None else f"Missing: {done.missing:,} receipts."
     out.print(f"The stream {stream} goes on. {lost}", markup=False)

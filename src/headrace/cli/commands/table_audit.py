@@ -11,7 +11,7 @@ from headrace.cli.console import out
 from headrace.cli.credentials import for_looking
 from headrace.cli.progress import ShownProgress
 from headrace.cli.rendering import show
-from headrace.client.admin.client import PeopleClient
+from headrace.client.admin.client import AdminClient
 from headrace.client.scope_audit import read_firings, read_ledger, read_letters, read_open_runs, read_runs, read_state
 from headrace.settings import Settings
 from headrace.wire.pipelines.plans import OpenRun
@@ -42,7 +42,7 @@ def audit_tables(settings: Settings, project: Project, tables: Path, first: int)
     from headrace.pipeline.table_audit import audit_pipeline, compare_tables, expected_events, pending_of
     from headrace.pipeline.tables.contents import read_tables
 
-    with PeopleClient(settings.url, token=for_looking(settings)) as client, ShownProgress("files", transient=True) as progress:
+    with AdminClient(settings.url, token=for_looking(settings)) as client, ShownProgress("files", transient=True) as progress:
         ledger, state, opened = _scope(client, project.name)
         first = max(first, ledger.first)
         letters = list(read_letters(client, project.name))
@@ -92,7 +92,7 @@ def show_tables(audit: TablesAudit) -> None:
         out.print(f"{len(audit.problems) - MAX_PROBLEMS:,} more problems: --json shows all.")
 
 
-def _scope(client: PeopleClient, scope: str) -> tuple[ScopeLedger, dict[str, bytes] | None, list[OpenRun]]:
+def _scope(client: AdminClient, scope: str) -> tuple[ScopeLedger, dict[str, bytes] | None, list[OpenRun]]:
     """Return how far a scope is, its state then (None where it has moved on each time), and its open runs."""
     for _ in range(READS):
         ledger = read_ledger(client, scope)

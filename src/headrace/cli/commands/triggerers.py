@@ -10,7 +10,7 @@ from headrace.cli.console import out
 from headrace.cli.credentials import for_changing, for_looking
 from headrace.cli.options import ApiUrl, AsJson, Home, is_alone
 from headrace.cli.rendering import ago, show, show_json
-from headrace.client.admin.client import PeopleClient
+from headrace.client.admin.client import AdminClient
 from headrace.settings import read_settings
 from headrace.wire.control.jobs import Wanted
 from headrace.wire.status.triggerers import TriggererList, WantJob
@@ -41,7 +41,7 @@ def triggerers(context: typer.Context, api_url: ApiUrl = None, json: AsJson = Fa
 def list_triggerers(api_url: ApiUrl = None, json: AsJson = False) -> None:
     """List the triggerers: those that run, then those that ended last."""
     settings = read_settings(api_url=api_url)
-    with PeopleClient(settings.url, token=for_looking(settings)) as client:
+    with AdminClient(settings.url, token=for_looking(settings)) as client:
         found = TriggererList.model_validate(client.triggerers())
     if json:
         show_json(found)
@@ -90,5 +90,5 @@ def resume(job: Job, api_url: ApiUrl = None, home: Home = None) -> None:
 
 def _want(job: int, wanted: Wanted, api_url: str | None, home: Home) -> None:
     settings = read_settings(api_url=api_url, home=home)
-    with PeopleClient(settings.url, token=for_looking(settings)) as client:
+    with AdminClient(settings.url, token=for_looking(settings)) as client:
         client.want(job, WantJob(wanted=wanted), key=for_changing(settings))

@@ -12,7 +12,7 @@ from headrace.cli.console import out
 from headrace.cli.credentials import for_changing, for_looking
 from headrace.cli.options import ApiUrl, AsJson, Home, is_alone
 from headrace.cli.rendering import show, show_json, when
-from headrace.client.admin.client import PeopleClient
+from headrace.client.admin.client import AdminClient
 from headrace.errors import UsageError
 from headrace.settings import read_settings
 from headrace.wire.status.status import Status, TriggerList
@@ -55,7 +55,7 @@ def triggers(context: typer.Context, api_url: ApiUrl = None, json: AsJson = Fals
 def show_trigger(name: Name, api_url: ApiUrl = None, json: AsJson = False) -> None:
     """Show one trigger: what it is, who runs it, and the traceback of its last failure."""
     settings = read_settings(api_url=api_url)
-    with PeopleClient(settings.url, token=for_looking(settings)) as client:
+    with AdminClient(settings.url, token=for_looking(settings)) as client:
         found = TriggerDetail.model_validate(client.trigger(_id(client, name)))
     if json:
         show_json(found)
@@ -76,7 +76,7 @@ def show_trigger(name: Name, api_url: ApiUrl = None, json: AsJson = False) -> No
 def resume(name: Name, api_url: ApiUrl = None, home: Home = None) -> None:
     """Let a trigger that is parked, or waits after a failure, start at once. What was kept for it comes first."""
     settings = read_settings(api_url=api_url, home=home)
-    with PeopleClient(settings.url, token=for_looking(settings)) as client:
+    with AdminClient(settings.url, token=for_looking(settings)) as client:
         client.resume(_id(client, name), key=for_changing(settings))
     out.print(f"{name} starts again.", markup=False)
 
@@ -85,7 +85,7 @@ def resume(name: Name, api_url: ApiUrl = None, home: Home = None) -> None:
 def drop_backlog(name: Name, yes: Yes = False, api_url: ApiUrl = None, home: Home = None) -> None:
     """Drop what is kept for a trigger, also for one that its project does not declare any more. It cannot be taken back."""
     settings = read_settings(api_url=api_url, home=home)
-    with PeopleClient(settings.url, token=for_looking(settings)) as client:
+    with AdminClient(settings.url, token=for_looking(settings)) as client:
         kept = [one for one in Status.model_validate(client.status()).backlogs if one.trigger == name]
         if not kept:
             raise UsageError(f"Nothing is kept for a trigger named '{name}'.", hint="For what is kept: headrace status")
@@ -96,7 +96,7 @@ def drop_backlog(name: Name, yes: Yes = False, api_url: ApiUrl = None, home: Hom
     out.print(f"{sum(dropped):,} raw events dropped.", markup=False)
 
 
-def _id(client: PeopleClient, name: str) -> int:
+def _id(client: AdminClient, name: str) -> int:
     for one in TriggerList.model_validate(client.triggers()).triggers:
         if one.name == name:
             return one.id

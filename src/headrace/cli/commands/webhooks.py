@@ -16,7 +16,7 @@ from headrace.cli.credentials import for_changing, for_looking
 from headrace.cli.options import ApiUrl, AsJson, Home, Limit
 from headrace.cli.rendering import ago, show, show_json
 from headrace.cli.secret_input import secret_text
-from headrace.client.admin.client import PeopleClient
+from headrace.client.admin.client import AdminClient
 from headrace.client.admin.webhooks import WebhooksClient
 from headrace.errors import UsageError
 from headrace.settings import Settings, read_settings
@@ -114,7 +114,7 @@ def add_webhook(
 
 def _warn_of_types(settings: Settings, types: Sequence[str], credential: str) -> None:
     """Say so where no event that came lately has a type that fits, which may be a slip of the pen."""
-    with PeopleClient(settings.url, token=credential) as client:
+    with AdminClient(settings.url, token=credential) as client:
         events = EventPage.model_validate(client.events(limit=LOOKED_AT)).events
     known = Counter(event.type for event in events)
     if not known or any(fnmatchcase(type, pattern) for type in known for pattern in types):

@@ -9,7 +9,14 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from headrace.client.http.responses import TIMEOUT_SECONDS, bearer, checked, options, reached, understood
+from headrace.client.http.responses import (
+    TIMEOUT_SECONDS,
+    bearer,
+    options,
+    raise_for_problem,
+    translate_decode_errors,
+    translate_transport_errors,
+)
 from headrace.wire.custody.dead_letters import ActOnDeadLetters, DeadLetterActionKind
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters, PipelineLetterAction
 from headrace.wire.custody.receipts import LogMark
@@ -20,7 +27,7 @@ PAGE: Final = 1_000
 """Entries of a list that one call asks for."""
 
 
-class PeopleClient:
+class AdminClient:
     """Asks the people's API; every method returns the decoded JSON. `token`: for an api that shows nothing without one."""
 
     def __init__(self, url: str, *, token: str | None = None, timeout: float = TIMEOUT_SECONDS) -> None:
@@ -106,30 +113,30 @@ class PeopleClient:
     def drop_backlog(self, trigger_id: int, *, key: str) -> Any:
         """Drop all that is kept for a trigger; return how much that was."""
         response = self._post(f"/api/v1/triggers/{trigger_id}/backlog/drop", None, key)
-        with understood(self._url):
+        with translate_decode_errors(self._url):
             return msgspec.json.decode(response.content)
 
     def remove_scope(self, scope: str, *, key: str) -> None:
         """Forget a pipeline's scope."""
-        with reached(self._url):
-            checked(self._http.delete(f"/api/v1/scopes/{quote(scope, safe='')}", headers=bearer(key)))
+        with translate_transport_errors(self._url):
+            raise_for_problem(self._http.delete(f"/api/v1/scopes/{quote(scope, safe='')}", headers=bearer(key)))
 
     def adopt_stream(self, mark: LogMark, *, key: str) -> Any:
         """Go on with a stream whose upstream keeps this mark; return how many receipts are missing."""
         response = self._post("/api/v1/streams/adopt", mark.model_dump_json(), key)
-        with understood(self._url):
+        with translate_decode_errors(self._url):
             return msgspec.json.decode(response.content)
 
     def reset_scope(self, scope: str, asked: ResetScope, *, key: str) -> Any:
         """Reset a pipeline's scope; return where it begins, and what was given up."""
         response = self._post(f"/api/v1/scopes/{quote(scope, safe='')}/reset", asked.model_dump_json(), key)
-        with understood(self._url):
+        with translate_decode_errors(self._url):
             return msgspec.json.decode(response.content)
 
     def act(self, action: DeadLetterActionKind, asked: ActOnDeadLetters, *, key: str) -> Any:
         """Redrive or discard dead letters; return how many, and which were left."""
         response = self._post(f"/api/v1/dead-letters/{action}", asked.model_dump_json(), key)
-        with understood(self._url):
+        with translate_decode_errors(self._url):
             return msgspec.json.decode(response.content)
 
     def pipeline_letters(self, *, limit: int | None = None) -> Any:
@@ -143,7 +150,7 @@ class PeopleClient:
     def act_on_pipeline_letters(self, action: PipelineLetterAction, asked: ActOnPipelineLetters, *, key: str) -> Any:
         """Redrive or discard dead letters of pipelines; return how many."""
         response = self._post(f"/api/v1/pipeline-letters/{action}", asked.model_dump_json(), key)
-        with understood(self._url):
+        with translate_decode_errors(self._url):
             return msgspec.json.decode(response.content)
 
     def audit(self, stream: str | None = None) -> Any:
@@ -157,15 +164,15 @@ class PeopleClient:
 
     def healthy(self) -> bool:
         """Whether an api answers that it can read its database."""
-        with reached(self._url):
+        with translate_transport_errors(self._url):
             return self._http.get("/healthz").is_success
 
     def _get(self, path: str, **params: int | str | None) -> Any:
         given = {name: value for name, value in params.items() if value is not None}
-        with reached(self._url):
+        with translate_transport_errors(self._url):
             response = self._http.get(path, params=given)
-        with understood(self._url):
-            return msgspec.json.decode(checked(response).content)
+        with translate_decode_errors(self._url):
+            return msgspec.json.decode(raise_for_problem(response).content)
 
     def _all(self, name: str) -> dict[str, Any]:
         """Return all pages of a list in one."""
@@ -180,5 +187,5 @@ class PeopleClient:
 
     def _post(self, path: str, content: str | None, key: str) -> httpx.Response:
         headers = {"Content-Type": "application/json"} | bearer(key)
-        with reached(self._url):
-            return checked(self._http.post(path, content=content, headers=headers))
+        with translate_transport_errors(self._url):
+            return raise_for_problem(self._http.post(path, content=content, headers=headers))

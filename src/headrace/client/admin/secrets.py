@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TypeVar
 from urllib.parse import quote
 
-from headrace.client.admin.client import PeopleClient
-from headrace.client.http.responses import bearer, checked, reached, understood
-from headrace.wire.base import Wire
+from headrace.client.admin.client import AdminClient
+from headrace.client.http.responses import bearer, raise_for_problem, translate_decode_errors, translate_transport_errors
+from headrace.wire.base import WireModel
 from headrace.wire.secrets import (
     MakeToken,
     RotateSecrets,
@@ -22,10 +22,10 @@ from headrace.wire.secrets import (
     TokenMade,
 )
 
-M = TypeVar("M", bound=Wire)
+M = TypeVar("M", bound=WireModel)
 
 
-class SecretsClient(PeopleClient):
+class SecretsClient(AdminClient):
     """Asks the people's API of secrets. `key` is the deployment key, or a token of scope `admin`."""
 
     def connections(self) -> ShownConnections:
@@ -76,17 +76,17 @@ class SecretsClient(PeopleClient):
         """Take a token back."""
         self._send("DELETE", _path("tokens", id), None, key)
 
-    def _made(self, path: str, asked: Wire, answer: type[M], key: str) -> M:
+    def _made(self, path: str, asked: WireModel, answer: type[M], key: str) -> M:
         content = self._send("POST", path, asked, key)
-        with understood(self._url):
+        with translate_decode_errors(self._url):
             return answer.model_validate_json(content)
 
-    def _send(self, method: str, path: str, body: Wire | None, key: str) -> bytes:
+    def _send(self, method: str, path: str, body: WireModel | None, key: str) -> bytes:
         headers = {"Content-Type": "application/json"} | bearer(key)
         content = None if body is None else body.model_dump_json()
-        with reached(self._url):
+        with translate_transport_errors(self._url):
             response = self._http.request(method, path, content=content, headers=headers)
-        return checked(response).content
+        return raise_for_problem(response).content
 
 
 def _path(what: str, name: str) -> str:

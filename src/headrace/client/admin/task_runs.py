@@ -8,11 +8,18 @@ from urllib.parse import quote
 
 import httpx
 
-from headrace.client.http.responses import TIMEOUT_SECONDS, bearer, checked, options, reached, understood
-from headrace.wire.base import Wire
+from headrace.client.http.responses import (
+    TIMEOUT_SECONDS,
+    bearer,
+    options,
+    raise_for_problem,
+    translate_decode_errors,
+    translate_transport_errors,
+)
+from headrace.wire.base import WireModel
 from headrace.wire.task_runs import StartTask, TaskRunDetail, TaskRunIs, TaskRunList
 
-M = TypeVar("M", bound=Wire)
+M = TypeVar("M", bound=WireModel)
 PATH = "/api/v1/task-runs"
 
 
@@ -47,10 +54,12 @@ class TaskRunsClient:
         """Cancel a run; one that has ended stays as it ended."""
         return self._ask("POST", f"{PATH}/{quote(run_id, safe='')}/cancel", TaskRunIs)
 
-    def _ask(self, method: str, path: str, answer: type[M], body: Wire | None = None, *, params: dict[str, str | int] | None = None) -> M:
+    def _ask(
+        self, method: str, path: str, answer: type[M], body: WireModel | None = None, *, params: dict[str, str | int] | None = None
+    ) -> M:
         headers = {"Content-Type": "application/json"} | (bearer(self._key) if self._key else {})
         content = None if body is None else body.model_dump_json()
-        with reached(self._url):
+        with translate_transport_errors(self._url):
             response = self._http.request(method, path, content=content, params=params, headers=headers)
-        with understood(self._url):
-            return answer.model_validate_json(checked(response).content)
+        with translate_decode_errors(self._url):
+            return answer.model_validate_json(raise_for_problem(response).content)

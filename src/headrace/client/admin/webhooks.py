@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from headrace.client.admin.secrets import SecretsClient
-from headrace.client.http.responses import understood
+from headrace.client.http.responses import translate_decode_errors
 from headrace.wire.webhooks import Deliveries, SetWebhook, ShownWebhooks, WantWebhook, WebhookRedriven, WebhookState
 
 
@@ -31,7 +31,7 @@ class WebhooksClient(SecretsClient):
     def redrive_webhook(self, name: str, *, key: str) -> WebhookRedriven:
         """Try what is dead again."""
         content = self._send("POST", f"{_path(name)}/redrive", None, key)
-        with understood(self._url):
+        with translate_decode_errors(self._url):
             return WebhookRedriven.model_validate_json(content)
 
     def deliveries(self, name: str, limit: int) -> Deliveries:

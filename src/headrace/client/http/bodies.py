@@ -5,10 +5,10 @@ from __future__ import annotations
 from pydantic_core import PydanticSerializationError
 
 from headrace.errors import ApiRefused
-from headrace.wire.base import MAX_BODY_BYTES, Wire
+from headrace.wire.base import MAX_BODY_BYTES, WireModel
 
 
-def as_body(body: Wire) -> bytes:
+def as_body(body: WireModel) -> bytes:
     """Return a body as JSON.
 
     Raises:

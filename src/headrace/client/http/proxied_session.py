@@ -10,7 +10,7 @@ Relay: TypeAlias = Callable[[str, str, bytes | None], Awaitable[bytes]]
 """Sends a method, a path and a body for us; returns the body of the answer, or raises as `Session.request` does."""
 
 
-class RelayedSession:
+class ProxiedSession:
     """A session whose requests go through `relay`, which adds who is asking."""
 
     def __init__(self, relay: Relay) -> None:

@@ -20,7 +20,7 @@ LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 TRANSIENT = frozenset({408, 425, 429})
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """What came back, whichever library carried it."""
 
     url: str
@@ -53,17 +53,17 @@ def bearer(token: str) -> dict[str, str]:
 
 
 @contextmanager
-def reached(url: str) -> Iterator[None]:
+def translate_transport_errors(url: str) -> Iterator[None]:
     """Raise whatever keeps a request from being answered as `ApiUnavailable`."""
     try:
         yield
     except httpx.TimeoutException as error:
-        raise too_late(url) from error
+        raise timed_out(url) from error
     except httpx.TransportError as error:
         raise unreachable(url, error) from error
 
 
-def too_late(url: str) -> ApiUnavailable:
+def timed_out(url: str) -> ApiUnavailable:
     """Return what tells that no answer came in time."""
     return ApiUnavailable(f"The api at {url} did not answer in time.", hint="Is it overloaded, or is the address wrong?")
 
@@ -74,14 +74,14 @@ def unreachable(url: str, error: Exception) -> ApiUnavailable:
     return ApiUnavailable(f"The api at {url} cannot be reached: {error}.", hint=hint)
 
 
-def checked(response: httpx.Response) -> httpx.Response:
-    """Return a successful `response`; see `accepted` for what is raised."""
+def raise_for_problem(response: httpx.Response) -> httpx.Response:
+    """Return a successful `response`; see `body_of` for what is raised."""
     if not response.is_success:
-        accepted(Answer(str(response.request.url), response.status_code, response.reason_phrase, response.headers, response.content))
+        body_of(Response(str(response.request.url), response.status_code, response.reason_phrase, response.headers, response.content))
     return response
 
 
-def accepted(answer: Answer) -> bytes:
+def body_of(answer: Response) -> bytes:
     """Return the body of a successful answer.
 
     Raises:
@@ -104,7 +104,7 @@ def accepted(answer: Answer) -> bytes:
 
 
 @contextmanager
-def understood(url: str) -> Iterator[None]:
+def translate_decode_errors(url: str) -> Iterator[None]:
     """Raise an answer that is not of the protocol as `ApiError`."""
     try:
         yield
@@ -112,7 +112,7 @@ def understood(url: str) -> Iterator[None]:
         raise ApiError(f"{url} answered, but not as a Headrace api does.", hint="Check the address of the api.") from error
 
 
-def _problem(answer: Answer) -> Problem:
+def _problem(answer: Response) -> Problem:
     if answer.headers.get("content-type", "").startswith(PROBLEM_JSON):
         try:
             return Problem.model_validate_json(answer.content)

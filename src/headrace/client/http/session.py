@@ -7,7 +7,7 @@ from typing import Protocol
 
 import aiohttp
 
-from headrace.client.http.responses import CONNECT_SECONDS, Answer, accepted, too_late, trusts_environment, unreachable
+from headrace.client.http.responses import CONNECT_SECONDS, Response, body_of, timed_out, trusts_environment, unreachable
 from headrace.wire.base import API_VERSION, VERSION_HEADER
 
 KEPT_SECONDS = 4.0
@@ -24,7 +24,7 @@ class Requests(Protocol):
     async def request(
         self, method: str, path: str, *, content: bytes | None, params: Mapping[str, int | str] | None, headers: Mapping[str, str]
     ) -> bytes:
-        """Return the body of a successful answer; raises as `accepted` does, and `ApiUnavailable` when none came."""
+        """Return the body of a successful answer; raises as `body_of` does, and `ApiUnavailable` when none came."""
         ...
 
 
@@ -45,7 +45,7 @@ class Session:
     async def request(
         self, method: str, path: str, *, content: bytes | None, params: Mapping[str, int | str] | None, headers: Mapping[str, str]
     ) -> bytes:
-        """Return the body of a successful answer; raises as `accepted` does.
+        """Return the body of a successful answer; raises as `body_of` does.
 
         Raises:
             ApiUnavailable: No answer came; what was sent may have been taken all the same.
@@ -55,9 +55,9 @@ class Session:
         try:
             async with self._opened.request(method, self._url + path, data=content, params=params, headers=headers) as response:
                 body = await response.read()
-                return accepted(Answer(str(response.url), response.status, response.reason or "", response.headers, body))
+                return body_of(Response(str(response.url), response.status, response.reason or "", response.headers, body))
         except TimeoutError as error:
-            raise too_late(self._url) from error
+            raise timed_out(self._url) from error
         except aiohttp.ClientConnectorError as error:
             raise unreachable(self._url, error.os_error) from error
         except aiohttp.ClientError as error:

@@ -17,7 +17,7 @@ import msgspec
 
 from headrace.demo.feed.flights import Leg, read_legs
 from headrace.demo.feed.manifest import BadKind, BadLine, Manifest, Parameters
-from headrace.demo.feed.seeded_random import Chance
+from headrace.demo.feed.seeded_random import SeededRandom
 
 REPEATED: Final = 0.02
 BROKEN_A_MONTH: Final = 25
@@ -59,7 +59,7 @@ class FeedPlan(NamedTuple):
 def plan_feed(parameters: Parameters, legs: list[Leg] | None = None) -> FeedPlan:
     """Compute the feed; the same parameters give the same bytes."""
     legs = read_legs(parameters.period) if legs is None else legs
-    chance = Chance(parameters.seed)
+    chance = SeededRandom(parameters.seed)
     withheld = set(_withheld(chance, legs))
     sent = [leg for leg in legs if leg.leg_id not in withheld]
     arrivals = {leg.leg_id: _arrival(chance, leg) for leg in sent}
@@ -89,7 +89,7 @@ def plan_feed(parameters: Parameters, legs: list[Leg] | None = None) -> FeedPlan
     return FeedPlan(manifest, files)
 
 
-def _arrival(chance: Chance, leg: Leg) -> float:
+def _arrival(chance: SeededRandom, leg: Leg) -> float:
     """Return when the report of `leg` comes, in epoch seconds."""
     which, how_long = chance.pair("arrival", leg.leg_id)
     stuck: float = SHORTEST_STUCK * (LONGEST_STUCK / SHORTEST_STUCK) ** how_long
@@ -97,11 +97,11 @@ def _arrival(chance: Chance, leg: Leg) -> float:
     return leg.departed_at.timestamp() + 60.0 * max(leg.dep_delay or 0, 0) + extra
 
 
-def _repeat_after(chance: Chance, leg: Leg) -> float:
+def _repeat_after(chance: SeededRandom, leg: Leg) -> float:
     return 60.0 + 12 * HOUR * chance.number("repeat after", leg.leg_id)
 
 
-def _withheld(chance: Chance, legs: list[Leg]) -> Iterator[str]:
+def _withheld(chance: SeededRandom, legs: list[Leg]) -> Iterator[str]:
     """Choose the leaders that never come: each has a follower, and neither its own leader nor its follower is chosen too."""
     followers = {leg.previous_leg_id: leg.leg_id for leg in legs if leg.previous_leg_id is not None}
     chosen: set[str] = set()
@@ -116,7 +116,7 @@ def _withheld(chance: Chance, legs: list[Leg]) -> Iterator[str]:
                 yield leg.leg_id
 
 
-def _bad_lines(chance: Chance, legs: list[Leg], arrivals: dict[str, float]) -> Iterator[Line]:
+def _bad_lines(chance: SeededRandom, legs: list[Leg], arrivals: dict[str, float]) -> Iterator[Line]:
     """Make the lines that are no reports, each out of a real one, and arriving at that one's time."""
     for month in _months(legs):
         victims = nsmallest(BROKEN_A_MONTH + FIELDLESS_A_MONTH, month, key=lambda leg: chance.number("bad", leg.leg_id))

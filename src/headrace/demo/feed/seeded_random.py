@@ -8,7 +8,7 @@ from typing import Final
 _SPAN: Final = 2.0**64
 
 
-class Chance:
+class SeededRandom:
     """Numbers drawn by name: what is drawn for one name never depends on what else was drawn."""
 
     def __init__(self, seed: int) -> None:

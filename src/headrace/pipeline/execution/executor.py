@@ -20,11 +20,11 @@ from headrace.logs.context import run_log
 from headrace.pipeline.execution.bisection import Searches, is_part, parts_of, split_of
 from headrace.pipeline.execution.reporter import Reporter
 from headrace.pipeline.execution.returned_runs import ReturnedRuns
-from headrace.pipeline.execution.running_runs import RunsUnderway
+from headrace.pipeline.execution.running_runs import RunningRuns
 from headrace.pipeline.log_reader import LogReader
 from headrace.pipeline.payload.frames import Frames
 from headrace.pipeline.payload.schemas import PayloadSchemas
-from headrace.pipeline.runs.identity import Attempt, Place, digest_of, run_id
+from headrace.pipeline.runs.identity import Attempt, RunKey, digest_of, run_id
 from headrace.pipeline.runs.run import Run, size_of
 from headrace.pipeline.spark.errors import JvmDied, jvm_died, pipeline_error
 from headrace.pipeline.tables.sink import TableSink
@@ -55,7 +55,7 @@ class _End(Enum):
     SPLIT = auto()
 
 
-class Stopped(PipelineError):
+class StopRequested(PipelineError):
     """The pipeline was stopped; the run stays open."""
 
 
@@ -68,7 +68,7 @@ class Outputs:
     reporter: Reporter
     starter: Starter
     split: Callable[[SplitRun], None]
-    underway: RunsUnderway
+    underway: RunningRuns
 
 
 class RunExecutor:
@@ -122,12 +122,12 @@ class RunExecutor:
                 raise
 
     def _outcome(self, run: Run) -> Sequence[Run]:
-        place = Place(run.table, run.pipeline, run.batch, run.part) if run.table else None
+        place = RunKey(run.table, run.pipeline, run.batch, run.part) if run.table else None
         digest = digest_of(self._events(run)) if place else ""
         # Before all else: a driver that died may have stored rows for a run that is to be given up or split now.
         return [] if place and self._is_stored(run, place, digest) else self._executed(run, place, digest)
 
-    def _is_stored(self, run: Run, place: Place, digest: str) -> bool:
+    def _is_stored(self, run: Run, place: RunKey, digest: str) -> bool:
         """Return whether the run's table has its rows, which are then reported."""
         stored = self._sink(run).stored(place, digest)
         if stored is None:
@@ -137,7 +137,7 @@ class RunExecutor:
         self._searches.succeeded(run)
         return True
 
-    def _executed(self, run: Run, place: Place | None, digest: str) -> Sequence[Run]:
+    def _executed(self, run: Run, place: RunKey | None, digest: str) -> Sequence[Run]:
         """Execute a run that its table does not have, or give it up, or split it into the parts that are returned."""
         pipeline = self._pipelines.get(run.pipeline)
         if pipeline is None:
@@ -168,7 +168,7 @@ class RunExecutor:
             self._returned.add(run)
             return []
         if not self._out.reporter.flush(self._stop.is_set):
-            raise Stopped("The pipeline was stopped before a run that failed was split; it stays open.")
+            raise StopRequested("The pipeline was stopped before a run that failed was split; it stays open.")
         parts = parts_of(run)
         self._out.split(split_of(run, parts, self._epoch))
         self._log.info("run split", pipeline=run.pipeline, batch=run.batch, events=[len(part.slice) for part in parts])
@@ -181,7 +181,7 @@ class RunExecutor:
         self._report(run, run.begun + 1, now)(state="failed", finished=now, error=reason, letter=letter)
         self._log.warning("run given up", pipeline=run.pipeline, batch=run.batch, reason=reason, dead_letter=letter)
 
-    def _execute(self, pipeline: Pipeline, run: Run, place: Place | None, digest: str) -> Sequence[Run]:
+    def _execute(self, pipeline: Pipeline, run: Run, place: RunKey | None, digest: str) -> Sequence[Run]:
         self._events(run)
         seqs = _shown(run.slice.ranges)
         attempts = 1 if is_part(run) or self._returned.is_searched(run.pipeline) else pipeline.attempts
@@ -193,7 +193,7 @@ class RunExecutor:
             if end is not _End.FAILED:
                 return self._split(run) if end is _End.SPLIT else []
             if self._pause(min(FIRST_PAUSE * 4 ** (tried - 1), LONGEST_PAUSE)):
-                raise Stopped("The pipeline was stopped before a further attempt at a run, which stays open.")
+                raise StopRequested("The pipeline was stopped before a further attempt at a run, which stays open.")
         raise AssertionError("the last attempt ends a run")
 
     def _pause(self, seconds: float) -> bool:
@@ -212,14 +212,14 @@ class RunExecutor:
             run.events = self._reader.events(run.slice)
         except ApiError as error:
             if self._stop.is_set():
-                raise Stopped("The pipeline was stopped before a run had its events.") from error
+                raise StopRequested("The pipeline was stopped before a run had its events.") from error
             raise
         return run.events
 
     def _sink(self, run: Run) -> TableSink:
         return self._out.sinks[run.format]
 
-    def _end(self, pipeline: Pipeline, run: Run, place: Place | None, attempt: Attempt, *, last: bool) -> _End:
+    def _end(self, pipeline: Pipeline, run: Run, place: RunKey | None, attempt: Attempt, *, last: bool) -> _End:
         """Make one attempt at a run, report it, and return how it ended."""
         report = self._report(run, attempt.number, datetime.now(UTC))
         report(state="running")
@@ -229,7 +229,7 @@ class RunExecutor:
             raise
         except BaseException as error:  # a user's function may raise anything, also KeyboardInterrupt
             if self._stop.is_set():
-                raise Stopped("The pipeline was stopped within a run, which stays open.") from error
+                raise StopRequested("The pipeline was stopped within a run, which stays open.") from error
             if jvm_died(self._spark):
                 raise JvmDied(f"in the pipeline {run.pipeline!r}, in batch {run.batch}") from error
             failure = pipeline_error(run.pipeline, pipeline.function, error)
@@ -253,7 +253,7 @@ class RunExecutor:
         self._returned.succeeded(run)
         return _End.DONE
 
-    def _attempt(self, pipeline: Pipeline, run: Run, place: Place | None, attempt: Attempt) -> int | None:
+    def _attempt(self, pipeline: Pipeline, run: Run, place: RunKey | None, attempt: Attempt) -> int | None:
         """Call the function; return how many rows its table got, None without a table."""
         parsed = self._out.payloads.apply(pipeline, run.events, self._frames_of(run.batch))
         with starting(f"{self._incarnation}/{run.name}/{run.batch}", self._out.starter):

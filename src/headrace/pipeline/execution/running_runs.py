@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from headrace.wire.control.jobs import RunningBatch
 
 
-class RunsUnderway:
+class RunningRuns:
     """Which runs of a scope are executed: changed by their threads, read by the heartbeat's."""
 
     def __init__(self, scope: str) -> None:

@@ -37,7 +37,7 @@ _KINDS: Final[dict[type, DataType]] = {
 _decoder = msgspec.json.Decoder()
 
 
-class Unsure(Exception):
+class InferenceUndecided(Exception):
     """These payloads hold what is better left to Spark."""
 
 
@@ -58,10 +58,10 @@ def types_of(payloads: Iterable[str]) -> StructType:
     for text in payloads:
         value = _decoded(text)
         if not isinstance(value, dict):
-            raise Unsure
+            raise InferenceUndecided
         merged = widest(merged, _type_of(value))
     if not isinstance(merged, StructType):
-        raise Unsure
+        raise InferenceUndecided
     return merged
 
 

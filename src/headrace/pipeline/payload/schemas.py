@@ -22,7 +22,17 @@ from headrace.durable_files import sync, sync_folder
 from headrace.errors import TypeConflict
 from headrace.pipeline.payload.arrow_parser import shown
 from headrace.pipeline.payload.frames import Frames, payloads
-from headrace.pipeline.payload.inference import Misfit, OutOfRange, Unsure, in_order, merged, misfit, types_of, with_text, without_nulls
+from headrace.pipeline.payload.inference import (
+    InferenceUndecided,
+    Misfit,
+    OutOfRange,
+    in_order,
+    merged,
+    misfit,
+    types_of,
+    with_text,
+    without_nulls,
+)
 from headrace.pipeline.schemas import EVENTS, PIPELINE_COLUMNS
 from headrace.project import Pipeline
 
@@ -116,7 +126,7 @@ def _types(events: DataFrame, table: pa.Table | None) -> tuple[Callable[[], Stru
             types = in_order(types_of(payloads(table)))
         except OutOfRange as error:
             raise _out_of_range(table) from error
-        except Unsure:
+        except InferenceUndecided:
             pass
         else:
             known = without_nulls(types)
@@ -129,7 +139,7 @@ def _out_of_range(table: pa.Table) -> TypeConflict:
     for event, payload in zip(table.column("id").to_pylist(), payloads(table), strict=True):
         try:
             types_of([payload])
-        except Unsure:
+        except InferenceUndecided:
             continue
         except OutOfRange as error:
             return TypeConflict(
@@ -161,7 +171,7 @@ def _first_misfit(known: StructType, events: DataFrame) -> tuple[str, Misfit] | 
     for row in events.select("id", "payload").toLocalIterator():
         try:
             kind = types_of([row.payload])
-        except Unsure:
+        except InferenceUndecided:
             continue
         odd = misfit(known, kind)
         if odd is not None:

@@ -34,7 +34,7 @@ class Writer:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunKey:
     """One run of a pipeline within its scope, and the table that gets its rows. `part` tells apart the runs of one batch."""
 
     table: str
@@ -106,16 +106,16 @@ class Origin:
         text = json.dumps([self.log, self.scope, self.incarnation, *parts])
         return blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest()
 
-    def metadata(self, place: Place, attempt: Attempt) -> str:
+    def metadata(self, place: RunKey, attempt: Attempt) -> str:
         """Return the identity of the rows that this attempt stores, as JSON."""
         return json.dumps(self._run(place) | {"digest": attempt.digest, "attempt": attempt.number, "run_id": attempt.run_id})
 
-    def is_of(self, place: Place, metadata: str | None) -> bool:
+    def is_of(self, place: RunKey, metadata: str | None) -> bool:
         """Return whether the metadata of a file or commit says that it is this run."""
         found = _parsed(metadata)
         return {name: found.get(name) for name in self._run(place)} == self._run(place)
 
-    def check(self, place: Place, digest: str, metadata: str | None, where: str) -> int:
+    def check(self, place: RunKey, digest: str, metadata: str | None, where: str) -> int:
         """Compare the identity found at `where` with the run; return the number of the attempt that stored it.
 
         Raises:
@@ -136,7 +136,7 @@ class Origin:
             )
         return int(found["attempt"])
 
-    def _run(self, place: Place) -> dict[str, Any]:
+    def _run(self, place: RunKey) -> dict[str, Any]:
         run: dict[str, Any] = {"log": self.log, "scope": self.scope, "incarnation": self.incarnation}
         return run | {"pipeline": place.pipeline, "batch": place.batch, "part": place.part}
 

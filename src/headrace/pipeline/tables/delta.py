@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 
 from headrace.durable_files import sync, sync_folder
 from headrace.errors import PipelineError, TypeConflict
-from headrace.pipeline.runs.identity import RUN_KEY, Attempt, Origin, Place, Stored
+from headrace.pipeline.runs.identity import RUN_KEY, Attempt, Origin, RunKey, Stored
 from headrace.pipeline.tables.batches import TableBatches
 from headrace.pipeline.tables.column_types import canonical, check_names, type_name, widened
 from headrace.pipeline.tables.rows import SMALL, Rows, computed
@@ -50,7 +50,7 @@ class DeltaSink:
         self._loaded: dict[tuple[str, str], DeltaTable] = {}  # a table as a pipeline last saw it, for the run that comes next
         self._durable: dict[str, int] = {}  # the version up to which this process wrote a table's log to the disk
 
-    def stored(self, place: Place, digest: str) -> Stored | None:
+    def stored(self, place: RunKey, digest: str) -> Stored | None:
         """Return the run's rows if the table has them."""
         self._writers.check(place.table, self._origin.writer)
         table = self._open(place.table)
@@ -59,7 +59,7 @@ class DeltaSink:
         self._loaded[place.table, place.pipeline] = table
         return self._stored(table, place, digest)
 
-    def shut_out(self, places: Iterable[Place]) -> None:
+    def shut_out(self, places: Iterable[RunKey]) -> None:
         """Commit the application transactions of these runs once more, without rows: a commit of the same ones that is under way fails."""
         apps: dict[str, dict[str, int]] = {}
         for place in places:
@@ -74,7 +74,7 @@ class DeltaSink:
             # Not made durable: after a power loss no commit is under way either.
             table.create_write_transaction([], "append", table.schema(), commit_properties=CommitProperties(app_transactions=again))
 
-    def store(self, place: Place, attempt: Attempt, rows: DataFrame, events: int) -> int:
+    def store(self, place: RunKey, attempt: Attempt, rows: DataFrame, events: int) -> int:
         """Append the rows that came of so many events in one durable commit; return how many they are."""
         check_names(rows.schema)
         staging = self._staging / self._origin.key(place.table, place.pipeline, place.part)
@@ -100,7 +100,7 @@ class DeltaSink:
     def later(self, table: str, pipeline: str, batch: int, until: int) -> int | None:
         """Return a batch after `batch`, and up to `until`, of which the table has a run of the pipeline; None where it has none."""
         opened = self._open(table)
-        last = None if opened is None else opened.transaction_version(self._app(Place(table, pipeline, batch)))
+        last = None if opened is None else opened.transaction_version(self._app(RunKey(table, pipeline, batch)))
         return last if last is not None and batch < last <= until else None
 
     def _create(self, name: str, rows: pa.Schema) -> DeltaTable:
@@ -115,7 +115,7 @@ class DeltaSink:
                 raise
             return created
 
-    def _append(self, table: DeltaTable, place: Place, attempt: Attempt, source: Rows) -> None:
+    def _append(self, table: DeltaTable, place: RunKey, attempt: Attempt, source: Rows) -> None:
         """Commit the rows to the table as it was loaded."""
         before = table.version() or -1  # version 0 has no rows; it is this driver's own, or that of one that may have died since
         schema = _fitting(place.table, table, source.schema)
@@ -139,7 +139,7 @@ class DeltaSink:
             raise parts.failure or error from error
         self._make_durable(place, before + 1)
 
-    def _make_durable(self, place: Place, version: int) -> None:
+    def _make_durable(self, place: RunKey, version: int) -> None:
         """Write the table's log from `version` on, and the files of this run's commits, to the disk.
 
         The run is reported as stored after this. Earlier commits that this process has not written count too: readers need them all.
@@ -164,7 +164,7 @@ class DeltaSink:
         sync_folder(folder.parent)
         self._durable[place.table] = max(known, self._durable.get(place.table, -1))
 
-    def _stored(self, table: DeltaTable, place: Place, digest: str) -> Stored | None:
+    def _stored(self, table: DeltaTable, place: RunKey, digest: str) -> Stored | None:
         done = table.transaction_version(self._app(place))
         if done is None or done < place.batch:
             return None
@@ -198,7 +198,7 @@ class DeltaSink:
             )
         return None
 
-    def _app(self, place: Place) -> str:
+    def _app(self, place: RunKey) -> str:
         return f"headrace-{self._origin.key(place.pipeline, place.part)}"
 
 

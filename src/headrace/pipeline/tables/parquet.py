@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 
 from headrace.durable_files import create, sync, sync_folder
 from headrace.errors import PipelineError, RunConflict
-from headrace.pipeline.runs.identity import RUN_KEY, Attempt, Origin, Place, Stored
+from headrace.pipeline.runs.identity import RUN_KEY, Attempt, Origin, RunKey, Stored
 from headrace.pipeline.tables.batches import TableBatches
 from headrace.pipeline.tables.column_types import check_names, widened
 from headrace.pipeline.tables.rows import SMALL, Rows, computed
@@ -38,7 +38,7 @@ class ParquetSink:
         self._schemas = TableSchemas(tables)
         self._staging = new_staging(tables, self._origin)
 
-    def stored(self, place: Place, digest: str) -> Stored | None:
+    def stored(self, place: RunKey, digest: str) -> Stored | None:
         """Return the run's rows if the table has them."""
         self._writers.check(place.table, self._origin.writer)
         path = self._path(place)
@@ -54,10 +54,10 @@ class ParquetSink:
         metadata = (found.metadata or {}).get(RUN_KEY.encode(), b"").decode()
         return Stored(self._origin.check(place, digest, metadata, f"The file {path}"), found.num_rows)
 
-    def shut_out(self, places: Iterable[Place]) -> None:
+    def shut_out(self, places: Iterable[RunKey]) -> None:
         """Do nothing: `new_staging` has removed the drafts of earlier drivers, which they would move into the table."""
 
-    def store(self, place: Place, attempt: Attempt, rows: DataFrame, events: int) -> int:
+    def store(self, place: RunKey, attempt: Attempt, rows: DataFrame, events: int) -> int:
         """Write the rows that came of so many events durably and then show them to readers; return how many they are."""
         check_names(rows.schema)
         folder = self._tables / place.table
@@ -84,14 +84,14 @@ class ParquetSink:
     def later(self, table: str, pipeline: str, batch: int, until: int) -> int | None:
         """Return a batch after `batch`, and up to `until`, of which the table has a run of the pipeline; None where it has none."""
         batches = range(batch + 1, until + 1)
-        return next((number for number in batches if self._path(Place(table, pipeline, number)).exists()), None)
+        return next((number for number in batches if self._path(RunKey(table, pipeline, number)).exists()), None)
 
     def _make_durable(self, folder: Path) -> None:
         """Write the names of the table's files to the disk: a run is reported as stored after this, and must survive a power loss."""
         sync_folder(folder)
         sync_folder(self._tables)
 
-    def _draft(self, place: Place, attempt: Attempt, source: Rows, staging: Path) -> Path:
+    def _draft(self, place: RunKey, attempt: Attempt, source: Rows, staging: Path) -> Path:
         """Write the rows with the types of their table, which gets the columns that it has not."""
         metadata = {RUN_KEY: self._origin.metadata(place, attempt)}
         draft = staging / "draft.parquet"
@@ -104,7 +104,7 @@ class ParquetSink:
             if self._schemas.add(place.table, known.version + 1, schema, staging / "schema.parquet"):
                 return draft
 
-    def _path(self, place: Place) -> Path:
+    def _path(self, place: RunKey) -> Path:
         part = int(place.part) if place.part.isdecimal() else 0  # so that names ascend with positions
         name = f"{place.batch:09d}-{part:05d}-{self._origin.key(place.pipeline, place.batch, place.part)}.parquet"
         return self._tables / place.table / name

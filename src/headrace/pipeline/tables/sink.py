@@ -10,24 +10,24 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame
 
-from headrace.pipeline.runs.identity import Attempt, Origin, Place, Stored
+from headrace.pipeline.runs.identity import Attempt, Origin, RunKey, Stored
 from headrace.pipeline.tables.batches import Later
 
 
 class TableSink(Later, Protocol):
     """Where the rows of each run go, once."""
 
-    def stored(self, place: Place, digest: str) -> Stored | None:
+    def stored(self, place: RunKey, digest: str) -> Stored | None:
         """Return the run's rows if the table has them.
 
         Raises:
             RunConflict: The table has rows of other events for the run, or rows of this scope name from another log.
         """
 
-    def shut_out(self, places: Iterable[Place]) -> None:
+    def shut_out(self, places: Iterable[RunKey]) -> None:
         """Let an earlier driver that was paused store no rows of these runs any more; to be called before this driver looks for them."""
 
-    def store(self, place: Place, attempt: Attempt, rows: DataFrame, events: int) -> int:
+    def store(self, place: RunKey, attempt: Attempt, rows: DataFrame, events: int) -> int:
         """Write the rows that came of so many events durably, then show them to readers all at once; return how many they are.
 
         Raises:

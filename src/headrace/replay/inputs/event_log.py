@@ -14,7 +14,7 @@ from headrace.client.pipeline import PipelineClient
 from headrace.errors import PipelineError
 from headrace.replay.inputs.files import slim_columns
 from headrace.replay.inputs.history import History
-from headrace.replay.options import Fields, LogAccess, Names
+from headrace.replay.options import Fields, HistoryColumns, LogAccess
 from headrace.replay.schemas import ORDERING_KEY
 from headrace.wire.log import LOG_SCHEMA
 
@@ -28,7 +28,7 @@ _DDL: Final = (
 _KEYS: Final = ("key", "leader_key", "leader_seq")
 
 
-def read_log(spark: SparkSession, log: LogAccess, fields: Fields) -> tuple[History, Names]:
+def read_log(spark: SparkSession, log: LogAccess, fields: Fields) -> tuple[History, HistoryColumns]:
     """Return the log up to its head as a history. A leader that retention has taken out of the log is known, not lost."""
     count = max(1, -(-(log.head - log.first + 1) // STRETCH))
     events = spark.range(0, count, 1, count).mapInArrow(partial(_read, log), _DDL)
@@ -37,7 +37,7 @@ def read_log(spark: SparkSession, log: LogAccess, fields: Fields) -> tuple[Histo
     given = [sf.col(name) for name in LOG_SCHEMA.names if name not in _KEYS]
     extra = [sf.col(fields.key).alias(ORDERING_KEY)] if fields.key is not None else []
     size = _EVENT_BYTES * (log.head - log.first + 1)
-    return History(events.select(*given, *slim, *extra), size, "id", keyed=bool(extra)), Names("id", "occurred", "payload")
+    return History(events.select(*given, *slim, *extra), size, "id", keyed=bool(extra)), HistoryColumns("id", "occurred", "payload")
 
 
 def _read(log: LogAccess, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

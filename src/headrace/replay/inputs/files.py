@@ -18,7 +18,7 @@ from headrace.errors import UsageError
 from headrace.pipeline.spark.errors import summary
 from headrace.replay.inputs.history import History
 from headrace.replay.inputs.parquet import ParquetParts, hint, parquet_parts
-from headrace.replay.options import Fields, Format, Names
+from headrace.replay.options import Fields, Format, HistoryColumns
 from headrace.replay.schemas import KEY, LEADER, OCCURRED, ORDERING_KEY
 
 _SUFFIXES: Final[dict[str, Format]] = {".parquet": "parquet", ".jsonl": "json", ".json": "json", ".ndjson": "json"}
@@ -27,7 +27,7 @@ _MICROS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class HistoryFiles:
     """The files of a history, looked at before there is a session; `parts` where they are Parquet."""
 
     paths: Sequence[Path]
@@ -35,19 +35,19 @@ class Found:
     parts: ParquetParts | None
 
 
-def find_files(paths: Sequence[Path], fields: Fields, cores: int) -> Found:
+def find_files(paths: Sequence[Path], fields: Fields, cores: int) -> HistoryFiles:
     """Look for files. Raises `UsageError` where there are none, or not all of one kind, or where Parquet lacks a field that was named."""
     files = files_of(paths)
     if any(_kind(file) == "json" for file, _ in files):
-        return Found(paths, sum(file.stat().st_size for file, _ in files), None)
+        return HistoryFiles(paths, sum(file.stat().st_size for file, _ in files), None)
     parts = parquet_parts(files, fields, cores)
-    return Found(paths, parts.bytes, parts)
+    return HistoryFiles(paths, parts.bytes, parts)
 
 
-def read_files(spark: SparkSession, found: Found, fields: Fields) -> tuple[History, Names]:
+def read_files(spark: SparkSession, found: HistoryFiles, fields: Fields) -> tuple[History, HistoryColumns]:
     """Return the history that files hold. Raises `UsageError` where they cannot be read, or where JSON lacks a field that was named."""
     if found.parts is not None:
-        return History(found.parts, found.bytes, fields.id, keyed=fields.key is not None), Names(fields.id, fields.occurred, None)
+        return History(found.parts, found.bytes, fields.id, keyed=fields.key is not None), HistoryColumns(fields.id, fields.occurred, None)
     try:
         lines = spark.read.option("recursiveFileLookup", "true").text([_uri(path) for path in found.paths])
         return _json(lines, fields, found.bytes)
@@ -112,7 +112,7 @@ def _micros(text: Column) -> Column:
     return sf.coalesce((seconds * _MICROS).cast("bigint"), sf.unix_micros(text.try_cast("timestamp")))
 
 
-def _json(lines: DataFrame, fields: Fields, size: int) -> tuple[History, Names]:
+def _json(lines: DataFrame, fields: Fields, size: int) -> tuple[History, HistoryColumns]:
     lines = lines.where(sf.length(sf.trim("value")) > 0)
     places = {option: place if place.startswith("$") else f"$['{place}']" for option, place in fields.asked().items()}
     _check_json(lines, fields)
@@ -127,7 +127,7 @@ def _json(lines: DataFrame, fields: Fields, size: int) -> tuple[History, Names]:
     ]
     extra = [found["key"].alias(ORDERING_KEY)] if "key" in found else []
     events = lines.select(*given, *slim_columns(found["id"], found.get("follows"), occurred), *extra)
-    return History(events, size, "id", keyed=bool(extra)), Names("id", "occurred", "payload")
+    return History(events, size, "id", keyed=bool(extra)), HistoryColumns("id", "occurred", "payload")
 
 
 def _check_json(lines: DataFrame, fields: Fields) -> None:

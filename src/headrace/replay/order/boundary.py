@@ -11,7 +11,7 @@ import numpy as np
 
 from headrace.pipeline.kernel.forest import NOBODY, Rows, climb
 from headrace.replay.schemas import SHARD_BITS
-from headrace.replay.shuffle_store import Shelf
+from headrace.replay.shuffle_store import ShuffleStore
 
 _ROW = (1 << SHARD_BITS) - 1
 
@@ -25,7 +25,7 @@ class _Edges(NamedTuple):
     target: Rows
 
 
-def solve(parts: int, shelf: Shelf) -> int:
+def solve(parts: int, shelf: ShuffleStore) -> int:
     """Leave for each partition how deep its roots are and what their eff is. Returns how many cycles cross partitions.
 
     Where there are any, what has to be cut is left instead; contract again, and then solve again.
@@ -50,7 +50,7 @@ def solve(parts: int, shelf: Shelf) -> int:
     return 0
 
 
-def _edges(rows: list[Rows], starts: Rows, shelf: Shelf) -> _Edges:
+def _edges(rows: list[Rows], starts: Rows, shelf: ShuffleStore) -> _Edges:
     count = int(starts[-1])
     parts = len(rows)
     target = np.concatenate([np.asarray(shelf.get(f"leaders-{part}")) for part in range(parts)])

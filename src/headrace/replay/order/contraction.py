@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headrace.pipeline.kernel.forest import NOBODY, Flags, Rows, climb
-from headrace.replay.shuffle_store import Shelf
+from headrace.replay.shuffle_store import ShuffleStore
 
 EARLIEST = np.iinfo(np.int64).min
 """When a copy occurred: it stands for the first of its kind and adds nothing."""
@@ -21,7 +21,7 @@ class Contracted(NamedTuple):
     lost: int
 
 
-def contract(part: int, buckets: int, shelf: Shelf, cut: bool) -> Contracted:
+def contract(part: int, buckets: int, shelf: ShuffleStore, cut: bool) -> Contracted:
     """Climb the trees of a partition as far as they are in it. `cut`: some go round a cycle that crosses partitions; cut them there.
 
     A copy of an event that another partition has first is a root too, and its leader is the event itself, nothing deeper.
@@ -66,7 +66,7 @@ def contract(part: int, buckets: int, shelf: Shelf, cut: bool) -> Contracted:
     return Contracted(len(boundary), climbed.cycles, len(lost))
 
 
-def _answers(name: str, part: int, buckets: int, shelf: Shelf) -> tuple[Rows, Rows]:
+def _answers(name: str, part: int, buckets: int, shelf: ShuffleStore) -> tuple[Rows, Rows]:
     """Return what all buckets answered to this partition: its rows, and where in the whole history."""
     answers = [shelf.get_bucket(f"{name}-{bucket}", part, "row", "gid") for bucket in range(buckets)]
     return np.concatenate([rows for rows, _ in answers]), np.concatenate([gids for _, gids in answers])
@@ -82,5 +82,5 @@ def _path(above: Rows, starts: Rows) -> Flags:
     return met
 
 
-def _dropped(part: int, copies: Rows, shelf: Shelf) -> Rows:
+def _dropped(part: int, copies: Rows, shelf: ShuffleStore) -> Rows:
     return np.concatenate([np.asarray(shelf.get(f"copies-{part}")), copies])

@@ -9,7 +9,7 @@ import numpy as np
 from headrace.pipeline.kernel.forest import NOBODY
 from headrace.pipeline.kernel.key_index import KeyIndex, Keys
 from headrace.replay.order.scan import bucket_of
-from headrace.replay.shuffle_store import Array, Shelf
+from headrace.replay.shuffle_store import Array, ShuffleStore
 
 EXAMPLES: Final = 3
 
@@ -21,7 +21,7 @@ class Crossing(NamedTuple):
     ids: list[str]
 
 
-def find_crossing(bucket: int, shards: int, buckets: int, shelf: Shelf) -> Crossing:
+def find_crossing(bucket: int, shards: int, buckets: int, shelf: ShuffleStore) -> Crossing:
     """Look for those leaders of one bucket that shards lack among what all the shards have."""
     lacked, askers = zip(*(_of_bucket(f"lack-{shard}", bucket, buckets, shelf) for shard in range(shards)), strict=True)
     wanted = np.concatenate(lacked)
@@ -39,7 +39,7 @@ def find_crossing(bucket: int, shards: int, buckets: int, shelf: Shelf) -> Cross
     return Crossing(int(there.sum()), ids[:EXAMPLES])
 
 
-def _of_bucket(name: str, bucket: int, buckets: int, shelf: Shelf) -> tuple[Keys, Array]:
+def _of_bucket(name: str, bucket: int, buckets: int, shelf: ShuffleStore) -> tuple[Keys, Array]:
     keys = np.asarray(shelf.get(name))
     rows = np.flatnonzero(bucket_of(keys, buckets) == bucket)
     return keys[rows], rows

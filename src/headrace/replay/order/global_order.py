@@ -20,7 +20,7 @@ from headrace.replay.order.matching import match
 from headrace.replay.order.output import finish
 from headrace.replay.order.ranges import bounds, spread
 from headrace.replay.order.scan import Scanned
-from headrace.replay.shuffle_store import Shelf
+from headrace.replay.shuffle_store import ShuffleStore
 
 Each: TypeAlias = Callable[[str, int, Callable[[int], object]], list[Any]]
 """Calls a function with 0 … n - 1 anywhere, as a phase with a name, and gives the answers in order; tuples may come back as lists."""
@@ -54,7 +54,7 @@ class Outcome:
         return self.marks[CYCLE]
 
 
-def order_scanned(scanned: Sequence[Scanned], ranges: int, id: str, out: Path, shelf: Shelf, each: Each) -> Outcome:
+def order_scanned(scanned: Sequence[Scanned], ranges: int, id: str, out: Path, shelf: ShuffleStore, each: Each) -> Outcome:
     """Order a history whose partitions were scanned, and write it as so many files. `id` says where the id is in a row."""
     parts = len(scanned)
     each("matching", parts, partial(match, parts=parts, shelf=shelf))
@@ -74,7 +74,7 @@ def firsts_of(sizes: Sequence[int]) -> list[int]:
     return [1, *(1 + before for before in accumulate(sizes))]
 
 
-def _climb(parts: int, shelf: Shelf, each: Each) -> int:
+def _climb(parts: int, shelf: ShuffleStore, each: Each) -> int:
     """Climb the whole history's trees; returns how many cycles it has. Only cycles that cross partitions need a second go."""
     contracted = _contract(parts, shelf, each, cut=False)
     across = boundary.solve(parts, shelf)
@@ -84,9 +84,9 @@ def _climb(parts: int, shelf: Shelf, each: Each) -> int:
     return across + sum(told.cycles for told in contracted)
 
 
-def _contract(parts: int, shelf: Shelf, each: Each, *, cut: bool) -> list[Contracted]:
+def _contract(parts: int, shelf: ShuffleStore, each: Each, *, cut: bool) -> list[Contracted]:
     return [Contracted(*told) for told in each("climbing", parts, partial(contract, buckets=parts, shelf=shelf, cut=cut))]
 
 
-def _finish(number: int, parts: int, firsts: list[int], id: str, shelf: Shelf, out: Path) -> dict[str, int]:
+def _finish(number: int, parts: int, firsts: list[int], id: str, shelf: ShuffleStore, out: Path) -> dict[str, int]:
     return finish(number, parts, firsts[number], id, shelf, out)

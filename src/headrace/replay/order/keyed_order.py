@@ -19,13 +19,13 @@ from headrace.replay.order.output import gathered, ids_of, part_name, write_part
 from headrace.replay.order.scan import bucket_of, slim_of, with_id
 from headrace.replay.pieces import pieces
 from headrace.replay.schemas import KEY, LEADER, OCCURRED, ORDERING_KEY, own
-from headrace.replay.shuffle_store import Shelf
+from headrace.replay.shuffle_store import ShuffleStore
 
 LOT: Final = 32 * 1024 * 1024
 """Bytes of rows that are dealt out at a time: less would make crumbs of them."""
 
 
-class Dealt(NamedTuple):
+class ShardCounts(NamedTuple):
     """How many rows went to each shard, how many were left out because they have no id, and how many do not say when they occurred."""
 
     rows: list[int]
@@ -41,7 +41,7 @@ class Ordered(NamedTuple):
     copies: int
 
 
-def deal(batches: Iterable[pa.RecordBatch], part: int, shards: int, shelf: Shelf) -> Dealt:
+def deal(batches: Iterable[pa.RecordBatch], part: int, shards: int, shelf: ShuffleStore) -> ShardCounts:
     """Set the rows of one partition aside by shard, which is by key."""
     sizes = np.zeros(shards, dtype=np.int64)
     read = unnamed = untimed = 0
@@ -59,7 +59,7 @@ def deal(batches: Iterable[pa.RecordBatch], part: int, shards: int, shelf: Shelf
                 writers[number].write_batch(piece)
             sizes += np.bincount(shard, minlength=shards)
             read += named.num_rows
-    return Dealt(sizes.tolist(), unnamed, untimed)
+    return ShardCounts(sizes.tolist(), unnamed, untimed)
 
 
 def _lots(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -83,7 +83,7 @@ def _with_keys(batch: pa.RecordBatch, ordering_key: Keys, before: int, part: int
     return pa.RecordBatch.from_pydict({**{name: batch.column(name) for name in own(batch.schema)}, **given})
 
 
-def order_shard(shard: int, parts: int, position: int, id: str, shelf: Shelf, out: Path) -> Ordered:
+def order_shard(shard: int, parts: int, position: int, id: str, shelf: ShuffleStore, out: Path) -> Ordered:
     """Order all the rows of one shard and write them. A leader under another key is not seen: its followers are marked lost.
 
     What it has, and which leaders it lacks, is left for whoever looks for leaders under other keys.

@@ -7,10 +7,10 @@ import numpy as np
 from headrace.pipeline.kernel.forest import NOBODY, Rows
 from headrace.pipeline.kernel.key_index import KeyIndex
 from headrace.replay.schemas import SHARD_BITS
-from headrace.replay.shuffle_store import Array, Shelf
+from headrace.replay.shuffle_store import Array, ShuffleStore
 
 
-def match(bucket: int, parts: int, shelf: Shelf) -> int:
+def match(bucket: int, parts: int, shelf: ShuffleStore) -> int:
     """Leave for each partition the whereabouts of the leaders it asked for, and of the first of what it has a copy of.
 
     Returns how many copies there are. The first is that of the lowest partition and row.
@@ -32,7 +32,7 @@ def match(bucket: int, parts: int, shelf: Shelf) -> int:
 _ROW = (1 << SHARD_BITS) - 1
 
 
-def _gathered(name: str, bucket: int, parts: int, shelf: Shelf) -> tuple[Array, Rows]:
+def _gathered(name: str, bucket: int, parts: int, shelf: ShuffleStore) -> tuple[Array, Rows]:
     keys, gids = [], []
     for part in range(parts):
         key, row = shelf.get_bucket(f"{name}-{part}", bucket, "key", "row")

@@ -14,9 +14,9 @@ from headrace.errors import UsageError
 from headrace.replay.inputs.history import History
 from headrace.replay.order.crossing import EXAMPLES, Crossing, find_crossing
 from headrace.replay.order.global_order import Outcome, firsts_of, order_scanned
-from headrace.replay.order.keyed_order import Dealt, Ordered, deal, order_shard
+from headrace.replay.order.keyed_order import Ordered, ShardCounts, deal, order_shard
 from headrace.replay.order.scan import Scanned, scan
-from headrace.replay.shuffle_store import Shelf
+from headrace.replay.shuffle_store import ShuffleStore
 from headrace.replay.spark_tasks import Tasks
 
 RANGE_BYTES: Final = 128 * 1024 * 1024
@@ -39,10 +39,10 @@ def order_history(history: History, out: Path, work: Path, tasks: Tasks) -> Outc
         return (_by_key if history.keyed else _through_all)(history, draft, shelf, tasks)
 
 
-def _by_key(history: History, out: Path, shelf: Shelf, tasks: Tasks) -> Outcome:
+def _by_key(history: History, out: Path, shelf: ShuffleStore, tasks: Tasks) -> Outcome:
     parts = tasks.count(history.events)
     shards = max(tasks.cores, -(-history.bytes // RANGE_BYTES))
-    dealt = [Dealt(*told) for told in tasks.partitions("reading", history.events, partial(deal, shards=shards, shelf=shelf))]
+    dealt = [ShardCounts(*told) for told in tasks.partitions("reading", history.events, partial(deal, shards=shards, shelf=shelf))]
     firsts = firsts_of([sum(column) for column in zip(*(told.rows for told in dealt), strict=True)])
     outcome = Outcome(unnamed=sum(told.unnamed for told in dealt), untimed=sum(told.untimed for told in dealt))
     order = partial(_order_shard, parts=parts, firsts=firsts, id=history.id, shelf=shelf, out=out)
@@ -57,11 +57,11 @@ def _by_key(history: History, out: Path, shelf: Shelf, tasks: Tasks) -> Outcome:
     return outcome
 
 
-def _order_shard(shard: int, parts: int, firsts: list[int], id: str, shelf: Shelf, out: Path) -> Ordered:
+def _order_shard(shard: int, parts: int, firsts: list[int], id: str, shelf: ShuffleStore, out: Path) -> Ordered:
     return order_shard(shard, parts, firsts[shard], id, shelf, out)
 
 
-def _tell_crossing(outcome: Outcome, shards: int, shelf: Shelf, tasks: Tasks) -> None:
+def _tell_crossing(outcome: Outcome, shards: int, shelf: ShuffleStore, tasks: Tasks) -> None:
     buckets = max(tasks.cores, -(-outcome.lost // RANGE_ROWS))
     for told in tasks.each("checking", buckets, partial(find_crossing, shards=shards, buckets=buckets, shelf=shelf)):
         crossing = Crossing(*told)
@@ -70,7 +70,7 @@ def _tell_crossing(outcome: Outcome, shards: int, shelf: Shelf, tasks: Tasks) ->
     del outcome.crossing_ids[EXAMPLES:]
 
 
-def _through_all(history: History, out: Path, shelf: Shelf, tasks: Tasks) -> Outcome:
+def _through_all(history: History, out: Path, shelf: ShuffleStore, tasks: Tasks) -> Outcome:
     parts = tasks.count(history.events)
     scanned = [Scanned(*told) for told in tasks.partitions("reading", history.events, partial(scan, buckets=parts, shelf=shelf))]
     rows = sum(told.rows for told in scanned)
@@ -97,10 +97,10 @@ def _draft(out: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _shelf(work: Path) -> Iterator[Shelf]:
+def _shelf(work: Path) -> Iterator[ShuffleStore]:
     folder = work / f"replay-{uuid4().hex[:8]}"
     folder.mkdir(parents=True)
     try:
-        yield Shelf(folder)
+        yield ShuffleStore(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

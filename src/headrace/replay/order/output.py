@@ -16,14 +16,14 @@ from headrace.pipeline.kernel.kernel import MARKS, MarkCodes, mark_column
 from headrace.replay.inputs.columns import as_text
 from headrace.replay.inputs.places import value_at
 from headrace.replay.schemas import DEPTH, EFF, GID, MARK, MARK_CODE, OCCURRED, POSITION, ordered_schema
-from headrace.replay.shuffle_store import Shelf
+from headrace.replay.shuffle_store import ShuffleStore
 
 ROW_GROUP: Final = 100_000
 UNMARKED: Final = "none"
 """Under this are counted the events without a mark."""
 
 
-def finish(number: int, parts: int, position: int, id: str, shelf: Shelf, out: Path) -> dict[str, int]:
+def finish(number: int, parts: int, position: int, id: str, shelf: ShuffleStore, out: Path) -> dict[str, int]:
     """Write a range, whose first position is given. `id` says where the id is. Returns how many rows have each mark."""
     names = [f"range-{number}-{part}" for part in range(parts)]
     table = gathered(names, shelf)
@@ -36,7 +36,7 @@ def finish(number: int, parts: int, position: int, id: str, shelf: Shelf, out: P
     return counts
 
 
-def gathered(names: list[str], shelf: Shelf) -> pa.Table | None:
+def gathered(names: list[str], shelf: ShuffleStore) -> pa.Table | None:
     """Return the rows of all these names, in their order; None where there are none."""
     batches = [batch for name in names for batch in shelf.rows(name)]
     # In one piece: rows are taken from it here and there.

@@ -14,13 +14,13 @@ from headrace.pipeline.kernel.kernel import CYCLE_CODE, LOST_CODE, MarkCodes
 from headrace.replay.order.boundary import places
 from headrace.replay.pieces import pieces
 from headrace.replay.schemas import DEPTH, EFF, GID, MARK_CODE, OCCURRED, SHARD_BITS
-from headrace.replay.shuffle_store import Shelf
+from headrace.replay.shuffle_store import ShuffleStore
 
 SAMPLE = 2_000
 """Rows of each partition that the ranges are cut by."""
 
 
-def bounds(parts: int, ranges: int, shelf: Shelf) -> tuple[Rows, Rows]:
+def bounds(parts: int, ranges: int, shelf: ShuffleStore) -> tuple[Rows, Rows]:
     """Return eff and depth of the first row of each range but the first, from a sample of the history."""
     samples = [_sampled(part, shelf) for part in range(parts)]
     eff, depth = np.concatenate([eff for eff, _ in samples]), np.concatenate([depth for _, depth in samples])
@@ -29,14 +29,14 @@ def bounds(parts: int, ranges: int, shelf: Shelf) -> tuple[Rows, Rows]:
     return eff[cuts], depth[cuts]
 
 
-def _sampled(part: int, shelf: Shelf) -> tuple[Rows, Rows]:
+def _sampled(part: int, shelf: ShuffleStore) -> tuple[Rows, Rows]:
     count = len(shelf.get(f"eff-{part}"))
     # Evenly spaced rows would all hit the same link of chains that are laid down one after the other.
     rows = np.sort(np.random.default_rng(part).integers(0, count, SAMPLE)) if count else np.empty(0, dtype=np.int64)
     return _placed(part, rows, shelf)
 
 
-def _placed(part: int, rows: Any, shelf: Shelf) -> tuple[Rows, Rows]:
+def _placed(part: int, rows: Any, shelf: ShuffleStore) -> tuple[Rows, Rows]:
     """Return eff and depth in the whole history of some rows of a partition."""
     eff, depth = np.array(shelf.get(f"eff-{part}")[rows]), np.array(shelf.get(f"depth-{part}")[rows])
     at = places(np.asarray(shelf.get(f"boundary-{part}")), np.asarray(shelf.get(f"root-{part}")[rows]))
@@ -46,7 +46,7 @@ def _placed(part: int, rows: Any, shelf: Shelf) -> tuple[Rows, Rows]:
     return eff, depth
 
 
-def spread(part: int, cuts: tuple[Rows, Rows], shelf: Shelf) -> list[int]:
+def spread(part: int, cuts: tuple[Rows, Rows], shelf: ShuffleStore) -> list[int]:
     """Write each row of a partition, with its place and mark, to its range. Returns how many went to each."""
     eff, depth = _placed(part, slice(None), shelf)
     ranges = _ranges(eff, depth, cuts)
@@ -77,7 +77,7 @@ def _ranges(eff: Rows, depth: Rows, cuts: tuple[Rows, Rows]) -> Rows:
     return ranges
 
 
-def _marks(part: int, count: int, shelf: Shelf) -> MarkCodes:
+def _marks(part: int, count: int, shelf: ShuffleStore) -> MarkCodes:
     marks = np.zeros(count, dtype=np.int8)
     marks[shelf.get(f"lost-{part}")] = LOST_CODE
     marks[shelf.get(f"cycle-{part}")] = CYCLE_CODE

@@ -14,7 +14,7 @@ from headrace.pipeline.kernel.forest import NOBODY, Flags, Rows
 from headrace.pipeline.kernel.key_index import KeyIndex, Keys
 from headrace.replay.order.digests import digests
 from headrace.replay.schemas import KEY, LEADER, OCCURRED, SHARD_BITS, own
-from headrace.replay.shuffle_store import Shelf
+from headrace.replay.shuffle_store import ShuffleStore
 
 
 class Slim(NamedTuple):
@@ -34,7 +34,7 @@ class Scanned(NamedTuple):
     untimed: int
 
 
-def scan(batches: Iterable[pa.RecordBatch], part: int, buckets: int, shelf: Shelf) -> Scanned:
+def scan(batches: Iterable[pa.RecordBatch], part: int, buckets: int, shelf: ShuffleStore) -> Scanned:
     """Set the rows of one partition aside, find the leaders that are in it, and leave its keys and open questions in buckets."""
     slims: list[Slim] = []
     unnamed = untimed = rows = 0
@@ -81,7 +81,7 @@ def joined(slims: list[Slim]) -> Slim:
     return Slim(*(np.concatenate(columns) for columns in zip(*slims, strict=True)))
 
 
-def _leave(slim: Slim, part: int, buckets: int, shelf: Shelf) -> None:
+def _leave(slim: Slim, part: int, buckets: int, shelf: ShuffleStore) -> None:
     index = KeyIndex(slim.key)
     first = index.first()
     count = len(first)

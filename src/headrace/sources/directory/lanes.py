@@ -40,7 +40,7 @@ class Sight(NamedTuple):
     renamed: Lane | None = None
 
 
-class Trouble(NamedTuple):
+class LaneFailure(NamedTuple):
     """Why a file cannot be read, how often that was so in a row, and when it is tried again."""
 
     error: str
@@ -49,7 +49,7 @@ class Trouble(NamedTuple):
 
 
 @dataclass(slots=True)
-class Look:
+class ScanResult:
     """What came of a look: lanes that may have `ended`, and lanes that are `gone`."""
 
     ended: list[Lane] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Lanes:
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.waiting = Waiting()
-        self.troubles: dict[str, Trouble] = {}
+        self.troubles: dict[str, LaneFailure] = {}
         self.scans = 0
         self._open: dict[str, Lane] = {}
         self._by_file: dict[str, Lane] = {}
@@ -173,7 +173,7 @@ class Lanes:
             return
         count = 1 if known is None else known.failures + 1
         due = now + min(FIRST_PAUSE * 2 ** min(count - 1, 10), LONGEST_PAUSE)
-        self.troubles[file] = Trouble(error, count, due)
+        self.troubles[file] = LaneFailure(error, count, due)
         heappush(self._due, (due, file))
 
     def close(self, lane: Lane) -> Lane:
@@ -214,9 +214,9 @@ class Lanes:
         lane.wait(now)
         self._push_due(lane)
 
-    def see(self, sights: Iterable[Sight], now: float) -> Look:
+    def see(self, sights: Iterable[Sight], now: float) -> ScanResult:
         """Compare what a look found with the lanes."""
-        look = Look()
+        look = ScanResult()
         for sight in sights:
             lane = self._by_file.get(sight.file)
             if sight.error is not None:
@@ -273,7 +273,7 @@ class Lanes:
         if lane.state == "settling" and lane.reader is not None:
             self._enqueue(lane, final=True)
 
-    def _look_at(self, lane: Lane, status: Status, now: float, look: Look) -> None:
+    def _look_at(self, lane: Lane, status: Status, now: float, look: ScanResult) -> None:
         changed = (status.size, status.modified) != (lane.status.size, lane.status.modified)
         if changed and lane.state != "reading":
             lane.status, lane.since = status, now

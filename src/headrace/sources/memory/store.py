@@ -8,7 +8,7 @@ from threading import Lock
 
 from headrace.core.ledger.outcome import AdvanceItem
 from headrace.errors import StreamEnded, UpstreamError
-from headrace.sources.message import Draft, LaneNames, Layout, Message, Sent
+from headrace.sources.message import LaneLayout, LaneNames, Message, OutgoingMessage, SentMessage
 
 
 class MemoryLane:
@@ -44,7 +44,7 @@ class MemoryStore:
         self.lanes: dict[str, MemoryLane] = {}
         self.dead_letters: list[Message] = []
         self._lock = Lock()
-        self._layout = Layout.of(1)
+        self._layout = LaneLayout.of(1)
         self._laid_out = False
         self._turn = count()
         self._reader: object | None = None
@@ -54,13 +54,13 @@ class MemoryStore:
         """Take the lanes that keys are spread over from the first who says; raises `UpstreamError` when a later one says otherwise."""
         if lanes is None:
             return
-        layout = Layout.of(lanes)
+        layout = LaneLayout.of(lanes)
         with self._lock:
             if self._laid_out and layout != self._layout:
                 raise UpstreamError(f"The memory queue {self.name!r} has other lanes already.", hint="Give another name, or clear it.")
             self._layout, self._laid_out = layout, True
 
-    def append(self, drafts: Sequence[Draft]) -> list[Sent]:
+    def append(self, drafts: Sequence[OutgoingMessage]) -> list[SentMessage]:
         """Put the messages at the ends of their lanes, all or none."""
         with self._lock:
             names = [self._layout.choose(draft, self._turn) for draft in drafts]
@@ -69,7 +69,7 @@ class MemoryStore:
                 lane = self.lanes.setdefault(name, MemoryLane(name))
                 lane.last += 1
                 lane.messages[lane.last] = Message(draft.data, name, lane.last, draft.key, 0)
-                sent.append(Sent(name, lane.last))
+                sent.append(SentMessage(name, lane.last))
             if self._wake is not None:
                 self._wake()
         return sent

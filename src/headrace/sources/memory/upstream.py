@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from headrace.sources.memory.producer import MemoryProducer
 from headrace.sources.memory.store import MemoryStore
-from headrace.sources.message import Key, Message, Sent, draft, drafts
+from headrace.sources.message import Key, Message, SentMessage, draft, drafts
 from headrace.triggers.upstream import Upstream
 
 _STORES: Final[dict[str, MemoryStore]] = {}
@@ -44,7 +44,7 @@ class Memory(Upstream):
         """The type of an event made of a message whose watch does not say otherwise."""
         return "headrace.memory.message"
 
-    def send(self, value: Any, *, lane: str | None = None, key: str | None = None) -> Sent:
+    def send(self, value: Any, *, lane: str | None = None, key: str | None = None) -> SentMessage:
         """Send one JSON value, or a `msgspec.Raw` of JSON text, from any thread; raises `UsageError` when it cannot be sent."""
         return self._store().append([draft(value, lane, key)])[0]
 

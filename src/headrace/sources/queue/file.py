@@ -23,7 +23,7 @@ import msgspec
 import structlog
 
 from headrace.errors import HeadraceError, StorageBusy, StorageFull, UpstreamError
-from headrace.sources.message import LaneNames, Layout
+from headrace.sources.message import LaneLayout, LaneNames
 
 APPLICATION: Final = 0x48525155
 VERSION: Final = 2
@@ -78,9 +78,9 @@ class QueueFile:
     """
 
     def __init__(self, path: Path, *, lanes: LaneNames = None, create: bool = True) -> None:
-        layout = None if lanes is None else Layout.of(lanes)
+        layout = None if lanes is None else LaneLayout.of(lanes)
         if create and not path.exists():
-            _create(path, layout or Layout.of(1))
+            _create(path, layout or LaneLayout.of(1))
         elif not path.exists():
             raise UpstreamError(f"There is no queue at {path}.", hint="Is the path right? `headrace send` makes one.")
         if path.is_dir():
@@ -108,9 +108,9 @@ class QueueFile:
                 self.close()
                 raise
 
-    def layout(self) -> Layout:
+    def layout(self) -> LaneLayout:
         """Return how keys are spread over lanes just now."""
-        return msgspec.json.decode(self.connection.execute("SELECT lanes FROM queue").fetchone()[0], type=Layout)
+        return msgspec.json.decode(self.connection.execute("SELECT lanes FROM queue").fetchone()[0], type=LaneLayout)
 
     def still_there(self) -> None:
         """Raise `UpstreamError` when another file, or none, has taken the place of the one that is open."""
@@ -163,7 +163,7 @@ class QueueFile:
             if self.connection.execute("PRAGMA user_version").fetchone()[0] < VERSION:
                 self.connection.executescript(UPGRADE)
 
-    def _lay_out(self, layout: Layout) -> None:
+    def _lay_out(self, layout: LaneLayout) -> None:
         with plain(self.path):
             if self.layout() == layout:
                 return
@@ -198,7 +198,7 @@ def lane_row(connection: sqlite3.Connection, name: str, known: int | None) -> tu
     return int(row[0]), int(row[1])
 
 
-def spread(connection: sqlite3.Connection, before: Layout, layout: Layout) -> None:
+def spread(connection: sqlite3.Connection, before: LaneLayout, layout: LaneLayout) -> None:
     """Move the messages that have a key to the lanes that `layout` has for it: nobody has read them where they are."""
     known: dict[str, tuple[int, int]] = {}
     moved: list[tuple[int, int]] = []
@@ -261,7 +261,7 @@ def _open_turn(path: Path) -> int:
         ) from error
 
 
-def _create(path: Path, layout: Layout) -> None:
+def _create(path: Path, layout: LaneLayout) -> None:
     """Make the queue under another name, then link it to its own: it is there as a whole or not at all, whoever else makes it too."""
     if not path.parent.is_dir():
         raise UpstreamError(f"The folder {path.parent} does not exist.", hint="Create it, or correct the path of the queue.")

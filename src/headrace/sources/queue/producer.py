@@ -16,7 +16,7 @@ from headrace.errors import HeadraceError, ResourceError, StreamEnded
 from headrace.sources.group_commit import GroupCommit
 from headrace.sources.message import LaneNames
 from headrace.sources.queue.reader import LEASE_SECONDS, QueueMessage, QueueReader
-from headrace.sources.queue.wakeup import Bell
+from headrace.sources.queue.wakeup import WakeupPipe
 from headrace.triggers.upstream import SharedStreamProducer
 
 SAFETY: Final = 2.0
@@ -127,17 +127,17 @@ class QueueProducer(SharedStreamProducer):
                 self._news.set()
                 return
 
-    def _listen(self) -> Bell | None:
+    def _listen(self) -> WakeupPipe | None:
         """Begin to be told of news; where that cannot be, the look every `SAFETY` seconds must do."""
         try:
-            bell = Bell(self._path)
+            bell = WakeupPipe(self._path)
         except OSError as error:
             log.warning("queue without wake-ups", path=str(self._path), error=str(error), looking_every_seconds=SAFETY)
             return None
         asyncio.get_running_loop().add_reader(bell.descriptor, self._rung, bell)
         return bell
 
-    def _rung(self, bell: Bell) -> None:
+    def _rung(self, bell: WakeupPipe) -> None:
         bell.silence()
         self._news.set()
 

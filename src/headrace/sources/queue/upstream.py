@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from headrace.sources.message import LaneNames, Layout
+from headrace.sources.message import LaneLayout, LaneNames
 from headrace.sources.queue.file import LANE_BITS, LAST_IN_LANE, QueueFile, lane_name, plain
 from headrace.sources.queue.producer import QueueProducer
 from headrace.triggers.project_paths import PROJECT_FOLDER, parse_path, resolve_path
@@ -32,7 +32,7 @@ class Queue(Upstream):
 
     def __init__(self, path: str | Path, lanes: LaneNames = None) -> None:
         if lanes is not None:
-            Layout.of(lanes)
+            LaneLayout.of(lanes)
         self._path = parse_path(path)
         self._lanes = lanes
 

@@ -17,7 +17,7 @@ def pipe_of(path: Path) -> Path:
     return path.with_name(path.name + "-wake")
 
 
-class Bell:
+class WakeupPipe:
     """The reader's end. `descriptor` becomes readable when somebody rang. Raises OSError where there can be no pipe."""
 
     def __init__(self, path: Path) -> None:

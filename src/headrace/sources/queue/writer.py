@@ -14,13 +14,13 @@ from typing import Any, Final, Self
 
 from headrace.errors import UpstreamError, UsageError
 from headrace.sources.group_commit import GroupCommit
-from headrace.sources.message import Draft, Key, LaneNames, Layout, Sent, draft, drafts
+from headrace.sources.message import Key, LaneLayout, LaneNames, OutgoingMessage, SentMessage, draft, drafts
 from headrace.sources.queue.file import LAST_IN_LANE, QueueFile, lane_name, lane_row, new_change, place_of
 from headrace.sources.queue.wakeup import ring
 
 MOST_IDS: Final = 10_000
 """Lanes whose ids a writer remembers."""
-Answer = list[Sent] | UsageError
+Answer = list[SentMessage] | UsageError
 
 
 class QueueWriter:
@@ -37,7 +37,7 @@ class QueueWriter:
         self._file: QueueFile | None = None
         self._ids: dict[str, int] = {}
         self._turn = count()
-        self._group: GroupCommit[list[Draft], Answer] = GroupCommit(self._append_together)
+        self._group: GroupCommit[list[OutgoingMessage], Answer] = GroupCommit(self._append_together)
 
     def __enter__(self) -> Self:
         with self._lock:
@@ -57,7 +57,7 @@ class QueueWriter:
         await self._group.aclose()
         await asyncio.to_thread(self.__exit__, kind, error, traceback)
 
-    def send(self, value: Any, *, lane: str | None = None, key: str | None = None) -> Sent:
+    def send(self, value: Any, *, lane: str | None = None, key: str | None = None) -> SentMessage:
         """Send one JSON value (or a `msgspec.Raw` of JSON text); raises `UsageError` when it is none, too long, or the lane unknown."""
         return _sent(self._append([[draft(value, lane, key)]])[0])[0]
 
@@ -65,7 +65,7 @@ class QueueWriter:
         """Send the values in one commit, all or none, and return how many; `key` may be a function of the value."""
         return len(_sent(self._append([drafts(values, lane, key)])[0]))
 
-    async def asend(self, value: Any, *, lane: str | None = None, key: str | None = None) -> Sent:
+    async def asend(self, value: Any, *, lane: str | None = None, key: str | None = None) -> SentMessage:
         """Send one value without blocking the loop; sends that are waiting at the same time share a commit."""
         return _sent(await self._group.submit([draft(value, lane, key)]))[0]
 
@@ -73,10 +73,10 @@ class QueueWriter:
         """Send the values, all or none, without blocking the loop, and return how many."""
         return len(_sent(await self._group.submit(drafts(values, lane, key))))
 
-    async def _append_together(self, several: list[list[Draft]]) -> list[Answer]:
+    async def _append_together(self, several: list[list[OutgoingMessage]]) -> list[Answer]:
         return await asyncio.to_thread(self._append, several)
 
-    def _append(self, several: list[list[Draft]]) -> list[Answer]:
+    def _append(self, several: list[list[OutgoingMessage]]) -> list[Answer]:
         """Write several groups of messages in one commit; a group that names a lane there is none of is left out, and gets the error."""
         with self._lock:
             if self._file is None:
@@ -92,14 +92,18 @@ class QueueWriter:
         ring(self._path)
         return answers
 
-    def _choose(self, layout: Layout, group: list[Draft]) -> list[str] | UsageError:
+    def _choose(self, layout: LaneLayout, group: list[OutgoingMessage]) -> list[str] | UsageError:
         try:
             return [layout.choose(one, self._turn) for one in group]
         except UsageError as error:
             return error
 
     def _insert(
-        self, connection: sqlite3.Connection, several: list[list[Draft]], chosen: list[list[str] | UsageError], ids: dict[str, int]
+        self,
+        connection: sqlite3.Connection,
+        several: list[list[OutgoingMessage]],
+        chosen: list[list[str] | UsageError],
+        ids: dict[str, int],
     ) -> list[Answer]:
         now = time_ns() // 1000
         lasts: dict[str, int] = {}
@@ -110,13 +114,13 @@ class QueueWriter:
             if isinstance(names, UsageError):
                 answers.append(names)
                 continue
-            sent: list[Sent] = []
+            sent: list[SentMessage] = []
             for one, name in zip(group, names, strict=True):
                 if name not in lasts:
                     ids[name], lasts[name] = lane_row(connection, name, ids.get(name))
                 position = lasts[name] = lasts[name] + 1
                 rows.append((place_of(ids[name], position), one.data, one.key, now))
-                sent.append(Sent(lane_name(name, birthmark), position))
+                sent.append(SentMessage(lane_name(name, birthmark), position))
             answers.append(sent)
         if max(lasts.values(), default=0) > LAST_IN_LANE:
             raise UpstreamError(f"A lane of {self._path} is used up.", hint="Begin another queue.")
@@ -128,7 +132,7 @@ class QueueWriter:
         return answers
 
 
-def _sent(answer: Answer) -> list[Sent]:
+def _sent(answer: Answer) -> list[SentMessage]:
     if isinstance(answer, UsageError):
         raise answer
     return answer

@@ -7,7 +7,7 @@ from importlib import import_module
 from headrace.core.values.text import describe_error
 from headrace.errors import HeadraceError, ProjectError
 from headrace.triggers.base import BaseTrigger
-from headrace.triggers.import_allowlist import MODULES
+from headrace.triggers.import_allowlist import IMPORT_ALLOWLIST
 from headrace.wire.control.triggers import RunTrigger
 
 
@@ -24,7 +24,7 @@ def trigger_class(workload: RunTrigger) -> type[BaseTrigger]:
 
 def import_trigger(classpath: str, what: str) -> type[BaseTrigger]:
     """Import a trigger class; `what` names who wants it. Raises `ProjectError` as `trigger_class` does."""
-    MODULES.check(classpath, what)
+    IMPORT_ALLOWLIST.check(classpath, what)
     module, _, name = classpath.rpartition(".")
     try:
         kind = getattr(import_module(module), name)

@@ -19,7 +19,7 @@ STEP_MS: Final = 20
 GATHER_MS: Final = 50
 UNNAMED_PAUSE: Final = 0.1  # seconds; after the change of a name that the watching cannot tell
 
-_watchers: WeakKeyDictionary[asyncio.AbstractEventLoop, Folders] = WeakKeyDictionary()
+_watchers: WeakKeyDictionary[asyncio.AbstractEventLoop, FolderWatcher] = WeakKeyDictionary()
 
 
 def cannot_name(error: BaseException) -> bool:
@@ -29,12 +29,12 @@ def cannot_name(error: BaseException) -> bool:
     return isinstance(error, WatchfilesRustInternalError) and "decode" in str(error)
 
 
-def folders() -> Folders:
+def folders() -> FolderWatcher:
     """Return the watcher of the running loop."""
-    return _watchers.setdefault(asyncio.get_running_loop(), Folders())
+    return _watchers.setdefault(asyncio.get_running_loop(), FolderWatcher())
 
 
-class Folders:
+class FolderWatcher:
     """Wakes those who wait whenever something changes in their folder, and whenever that might have been missed."""
 
     def __init__(self) -> None:

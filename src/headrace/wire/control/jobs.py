@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from headrace.wire.base import Wire
+from headrace.wire.base import WireModel
 from headrace.wire.control.streams import StreamReport
 
 JobKind = Literal["triggerer", "pipeline", "worker"]
@@ -16,7 +16,7 @@ EVERY_PROJECT: Final = "*"
 """The project of a job that reads the log for no project in particular, such as a replay without a project file."""
 
 
-class RegisterJob(Wire):
+class RegisterJob(WireModel):
     """Register a process. The same `registration_id` always answers with the same job.
 
     `replaces` is the registration id of the process's previous incarnation, when it is known to be dead: its job ends at once.
@@ -33,7 +33,7 @@ class RegisterJob(Wire):
     version: str | None = Field(default=None, max_length=64)
 
 
-class JobRegistered(Wire):
+class JobRegistered(WireModel):
     """The answer: who you are, and how often to say that you live (seconds)."""
 
     job_id: int
@@ -41,14 +41,14 @@ class JobRegistered(Wire):
     heartbeat: float
 
 
-class Lease(Wire):
+class Lease(WireModel):
     """A job's claim on one trigger; `epoch` fences every earlier owner."""
 
     trigger_id: int
     epoch: int
 
 
-class Blocked(Wire):
+class Blocked(WireModel):
     """What has blocked the loop of a triggerer's runner, and for how long; no trigger: it is in none's code. `stack`: innermost first."""
 
     trigger_id: int | None
@@ -57,7 +57,7 @@ class Blocked(Wire):
     stack: list[str] = []
 
 
-class RunningBatch(Wire):
+class RunningBatch(WireModel):
     """The batch that a pipeline is at: how many events it read from the log, and for how long it runs."""
 
     scope: str
@@ -66,7 +66,7 @@ class RunningBatch(Wire):
     seconds: float
 
 
-class Heartbeat(Wire):
+class Heartbeat(WireModel):
     """A sign of life, with what the job's streams have done since it started (absolute counts), and what blocks its triggers just now.
 
     A pipeline tells the `batch` that it is at. `leases`: the answer is to have them; a job that loads differences needs none.
@@ -78,7 +78,7 @@ class Heartbeat(Wire):
     leases: bool = True
 
 
-class HeartbeatAnswer(Wire):
+class HeartbeatAnswer(WireModel):
     """What the api wants of the job, the leases it still holds, and how much is kept in its triggers' backlogs.
 
     `wanted` is `run`; `drain`: let everything go, finish what is under way and complete the job; `stop`: do so without delay.
@@ -93,7 +93,7 @@ class HeartbeatAnswer(Wire):
     token: str | None = Field(default=None, repr=False)
 
 
-class CompleteJob(Wire):
+class CompleteJob(WireModel):
     """The end of a job. The first completion wins; a replay changes nothing."""
 
     state: Literal["succeeded", "failed"]

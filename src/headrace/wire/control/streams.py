@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from headrace.wire.base import Wire
+from headrace.wire.base import WireModel
 
 
-class LaneReport(Wire):
+class LaneReport(WireModel):
     """One lane: the last position read and the last advanced; its end and what the upstream has committed, where that is known."""
 
     lane: str
@@ -17,7 +17,7 @@ class LaneReport(Wire):
     error: str | None = None
 
 
-class RetryReport(Wire):
+class RetryReport(WireModel):
     """One raw event that a trigger failed on `attempts` times: it comes again in `seconds`. What follows it in its lane waits with it.
 
     `trigger` is the trigger's name, which jobs do not say.
@@ -32,7 +32,7 @@ class RetryReport(Wire):
     error: str
 
 
-class StreamReport(Wire):
+class StreamReport(WireModel):
     """One shared stream: counts since the job started, and the lanes that are open (at most 100, the furthest behind first).
 
     `spilled` counts raw events that went into a backlog; `advances` and `advance_errors` the calls of advance that succeeded and that

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from headrace.wire.base import Wire
+from headrace.wire.base import WireModel
 from headrace.wire.control.jobs import Lease
 
 CLASSPATH = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$"
@@ -19,7 +19,7 @@ MAX_FAILED = 1_000
 """Watches that one call may tell of."""
 
 
-class DeclaredTrigger(Wire):
+class DeclaredTrigger(WireModel):
     """One trigger of a project, as the api keeps it. `stream` is the text of its stream key; None: it polls alone.
 
     Only a triggerer that serves its `queue` claims it; the higher `priority` is claimed first. After `max_restarts` failures in a row
@@ -35,7 +35,7 @@ class DeclaredTrigger(Wire):
     max_restarts: int | None = Field(default=None, ge=0, le=1_000_000)
 
 
-class DeclaredPipeline(Wire):
+class DeclaredPipeline(WireModel):
     """One pipeline of a project: which triggers' events it takes (glob patterns), and the table it fills."""
 
     name: str = Field(min_length=1, max_length=200)
@@ -45,7 +45,7 @@ class DeclaredPipeline(Wire):
     on_failure: str = "release"
 
 
-class DeclareProject(Wire):
+class DeclareProject(WireModel):
     """PUT /execution/projects/{name}: the whole of what a project declares. Triggers no longer named are removed.
 
     With `staged` its triggers are the `count` that were sent in pages under this id, and `triggers` is empty. The call applies a part of
@@ -59,14 +59,14 @@ class DeclareProject(Wire):
     after: str = Field(default="", max_length=200)
 
 
-class StageTriggers(Wire):
+class StageTriggers(WireModel):
     """POST /execution/declarations: a page of the triggers of a declaration, which has an id of its own. The same again changes nothing."""
 
     declaration: str = Field(min_length=8, max_length=64)
     triggers: list[DeclaredTrigger] = Field(max_length=MAX_STAGED)
 
 
-class ProjectDeclared(Wire):
+class ProjectDeclared(WireModel):
     """The ids of the project's triggers, by name; none where they were staged. Not `done`: the call is to be repeated."""
 
     triggers: dict[str, int]
@@ -74,7 +74,7 @@ class ProjectDeclared(Wire):
     after: str = ""
 
 
-class LoadTriggers(Wire):
+class LoadTriggers(WireModel):
     """POST /execution/triggers/load: claim up to `capacity` triggers of these `queues`; all triggers of one stream come together.
 
     Both are kept with the job, since what the others may have is reckoned with them. Nothing is claimed, and nothing given back, but here:
@@ -89,7 +89,7 @@ class LoadTriggers(Wire):
     since: str | None = Field(default=None, max_length=64)
 
 
-class TriggersLoaded(Wire):
+class TriggersLoaded(WireModel):
     """Every lease the job now holds (not only new ones), and the trigger ids that it must let go.
 
     What is held and not `revoked` is to run. A trigger that is in both is given back to another job: its events are still taken, under the
@@ -111,13 +111,13 @@ class TriggersLoaded(Wire):
     more: bool = False
 
 
-class FetchWorkloads(Wire):
+class FetchWorkloads(WireModel):
     """POST /execution/triggers/workloads."""
 
     trigger_ids: list[int]
 
 
-class RunTrigger(Wire):
+class RunTrigger(WireModel):
     """A workload: all a triggerer needs to run one trigger.
 
     One that is `parked` failed too often and is not to be started: it is registered with its stream, so that what is for it is kept in
@@ -142,13 +142,13 @@ class RunTrigger(Wire):
     run_id: str | None = None
 
 
-class Workloads(Wire):
+class Workloads(WireModel):
     """The workloads of the triggers asked for that this job holds."""
 
     workloads: list[RunTrigger]
 
 
-class TriggerName(Wire, extra="ignore"):
+class TriggerName(WireModel, extra="ignore"):
     """A trigger and its log, read from its workload."""
 
     trigger_id: int
@@ -156,13 +156,13 @@ class TriggerName(Wire, extra="ignore"):
     log_name: str
 
 
-class WorkloadNames(Wire):
+class WorkloadNames(WireModel):
     """`Workloads` for a process that passes them on and runs none."""
 
     workloads: list[TriggerName]
 
 
-class TriggerFailure(Wire):
+class TriggerFailure(WireModel):
     """POST /execution/triggers/{id}/failure: why a trigger failed.
 
     `number` counts the failures of this trigger under this epoch, from 1: the same number again is a replay and is not counted twice
@@ -180,7 +180,7 @@ class TriggerFailure(Wire):
     traceback: list[str] = []
 
 
-class StreamFailure(Wire):
+class StreamFailure(WireModel):
     """POST /execution/triggers/failures: a stream failed, and with it its declared watches.
 
     `report` names this failure of the stream: the same again is a replay. `epochs` are the watches with their epochs; of more than a call
@@ -194,13 +194,13 @@ class StreamFailure(Wire):
     traceback: list[str] = []
 
 
-class StreamFailureRecorded(Wire):
+class StreamFailureRecorded(WireModel):
     """The answer: in how many seconds to open the stream again. No watch is ever parked for its stream's failures."""
 
     retry_in: float
 
 
-class FailureRecorded(Wire):
+class FailureRecorded(WireModel):
     """The answer to a failure, which decides what comes next.
 
     `restart`: start it again after `retry_in` seconds. `parked`: do not start it again; what is for it on a shared stream is kept in its
@@ -212,7 +212,7 @@ class FailureRecorded(Wire):
     restarts: int
 
 
-class CleanupTriggers(Wire):
+class CleanupTriggers(WireModel):
     """POST /execution/triggers/cleanup: the job has stopped these triggers, and all they resolved is stored: others may have them now.
 
     With `epochs`, a lease that is newer than the epoch given for it stays: a call that comes late gives up nothing that is run again.

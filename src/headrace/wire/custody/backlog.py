@@ -6,13 +6,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from headrace.wire.base import Wire
+from headrace.wire.base import WireModel
 
 Answer = Literal["fired", "filtered", "rejected", "dead_lettered"]
 """How a trigger answered a raw event in the end."""
 
 
-class SpillItem(Wire):
+class SpillItem(WireModel):
     """One raw event to keep for these triggers. Kept once for each (trigger, stream, lane, position), however often it is sent.
 
     Where the upstream gives no position, `delivery_id` stands for it; without either, each call keeps it once more.
@@ -26,7 +26,7 @@ class SpillItem(Wire):
     triggers: list[int] = Field(min_length=1)
 
 
-class BacklogItem(Wire):
+class BacklogItem(WireModel):
     """One kept raw event; `number` rises in the order of keeping, which within a lane is the order of positions."""
 
     number: int
@@ -37,21 +37,21 @@ class BacklogItem(Wire):
     attempts: int = 0
 
 
-class BacklogPage(Wire):
+class BacklogPage(WireModel):
     """GET /execution/triggers/{id}/backlog?after=&limit=: the oldest first; `depth` is how many are kept in all."""
 
     items: list[BacklogItem]
     depth: int
 
 
-class Settled(Wire):
+class Settled(WireModel):
     """How one kept raw event was answered."""
 
     number: int
     answer: Answer
 
 
-class SettleBacklog(Wire):
+class SettleBacklog(WireModel):
     """POST /execution/triggers/{id}/backlog/settle: these are answered and go; one that is gone already changes nothing."""
 
     epoch: int

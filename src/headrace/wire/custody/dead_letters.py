@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from headrace.wire.base import Timestamp, Wire
+from headrace.wire.base import Timestamp, WireModel
 from headrace.wire.custody.events import DeadLetterKind
 
 DeadLetterState = Literal["open", "redriven", "discarded"]
@@ -14,7 +14,7 @@ DeadLetterActionKind = Literal["redrive", "discard"]
 MOST_AT_ONCE = 1_000
 
 
-class ActOnDeadLetters(Wire):
+class ActOnDeadLetters(WireModel):
     """Which dead letters: these `ids`, or the oldest open ones that fit every filter given (`every`: no filter is needed).
 
     At most `limit` of them are acted on. `by` says who asks.
@@ -29,14 +29,14 @@ class ActOnDeadLetters(Wire):
     by: str = Field(default="", max_length=200)
 
 
-class SkippedDeadLetter(Wire):
+class SkippedDeadLetter(WireModel):
     """One dead letter that was left as it is, and why."""
 
     id: str
     why: str
 
 
-class DeadLettersActed(Wire):
+class DeadLettersActed(WireModel):
     """How many were acted on, which were left, and how many more fit the filter."""
 
     count: int
@@ -44,7 +44,7 @@ class DeadLettersActed(Wire):
     remaining: int
 
 
-class DeadLetterAction(Wire):
+class DeadLetterAction(WireModel):
     """One action that was taken: when, by whom, what was asked for (JSON), and how many it changed."""
 
     id: int
@@ -55,7 +55,7 @@ class DeadLetterAction(Wire):
     count: int
 
 
-class DeadLetterActions(Wire):
+class DeadLetterActions(WireModel):
     """GET /api/v1/dead-letter-actions: the newest first."""
 
     actions: list[DeadLetterAction]

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from headrace.wire.base import Timestamp, Wire
+from headrace.wire.base import Timestamp, WireModel
 from headrace.wire.custody.backlog import SpillItem
 from headrace.wire.custody.receipts import Receipt
 
@@ -15,7 +15,7 @@ ReceiptStatus = Literal[ItemStatus, "unknown_crew"]
 DeadLetterKind = Literal["malformed", "missing_field", "wrong_field", "rejected", "failed", "unserialisable"]
 
 
-class EventItem(Wire):
+class EventItem(WireModel):
     """One event to store. `payload` is JSON text that the api never parses; `firings` are the ids of the triggers that fired."""
 
     id: str = Field(min_length=1, max_length=1000)
@@ -32,7 +32,7 @@ class EventItem(Wire):
     firings: list[int] = Field(min_length=1)
 
 
-class DeadLetterItem(Wire):
+class DeadLetterItem(WireModel):
     """One raw event given up on before it became an event. `raw` is its text, with U+FFFD where it was not UTF-8."""
 
     id: str = Field(min_length=1, max_length=1000)
@@ -47,7 +47,7 @@ class DeadLetterItem(Wire):
     traceback: list[str] = []
 
 
-class EventBatch(Wire):
+class EventBatch(WireModel):
     """Events, dead letters, spills and receipts, stored in one commit.
 
     `epochs` gives, for each trigger named, the epoch of the sender's lease. A receipt tells of raw events whose answers earlier batches
@@ -61,7 +61,7 @@ class EventBatch(Wire):
     receipts: list[Receipt] = []
 
 
-class BatchStored(Wire):
+class BatchStored(WireModel):
     """One status for each event, each dead letter, each spill and each receipt, in the order they were sent."""
 
     events: list[ItemStatus]
@@ -70,14 +70,14 @@ class BatchStored(Wire):
     receipts: list[ReceiptStatus] = []
 
 
-class WaitingEvent(Wire):
+class WaitingEvent(WireModel):
     """One event that waits for its leader, for `seconds` so far."""
 
     seq: int
     seconds: float
 
 
-class ScopeReport(Wire):
+class ScopeReport(WireModel):
     """What a pipeline tells of its scope: its last batch, how long events waited so far (counts by HOLD_BUCKETS), and who waits longest.
 
     `held` are events that batching holds back; `longest` is the longest wait of those that wait (seconds), `hold_seconds` the sum of all
@@ -102,7 +102,7 @@ CLOCK_STEP = 5.0
 """The most that the clock of a pipeline's scope goes forward in one batch (seconds)."""
 
 
-class Cursor(Wire):
+class Cursor(WireModel):
     """How far a scope has read the log, and what its ordering holds: in each plan, and in the answer to a lease.
 
     What comes after `kept` may be read again: the log must keep it. Nothing before the cursor, if it is not given. `again` is the last
@@ -121,7 +121,7 @@ class Cursor(Wire):
     report: ScopeReport | None = None
 
 
-class LogHead(Wire):
+class LogHead(WireModel):
     """GET /execution/events/head: the last `seq` of the log (0: empty), the first after what is forgotten, and the api's clock.
 
     From `first` on the log has no gap; some events before it may be kept too, for those who asked for them.
@@ -132,7 +132,7 @@ class LogHead(Wire):
     now: Timestamp
 
 
-class LogNews(Wire):
+class LogNews(WireModel):
     """GET /execution/events/news: the last `seq` of the log, and the id of the last redelivery."""
 
     head: int

@@ -6,13 +6,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from headrace.wire.base import Timestamp, Wire
+from headrace.wire.base import Timestamp, WireModel
 
 PipelineLetterState = Literal["open", "redriven", "discarded"]
 PipelineLetterAction = Literal["redrive", "discard"]
 
 
-class PipelineLetter(Wire):
+class PipelineLetter(WireModel):
     """The events of one run that failed for the last time. `seqs` are closed ranges; `run_id` is the last attempt's.
 
     `short` stands for the id wherever an id is asked for.
@@ -34,13 +34,13 @@ class PipelineLetter(Wire):
     acted: Timestamp | None = None
 
 
-class PipelineLetters(Wire):
+class PipelineLetters(WireModel):
     """The newest of them."""
 
     letters: list[PipelineLetter]
 
 
-class ActOnPipelineLetters(Wire):
+class ActOnPipelineLetters(WireModel):
     """Which ones: by their ids, or all open ones of a pipeline."""
 
     ids: list[str] = Field(default=[], max_length=1000)
@@ -48,7 +48,7 @@ class ActOnPipelineLetters(Wire):
     limit: int = Field(default=1000, ge=1, le=1000)
 
 
-class PipelineLettersActed(Wire):
+class PipelineLettersActed(WireModel):
     """How many were changed, and which ids there are not."""
 
     count: int

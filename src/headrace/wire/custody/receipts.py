@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from headrace.wire.base import Timestamp, Wire
+from headrace.wire.base import Timestamp, WireModel
 
 MAX_MEMBERS = 10_000
 """Triggers that one call may add to a crew, or take from it; a larger difference takes several crews, each the base of the next."""
@@ -15,7 +15,7 @@ MAX_LANES = 1_000
 DIGEST = r"^[0-9a-f]{32}$"
 
 
-class Answers(Wire):
+class Answers(WireModel):
     """How one trigger answered the raw events of a stretch; those it was owed and did not name here it filtered."""
 
     trigger_id: int
@@ -26,7 +26,7 @@ class Answers(Wire):
     failed: int = 0
 
 
-class Receipt(Wire):
+class Receipt(WireModel):
     """A stretch of one lane that is about to be advanced.
 
     `after` is the position before the stretch (None: the lane begins here), `last` its last; `read` counts its raw events. `owed` are the
@@ -44,7 +44,7 @@ class Receipt(Wire):
     answers: list[Answers] = []
 
 
-class CrewDefinition(Wire):
+class CrewDefinition(WireModel):
     """POST /execution/streams/crews: a set of triggers that owe answers of a stream together, as a difference from another.
 
     It is the crew `base` (None: the empty set) with the triggers `joined` and without those `departed`. `digest` is the sum of its members'
@@ -58,46 +58,46 @@ class CrewDefinition(Wire):
     departed: list[int] = Field(default=[], max_length=MAX_MEMBERS)
 
 
-class CrewDefined(Wire):
+class CrewDefined(WireModel):
     """Whether the crew is defined now; if not, its base is not known (any more)."""
 
     defined: bool
 
 
-class Receipts(Wire):
+class Receipts(WireModel):
     """POST /execution/streams/receipts: stored in one commit. A stretch that begins before what is recorded is a redelivery: a no-op."""
 
     epochs: dict[int, int]
     receipts: list[Receipt]
 
 
-class LaneMark(Wire):
+class LaneMark(WireModel):
     """How far the custody of one lane is recorded."""
 
     lane: str
     last: int
 
 
-class LookUpMarks(Wire):
+class LookUpMarks(WireModel):
     """POST /execution/streams/marks: how far the custody of these lanes of a stream is recorded."""
 
     stream: str
     lanes: list[str] = Field(max_length=MAX_LANES)
 
 
-class LaneMarks(Wire):
+class LaneMarks(WireModel):
     """Where the custody of those of the lanes ends that have any, so that redeliveries are not counted twice."""
 
     marks: list[LaneMark]
 
 
-class LookUpBooks(Wire):
+class LookUpBooks(WireModel):
     """POST /execution/streams/books: what the event log has of a stream."""
 
     stream: str
 
 
-class LogMark(Wire):
+class LogMark(WireModel):
     """An event log, a stream, and how many receipts of it the log had when the upstream was advanced last; an upstream keeps it."""
 
     log: str = Field(pattern=r"^[0-9a-f]{16}$")
@@ -105,7 +105,7 @@ class LogMark(Wire):
     receipts: int = Field(ge=0, lt=2**63)
 
 
-class StreamBooks(Wire):
+class StreamBooks(WireModel):
     """Which event log this is, and how many receipts of the stream it has. `adopted`: the mark that it goes on from, of another log."""
 
     log: str
@@ -113,13 +113,13 @@ class StreamBooks(Wire):
     adopted: LogMark | None = None
 
 
-class StreamAdopted(Wire):
+class StreamAdopted(WireModel):
     """The event log goes on with a stream. `missing`: receipts that a restored database does not have; None: another log has them."""
 
     missing: int | None
 
 
-class TriggerAudit(Wire):
+class TriggerAudit(WireModel):
     """One trigger's books of one stream: `read` must equal the sum of all answers and what is pending.
 
     `dropped` was kept in its backlog and dropped there, by a person or by retention.
@@ -139,7 +139,7 @@ class TriggerAudit(Wire):
     balanced: bool
 
 
-class LaneAudit(Wire):
+class LaneAudit(WireModel):
     """A lane whose custody has a gap, or that the upstream sees otherwise: `recorded` is ours, `committed` the upstream's own."""
 
     lane: str
@@ -148,7 +148,7 @@ class LaneAudit(Wire):
     problem: str
 
 
-class StreamAudit(Wire):
+class StreamAudit(WireModel):
     """The books of one stream. Where it has very many triggers, one line sums up those that balance and are not shown."""
 
     stream: str
@@ -158,7 +158,7 @@ class StreamAudit(Wire):
     problems: list[LaneAudit]
 
 
-class Audit(Wire):
+class Audit(WireModel):
     """GET /api/v1/audit: every stream's books at one moment; `clean` only if all balance and no lane has a problem."""
 
     at: Timestamp

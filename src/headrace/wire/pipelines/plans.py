@@ -9,7 +9,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from headrace.wire.base import Wire
+from headrace.wire.base import WireModel
 from headrace.wire.custody.events import Cursor
 
 MAX_POSITION_SEQS: Final = 8_192
@@ -22,7 +22,7 @@ MAX_POSITIONS: Final = 1_000
 """Events of one request for positions."""
 
 
-class PlannedRun(Wire):
+class PlannedRun(WireModel):
     """One call of a pipeline. Its place in a table is (scope, batch, pipeline, part); its events are those of a slice of the plan.
 
     `first` and `last` are the lowest and the highest seq of its events. `table` and `format` are those of the pipeline when the batch was
@@ -41,7 +41,7 @@ class PlannedRun(Wire):
     slice: int = Field(ge=0)
 
 
-class PositionBlock(Wire):
+class PositionBlock(WireModel):
     """The positions of some events of one batch. `first` and `last` are the lowest and the highest seq; `data` is the driver's."""
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
@@ -57,7 +57,7 @@ class PositionBlock(Wire):
         return self
 
 
-class Plan(Wire):
+class Plan(WireModel):
     """One batch: the cursor after it, its runs, and the changes of the scope's state (None deletes a key). Stored in one transaction.
 
     `cursor.batch` is one more than that of the plan before. `slices`, the values of `state` and the data of `positions` are base64 in JSON.
@@ -78,7 +78,7 @@ class Plan(Wire):
     pages: int = Field(default=0, ge=0, le=MAX_PLAN_PAGES)
 
 
-class PlanPage(Wire):
+class PlanPage(WireModel):
     """A page of a plan that is too large for one request; pages are counted from 0. It has no effect before the plan that counts it.
 
     The pages one after the other, and then the plan, have its runs and slices in their order.
@@ -95,21 +95,21 @@ class PlanPage(Wire):
     positions: list[PositionBlock] = []
 
 
-class ScopeLetter(Wire):
+class ScopeLetter(WireModel):
     """A dead letter of a pipeline of the scope whose events it has not taken and that nobody has discarded."""
 
     id: str
     seqs: list[tuple[int, int]]
 
 
-class ScopeLetters(Wire):
+class ScopeLetters(WireModel):
     """A page of them, by id; ask for those `after` until it is None."""
 
     letters: list[ScopeLetter]
     after: str | None = None
 
 
-class FindLeaders(Wire):
+class FindLeaders(WireModel):
     """Some events of the log, by their keys."""
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
@@ -117,7 +117,7 @@ class FindLeaders(Wire):
     keys: list[bytes] = Field(max_length=MAX_LEADERS)
 
 
-class FoundLeader(Wire):
+class FoundLeader(WireModel):
     """An event: its leader's key, and the triggers that had fired on it when it was stored."""
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
@@ -127,19 +127,19 @@ class FoundLeader(Wire):
     triggers: list[str]
 
 
-class FoundLeaders(Wire):
+class FoundLeaders(WireModel):
     """Those of the events that the log has."""
 
     events: list[FoundLeader]
 
 
-class FindPositions(Wire):
+class FindPositions(WireModel):
     """Some events that the scope has ordered, by ascending seqs."""
 
     seqs: list[Annotated[int, Field(ge=0)]] = Field(max_length=MAX_POSITIONS)
 
 
-class Positions(Wire):
+class Positions(WireModel):
     """The blocks that may have the positions of events up to the seq `to`; ask again for those after it. None: there are no more."""
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
@@ -148,7 +148,7 @@ class Positions(Wire):
     to: int | None = None
 
 
-class SplitRun(Wire):
+class SplitRun(WireModel):
     """An open run that failed is replaced by `parts`, which have all of its events in their order. Stored in one transaction.
 
     A dead letter that the run tried again is deleted: from then on the parts have its events.
@@ -163,7 +163,7 @@ class SplitRun(Wire):
     slices: list[bytes]
 
 
-class OpenRun(Wire):
+class OpenRun(WireModel):
     """A planned run without an outcome, and its slice. Of its attempts, `begun` is the last that began, `ended` the last that ended."""
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
@@ -181,13 +181,13 @@ class OpenRun(Wire):
     data: bytes
 
 
-class OpenRuns(Wire):
+class OpenRuns(WireModel):
     """A page of a scope's open runs, by batch and number; ask for the runs after the last one until a page is empty."""
 
     runs: list[OpenRun]
 
 
-class ScopeState(Wire):
+class ScopeState(WireModel):
     """A page of a scope's state, by key; ask for what comes `after` until it is None."""
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")

@@ -6,12 +6,12 @@ from typing import Literal
 
 from pydantic import ConfigDict
 
-from headrace.wire.base import Timestamp, Wire
+from headrace.wire.base import Timestamp, WireModel
 
 RunState = Literal["running", "succeeded", "failed"]
 
 
-class RunReport(Wire):
+class RunReport(WireModel):
     """One run, now or at its end; the last report of a `run_id` counts. `seqs` are the events it took, as closed ranges.
 
     `letter` names the dead letter that its events become if it failed, and that is done with if it succeeded. `number` is the run's
@@ -34,7 +34,7 @@ class RunReport(Wire):
     number: int | None = None
 
 
-class BatchEnded(Wire):
+class BatchEnded(WireModel):
     """The newest batch of a scope whose runs have all ended: how many events it read, and how long it took."""
 
     scope: str
@@ -42,14 +42,14 @@ class BatchEnded(Wire):
     seconds: float
 
 
-class RunReports(Wire):
+class RunReports(WireModel):
     """Several runs, and the end of a batch, stored in one commit."""
 
     runs: list[RunReport]
     ended: BatchEnded | None = None
 
 
-class Redelivery(Wire):
+class Redelivery(WireModel):
     """What the log says once more: a trigger that fired on an event only later, or a dead letter of a pipeline that is tried again.
 
     With a `trigger`: it fired on the event `seq` after the triggers `before` had. With a `letter`: `pipeline` takes `seqs` again, in the
@@ -69,13 +69,13 @@ class Redelivery(Wire):
     slice: bytes | None = None
 
 
-class Redeliveries(Wire):
+class Redeliveries(WireModel):
     """What is to be given again, in order of `id`; all of it that was asked for."""
 
     redeliveries: list[Redelivery]
 
 
-class PickEvents(Wire):
+class PickEvents(WireModel):
     """POST /execution/events/pick: some events by their seqs, as closed ranges in ascending order."""
 
     seqs: list[tuple[int, int]]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from headrace.wire.base import Timestamp, Wire
+from headrace.wire.base import Timestamp, WireModel
 
 ProblemKind = Literal["missing", "doubled", "different", "unknown", "foreign", "unreadable"]
 
 
-class ScopeLedger(Wire):
+class ScopeLedger(WireModel):
     """How far a scope is, and how many events are `waiting` for a leader or `held` for a window.
 
     `batch` is that of the last plan, `cursor` the last event that the scope has read, `again` the last redelivery. `first` is the first
@@ -27,7 +27,7 @@ class ScopeLedger(Wire):
     held: int
 
 
-class LedgerRun(Wire):
+class LedgerRun(WireModel):
     """A run that succeeded. `rows` is None where its pipeline has no table; `seqs` are the events, as closed ranges."""
 
     run_id: str
@@ -40,14 +40,14 @@ class LedgerRun(Wire):
     seqs: list[tuple[int, int]]
 
 
-class LedgerRuns(Wire):
+class LedgerRuns(WireModel):
     """A page of a scope's runs that succeeded, of all incarnations, by id; ask for what comes `after` until it is None."""
 
     runs: list[LedgerRun]
     after: str | None
 
 
-class LedgerLetter(Wire):
+class LedgerLetter(WireModel):
     """The events of a dead letter, in any state."""
 
     id: str
@@ -55,21 +55,21 @@ class LedgerLetter(Wire):
     seqs: list[tuple[int, int]]
 
 
-class LedgerLetters(Wire):
+class LedgerLetters(WireModel):
     """A page of a scope's dead letters, by id; ask for what comes `after` until it is None."""
 
     letters: list[LedgerLetter]
     after: str | None
 
 
-class FiringPlace(Wire):
+class FiringPlace(WireModel):
     """A firing: of which trigger, on which event."""
 
     seq: int
     trigger: int
 
 
-class LedgerFirings(Wire):
+class LedgerFirings(WireModel):
     """A page of the firings that a scope has read, by seq and trigger: `fired[n]` fired on the event `seqs[n]`.
 
     `names` has the names of the triggers, by id. Ask for what comes `after` until it is None.
@@ -81,14 +81,14 @@ class LedgerFirings(Wire):
     after: FiringPlace | None
 
 
-class AuditProblem(Wire):
+class AuditProblem(WireModel):
     """One thing that is wrong: `what` names the file or the events, and what they should be."""
 
     kind: ProblemKind
     what: str
 
 
-class TableAudit(Wire):
+class TableAudit(WireModel):
     """What a table has: files or commits of runs, and their rows.
 
     Of these, `matched` are of a run that the API has as succeeded, `open` of one that is not reported yet, `older` of one that retention
@@ -105,7 +105,7 @@ class TableAudit(Wire):
     other_logs: int
 
 
-class PipelineAudit(Wire):
+class PipelineAudit(WireModel):
     """The events that a pipeline takes, of those that were checked: in a run that succeeded, in a dead letter, or in an open run.
 
     `pending` events are waiting or held. What is in none of these is `missing`.
@@ -120,7 +120,7 @@ class PipelineAudit(Wire):
     missing: int
 
 
-class TablesAudit(Wire):
+class TablesAudit(WireModel):
     """Whether each run is in its table, and each event in a run: checked from the event `first` to `last`.
 
     `unverified` runs are older than the history of their Delta table. `exact` says whether pending events are known one by one; else only

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from headrace.wire.base import Wire
+from headrace.wire.base import WireModel
 from headrace.wire.custody.events import Cursor
 
 
-class AcquireScope(Wire):
+class AcquireScope(WireModel):
     """Where the scope begins if it is new: with the event `begin`, or with what is stored from now on (None)."""
 
     begin: int | None = Field(default=1, ge=0)
 
 
-class ScopeLease(Wire):
+class ScopeLease(WireModel):
     """The scope is the caller's, at `epoch`, until its job ends or is silent.
 
     `log` tells this event log from every other, `incarnation` this scope from those of its name before it was reset. The scope began

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from headrace.wire.base import Timestamp, Wire
+from headrace.wire.base import Timestamp, WireModel
 
 ScopeKind = Literal["pipeline", "webhook", "task-runs"]
 LeaderIs = Literal["missing", "waiting", "underway", "dead"]
@@ -15,7 +15,7 @@ LeaderIs = Literal["missing", "waiting", "underway", "dead"]
 again. `dead`: it was given up on, and holds what follows it."""
 
 
-class Wait(Wire):
+class Wait(WireModel):
     """One event that waits for the one it `follows`, since `since`. It counts as lost at `lost_at`, unless its leader is only held up."""
 
     seq: int
@@ -28,7 +28,7 @@ class Wait(Wire):
     lost_at: Timestamp | None
 
 
-class Underway(Wire):
+class Underway(WireModel):
     """The batch that a scope is at: how many events it read, and since when it runs."""
 
     batch: int
@@ -36,7 +36,7 @@ class Underway(Wire):
     since: Timestamp
 
 
-class ScopeStatus(Wire):
+class ScopeStatus(WireModel):
     """How far one scope has come in the log, and what its ordering did. `lag` counts the events from the first that is not handled
     to the head of the log.
 
@@ -76,14 +76,14 @@ class ScopeStatus(Wire):
     underway: Underway | None = None
 
 
-class ScopeList(Wire):
+class ScopeList(WireModel):
     """GET /api/v1/scopes: by name, those of pipelines first."""
 
     now: Timestamp
     scopes: list[ScopeStatus]
 
 
-class WaitPage(Wire):
+class WaitPage(WireModel):
     """What waits in one scope, in the order in which it came. `at` is the moment by the scope's clock; ask for `after` to go on.
 
     A pipeline tells of those that wait longest, so there may be fewer than are `waiting` in all.
@@ -97,13 +97,13 @@ class WaitPage(Wire):
     after: int | None
 
 
-class ResetScope(Wire):
+class ResetScope(WireModel):
     """Where the scope begins anew: with the event `begin`, or with what is stored from now on (None)."""
 
     begin: int | None = Field(ge=1)
 
 
-class ScopeReset(Wire):
+class ScopeReset(WireModel):
     """The scope reads event `first` next. These open runs, and the events that waited or that batching held, were given up."""
 
     scope: str

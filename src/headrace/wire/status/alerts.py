@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from headrace.wire.base import Timestamp, Wire
+from headrace.wire.base import Timestamp, WireModel
 
 Severity = Literal["error", "warning"]
 
 
-class Alert(Wire):
+class Alert(WireModel):
     """One thing that somebody should know of; an `error` stays until somebody acts or what failed recovers.
 
     `about` names the thing for programs, and stays the same while the summary changes: `storage`, `process:pipeline`, `trigger:NAME`.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.wire.base import Timestamp, Wire
+from headrace.wire.base import Timestamp, WireModel
 from headrace.wire.control.jobs import Blocked
 from headrace.wire.control.streams import StreamReport
 from headrace.wire.custody.dead_letters import DeadLetterState
@@ -13,14 +13,14 @@ from headrace.wire.status.alerts import Alert
 from headrace.wire.task_runs import TaskRun
 
 
-class EventCount(Wire):
+class EventCount(WireModel):
     """How many events the log has taken in all, and how fast of late (events a second over the last seconds)."""
 
     total: int
     per_second: float
 
 
-class JobStatus(Wire):
+class JobStatus(WireModel):
     """One running or lately ended process. `state` is `running`, `silent` (no heartbeat of late), `lost`, `succeeded` or `failed`.
 
     `wanted` is what its next heartbeat is told: to run, drain or stop. `capacity` is how many triggers it takes, of the `queues` it serves,
@@ -45,7 +45,7 @@ class JobStatus(Wire):
     reason: str | None = None
 
 
-class TriggerStatus(Wire):
+class TriggerStatus(WireModel):
     """One registered trigger, whether a job holds it, and why it last failed if it did.
 
     `state` is `waiting`, `running`, `failed` (it starts again by itself) or `parked` (it does not, until somebody resumes it).
@@ -88,7 +88,7 @@ class StreamStatus(StreamReport):
     lag: int | None = None
 
 
-class BacklogStatus(Wire):
+class BacklogStatus(WireModel):
     """What is kept for one trigger that could not take it: how many raw events, and since when the oldest of them waits.
 
     A `removed` trigger is declared no more: nothing takes its backlog, which goes after the time of retention.
@@ -102,7 +102,7 @@ class BacklogStatus(Wire):
     removed: bool = False
 
 
-class Totals(Wire):
+class Totals(WireModel):
     """The headline numbers: counts since the database was made, except `waiting`, `backlog` and `dead_letters`, which are now."""
 
     read: int = 0
@@ -120,7 +120,7 @@ class Totals(Wire):
     backlog: int = 0
 
 
-class PipelineStatus(Wire):
+class PipelineStatus(WireModel):
     """One declared pipeline and the sums of its runs. `on_failure` says what becomes of the followers of a failed event."""
 
     name: str
@@ -134,7 +134,7 @@ class PipelineStatus(Wire):
     last_run: Timestamp | None
 
 
-class EventSummary(Wire):
+class EventSummary(WireModel):
     """One event of the log without its payload. `leader_seq` is -1 where the leader was not in the log before it."""
 
     seq: int
@@ -160,7 +160,7 @@ class EventDetail(EventSummary):
     runs: list[RunReport] = []
 
 
-class DeadLetterSummary(Wire):
+class DeadLetterSummary(WireModel):
     """One dead letter: what was given up on, and why. `short` stands for its id wherever an id is asked for."""
 
     id: str
@@ -183,7 +183,7 @@ class DeadLetterDetail(DeadLetterSummary):
     traceback: list[str]
 
 
-class EventPage(Wire):
+class EventPage(WireModel):
     """Some events. Ask for `before` to go on to older ones (None: there are none), or for `after` to follow the log.
 
     A page may hold fewer than were asked for, or none, and not be the last: a filter looks through a bounded stretch of the log at a time.
@@ -194,34 +194,34 @@ class EventPage(Wire):
     before: int | None
 
 
-class DeadLetterPage(Wire):
+class DeadLetterPage(WireModel):
     """Dead letters, the newest first. `before` is what to ask for to get the next page, None at the end."""
 
     dead_letters: list[DeadLetterSummary]
     before: str | None
 
 
-class TriggerList(Wire):
+class TriggerList(WireModel):
     """GET /api/v1/triggers: by name. `after` is what to ask for to get the next page, None at the end."""
 
     triggers: list[TriggerStatus]
     after: int | None = None
 
 
-class StreamList(Wire):
+class StreamList(WireModel):
     """GET /api/v1/streams: by name. `after` is what to ask for to get the next page, None at the end."""
 
     streams: list[StreamStatus]
     after: str | None = None
 
 
-class RunList(Wire):
+class RunList(WireModel):
     """GET /api/v1/runs: the newest first."""
 
     runs: list[RunReport]
 
 
-class Health(Wire):
+class Health(WireModel):
     """GET /healthz: whether the database answers, and the revision of its schema."""
 
     status: str
@@ -230,7 +230,7 @@ class Health(Wire):
     version: str
 
 
-class LogExtent(Wire):
+class LogExtent(WireModel):
     """What the log has without a gap: the events from `first` to `head`, the oldest of which came at `since` (None: there is none)."""
 
     first: int = 1
@@ -238,7 +238,7 @@ class LogExtent(Wire):
     since: Timestamp | None = None
 
 
-class Counts(Wire):
+class Counts(WireModel):
     """The size of each list of which a status shows a part.
 
     `jobs` counts running processes by kind, `blocked` the triggerers among them in which one trigger holds all others up. `triggers` counts
@@ -255,7 +255,7 @@ class Counts(Wire):
     pipelines: int = 0
 
 
-class Status(Wire):
+class Status(WireModel):
     """All that the page shows, at one moment. `dead_letters` are those that are open or redriven: `letters` counts all by state.
 
     `alerts` names what needs a person, the worst first.

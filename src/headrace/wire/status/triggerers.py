@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from headrace.wire.base import Timestamp, Wire
+from headrace.wire.base import Timestamp, WireModel
 from headrace.wire.control.jobs import Wanted
 from headrace.wire.status.status import JobStatus, TriggerStatus
 
 
-class TriggererList(Wire):
+class TriggererList(WireModel):
     """GET /api/v1/triggerers: those that run, then those that ended last."""
 
     triggerers: list[JobStatus]
 
 
-class WantJob(Wire):
+class WantJob(WireModel):
     """POST /api/v1/triggerers/{id}/wanted: `drain` it, `stop` it, or let it `run` on."""
 
     wanted: Wanted
 
 
-class BacklogDropped(Wire):
+class BacklogDropped(WireModel):
     """POST /api/v1/triggers/{id}/backlog/drop: how many raw events were dropped."""
 
     dropped: int

@@ -8,11 +8,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from headrace.api.http.commit_waiter import Durable
+from headrace.api.http.commit_waiter import CommitWaiter
 
 
 async def test_every_answer_arrives_whatever_the_threads_do() -> None:
-    durable = Durable()
+    durable = CommitWaiter()
     futures: list[Future[int]] = [Future() for _ in range(2_000)]
     shuffled = random.Random(7).sample(range(len(futures)), len(futures))
 
@@ -29,7 +29,7 @@ async def test_every_answer_arrives_whatever_the_threads_do() -> None:
 
 
 async def test_a_refusal_is_raised_where_it_is_waited_for_and_nowhere_else() -> None:
-    durable = Durable()
+    durable = CommitWaiter()
     bad: Future[int] = Future()
     good: Future[int] = Future()
     refused, answered = asyncio.create_task(durable(bad)), asyncio.create_task(durable(good))
@@ -42,7 +42,7 @@ async def test_a_refusal_is_raised_where_it_is_waited_for_and_nowhere_else() -> 
 
 
 async def test_one_who_went_away_does_not_hold_up_the_rest() -> None:
-    durable = Durable()
+    durable = CommitWaiter()
     gone: Future[int] = Future()
     stays: Future[int] = Future()
     leaving, staying = asyncio.create_task(durable(gone)), asyncio.create_task(durable(stays))

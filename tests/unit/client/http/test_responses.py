@@ -3,7 +3,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from headrace.client.http.responses import checked, options, understood
+from headrace.client.http.responses import options, raise_for_problem, translate_decode_errors
 from headrace.errors import ApiError, ApiRefused, ApiUnavailable, Fenced
 from headrace.wire.control.jobs import Lease
 from headrace.wire.problem import PROBLEM_JSON, PROBLEM_PREFIX, Problem
@@ -21,14 +21,14 @@ def answered(status: int, slug: str = "", **headers: str) -> httpx.Response:
 
 def test_a_success_is_handed_on() -> None:
     response = answered(204)
-    assert checked(response) is response
+    assert raise_for_problem(response) is response
 
 
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 507])
 @pytest.mark.parametrize("slug", ["", "unavailable"])
 def test_what_may_be_tried_again_is_unavailable(status: int, slug: str) -> None:
     with pytest.raises(ApiUnavailable) as unavailable:
-        checked(answered(status, slug))
+        raise_for_problem(answered(status, slug))
     assert unavailable.value.status == status
     assert unavailable.value.retry_after is None
 
@@ -36,7 +36,7 @@ def test_what_may_be_tried_again_is_unavailable(status: int, slug: str) -> None:
 @pytest.mark.parametrize(("given", "seconds"), [("7", 7.0), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("-1", None)])
 def test_how_long_to_wait_is_handed_on(given: str, seconds: float | None) -> None:
     with pytest.raises(ApiUnavailable) as unavailable:
-        checked(answered(429, **{"Retry-After": given}))
+        raise_for_problem(answered(429, **{"Retry-After": given}))
     assert unavailable.value.retry_after == seconds
 
 
@@ -45,7 +45,7 @@ def test_how_long_to_wait_is_handed_on(given: str, seconds: float | None) -> Non
 )
 def test_what_is_refused_says_why_and_what_to_do(status: int, slug: str, kind: type[ApiError]) -> None:
     with pytest.raises(ApiRefused, match="What is wrong") as refused:
-        checked(answered(status, slug))
+        raise_for_problem(answered(status, slug))
     assert type(refused.value) is kind
     assert (refused.value.status, refused.value.problem, refused.value.hint) == (status, slug, "What to do.")
 
@@ -53,11 +53,11 @@ def test_what_is_refused_says_why_and_what_to_do(status: int, slug: str, kind: t
 def test_an_answer_that_only_looks_like_a_problem_is_told_by_its_status() -> None:
     broken = httpx.Response(404, content=b"{", headers={"Content-Type": PROBLEM_JSON}, request=REQUEST)
     with pytest.raises(ApiRefused, match="http://api/execution/events answered 404 Not Found"):
-        checked(broken)
+        raise_for_problem(broken)
 
 
 def test_a_server_that_is_no_headrace_is_told_apart() -> None:
-    with pytest.raises(ApiError, match="not as a Headrace api") as error, understood("http://api"):
+    with pytest.raises(ApiError, match="not as a Headrace api") as error, translate_decode_errors("http://api"):
         Lease.model_validate_json(b"<html>")
     assert "address" in (error.value.hint or "")
 

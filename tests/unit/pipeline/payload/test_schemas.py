@@ -13,7 +13,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from headrace.pipeline.payload.inference import OutOfRange, Unsure, in_order, merged, misfit, types_of, widest, without_nulls
+from headrace.pipeline.payload.inference import InferenceUndecided, OutOfRange, in_order, merged, misfit, types_of, widest, without_nulls
 
 
 def struct(**fields: DataType) -> StructType:
@@ -55,7 +55,7 @@ def test_payloads_have_the_types_that_spark_would_find() -> None:
 
 @pytest.mark.parametrize("payload", ["3", "[1]"])
 def test_what_is_no_object_is_left_to_spark(payload: str) -> None:
-    with pytest.raises(Unsure):
+    with pytest.raises(InferenceUndecided):
         types_of([payload])
 
 

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import RunConflict
-from headrace.pipeline.runs.identity import Attempt, Origin, Place, digest_of
+from headrace.pipeline.runs.identity import Attempt, Origin, RunKey, digest_of
 
 
 def events(*ids: str, first: int = 1, source: str = "s") -> pa.Table:
@@ -36,8 +36,8 @@ def test_parts_of_a_name_do_not_run_together() -> None:
 
 
 @pytest.mark.parametrize(
-    "metadata", [None, "", "{", "[]", "{}", Origin("log", "other", "first").metadata(Place("t", "p", 3), Attempt("d"))]
+    "metadata", [None, "", "{", "[]", "{}", Origin("log", "other", "first").metadata(RunKey("t", "p", 3), Attempt("d"))]
 )
 def test_rows_that_do_not_say_which_run_they_are_of_are_no_run(metadata: str | None) -> None:
     with pytest.raises(RunConflict, match="here has the place of batch 3 of the pipeline 'p', and does not say that it is this run"):
-        Origin("log", "scope", "first").check(Place("t", "p", 3), "d", metadata, "here")
+        Origin("log", "scope", "first").check(RunKey("t", "p", 3), "d", metadata, "here")

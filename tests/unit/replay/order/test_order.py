@@ -19,7 +19,7 @@ from headrace.replay.order.global_order import Outcome, order_scanned
 from headrace.replay.order.keyed_order import deal, order_shard
 from headrace.replay.order.scan import scan
 from headrace.replay.schemas import KEY, LEADER, OCCURRED, ORDERING_KEY
-from headrace.replay.shuffle_store import Shelf
+from headrace.replay.shuffle_store import ShuffleStore
 from support.ordering.kernel import batch, key, of_step
 
 Event = tuple[str, str | None, int]
@@ -39,7 +39,7 @@ def rows(events: Sequence[Event], numbers: Iterable[int]) -> pa.RecordBatch:
 
 def through(parts: list[list[Event]], ranges: int = 3) -> tuple[list[dict[str, Any]], Outcome]:
     with tempfile.TemporaryDirectory() as folder:
-        shelf, out = Shelf(Path(folder)), Path(folder) / "out"
+        shelf, out = ShuffleStore(Path(folder)), Path(folder) / "out"
         out.mkdir()
         scanned, start = [], 0
         for number, events in enumerate(parts):
@@ -111,9 +111,9 @@ def test_one_shard_comes_out_as_if_it_were_one_batch(parts: list[list[Event]]) -
         folder = Path(name)
         for number, events in enumerate(parts):
             batch = rows(events, range(sum(map(len, parts[:number])), sum(map(len, parts[: number + 1]))))
-            dealt = deal([batch.append_column(ORDERING_KEY, pa.nulls(len(events), pa.string()))], number, 1, Shelf(folder))
+            dealt = deal([batch.append_column(ORDERING_KEY, pa.nulls(len(events), pa.string()))], number, 1, ShuffleStore(folder))
             assert dealt.rows == [len(events)]
-        shard = order_shard(0, len(parts), 7, "id", Shelf(folder), folder)
+        shard = order_shard(0, len(parts), 7, "id", ShuffleStore(folder), folder)
         told = pq.read_table(folder / "part-00000.parquet").to_pylist()
     expected, kernel = by_kernel(parts)
     assert [(row["n"], row["mark"]) for row in told] == expected
@@ -126,7 +126,7 @@ def test_what_follows_an_event_under_another_key_is_told_however_keys_fall_into_
     events: list[Event] = [("a", None, 0), ("b", "a", 1), ("c", "b", 2), ("d", "never", 3), ("e", "b", 4)]
     for shards in (1, 2, 7):
         with tempfile.TemporaryDirectory() as name:
-            shelf = Shelf(Path(name))
+            shelf = ShuffleStore(Path(name))
             batch = rows(events, range(5)).append_column(ORDERING_KEY, pa.array([keys[id] for id, _, _ in events]))
             deal([batch], 0, shards, shelf)
             marks = [order_shard(shard, 1, 1, "id", shelf, Path(name)).marks for shard in range(shards)]

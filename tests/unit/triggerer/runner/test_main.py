@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.client.http.proxied_session import RelayedSession
+from headrace.client.http.proxied_session import ProxiedSession
 from headrace.client.triggerer import TriggererClient
 from headrace.errors import ApiUnavailable
 from headrace.sources.memory.upstream import Memory
@@ -77,7 +77,7 @@ async def supervised(api: Api, client: TriggererClient) -> AsyncIterator[Supervi
     end, link = await Channel.over(ours), await Channel.over(theirs)
     supervisor = Supervisor(client, end)
     calls = ApiCalls(link)
-    relayed = TriggererClient(api.url, key="", session=RelayedSession(calls.call))
+    relayed = TriggererClient(api.url, key="", session=ProxiedSession(calls.call))
     relayed.adopt(JobRegistered(job_id=0, token="", heartbeat=0))
     works = (
         supervisor.listen(),
