@@ -9,7 +9,7 @@ from uuid import uuid4
 from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject, StageTriggers
 
 PAGE_BYTES = 900_000
-PAGE_TRIGGERS = 1_000
+PAGE_TRIGGERS = 2_000
 
 
 def declaration_requests(declared: DeclareProject) -> Iterator[StageTriggers | DeclareProject]:
