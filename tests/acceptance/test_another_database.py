@@ -88,7 +88,7 @@ class Scene:
         return done.stdout
 
     def audit(self) -> dict[str, Any]:
-        with self.deployment.people() as client:
+        with self.deployment.admin() as client:
             audit: dict[str, Any] = client.audit()
         return audit
 

@@ -51,5 +51,5 @@ def test_one_lane_of_eight_that_cannot_be_advanced_holds_up_no_other(tmp_path: P
 
 
 def _reported(deployment: Deployment) -> bool:
-    with deployment.people() as client:
+    with deployment.admin() as client:
         return any(lane["error"] for stream in client.streams()["streams"] for lane in stream["lanes"])

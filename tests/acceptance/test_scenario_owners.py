@@ -61,7 +61,7 @@ def test_a_triggerer_that_was_asleep_for_too_long_is_fenced(tmp_path: Path) -> N
 
 def _holders(deployment: Deployment) -> set[int]:
     """Return the jobs that hold triggers of the stream."""
-    with deployment.people() as client:
+    with deployment.admin() as client:
         return {one["job_id"] for one in client.triggers()["triggers"] if one["job_id"] is not None}
 
 

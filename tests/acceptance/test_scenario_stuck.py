@@ -28,7 +28,7 @@ def test_a_trigger_that_is_stuck_past_the_ack_timeout_gets_all_it_missed_once_it
         oracle.advanced()
         assert not gate.exists()
         assert oracle.backlog() > 1000
-        with deployment.people() as client:
+        with deployment.admin() as client:
             assert client.audit()["clean"]
         gate.touch()
         expected = {"a": numbers, "b": numbers, "stuck": numbers, "even": range(0, 2000, 2)}

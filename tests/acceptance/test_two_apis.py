@@ -29,8 +29,8 @@ def answers(url: str) -> bool:
 
 
 def heartbeat(url: str) -> str:
-    with AdminClient(url) as people:
-        (job,) = people.status()["jobs"]
+    with AdminClient(url) as admin:
+        (job,) = admin.status()["jobs"]
     return str(job["last_heartbeat"])
 
 
@@ -46,12 +46,12 @@ def test_a_worker_that_waits_at_one_api_gets_the_run_that_is_started_at_the_othe
     with deployment, ThreadPoolExecutor(1) as pool:
         deployment._start("api-2", {"HEADRACE_PORT": port}, "api")
         until(lambda: answers(other), "the other api answers")
-        with WorkerClient(deployment.url, key=KEY) as worker, TaskRunsClient(other, key=KEY) as people:
+        with WorkerClient(deployment.url, key=KEY) as worker, TaskRunsClient(other, key=KEY) as admin:
             worker.register(registration("worker"))
             for run_id in ("one", "two", "three"):
                 # Without word of the other's commits it would get nothing, or only after its time.
                 before = heartbeat(other)
                 claimed = pool.submit(worker.claim_runs, ClaimRuns(capacity=1, tasks=["t"], running=[], wait=20))
                 until(partial(has_asked, other, before), "it has asked, and waits")
-                people.start(StartTask(project="flights", run_id=run_id, task="t", kwargs="{}"))
+                admin.start(StartTask(project="flights", run_id=run_id, task="t", kwargs="{}"))
                 assert [run.run_id for run in claimed.result().runs] == [run_id]

@@ -20,7 +20,7 @@ from schemathesis.schemas import APIOperation
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
 
 from headrace.api.middleware.version import DESCRIPTION_PATH
-from headrace.api.openapi import PEOPLE_PATH
+from headrace.api.openapi import ADMIN_DESCRIPTION_PATH
 from headrace.wire.base import API_VERSION, VERSION_HEADER
 from support.processes.execution_api import KEY, UNLIMITED, Api, serving
 from support.processes.store import declaration, event, registration
@@ -102,13 +102,13 @@ def operations(fuzzed: Fuzzed, path: str) -> list[APIOperation[Any, Any, Any, An
     return [result.ok() for result in found if isinstance(result, Ok) and result.ok().path not in ENDLESS]
 
 
-def test_the_machine_api_keeps_its_description(fuzzed: Fuzzed, subtests: Any) -> None:
+def test_the_execution_api_keeps_its_description(fuzzed: Fuzzed, subtests: Any) -> None:
     for operation in operations(fuzzed, DESCRIPTION_PATH):
         with subtests.test(call=operation.label):
             fuzzed.try_out(operation, API_VERSION)
 
 
-def test_the_peoples_api_keeps_its_description(fuzzed: Fuzzed, subtests: Any) -> None:
-    for operation in operations(fuzzed, PEOPLE_PATH):
+def test_the_admin_api_keeps_its_description(fuzzed: Fuzzed, subtests: Any) -> None:
+    for operation in operations(fuzzed, ADMIN_DESCRIPTION_PATH):
         with subtests.test(call=operation.label):
             fuzzed.try_out(operation, None)

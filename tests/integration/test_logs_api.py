@@ -1,4 +1,4 @@
-"""The logs of triggers and runs over the people's API: from the log folder, or from the process that writes them."""
+"""The logs of triggers and runs over the admin API: from the log folder, or from the process that writes them."""
 
 from __future__ import annotations
 

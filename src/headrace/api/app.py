@@ -1,4 +1,4 @@
-"""The app: the machine API, the people's API and the pages, over one store."""
+"""The app: the execution API, the admin API and the pages, over one store."""
 
 from __future__ import annotations
 

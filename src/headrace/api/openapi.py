@@ -1,4 +1,4 @@
-"""What OpenAPI says of the execution API and of the people's API."""
+"""What OpenAPI says of the execution API and of the admin API."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from headrace.api.middleware.version import DESCRIPTION_PATH
 from headrace.wire.base import API_VERSION, VERSION_HEADER
 from headrace.wire.problem import PROBLEM_JSON, Problem
 
-PEOPLE_PATH = "/api/openapi.json"
+ADMIN_DESCRIPTION_PATH = "/api/openapi.json"
 METHODS = ("get", "put", "post", "delete", "patch")
 _PROBLEM = {"description": "What is wrong, and what to do", "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
 _BEARER = {"type": "http", "scheme": "bearer", "description": "The deployment key, or the token of a job."}
 
 
 def install(app: FastAPI) -> None:
-    """Let `app` describe the execution API at `DESCRIPTION_PATH`, and the people's API at `PEOPLE_PATH`."""
+    """Let `app` describe the execution API at `DESCRIPTION_PATH`, and the admin API at `ADMIN_DESCRIPTION_PATH`."""
     router = APIRouter(include_in_schema=False)
 
     @router.get(DESCRIPTION_PATH)
@@ -32,14 +32,14 @@ def install(app: FastAPI) -> None:
         """Return the execution API's description."""
         return JSONResponse(execution_api())
 
-    @router.get(PEOPLE_PATH)
-    def describe_people() -> JSONResponse:
-        """Return the people's API's description."""
-        if not people:
-            people.update(_completed(get_openapi(title="Headrace for people", version=VERSION, routes=app.routes)))
-        return JSONResponse(people)
+    @router.get(ADMIN_DESCRIPTION_PATH)
+    def describe_admin() -> JSONResponse:
+        """Return the admin API's description."""
+        if not admin:
+            admin.update(_completed(get_openapi(title="Headrace admin API", version=VERSION, routes=app.routes)))
+        return JSONResponse(admin)
 
-    people: dict[str, Any] = {}
+    admin: dict[str, Any] = {}
     app.include_router(router)
 
 
@@ -66,7 +66,7 @@ def _completed(document: dict[str, Any]) -> dict[str, Any]:
         answers = operation["responses"]
         answers.pop("422", None)
         answers |= {"4XX": _PROBLEM, "5XX": _PROBLEM}
-        operation["security"] = [{"bearer": []}, {}] if operation["tags"] == ["people"] else [{"bearer": []}]
+        operation["security"] = [{"bearer": []}, {}] if operation["tags"] == ["admin"] else [{"bearer": []}]
     return document
 
 

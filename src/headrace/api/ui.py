@@ -52,7 +52,7 @@ class Asset(NamedTuple):
 
 
 def router_for(store: Store) -> APIRouter:
-    """Return the pages. They show what the people's API says, and so ask nothing of `store` themselves."""
+    """Return the pages. They show what the admin API says, and so ask nothing of `store` themselves."""
     del store
     router = APIRouter(include_in_schema=False)
     known = {name: _asset(name, kind) for name, kind in KINDS.items()}

@@ -164,8 +164,8 @@ class Scene:
 
     async def discard_all(self) -> None:
         """Discard every open dead letter."""
-        with AdminClient(self.url) as people:
-            await asyncio.to_thread(people.act, "discard", ActOnDeadLetters(every=True), key=KEY)
+        with AdminClient(self.url) as admin:
+            await asyncio.to_thread(admin.act, "discard", ActOnDeadLetters(every=True), key=KEY)
 
     async def plan(self, cursor: Cursor, scope: str = PROJECT, *, run_of: str | None = None) -> None:
         """Store the next plan of a scope, with a run of the pipeline `run_of`."""

@@ -162,7 +162,7 @@ class Deployment:
         with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=20)) as connection:
             return connection.execute(query, values).fetchall()
 
-    def people(self) -> AdminClient:
+    def admin(self) -> AdminClient:
         return AdminClient(self.url)
 
     def _start(self, name: str, more: Mapping[str, str], *arguments: str) -> Process:
@@ -352,7 +352,7 @@ class Oracle:
 
     def audited(self, *, pending: int = 0) -> dict[str, Any]:
         """The books balance: the API and the command line both say so. Return each trigger's."""
-        with self.deployment.people() as client:
+        with self.deployment.admin() as client:
             audit = client.audit()
         assert audit["clean"], f"{audit}, {self.deployment.folder}"
         command = self.deployment.cli("audit")

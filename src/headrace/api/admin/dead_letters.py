@@ -27,7 +27,7 @@ Limit = Annotated[int, Query(ge=1, le=1000, description="At most this many.")]
 
 def router_for(store: Store) -> APIRouter:
     """Return the routes over `store`. Those that change something need the deployment key or a token of scope `admin` as their bearer."""
-    router = APIRouter(tags=["people"])
+    router = APIRouter(tags=["admin"])
     _add_audit(router, store)
     _add_actions(router, store)
     _add_lists(router, store)

@@ -142,7 +142,7 @@ class _LastWords:
 
 def router_for(finder: LogLocator, passes: ReadTokens, live: LiveStatus) -> APIRouter:
     """Return the routes of the logs that `finder` finds."""
-    router = APIRouter(tags=["people"])
+    router = APIRouter(tags=["admin"])
     logs = _Logs(passes, live)
 
     @router.get("/api/v1/logs/triggers/{called}", response_class=StreamingResponse)

@@ -19,7 +19,7 @@ MAX_NUMBER = 2**63 - 1
 
 Number = Annotated[int, Query(ge=0, le=MAX_NUMBER)]
 
-router = APIRouter(prefix="/api/v1/scopes", tags=["people"])
+router = APIRouter(prefix="/api/v1/scopes", tags=["admin"])
 
 
 @router.get("/{scope:path}/ledger")

@@ -18,7 +18,7 @@ from headrace.wire.pipelines import scopes as wire
 
 SEQ_RANGE = 2**63 - 1
 
-router = APIRouter(prefix="/api/v1/scopes", tags=["people"])
+router = APIRouter(prefix="/api/v1/scopes", tags=["admin"])
 
 
 @router.get("")

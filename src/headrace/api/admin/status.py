@@ -1,4 +1,4 @@
-"""The people's API: what happens here and what happened, read-only, for the page, the command line and scripts."""
+"""The admin API: what happens here and what happened, read-only, for the page, the command line and scripts."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ Seq = Annotated[int | None, Query(ge=0, le=SEQ_RANGE)]
 
 
 def router_for(store: Store, live: LiveStatus | None = None) -> APIRouter:
-    """Return the people's API over `store`; `live` is the status that is shared with whoever else shows it."""
-    router = APIRouter(tags=["people"])
+    """Return the admin API over `store`; `live` is the status that is shared with whoever else shows it."""
+    router = APIRouter(tags=["admin"])
     _add_status(router, live or LiveStatus(store))
     _add_lists(router, store)
     _add_details(router, store)

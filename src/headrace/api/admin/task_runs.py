@@ -17,7 +17,7 @@ Limit = Annotated[int, Query(ge=1, le=1000, description="At most this many.")]
 
 def router_for(store: Store) -> APIRouter:
     """Return the routes over `store`. Those that change something need the deployment key as their bearer token."""
-    router = APIRouter(prefix="/api/v1/task-runs", tags=["people"])
+    router = APIRouter(prefix="/api/v1/task-runs", tags=["admin"])
 
     @router.get("")
     def runs(limit: Limit = 100, state: TaskRunState | None = None, task: str | None = None) -> TaskRunList:

@@ -16,7 +16,7 @@ INT64 = 2**63
 
 def router_for(store: Store) -> APIRouter:
     """Return the routes over `store`. Those that change something need the deployment key as their bearer token."""
-    router = APIRouter(prefix="/api/v1", tags=["people"])
+    router = APIRouter(prefix="/api/v1", tags=["admin"])
 
     @router.get("/triggerers")
     def triggerers() -> TriggererList:

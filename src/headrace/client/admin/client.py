@@ -1,4 +1,4 @@
-"""The people's API as the command line calls it, as the JSON that it is; what changes something needs the deployment key."""
+"""The admin API as the command line calls it, as the JSON that it is; what changes something needs the deployment key."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAGE: Final = 1_000
 
 
 class AdminClient:
-    """Asks the people's API; every method returns the decoded JSON. `token`: for an api that shows nothing without one."""
+    """Asks the admin API; every method returns the decoded JSON. `token`: for an api that shows nothing without one."""
 
     def __init__(self, url: str, *, token: str | None = None, timeout: float = TIMEOUT_SECONDS) -> None:
         self._url = url.rstrip("/")

@@ -26,7 +26,7 @@ M = TypeVar("M", bound=WireModel)
 
 
 class SecretsClient(AdminClient):
-    """Asks the people's API of secrets. `key` is the deployment key, or a token of scope `admin`."""
+    """Asks the admin API of secrets. `key` is the deployment key, or a token of scope `admin`."""
 
     def connections(self) -> ShownConnections:
         """Return the connections, masked."""

@@ -24,7 +24,7 @@ PATH = "/api/v1/task-runs"
 
 
 class TaskRunsClient:
-    """Asks the people's API for task runs."""
+    """Asks the admin API for task runs."""
 
     def __init__(self, url: str, *, key: str = "", timeout: float = TIMEOUT_SECONDS) -> None:
         self._url = url.rstrip("/")

@@ -10,7 +10,7 @@ from headrace.wire.webhooks import Deliveries, SetWebhook, ShownWebhooks, WantWe
 
 
 class WebhooksClient(SecretsClient):
-    """Asks the people's API of webhooks. `key` is the deployment key, or a token of scope `admin`."""
+    """Asks the admin API of webhooks. `key` is the deployment key, or a token of scope `admin`."""
 
     def webhooks(self) -> ShownWebhooks:
         """Return the webhooks."""

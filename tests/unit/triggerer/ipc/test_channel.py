@@ -87,7 +87,7 @@ async def test_an_error_arrives_as_what_it_was(kind: type[ApiError]) -> None:
         "/execution/x/.%2E/jobs",
     ],
 )
-async def test_a_runner_has_no_say_in_its_job_nor_outside_of_the_machine_api(path: str) -> None:
+async def test_a_runner_has_no_say_in_its_job_nor_outside_of_the_execution_api(path: str) -> None:
     async with links() as (runner, supervisor):
         api = Api()
         with pytest.raises(ApiRefused):

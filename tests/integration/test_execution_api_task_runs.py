@@ -36,21 +36,21 @@ def worker(api: Api) -> Iterator[WorkerClient]:
 
 
 @pytest.fixture
-def people(api: Api) -> Iterator[TaskRunsClient]:
+def admin(api: Api) -> Iterator[TaskRunsClient]:
     with TaskRunsClient(api.url, key=KEY) as client:
         yield client
 
 
-def start(people: TaskRunsClient, run_id: str = "one", **other: Any) -> str:
-    return people.start(StartTask(project="flights", run_id=run_id, task="submit", **other)).state
+def start(admin: TaskRunsClient, run_id: str = "one", **other: Any) -> str:
+    return admin.start(StartTask(project="flights", run_id=run_id, task="submit", **other)).state
 
 
-def test_a_run_is_started_claimed_deferred_resumed_and_finished(api: Api, worker: WorkerClient, people: TaskRunsClient) -> None:
-    assert start(people, kwargs='{"day":1}') == "scheduled"
+def test_a_run_is_started_claimed_deferred_resumed_and_finished(api: Api, worker: WorkerClient, admin: TaskRunsClient) -> None:
+    assert start(admin, kwargs='{"day":1}') == "scheduled"
     (run,) = worker.claim_runs(CLAIM).runs
     waiting = Waiting(trigger=TRIGGER, method="collect", timeout=60)
     assert worker.defer_run("one", DeferRun(epoch=run.epoch, waiting=waiting)).state == "deferred"
-    shown = people.run("one")
+    shown = admin.run("one")
     assert (shown.state, shown.method, shown.step) == ("deferred", "collect", 1)
     assert shown.waits_for is not None
     assert (shown.waits_for.classpath, shown.waits_for.state) == ("some.Trigger", "waiting")
@@ -61,18 +61,18 @@ def test_a_run_is_started_claimed_deferred_resumed_and_finished(api: Api, worker
     assert (run.method, run.kwargs) == ("collect", '{"event":{"rows":1}}')
     assert worker.finish_run("one", FinishRun(epoch=run.epoch, state="succeeded", result="[1, 2]")).state == "succeeded"
     assert worker.run_state("one").state == "succeeded"
-    assert worker.run_result("one").result == people.run("one").result == "[1, 2]"
-    assert [one.run_id for one in people.runs(limit=5, state="succeeded", task="submit").runs] == ["one"]
-    assert people.runs(limit=5, state="failed").runs == []
+    assert worker.run_result("one").result == admin.run("one").result == "[1, 2]"
+    assert [one.run_id for one in admin.runs(limit=5, state="succeeded", task="submit").runs] == ["one"]
+    assert admin.runs(limit=5, state="failed").runs == []
 
 
-def test_a_worker_that_asks_is_told_at_once(worker: WorkerClient, people: TaskRunsClient) -> None:
+def test_a_worker_that_asks_is_told_at_once(worker: WorkerClient, admin: TaskRunsClient) -> None:
     with ThreadPoolExecutor() as pool:
         asking = pool.submit(worker.claim_runs, CLAIM.model_copy(update={"wait": 20.0}))
-        start(people)
+        start(admin)
         assert [run.run_id for run in asking.result(120).runs] == ["one"]
         asking = pool.submit(worker.claim_runs, ClaimRuns(capacity=0, tasks=[], running=["one"], wait=20.0))
-        people.cancel("one")
+        admin.cancel("one")
         assert asking.result(120).gone == ["one"]
 
 
@@ -92,8 +92,8 @@ def test_only_workers_take_runs_and_any_job_starts_them(api: Api, kind: JobKind)
             assert refused.value.problem == "forbidden"
 
 
-def test_another_worker_and_another_project_get_nowhere(api: Api, worker: WorkerClient, people: TaskRunsClient) -> None:
-    start(people)
+def test_another_worker_and_another_project_get_nowhere(api: Api, worker: WorkerClient, admin: TaskRunsClient) -> None:
+    start(admin)
     (run,) = worker.claim_runs(CLAIM).runs
     with WorkerClient(api.url, key=KEY) as other:
         other.register(registration("worker"))

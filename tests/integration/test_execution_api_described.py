@@ -12,7 +12,7 @@ import pytest
 from scripts.record_contract import CONTRACT, contract
 
 from headrace.api.middleware.version import DESCRIPTION_PATH
-from headrace.api.openapi import PEOPLE_PATH
+from headrace.api.openapi import ADMIN_DESCRIPTION_PATH
 from headrace.wire.base import API_VERSION, VERSION_HEADER
 from headrace.wire.problem import PROBLEM_JSON
 from support.processes.execution_api import Api, serving
@@ -50,7 +50,7 @@ def test_every_call_describes_its_problems_its_version_and_who_may_call(api: Api
             assert versions == [API_VERSION], path
 
 
-def test_the_peoples_api_describes_itself_and_nothing_else(api: Api) -> None:
-    document = httpx.get(api.url + PEOPLE_PATH, trust_env=False).json()
+def test_the_admin_api_describes_itself_and_nothing_else(api: Api) -> None:
+    document = httpx.get(api.url + ADMIN_DESCRIPTION_PATH, trust_env=False).json()
     assert "/api/v1/status" in document["paths"]
     assert not [path for path in document["paths"] if path.startswith("/execution")]

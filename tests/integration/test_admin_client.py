@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.client.admin import client as people
+from headrace.client.admin import client as admin
 from headrace.client.admin.client import AdminClient
 from headrace.errors import ApiUnavailable
 from headrace.wire.control.jobs import Heartbeat
@@ -36,7 +36,7 @@ def test_every_list_is_answered(api: Api) -> None:
 
 
 def test_lists_of_triggers_and_streams_come_in_pages_that_the_client_follows(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(people, "PAGE", 2)
+    monkeypatch.setattr(admin, "PAGE", 2)
     names = ["a", "b", "c", "d", "e"]
     owner = holder(api.store, *names)
     other = api.store.jobs.register(registration(project="trains", kind="pipeline"))

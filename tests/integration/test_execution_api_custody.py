@@ -66,9 +66,9 @@ async def test_a_raw_event_is_spilled_recorded_drained_and_accounted_for(client:
     for _ in range(2):
         await client.settle(1, SettleBacklog(epoch=held[1], settled=settled))
     assert (await client.backlog(1, 0, 100)).items == []
-    with AdminClient(api.url) as people:
-        books = Audit.model_validate(await asyncio.to_thread(people.audit))
-        nothing = Audit.model_validate(await asyncio.to_thread(people.audit, "another"))
+    with AdminClient(api.url) as admin:
+        books = Audit.model_validate(await asyncio.to_thread(admin.audit))
+        nothing = Audit.model_validate(await asyncio.to_thread(admin.audit, "another"))
     assert books.clean
     assert [(one.trigger, one.read, one.fired, one.filtered, one.settled) for one in books.streams[0].triggers] == [
         ("first", 2, 0, 2, 2),
@@ -96,8 +96,8 @@ async def test_a_receipt_travels_with_what_it_accounts_for(client: TriggererClie
     stretch = receipt(None, 1, 1, answered(1, spilled=1), answered(2, fired=1))
     stored = await client.store(EventBatch(epochs=held, events=[event("a", 2)], spills=[spill(1, 1)], receipts=[stretch]))
     assert (stored.events, stored.spills, stored.receipts) == (["stored"], ["stored"], ["stored"])
-    with AdminClient(api.url) as people:
-        assert Audit.model_validate(await asyncio.to_thread(people.audit)).clean
+    with AdminClient(api.url) as admin:
+        assert Audit.model_validate(await asyncio.to_thread(admin.audit)).clean
 
 
 async def test_a_call_of_the_first_version_records_all_of_its_receipts_or_none(client: TriggererClient, api: Api) -> None:
@@ -123,8 +123,8 @@ async def test_receipts_sent_side_by_side_are_all_recorded(client: TriggererClie
         *(client.store(EventBatch(epochs=held, receipts=[receipt(None, 9, 10, lane=f"{lane}", owed=(1,))])) for lane in range(40))
     )
     assert len((await client.marks("folder", [f"{lane}" for lane in range(50)])).marks) == 40
-    with AdminClient(api.url) as people:
-        books = Audit.model_validate(await asyncio.to_thread(people.audit))
+    with AdminClient(api.url) as admin:
+        books = Audit.model_validate(await asyncio.to_thread(admin.audit))
     assert (books.clean, books.streams[0].read, books.streams[0].lanes) == (True, 400, 40)
 
 
@@ -139,33 +139,33 @@ async def test_dead_letters_are_redriven_and_discarded_with_the_deployment_key_o
     held = await epochs(client)
     await client.store(EventBatch(epochs=held, dead_letters=[letter("x/1", raw="once more"), letter("y")]))
     asked = ActOnDeadLetters(ids=["x/1"], by="me")
-    with AdminClient(api.url) as people:
+    with AdminClient(api.url) as admin:
         for wrong, code in (("another key", 401), (client._registered.token, 403)):
             with pytest.raises(ApiRefused) as refused:
-                people.act("redrive", asked, key=wrong)
+                admin.act("redrive", asked, key=wrong)
             assert refused.value.status == code
-        assert DeadLettersActed.model_validate(people.act("redrive", asked, key=KEY)).count == 1
-        assert DeadLettersActed.model_validate(people.act("redrive", asked, key=KEY)).count == 0
-        assert DeadLettersActed.model_validate(people.act("discard", ActOnDeadLetters(kind="malformed"), key=KEY)).count == 1
-        assert DeadLetterDetail.model_validate(people.dead_letter("x/1")).state == "redriven"
-        status = Status.model_validate(people.status())
+        assert DeadLettersActed.model_validate(admin.act("redrive", asked, key=KEY)).count == 1
+        assert DeadLettersActed.model_validate(admin.act("redrive", asked, key=KEY)).count == 0
+        assert DeadLettersActed.model_validate(admin.act("discard", ActOnDeadLetters(kind="malformed"), key=KEY)).count == 1
+        assert DeadLetterDetail.model_validate(admin.dead_letter("x/1")).state == "redriven"
+        status = Status.model_validate(admin.status())
         assert status.letters == {"open": 0, "redriven": 1, "discarded": 1}
         assert (status.dead_letters, status.totals.backlog) == (1, 1)
         assert [(one.trigger, one.depth) for one in status.backlogs] == [("first", 1)]
-        assert [one["id"] for one in people.dead_letters(state="discarded")["dead_letters"]] == ["y"]
-        done = DeadLetterActions.model_validate(people.dead_letter_actions()).actions
+        assert [one["id"] for one in admin.dead_letters(state="discarded")["dead_letters"]] == ["y"]
+        done = DeadLetterActions.model_validate(admin.dead_letter_actions()).actions
         assert [(one.action, one.count, one.who) for one in done] == [("discard", 1, "unnamed"), ("redrive", 0, "me"), ("redrive", 1, "me")]
         with pytest.raises(ApiRefused) as nothing:
-            people.act("redrive", ActOnDeadLetters(), key=KEY)
+            admin.act("redrive", ActOnDeadLetters(), key=KEY)
         assert (nothing.value.status, nothing.value.problem) == (422, "invalid")
         with pytest.raises(ApiRefused):
-            people.dead_letter("none")
+            admin.dead_letter("none")
     page = await client.backlog(1, 0, 10)
     assert [(item.lane, item.raw) for item in page.items] == [("", "once more")]
     await client.settle(1, SettleBacklog(epoch=held[1], settled=[Settled(number=page.items[0].number, answer="fired")]))
     assert (await client.heartbeat(Heartbeat())).backlogs == {}
-    with AdminClient(api.url) as people:
-        assert [one["id"] for one in people.dead_letters()["dead_letters"]] == ["y"]
+    with AdminClient(api.url) as admin:
+        assert [one["id"] for one in admin.dead_letters()["dead_letters"]] == ["y"]
 
 
 class Nobody:
@@ -191,8 +191,8 @@ async def test_receipts_of_many_triggers_are_recorded_by_their_crew(client: Trig
     await recorder.record(receipts.Receipt("folder", "a", 9, 12, 3, owed, ()))
     uploading.cancel()
     assert await recorder.marks("folder", ["a", "b"]) == {"a": 12}
-    with AdminClient(api.url) as people:
-        books = Audit.model_validate(await asyncio.to_thread(people.audit))
+    with AdminClient(api.url) as admin:
+        books = Audit.model_validate(await asyncio.to_thread(admin.audit))
     assert books.streams[0].read == 13
 
 

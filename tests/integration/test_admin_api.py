@@ -1,4 +1,4 @@
-"""The people's API over a real store, fed through the machine API by its own clients."""
+"""The admin API over a real store, fed through the execution API by its own clients."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_an_empty_deployment_has_an_empty_status(store: Store) -> None:
     assert [status.jobs, status.triggers, status.streams, status.scopes, status.pipelines, status.runs, status.recent] == [[]] * 7
 
 
-async def test_the_status_tells_what_the_machine_api_was_told(scene: Scene, http: httpx.AsyncClient) -> None:
+async def test_the_status_tells_what_the_execution_api_was_told(scene: Scene, http: httpx.AsyncClient) -> None:
     first = scene.leg(1)
     both = scene.leg(2, follows=first.id).model_copy(update={"firings": [scene.triggers["legs.late"], scene.triggers["legs.united"]]})
     await scene.store(first, both, letters=[scene.letter(7, "not JSON")])
