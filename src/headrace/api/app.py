@@ -27,7 +27,7 @@ from headrace.api.auth.authentication import Tokens
 from headrace.api.auth.revocation import poll_revoked_tokens
 from headrace.api.background.event_wait_dispatcher import EventWaitDispatcher
 from headrace.api.background.webhook_dispatcher import WebhookDispatcher
-from headrace.api.execution import fast_path
+from headrace.api.execution.fast_path import IngestRoute
 from headrace.api.execution.routers import ROUTERS
 from headrace.api.http import problems
 from headrace.api.middleware.access_control import AccessControl, NetworkExposure
@@ -74,7 +74,7 @@ def create_app(
     app.state.live = live = LiveStatus(store, local_alerts=local_alerts)
     app.state.tokens = tokens
     problems.install(app)
-    app.router.routes.extend(fast_path.calls())
+    app.router.routes.append(IngestRoute())
     openapi.install(app)
     for router in ROUTERS:
         app.include_router(router, include_in_schema=False)

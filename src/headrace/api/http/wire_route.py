@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -15,6 +15,8 @@ from starlette.types import Receive, Scope
 from headrace.api.http.problems import Refusal, in_words
 
 SMALL = 64 * 1024
+
+M = TypeVar("M", bound=BaseModel)
 
 
 class WireResponse(JSONResponse):
@@ -62,7 +64,7 @@ class _WireRequest(Request):
         return await parse_body(await self.body(), self._model)
 
 
-async def parse_body(body: bytes, model: type[BaseModel]) -> BaseModel:
+async def parse_body(body: bytes, model: type[M]) -> M:
     """Return a body of JSON, read as `model`.
 
     Raises:
