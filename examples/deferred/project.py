@@ -2,9 +2,9 @@
 
 python service.py &                                          # the "elsewhere": a forecaster with an HTTP interface
 headrace standalone                                          # in another terminal, in this folder
-headrace runs start arrivals --args '{"day": "2013-01-01"}'  # waits for feed/2013-01-01.jsonl, and uses no worker for that
+headrace task-runs start arrivals --args '{"day": "2013-01-01"}'  # waits for feed/2013-01-01.jsonl, and uses no worker for that
 python feed.py 2013-01-01                                    # the file comes
-headrace runs list                                           # forecast is deferred: it waits for the forecaster
+headrace task-runs list                                           # forecast is deferred: it waits for the forecaster
 """
 
 from __future__ import annotations

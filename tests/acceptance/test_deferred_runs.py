@@ -185,7 +185,7 @@ def test_the_example_survives_the_death_of_every_process_while_it_waits(tmp_path
         forecaster(hold) as service,
         scene(tmp_path, Path(project), FEED=str(feed), FORECASTER=service, HEADRACE_MASTER="local[1]") as made,
     ):
-        made.cli("runs", "start", "arrivals", "--args", json.dumps({"day": DAY}), "--id", "the-first")
+        made.cli("task-runs", "start", "arrivals", "--args", json.dumps({"day": DAY}), "--id", "the-first")
         assert made.run("the-first").state == "deferred"
         subprocess.run([sys.executable, str(EXAMPLE / "feed.py"), DAY], env={**os.environ, "FEED": str(feed)}, check=True)
         arrived = json.loads(made.until_is("the-first", "succeeded").result or "")
@@ -202,7 +202,7 @@ def test_the_example_survives_the_death_of_every_process_while_it_waits(tmp_path
         hold.unlink()
         done = made.until_is(arrived["forecast"], "succeeded")
         assert json.loads(done.result or "") == {"day": DAY, "lanes": 4}
-        assert json.loads(made.cli("runs", "result", done.run_id)) == {"day": DAY, "lanes": 4}
+        assert json.loads(made.cli("task-runs", "result", done.run_id)) == {"day": DAY, "lanes": 4}
         until(lambda: (tmp_path / "told.txt").exists(), "the callback has told")
         table = pq.read_table(tmp_path / "home" / "tables" / "forecasts").to_pylist()
         assert sorted((row["origin"], row["dest"]) for row in table) == [("EWR", "ORD"), ("EWR", "SFO"), ("JFK", "LAX"), ("LGA", "ATL")]
@@ -235,7 +235,7 @@ def test_a_trigger_is_cleaned_up_when_its_run_is_cancelled_and_not_when_it_moves
     tasks.start_triggerer(tasks.triggerer)
     until(lambda: len(list(marks.iterdir())) == 2, "the trigger runs in the next triggerer")
     assert not (marks / "cleaned").exists()
-    assert "cancelled" in tasks.cli("runs", "cancel", run_id)
+    assert "cancelled" in tasks.cli("task-runs", "cancel", run_id)
     until((marks / "cleaned").exists, "it is cleaned up")
     assert tasks.run(run_id).state == "cancelled"
 
@@ -244,6 +244,6 @@ def test_a_running_task_learns_that_it_is_cancelled(tasks: Scene, tmp_path: Path
     there = tmp_path / "running"
     run_id = tasks.start_run("patient", path=str(there))
     until(there.exists, "it runs")
-    tasks.cli("runs", "cancel", run_id)
+    tasks.cli("task-runs", "cancel", run_id)
     until(lambda: not there.exists(), "it has learnt it")
     assert tasks.run(run_id).state == "cancelled"

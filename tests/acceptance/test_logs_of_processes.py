@@ -191,7 +191,7 @@ def test_the_log_of_a_task_run_ends_by_itself_with_the_whole_traceback(tmp_path:
         deployment._environment["HEADRACE_PROJECT"] = str(project)
         worker = deployment._start("worker", {REGISTRATION: uuid4().hex}, "worker")
         run_id = uuid4().hex
-        assert deployment.cli("runs", "start", "deep", "--id", run_id).returncode == 0
+        assert deployment.cli("task-runs", "start", "deep", "--id", run_id).returncode == 0
         until(lambda: deployment.cli("logs", "run", run_id).stdout, "the run begins")
         told = deployment.cli("logs", "run", run_id, "-f", "--json")
         assert told.returncode == 0

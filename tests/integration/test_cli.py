@@ -119,7 +119,8 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["standalone", "api", "triggerer", "pipeline", "worker", "demo", "init", "status", "events", "runs", "triggers", "logs"]
+    "command",
+    ["standalone", "api", "triggerer", "pipeline", "worker", "demo", "init", "status", "events", "runs", "task-runs", "triggers", "logs"],
 )
 def test_every_command_has_help(tmp_path: Path, command: str) -> None:
     check(headrace(command, "--help", cwd=tmp_path), 0, "Usage:")

@@ -109,7 +109,6 @@ def test_dead_letters_alone_lists_them(owner: Holder) -> None:
     [
         ("dead-letters", "--json", "list"),
         ("dead-letters", "-n", "100", "list"),
-        ("runs", "--json", "list"),
         ("triggers", "--json", "show", "first"),
         ("triggerers", "--api-url", "http://127.0.0.1:9", "drain", "1"),
     ],

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from headrace.client.admin.client import AdminClient
 from headrace.errors import UsageError
-from headrace.settings import Settings
+from headrace.settings import Settings, read_settings
 
 
 def for_looking(settings: Settings) -> str | None:
@@ -26,3 +27,9 @@ def deployment_key(settings: Settings) -> str:
             hint="Set HEADRACE_KEY (or HEADRACE_TOKEN to an admin's token), or name the api's --home.",
         )
     return settings.with_key().key
+
+
+def admin_client(api_url: str | None) -> AdminClient:
+    """Return a client of the admin API that shows the token or key that is set."""
+    settings = read_settings(api_url=api_url)
+    return AdminClient(settings.url, token=for_looking(settings))

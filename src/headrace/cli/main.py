@@ -27,6 +27,7 @@ from headrace.cli.commands import (
     status,
     streams,
     table_folders,
+    task_runs,
     triggerers,
     triggers,
     variables,
@@ -55,6 +56,7 @@ events.add_to(app)
 triggers.add_to(app)
 triggerers.add_to(app)
 runs.add_to(app)
+task_runs.add_to(app)
 scopes.add_to(app)
 table_folders.add_to(app)
 streams.add_to(app)

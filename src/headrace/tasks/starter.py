@@ -33,7 +33,7 @@ def current_starter() -> tuple[str, Starter]:
     found = _starter.get()
     if found is None:
         raise UsageError(
-            "A task is started from within a pipeline or another task.", hint="From outside use: headrace runs start TASK --args JSON"
+            "A task is started from within a pipeline or another task.", hint="From outside use: headrace task-runs start TASK --args JSON"
         )
     return found
 

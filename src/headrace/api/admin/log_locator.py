@@ -136,7 +136,7 @@ def _one_run(found: list[LoggedRun], called: str) -> LoggedRun:
             404,
             "not-found",
             f"There is no run {called}.",
-            hint="With ids: `headrace runs --json` for those of pipelines, `headrace runs list` for those of tasks.",
+            hint="With ids: `headrace runs --json` for those of pipelines, `headrace task-runs list` for those of tasks.",
         )
     if len(found) > 1:
         which = ", ".join(one.run_id for one in found)

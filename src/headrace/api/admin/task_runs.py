@@ -36,7 +36,7 @@ def router_for(store: Store) -> APIRouter:
         with store.reading() as connection:
             found = task_run(connection, run_id)
         if found is None:
-            raise Refusal(404, "not-found", f"No run has the id {run_id}.", hint="See: headrace runs list")
+            raise Refusal(404, "not-found", f"No run has the id {run_id}.", hint="See: headrace task-runs list")
         return found
 
     @router.post("/{run_id}/cancel", dependencies=[Depends(admin)])

@@ -6,15 +6,15 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.commands import status
 from headrace.cli.console import out
-from headrace.cli.credentials import for_looking
+from headrace.cli.credentials import admin_client, for_looking
 from headrace.cli.options import ApiUrl, AsJson, Limit, is_alone
-from headrace.cli.rendering import lasts, show_json
+from headrace.cli.rendering import ago, lasts, show, show_json
 from headrace.client.admin.client import AdminClient
 from headrace.settings import read_settings
 from headrace.wire.base import WireModel
 from headrace.wire.pipelines.scopes import ScopeList, Wait, WaitPage
+from headrace.wire.status.status import EventPage
 
 EXAMPLES = """Examples:
 
@@ -58,8 +58,18 @@ def events(
     context: typer.Context, api_url: ApiUrl = None, limit: Limit = 20, type: Type = None, subject: Subject = None, json: AsJson = False
 ) -> None:
     """List the newest events of the log. With a command: those that wait for the ones they follow."""
-    if is_alone(context):
-        status.events(api_url, limit, type, subject, json)
+    if not is_alone(context):
+        return
+    with admin_client(api_url) as client:
+        found = EventPage.model_validate(client.events(limit=limit, type=type, subject=subject))
+    if json:
+        show_json(found)
+        return
+    show(
+        ["#seq", "id", "follows", "subject", "received", "~triggers"],
+        [(e.seq, e.id, e.follows, e.subject, ago(e.received), ", ".join(e.triggers)) for e in found.events],
+        empty="No such event is in the log.",
+    )
 
 
 @group.command("waiting", epilog=WAITING)

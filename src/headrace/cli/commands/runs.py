@@ -1,144 +1,43 @@
-"""`headrace runs`: the runs of the pipelines; `headrace runs list|show|start|cancel|result`: those of the tasks."""
+"""`headrace runs`: pipeline runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
-from uuid import uuid4
-
-import msgspec
 import typer
 
-from headrace.cli.commands import status
-from headrace.cli.console import out
-from headrace.cli.credentials import for_changing, for_looking
-from headrace.cli.options import ApiUrl, AsJson, Home, Limit, Project, is_alone
+from headrace.cli.credentials import admin_client
+from headrace.cli.options import ApiUrl, AsJson, Limit
 from headrace.cli.rendering import ago, show, show_json
-from headrace.client.admin.task_runs import TaskRunsClient
-from headrace.errors import PipelineError, UsageError
-from headrace.settings import read_settings
-from headrace.wire.task_runs import StartTask, TaskRun, TaskRunIs, TaskRunState
-
-LISTED = 20
-
-group = typer.Typer(
-    help="List the runs of the pipelines. With a command: list, look at, start or cancel the runs of the tasks.",
-    epilog='Example: [bold]headrace runs start score --args \'{"day": "2013-01-01"}\'[/bold]',
-    context_settings={"help_option_names": ["-h", "--help"]},
-    rich_markup_mode="rich",
-)
-
-Id = Annotated[str, typer.Argument(help="Its id, as `headrace runs list` shows it.", metavar="ID")]
-State = Annotated[TaskRunState | None, typer.Option("--state", help="Only those in this state.", show_default=False)]
-Task = Annotated[str | None, typer.Option("--task", help="Only those of this task.", show_default=False)]
+from headrace.wire.status.status import RunList
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add the group to `app`."""
-    app.add_typer(group, name="runs", rich_help_panel="Inspect and repair")
+    """Add the command to `app`."""
+    app.command("runs", rich_help_panel="Inspect and repair", epilog="Example: [bold]headrace runs -n 50 --json[/bold]")(runs)
 
 
-@group.callback(invoke_without_command=True)
-def runs(context: typer.Context, api_url: ApiUrl = None, limit: Limit = LISTED, json: AsJson = False) -> None:
-    """List the newest runs of the pipelines. With a command: the runs of the tasks."""
-    if is_alone(context):
-        status.runs(api_url, limit, json)
-
-
-@group.command("list", epilog="Example: [bold]headrace runs list --state deferred[/bold]")
-def list_runs(api_url: ApiUrl = None, state: State = None, task: Task = None, limit: Limit = LISTED, json: AsJson = False) -> None:
-    """List the runs of the tasks: in which state each is, and what it waits for."""
-    settings = read_settings(api_url=api_url)
-    with TaskRunsClient(settings.url, key=for_looking(settings) or "") as client:
-        found = client.runs(limit=limit, state=state, task=task)
+def runs(api_url: ApiUrl = None, limit: Limit = 20, json: AsJson = False) -> None:
+    """List the newest pipeline runs."""
+    with admin_client(api_url) as client:
+        found = RunList.model_validate(client.runs(limit=limit))
     if json:
         show_json(found)
         return
+    rows = [
+        (
+            r.pipeline,
+            r.state,
+            r.batch,
+            r.attempt,
+            r.events,
+            r.rows,
+            f"{(r.finished - r.started).total_seconds():.2f} s" if r.finished else None,
+            ago(r.started),
+            (r.error or "").partition("\n")[0],
+        )
+        for r in found.runs
+    ]
     show(
-        ["~id", "task", "state", "#attempt", "~waits for", "changed", "!error"],
-        [(r.run_id, r.task, r.state, r.attempt, _waits(r), ago(r.changed), (r.error or "").partition("\n")[0]) for r in found.runs],
-        empty="No such run of a task: start one with `headrace runs start TASK --args JSON`.",
+        ["pipeline", "state", "#batch", "#attempt", "#events", "#rows", "#took", "started", "!error"],
+        rows,
+        empty="No pipeline run yet. A pipeline runs when events for it are in order. Events that wait: headrace events waiting",
     )
-
-
-@group.command("show", epilog="Example: [bold]headrace runs show 6f1c3a52 --json[/bold]")
-def show_run(id: Id, api_url: ApiUrl = None, json: AsJson = False) -> None:
-    """Show one run of a task: its arguments, what it waits for, its result or what it failed with."""
-    settings = read_settings(api_url=api_url)
-    with TaskRunsClient(settings.url, key=for_looking(settings) or "") as client:
-        run = client.run(id)
-    if json:
-        show_json(run)
-        return
-    moments = {"created": ago(run.created), "changed": ago(run.changed)}
-    facts: dict[str, Any] = run.model_dump(mode="json", exclude={"error", "callbacks"}) | moments | {"waits_for": _waits(run)}
-    show(["what", "~value"], [(name, None if value is None else str(value)) for name, value in facts.items()], empty="")
-    if run.error:
-        out.print(run.error, markup=False)
-
-
-@group.command("start", epilog='Example: [bold]headrace runs start score --args \'{"day": "2013-01-01"}\'[/bold]')
-def start(
-    task: Annotated[str, typer.Argument(help="The task, as the project file names it.", metavar="TASK")],
-    args: Annotated[str, typer.Option("--args", help="Its arguments: a JSON object.", metavar="JSON")] = "{}",
-    id: Annotated[str | None, typer.Option("--id", help="An id of your own: the same id is the same run.", show_default=False)] = None,
-    project: Project = None,
-    api_url: ApiUrl = None,
-    home: Home = None,
-    json: AsJson = False,
-) -> None:
-    """Start a run of a task."""
-    from headrace.wiring.project import read_project  # late: it imports user code
-
-    settings = read_settings(project=project, api_url=api_url, home=home)
-    declared = read_project(settings)
-    if task not in declared.tasks:
-        raise UsageError(f"The project has no task {task!r}.", hint=f"There are: {', '.join(declared.tasks) or 'none'}.")
-    request = declared.tasks[task].request(id or str(uuid4()), _arguments(args))
-    with TaskRunsClient(settings.url, key=for_changing(settings)) as client:
-        _tell(client.start(StartTask(project=declared.name, **request.model_dump())), json=json)
-
-
-@group.command("cancel", epilog="Example: [bold]headrace runs cancel 6f1c3a52[/bold]")
-def cancel(id: Id, api_url: ApiUrl = None, home: Home = None, json: AsJson = False) -> None:
-    """Cancel a run of a task, wherever it is; what it waits for is given up too."""
-    settings = read_settings(api_url=api_url, home=home)
-    with TaskRunsClient(settings.url, key=for_changing(settings)) as client:
-        _tell(client.cancel(id), json=json)
-
-
-@group.command("result", epilog="Example: [bold]headrace runs result 6f1c3a52 | jq .rows[/bold]")
-def result(id: Id, api_url: ApiUrl = None) -> None:
-    """Print the result of a run as JSON, for programs; fail where it has none."""
-    settings = read_settings(api_url=api_url)
-    with TaskRunsClient(settings.url, key=for_looking(settings) or "") as client:
-        run = client.run(id)
-    if run.state != "succeeded":
-        why = f": {run.error}" if run.error else ""
-        raise PipelineError(f"The run {id} is {run.state}{why}", hint=f"See: headrace runs show {id}")
-    out.print(run.result or "null", markup=False)
-
-
-def _arguments(text: str) -> Mapping[str, Any]:
-    try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.MsgspecError as error:
-        raise UsageError(f"--args is not a JSON object: {error}", hint='Like this: --args \'{"day": "2013-01-01"}\'') from error
-
-
-def _tell(run: TaskRunIs, *, json: bool) -> None:
-    if json:
-        show_json(run)
-    else:
-        out.print(f"{run.run_id} is {run.state}.", markup=False)
-
-
-def _waits(run: TaskRun) -> str | None:
-    if run.waits_for_event is not None:
-        asked = run.waits_for_event.model_dump(exclude={"on"}, exclude_none=True)
-        what = f"an event of {', '.join(run.waits_for_event.on)}" + "".join(f", {name} {value}" for name, value in asked.items())
-    elif run.waits_for is not None:
-        what = f"{run.waits_for.classpath.rpartition('.')[2]} ({run.waits_for.state})"
-    else:
-        return None
-    return f"{what} until {run.timeout:%Y-%m-%d %H:%M:%S} UTC" if run.timeout else what

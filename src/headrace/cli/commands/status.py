@@ -1,4 +1,4 @@
-"""`headrace status` and `version`, and the lists of `events`, `triggers` and `runs`: looking, changing nothing."""
+"""`headrace status` and `headrace version`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import platform
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 import typer
 from pydantic import BaseModel
@@ -14,9 +14,10 @@ from rich.markup import escape
 
 import headrace
 from headrace.cli.commands.scopes import show_scopes
+from headrace.cli.commands.triggers import problem_of
 from headrace.cli.console import out
 from headrace.cli.credentials import for_looking
-from headrace.cli.options import ApiUrl, AsJson, Limit
+from headrace.cli.options import ApiUrl, AsJson
 from headrace.cli.rendering import ago, show, show_json
 from headrace.client.admin.client import AdminClient
 from headrace.errors import ApiError, ApiUnavailable
@@ -24,9 +25,8 @@ from headrace.process.alerts import standalone_alerts
 from headrace.settings import Settings, read_settings
 from headrace.wire.base import API_VERSION
 from headrace.wire.status.alerts import Alert
-from headrace.wire.status.status import EventPage, RunList, Status, TriggerList, TriggerStatus
+from headrace.wire.status.status import Status
 
-M = TypeVar("M", bound=BaseModel)
 RUNNING = ("running", "silent")
 CHECK_SECONDS = 8.0
 EXIT_CODES = {"ok": 0, "error": 1, "unknown": 3}
@@ -58,7 +58,6 @@ def add_to(app: typer.Typer) -> None:
     """Add the commands to `app`."""
     panel = "Inspect and repair"
     app.command("status", rich_help_panel=panel, epilog=STATUS_EPILOG)(status)
-    app.command("runs", rich_help_panel=panel)(runs)
     app.command("version", rich_help_panel=panel, epilog="Example: [bold]headrace version[/bold]")(version)
 
 
@@ -69,7 +68,7 @@ def status(api_url: ApiUrl = None, check: Check = False, json: AsJson = False) -
         return
     settings = read_settings(api_url=api_url)
     with _told_of(settings), AdminClient(settings.url, token=for_looking(settings)) as client:
-        now = _read(Status, client.status())
+        now = Status.model_validate(client.status())
     if json:
         show_json(now)
         return
@@ -88,7 +87,7 @@ def status(api_url: ApiUrl = None, check: Check = False, json: AsJson = False) -
         empty="No process is running.",
     )
     if waiting := [t for t in now.triggers if t.unserved or t.blocking or t.state in ("failed", "parked")]:
-        show(["trigger", "state", "!trouble"], [(t.name, t.state, trouble(t)) for t in waiting], empty="")
+        show(["trigger", "state", "!problem"], [(t.name, t.state, problem_of(t)) for t in waiting], empty="")
     out.print(end=between)
     show_scopes(now.scopes, now.now)
     if any(s.waiting for s in now.scopes):
@@ -104,7 +103,7 @@ def _check(api_url: str | None, json: bool) -> None:
     settings = read_settings(api_url=api_url)
     try:
         with AdminClient(settings.url, token=for_looking(settings), timeout=CHECK_SECONDS) as client:
-            found = Checked(state="ok", alerts=_read(Status, client.status()).alerts)
+            found = Checked(state="ok", alerts=Status.model_validate(client.status()).alerts)
     except ApiError as error:
         words = f"{error} {error.hint or ''}".strip()
         unreached = Alert(severity="error", about="api", summary=words, section="processes")
@@ -139,83 +138,6 @@ def show_alerts(alerts: Sequence[Alert]) -> None:
         out.print(f"[bold {colour}]{word}:[/] {escape(alert.summary)}{since}")
 
 
-def triggers(api_url: ApiUrl = None, json: AsJson = False) -> None:
-    """List the triggers: who watches, and how often each fired."""
-    with _client(api_url) as client:
-        found = _read(TriggerList, client.triggers())
-    if json:
-        show_json(found)
-        return
-    show(
-        ["trigger", "state", "#fired", "#rejected", "#conflicts", "#backlog", "~stream", "!trouble"],
-        [(t.name, t.state, t.fired, t.rejected, t.conflicts, t.backlog, t.stream, trouble(t)) for t in found.triggers],
-        empty="No trigger is registered yet: start one with `headrace triggerer --project project.py`.",
-    )
-
-
-def events(api_url: str | None, limit: int, type: str | None, subject: str | None, json: bool) -> None:
-    """List the newest events of the log."""
-    with _client(api_url) as client:
-        found = _read(EventPage, client.events(limit=limit, type=type, subject=subject))
-    if json:
-        show_json(found)
-        return
-    show(
-        ["#seq", "id", "follows", "subject", "received", "~triggers"],
-        [(e.seq, e.id, e.follows, e.subject, ago(e.received), ", ".join(e.triggers)) for e in found.events],
-        empty="No such event is in the log.",
-    )
-
-
-def runs(api_url: ApiUrl = None, limit: Limit = 20, json: AsJson = False) -> None:
-    """List the newest runs of the pipelines."""
-    with _client(api_url) as client:
-        found = _read(RunList, client.runs())
-    if json:
-        show_json(found)
-        return
-    rows = [
-        (
-            r.pipeline,
-            r.state,
-            r.batch,
-            r.attempt,
-            r.events,
-            r.rows,
-            f"{(r.finished - r.started).total_seconds():.2f} s" if r.finished else None,
-            ago(r.started),
-            (r.error or "").partition("\n")[0],
-        )
-        for r in found.runs[:limit]
-    ]
-    show(
-        ["pipeline", "state", "#batch", "#attempt", "#events", "#rows", "#took", "started", "!error"],
-        rows,
-        empty="No pipeline has run yet: one runs when events for it have been ordered. Who waits for a leader: headrace events waiting",
-    )
-
-
-def trouble(trigger: TriggerStatus) -> str:
-    """Return in a line what is wrong with a trigger, or lately was; nothing where nothing ever was."""
-    if trigger.blocking is not None:
-        return f"blocks its process for {trigger.blocking:.0f} s: it does nothing else"
-    if trigger.unserved is not None:
-        return trigger.unserved
-    if trigger.failed is None:
-        return ""
-    since = "" if trigger.since is None else f", running since {ago(trigger.since)}"
-    return f"last failed {ago(trigger.failed)}{since}: {trigger.failure}"
-
-
 def version() -> None:
     """Show the versions of Headrace, its api and Python."""
     out.print(f"headrace {headrace.__version__}, api {API_VERSION}, Python {platform.python_version()}")
-
-
-def _client(api_url: str | None) -> AdminClient:
-    settings = read_settings(api_url=api_url)
-    return AdminClient(settings.url, token=for_looking(settings))
-
-
-def _read(model: type[M], answer: object) -> M:
-    return model.model_validate(answer)

@@ -7,15 +7,14 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from headrace.cli.commands import status
 from headrace.cli.console import out
-from headrace.cli.credentials import for_changing, for_looking
+from headrace.cli.credentials import admin_client, for_changing, for_looking
 from headrace.cli.options import ApiUrl, AsJson, Home, is_alone
-from headrace.cli.rendering import show, show_json, when
+from headrace.cli.rendering import ago, show, show_json, when
 from headrace.client.admin.client import AdminClient
 from headrace.errors import UsageError
 from headrace.settings import read_settings
-from headrace.wire.status.status import Status, TriggerList
+from headrace.wire.status.status import Status, TriggerList, TriggerStatus
 from headrace.wire.status.triggerers import BacklogDropped, TriggerDetail
 
 group = typer.Typer(
@@ -47,8 +46,18 @@ def add_to(app: typer.Typer) -> None:
 @group.callback(invoke_without_command=True)
 def triggers(context: typer.Context, api_url: ApiUrl = None, json: AsJson = False) -> None:
     """List the triggers: who watches, and how often each fired. With a command: look at one, or let it start again."""
-    if is_alone(context):
-        status.triggers(api_url, json)
+    if not is_alone(context):
+        return
+    with admin_client(api_url) as client:
+        found = TriggerList.model_validate(client.triggers())
+    if json:
+        show_json(found)
+        return
+    show(
+        ["trigger", "state", "#fired", "#rejected", "#conflicts", "#backlog", "~stream", "!problem"],
+        [(t.name, t.state, t.fired, t.rejected, t.conflicts, t.backlog, t.stream, problem_of(t)) for t in found.triggers],
+        empty="No trigger is registered yet: start one with `headrace triggerer --project project.py`.",
+    )
 
 
 @group.command("show", epilog="Example: [bold]headrace triggers show legs.united[/bold]")
@@ -67,7 +76,7 @@ def show_trigger(name: Name, api_url: ApiUrl = None, json: AsJson = False) -> No
     for line in found.traceback:
         out.print(escape(line))
     if found.blocking is not None or found.unserved is not None:
-        out.print(f"{found.name}: {status.trouble(found)}", style="red", markup=False)
+        out.print(f"{found.name}: {problem_of(found)}", style="red", markup=False)
     for line in found.stack:
         out.print(f"  {escape(line)}")
 
@@ -101,3 +110,15 @@ def _id(client: AdminClient, name: str) -> int:
         if one.name == name:
             return one.id
     raise UsageError(f"No trigger has the name '{name}'.", hint="For what there is: headrace triggers")
+
+
+def problem_of(trigger: TriggerStatus) -> str:
+    """Return in a line what is wrong with a trigger, or lately was; nothing where nothing ever was."""
+    if trigger.blocking is not None:
+        return f"blocks its process for {trigger.blocking:.0f} s: it does nothing else"
+    if trigger.unserved is not None:
+        return trigger.unserved
+    if trigger.failed is None:
+        return ""
+    since = "" if trigger.since is None else f", running since {ago(trigger.since)}"
+    return f"last failed {ago(trigger.failed)}{since}: {trigger.failure}"

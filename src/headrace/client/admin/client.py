@@ -78,9 +78,9 @@ class AdminClient:
         """Return all shared streams and their lanes."""
         return self._all("streams")
 
-    def runs(self) -> Any:
-        """Return the last runs of the pipelines."""
-        return self._get("/api/v1/runs")
+    def runs(self, *, limit: int | None = None) -> Any:
+        """Return the newest pipeline runs."""
+        return self._get("/api/v1/runs", limit=limit)
 
     def dead_letters(self, *, limit: int | None = None, before: str | None = None, state: str | None = None) -> Any:
         """Return dead letters, the newest first, and why each was given up on; `before` is where the last page ended."""

@@ -183,7 +183,7 @@ class TaskRuns:
 
 def _known(found: T | None, run_id: str) -> T:
     if found is None:
-        raise ApiRefused(f"No run has the id {run_id}.", hint="See: headrace runs list", status=404, problem="not-found")
+        raise ApiRefused(f"No run has the id {run_id}.", hint="See: headrace task-runs list", status=404, problem="not-found")
     return found
 
 
