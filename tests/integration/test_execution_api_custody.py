@@ -22,7 +22,7 @@ from headrace.wire.control.jobs import Heartbeat
 from headrace.wire.custody.backlog import SettleBacklog, Settled
 from headrace.wire.custody.dead_letters import ActOnDeadLetters, DeadLetterActions, DeadLettersActed
 from headrace.wire.custody.events import EventBatch
-from headrace.wire.custody.receipts import Audit, Receipts
+from headrace.wire.custody.receipts import Audit
 from headrace.wire.status.status import DeadLetterDetail, Status
 from support.processes.execution_api import KEY, Api, serving
 from support.processes.store import DATABASES, declaration, event, letter, registration
@@ -100,23 +100,6 @@ async def test_a_receipt_travels_with_what_it_accounts_for(client: TriggererClie
         assert Audit.model_validate(await asyncio.to_thread(admin.audit)).clean
 
 
-async def test_a_call_of_the_first_version_records_all_of_its_receipts_or_none(client: TriggererClient, api: Api) -> None:
-    await client.declare("flights", declaration("first", "second", stream=None))
-    held = await epochs(client)
-    good, bad = receipt(None, 1, 1, owed=(1,)), receipt(None, 1, 1, lane="b.jsonl", owed=(2,))
-    with pytest.raises(Fenced):
-        api.store.custody.record(client._registered.job_id + 1, Receipts(epochs=held, receipts=[good]))
-    await client.declare("flights", declaration("first", stream=None))
-    await client.cleanup([2])
-    async with TriggererClient(api.url, key=KEY) as other:
-        await other.register(registration())
-        await other.declare("flights", declaration("first", "second", stream=None))
-        await other.load(100, ["default"])
-        with pytest.raises(Fenced):
-            api.store.custody.record(client._registered.job_id, Receipts(epochs=held, receipts=[good, bad]))
-    assert (await client.marks("folder", ["a.jsonl"])).marks == []
-
-
 async def test_receipts_sent_side_by_side_are_all_recorded(client: TriggererClient, api: Api) -> None:
     held = await epochs(client)
     await asyncio.gather(
@@ -131,7 +114,7 @@ async def test_receipts_sent_side_by_side_are_all_recorded(client: TriggererClie
 async def test_an_empty_stretch_is_not_valid(client: TriggererClient, api: Api) -> None:
     token = client._registered.token
     body: dict[str, object] = {"epochs": {}, "receipts": [{"stream": "s", "lane": "l", "after": None, "last": 1, "read": 0, "owed": []}]}
-    answer = await asyncio.to_thread(api.ask, "POST", "/execution/streams/receipts", token=token, json=body)
+    answer = await asyncio.to_thread(api.ask, "POST", "/execution/triggers/events", token=token, json=body)
     assert answer.status_code == 422
 
 

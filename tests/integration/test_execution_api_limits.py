@@ -153,7 +153,7 @@ HUGE = 10**40
             {"epochs": {str(HUGE): HUGE}, "events": [{"id": "a", "source": "b", "type": "c", "payload": "{}", "firings": [HUGE]}]},
         ),
         (
-            "/execution/streams/receipts",
+            "/execution/triggers/events",
             {"epochs": {}, "receipts": [{"stream": "s", "lane": "l", "after": None, "last": HUGE, "read": 1, "owed": [HUGE]}]},
         ),
     ],

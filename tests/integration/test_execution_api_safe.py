@@ -69,19 +69,6 @@ def split_run(epoch: int) -> Body:
     return {"epoch": epoch, "batch": 1, "number": 0, "parts": parts, "slices": ["AA=="]}
 
 
-def receipts(epoch: int) -> Body:
-    receipt = {
-        "stream": "folder",
-        "lane": "0",
-        "after": None,
-        "last": 1,
-        "read": 1,
-        "owed": [1],
-        "answers": [{"trigger_id": 1, "fired": 1}],
-    }
-    return {"epochs": {1: epoch}, "receipts": [receipt]}
-
-
 CALLS = [
     Call("POST /execution/jobs/{job_id}/heartbeat", "/execution/jobs/{job}/heartbeat", plain({}), other=FORBIDDEN, foreign=FORBIDDEN),
     Call(
@@ -136,8 +123,6 @@ CALLS = [
         other=200,
         foreign=200,
     ),
-    # A job that still holds the trigger may tell under an older epoch what it read before the trigger changed.
-    Call("POST /execution/streams/receipts", "/execution/streams/receipts", receipts),
     Call(
         "POST /execution/streams/crews",
         "/execution/streams/crews",

@@ -19,7 +19,7 @@ from headrace.store import Store, open_store
 from headrace.store.dialects import postgresql
 from headrace.store.tables.base import backlog, crews, events, lanes, triggers
 from headrace.wire.control.triggers import LoadTriggers
-from headrace.wire.custody.receipts import Receipts
+from headrace.wire.custody.events import EventBatch
 from headrace.wire.task_runs import StartRun
 from support.processes.postgres import database_of
 from support.processes.store import Holder, declaration, event, holder, opened, registration
@@ -107,7 +107,7 @@ def test_the_same_receipt_through_both_apis_is_counted_once(stores: tuple[Store,
         for k in range(ROUNDS):
             both.wait(30)
             sent = [receipt(k - 1 if k else None, k, 1, answered(1, fired=1), owed=(1,))]
-            store.custody.record(owner.job_id, Receipts(epochs=owner.epochs, receipts=sent))
+            store.log.append(owner.job_id, EventBatch(epochs=owner.epochs, receipts=sent))
 
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(send, stores)) == [None, None]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from sqlalchemy import select
+
 from headrace.store import Store
 from headrace.store.queries.audit import audit
+from headrace.store.tables.base import lanes
 from headrace.wire.custody.backlog import Answer, BacklogItem, SettleBacklog, Settled, SpillItem
 from headrace.wire.custody.dead_letters import ActOnDeadLetters
 from headrace.wire.custody.events import DeadLetterItem, EventBatch
-from headrace.wire.custody.receipts import Answers, Audit, Receipt, Receipts, TriggerAudit
+from headrace.wire.custody.receipts import Answers, Audit, Receipt, TriggerAudit
 from support.processes.store import Holder
 
 STREAM = "folder"
@@ -55,12 +58,18 @@ def answered(trigger: int, **counts: int) -> Answers:
     return Answers(trigger_id=trigger, **counts)
 
 
+def status(owner: Holder, *receipts: Receipt) -> list[str]:
+    return list(owner.store.log.append(owner.job_id, EventBatch(epochs=owner.epochs, receipts=list(receipts))).receipts)
+
+
 def record(owner: Holder, *receipts: Receipt) -> None:
-    owner.store.custody.record(owner.job_id, Receipts(epochs=owner.epochs, receipts=list(receipts)))
+    assert set(status(owner, *receipts)) <= {"stored", "duplicate"}
 
 
 def marks(owner: Holder, stream: str = STREAM) -> dict[str, int]:
-    return {mark.lane: mark.last for mark in owner.store.custody.marks(owner.job_id, stream, None).marks}
+    with owner.store.reading() as connection:
+        named = list(connection.execute(select(lanes.c.lane).where(lanes.c.stream == stream)).scalars())
+    return {mark.lane: mark.last for mark in owner.store.custody.marks(owner.job_id, stream, named).marks}
 
 
 def books(store: Store, stream: str | None = None) -> Audit:

@@ -1,22 +1,15 @@
-"""POST /execution/streams/receipts, …/crews, …/books and …/marks."""
+"""POST /execution/streams/crews, …/books and …/marks."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
 from headrace.api.auth.authentication import Triggerer
-from headrace.api.http.dependencies import DurableOf, StoreOf
+from headrace.api.http.dependencies import StoreOf
 from headrace.api.http.wire_route import WireResponse, WireRoute
-from headrace.wire.custody.receipts import CrewDefined, CrewDefinition, LaneMarks, LookUpBooks, LookUpMarks, Receipts, StreamBooks
+from headrace.wire.custody.receipts import CrewDefined, CrewDefinition, LaneMarks, LookUpBooks, LookUpMarks, StreamBooks
 
 router = APIRouter(prefix="/execution/streams", tags=["streams"], route_class=WireRoute)
-
-
-@router.post("/receipts", status_code=204)
-async def receipts(given: Receipts, store: StoreOf, durable: DurableOf, caller: Triggerer) -> Response:
-    """Record stretches of lanes that are about to be advanced, in one durable commit; what is recorded already is left as it is."""
-    await durable(store.custody.record_later(caller.job_id, given))
-    return Response(status_code=204)
 
 
 @router.post("/crews")

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
@@ -40,7 +39,7 @@ from headrace.store.db.database import Database
 from headrace.store.dialects.statements import Upsert, ValuesQuery, in_list, rows_among
 from headrace.store.tables.base import backlog, custody, custody_problems, custody_streams, jobs, lanes, triggers
 from headrace.wire.custody.events import ReceiptStatus
-from headrace.wire.custody.receipts import CrewDefined, CrewDefinition, LaneMark, LaneMarks, Receipt, Receipts
+from headrace.wire.custody.receipts import CrewDefined, CrewDefinition, LaneMark, LaneMarks, Receipt
 
 BEFORE_ALL = b"p"  # sorts before the key of every position
 
@@ -60,8 +59,9 @@ _move = (
     .where(lanes.c.id == bindparam("lane_id"))
     .values(after=bindparam("a"), last=bindparam("l"), read=bindparam("r"), moved=bindparam("m"))
 )
-_all_marks = select(lanes.c.lane, lanes.c.last).where(lanes.c.stream == bindparam("of"), lanes.c.last.is_not(None))
-_marks = _all_marks.where(in_list(lanes.c.lane, "names"))
+_marks = select(lanes.c.lane, lanes.c.last).where(
+    lanes.c.stream == bindparam("of"), lanes.c.last.is_not(None), in_list(lanes.c.lane, "names")
+)
 _add_receipts = (
     update(custody_streams).where(custody_streams.c.id == bindparam("of")).values(receipts=custody_streams.c.receipts + bindparam("more"))
 )
@@ -85,18 +85,6 @@ class Custody:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def record(self, job_id: int, receipts: Receipts) -> None:
-        """Record stretches that are about to be advanced, in one durable commit.
-
-        Raises:
-            Fenced: The job has ended, or another holds a trigger that had to answer.
-        """
-        self.record_later(job_id, receipts).result()
-
-    def record_later(self, job_id: int, receipts: Receipts) -> Future[None]:
-        """Queue receipts; the future is done once they are durable, together with what waits beside them."""
-        return self._database.submit(lambda connection: _record(connection, job_id, receipts, self._database.now()))
-
     def define(self, job_id: int, crew: CrewDefinition) -> CrewDefined:
         """Define a crew, whose digest receipts may then name; doubled changes nothing.
 
@@ -105,14 +93,11 @@ class Custody:
         """
         return self._database.write(lambda connection: _define(connection, job_id, crew))
 
-    def marks(self, job_id: int, stream: str, names: Sequence[str] | None) -> LaneMarks:
-        """Return how far those of these lanes of the stream are recorded that are (None: all)."""
+    def marks(self, job_id: int, stream: str, names: Sequence[str]) -> LaneMarks:
+        """Return the last recorded position of those of these lanes of the stream that have one."""
         with self._database.reading() as connection:
             require_running(connection, job_id)
-            if names is None:
-                found = connection.execute(_all_marks, {"of": stream}).all()
-            else:
-                found = connection.execute(_marks, {"of": stream, "names": list(names)}).all()
+            found = connection.execute(_marks, {"of": stream, "names": list(names)}).all()
             return LaneMarks.model_construct(marks=[LaneMark.model_construct(lane=row.lane, last=row.last) for row in found])
 
 
@@ -136,14 +121,6 @@ def record(connection: Connection, claims: Sequence[ReceiptBatch], now: int) -> 
         statuses.append(["fenced" if gone.has(receipt) else books.add(receipt) for receipt in claim.receipts])
     books.write()
     return statuses
-
-
-def _record(connection: Connection, job_id: int, receipts: Receipts, now: int) -> None:
-    require_running(connection, job_id)
-    (statuses,) = record(connection, [ReceiptBatch(job_id, receipts.epochs, receipts.receipts)], now)
-    if "fenced" in statuses:
-        # raised within the transaction, which is undone: of this call all is recorded, or nothing
-        raise Fenced(f"Job {job_id} no longer holds all of the triggers that had to answer.", status=409, problem="fenced")
 
 
 def _define(connection: Connection, job_id: int, crew: CrewDefinition) -> CrewDefined:

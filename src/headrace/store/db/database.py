@@ -53,7 +53,7 @@ class Database:
 
     def write(self, work: Work[T]) -> T:
         """Run `work` in the writer's transaction and wait until it is durable."""
-        return self._writer.submit(work).result()
+        return self.submit(work).result()
 
     def collect(self, collector: Collector[A, R], item: A) -> Future[R]:
         """Queue `item` for `collector`, which gets it with its neighbours in one transaction."""

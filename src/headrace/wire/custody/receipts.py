@@ -64,13 +64,6 @@ class CrewDefined(WireModel):
     defined: bool
 
 
-class Receipts(WireModel):
-    """POST /execution/streams/receipts: stored in one commit. A stretch that begins before what is recorded is a redelivery: a no-op."""
-
-    epochs: dict[int, int]
-    receipts: list[Receipt]
-
-
 class LaneMark(WireModel):
     """How far the custody of one lane is recorded."""
 
