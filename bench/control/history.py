@@ -18,8 +18,9 @@ from headrace.api.admin.live_status import LiveStatus
 from headrace.store import Store, open_store
 from headrace.store.dialects.statements import BulkInsert
 from headrace.store.ordering.scopes import scope_named
-from headrace.store.tables.base import runs, stream_reports, triggers
+from headrace.store.tables.control import stream_reports, triggers
 from headrace.store.tables.ordering import ordering_events
+from headrace.store.tables.pipelines import runs
 from headrace.store.tables.task_runs import deferred_runs
 from headrace.store.tables.webhooks import webhooks
 from headrace.wire.control.jobs import RegisterJob

@@ -16,7 +16,7 @@ from headrace.store import Store
 from headrace.store.ordering.log_feed import LOOKBACK
 from headrace.store.queries.ordering_scopes import sql_scopes
 from headrace.store.queries.task_runs import task_run
-from headrace.store.tables.base import triggers
+from headrace.store.tables.control import triggers
 from headrace.store.tables.task_runs import awaited_terms
 from headrace.store.task_runs import earlier_events, task_runs
 from headrace.store.task_runs.earlier_events import STRETCH

@@ -10,7 +10,8 @@ from sqlalchemy import func, select
 
 from headrace.errors import Fenced
 from headrace.store import Store
-from headrace.store.tables.base import backlog, spills, triggers
+from headrace.store.tables.control import triggers
+from headrace.store.tables.custody import backlog, spills
 from headrace.wire.control.jobs import CompleteJob, Heartbeat
 from headrace.wire.custody.backlog import SettleBacklog, Settled
 from headrace.wire.custody.events import EventBatch

@@ -18,7 +18,7 @@ from headrace.store.log import log
 from headrace.store.ordering import statements
 from headrace.store.ordering.scopes import ROWS_AT_ONCE, abandoned_scopes, give_up_scope, scope_named
 from headrace.store.retention.pruner import Pruner
-from headrace.store.tables.base import dead_letters
+from headrace.store.tables.custody import dead_letters
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
 from headrace.store.tables.webhooks import webhooks
 from headrace.wire.custody.dead_letters import ActOnDeadLetters

@@ -15,7 +15,9 @@ from headrace.store.ordering.scopes import scope_named
 from headrace.store.queries.task_runs import task_run_list
 from headrace.store.retention import event_log
 from headrace.store.retention.pruner import Pruner
-from headrace.store.tables.base import age_marks, events, jobs
+from headrace.store.tables.base import age_marks
+from headrace.store.tables.control import jobs
+from headrace.store.tables.log import events
 from headrace.store.tables.ordering import ordering_events
 from headrace.store.tables.task_runs import deferred_runs
 from headrace.store.tables.webhooks import webhooks

@@ -18,7 +18,8 @@ from headrace.store.custody import subscriber_sets as store_crews
 from headrace.store.custody.lanes import LOOK_AGAIN, idle_lanes
 from headrace.store.custody.pruning import BOOKS, ended_waits
 from headrace.store.custody.subscriber_sets import KEPT, old_crews
-from headrace.store.tables.base import backlog, crews, custody, custody_streams, lanes, triggers
+from headrace.store.tables.control import triggers
+from headrace.store.tables.custody import backlog, crews, custody, custody_streams, lanes
 from headrace.store.tables.task_runs import deferred_runs
 from headrace.wire.control.jobs import Heartbeat
 from headrace.wire.control.streams import LaneReport, StreamReport

@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 
 from headrace.errors import Fenced
 from headrace.store import Store
-from headrace.store.tables.base import crews, custody, custody_streams, lanes
+from headrace.store.tables.custody import crews, custody, custody_streams, lanes
 from headrace.wire.control.jobs import CompleteJob, Heartbeat
 from headrace.wire.control.streams import LaneReport, StreamReport
 from headrace.wire.control.triggers import CleanupTriggers

@@ -13,7 +13,8 @@ from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store
 from headrace.store.control import encrypted_arguments, projects
 from headrace.store.control.declarations import staged_declarations
-from headrace.store.tables.base import pipelines, staged_triggers, triggers
+from headrace.store.tables.control import staged_triggers, triggers
+from headrace.store.tables.pipelines import pipelines
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject, ProjectDeclared, StageTriggers
 from support.processes.store import Holder, TurnedClock, arguments, declaration, holder, registration

@@ -13,7 +13,7 @@ from headrace.errors import StorageBusy
 from headrace.store import Store
 from headrace.store.db import slices
 from headrace.store.log.append import UnresolvedBatch, prepare
-from headrace.store.tables.base import events
+from headrace.store.tables.log import events
 from headrace.store.tables.task_runs import deferred_runs
 from headrace.store.task_runs.sweep import STEPS_AT_ONCE
 from headrace.wire.custody.events import EventBatch

@@ -10,7 +10,8 @@ from headrace.store import Store
 from headrace.store.custody.backlog import DROPPED_AT_ONCE, removed_backlogs
 from headrace.store.queries.events import dead_letter_page
 from headrace.store.queries.status import backlog_list
-from headrace.store.tables.base import backlog, spills, triggers
+from headrace.store.tables.control import triggers
+from headrace.store.tables.custody import backlog, spills
 from support.processes.store import Holder, TurnedClock, declaration, holder, letter
 from support.sources.custody import STREAM, answered, books, bury, counts, keep, positions, receipt, record, settle, some, spill, waiting
 

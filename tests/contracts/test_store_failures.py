@@ -13,7 +13,7 @@ from headrace.store import Store
 from headrace.store.control.workloads import Workload
 from headrace.store.queries.status import job_list
 from headrace.store.queries.triggers import trigger_detail
-from headrace.store.tables.base import triggers
+from headrace.store.tables.control import triggers
 from headrace.wire.control.jobs import Blocked, CompleteJob, Heartbeat
 from headrace.wire.control.triggers import (
     MAX_FAILED,

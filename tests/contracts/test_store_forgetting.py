@@ -18,7 +18,7 @@ from headrace.store.ordering.scopes import scope_named
 from headrace.store.queries.status import overview
 from headrace.store.retention.event_log import FIRING_BYTES, event_keys, logged_events
 from headrace.store.retention.pruner import Pruner
-from headrace.store.tables.base import events, firings, forgotten_keys
+from headrace.store.tables.log import events, firings, forgotten_keys
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
 from headrace.store.tables.pipelines import redeliveries
 from headrace.store.tables.webhooks import webhooks

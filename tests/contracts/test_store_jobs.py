@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store
-from headrace.store.tables.base import jobs, stream_reports, triggers
+from headrace.store.tables.control import jobs, stream_reports, triggers
 from headrace.wire.control.jobs import CompleteJob, Heartbeat
 from headrace.wire.control.streams import StreamReport
 from headrace.wire.control.triggers import CleanupTriggers, LoadTriggers, TriggerFailure

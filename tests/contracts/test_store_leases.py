@@ -8,7 +8,7 @@ from sqlalchemy import select
 from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store
 from headrace.store.queries.status import overview
-from headrace.store.tables.base import triggers
+from headrace.store.tables.control import triggers
 from headrace.wire.control.jobs import CompleteJob, Heartbeat
 from headrace.wire.control.triggers import CleanupTriggers, DeclaredTrigger, DeclareProject, LoadTriggers, TriggersLoaded
 from support.processes.store import Holder, TurnedClock, event, holder, registration

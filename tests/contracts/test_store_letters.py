@@ -13,7 +13,7 @@ from headrace.store import Store
 from headrace.store.dead_letters import texts as letter_texts
 from headrace.store.queries.events import dead_letter_detail, dead_letter_page
 from headrace.store.retention.retention import discarded_dead_letters
-from headrace.store.tables.base import dead_letter_texts, dead_letters
+from headrace.store.tables.custody import dead_letter_texts, dead_letters
 from headrace.wire.custody.dead_letters import ActOnDeadLetters
 from headrace.wire.status.status import DeadLetterDetail
 from support.processes.store import DATABASES, START, Holder, declaration, holder, letter, opened

@@ -13,7 +13,9 @@ from sqlalchemy import select
 from headrace.core.identity import event_key
 from headrace.errors import Fenced
 from headrace.store import Store
-from headrace.store.tables.base import dead_letters, events, firings, triggers
+from headrace.store.tables.control import triggers
+from headrace.store.tables.custody import dead_letters
+from headrace.store.tables.log import events, firings
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.custody.events import EventItem
 from headrace.wire.log import LOG_SCHEMA, NO_LEADER_SEQ

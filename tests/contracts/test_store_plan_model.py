@@ -11,8 +11,7 @@ from sqlalchemy import select
 
 from headrace.errors import ApiRefused
 from headrace.store import Store
-from headrace.store.tables.base import scopes
-from headrace.store.tables.pipelines import pipeline_letters, plan_slices, planned_runs, scope_state
+from headrace.store.tables.pipelines import pipeline_letters, plan_slices, planned_runs, scope_state, scopes
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.custody.events import Cursor
 from headrace.wire.pipelines.plans import Plan

@@ -12,8 +12,7 @@ from headrace.store import Store
 from headrace.store.db import slices
 from headrace.store.pipelines import plans
 from headrace.store.redeliveries import redelivered
-from headrace.store.tables.base import runs
-from headrace.store.tables.pipelines import pipeline_letters
+from headrace.store.tables.pipelines import pipeline_letters, runs
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.custody.events import Cursor, ScopeReport
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters

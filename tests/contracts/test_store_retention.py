@@ -14,7 +14,9 @@ from headrace.store import Store
 from headrace.store.queries.status import Overview, overview
 from headrace.store.retention.pruner import AT_ONCE, Pruner
 from headrace.store.retention.retention import ended_jobs, pipeline_runs
-from headrace.store.tables.base import dead_letter_actions, jobs, runs, stream_reports
+from headrace.store.tables.control import jobs, stream_reports
+from headrace.store.tables.custody import dead_letter_actions
+from headrace.store.tables.pipelines import runs
 from headrace.store.tables.task_runs import deferred_runs
 from headrace.wire.control.jobs import CompleteJob, Heartbeat
 from headrace.wire.control.streams import StreamReport

@@ -9,7 +9,7 @@ import pytest
 from headrace.store import Store
 from headrace.store.queries import scope_audit
 from headrace.store.queries.scope_audit import ledger_firings, ledger_letters, ledger_runs, scope_ledger
-from headrace.store.tables.base import firings
+from headrace.store.tables.log import firings
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.custody.events import Cursor, ScopeReport
 from headrace.wire.pipelines.scope_audit import LedgerLetter, LedgerRun

@@ -16,7 +16,7 @@ from headrace.store.pipelines import ledger_deletion
 from headrace.store.queries.scopes import pipeline_scopes
 from headrace.store.retention.event_log import logged_events
 from headrace.store.retention.pruner import Pruner
-from headrace.store.tables.base import events
+from headrace.store.tables.log import events
 from headrace.store.tables.pipelines import plan_slices, planned_runs, scope_leases, scope_state
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, RunningBatch
 from headrace.wire.custody.events import Cursor

@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from headrace.errors import Fenced
 from headrace.store import Store
-from headrace.store.tables.base import pipelines, runs
+from headrace.store.tables.pipelines import pipelines, runs
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.custody.events import Cursor
 from headrace.wire.pipelines.runs import RunReport

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, select
 
 from headrace.store import Store
 from headrace.store.control import balancing, declarations, holdings, leases, projects
-from headrace.store.tables.base import triggers
+from headrace.store.tables.control import triggers
 from headrace.triggerer.supervisor.held_leases import HeldLeases
 from headrace.wire.control.jobs import CompleteJob, Heartbeat
 from headrace.wire.control.triggers import CleanupTriggers, LoadTriggers

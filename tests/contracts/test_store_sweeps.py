@@ -23,19 +23,11 @@ from headrace.store.retention import retention
 from headrace.store.retention.event_log import discarded_letters
 from headrace.store.retention.pruner import Pruner
 from headrace.store.secrets import rotation
-from headrace.store.tables.base import (
-    dead_letter_actions,
-    dead_letters,
-    jobs,
-    runs,
-    spills,
-    staged_triggers,
-    stream_reports,
-    triggers,
-)
+from headrace.store.tables.control import jobs, staged_triggers, stream_reports, triggers
+from headrace.store.tables.custody import dead_letter_actions, dead_letters, spills
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
 from headrace.store.tables.pipelines import pipeline_letters as pipeline_letter_rows
-from headrace.store.tables.pipelines import redeliveries
+from headrace.store.tables.pipelines import redeliveries, runs
 from headrace.store.tables.task_runs import deferred_runs
 from headrace.store.tables.webhooks import webhooks
 from headrace.store.task_runs.earlier_events import SCOPE

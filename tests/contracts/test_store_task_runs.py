@@ -12,7 +12,8 @@ from sqlalchemy import func, insert, select
 from headrace.core.task_run import MOST_ATTEMPTS, RUN_FAILED, RUN_SKIPPED, RUN_SUCCEEDED, TIMED_OUT
 from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store
-from headrace.store.tables.base import events, triggers
+from headrace.store.tables.control import triggers
+from headrace.store.tables.log import events
 from headrace.store.task_runs.sweep import AT_ONCE
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.control.triggers import CleanupTriggers, LoadTriggers, TriggerFailure

@@ -13,7 +13,7 @@ from headrace.client.admin.client import AdminClient
 from headrace.client.triggerer import TriggererClient
 from headrace.core.ledger import receipts
 from headrace.errors import ApiRefused, Fenced
-from headrace.store.tables.base import crews
+from headrace.store.tables.custody import crews
 from headrace.triggerer.outbox.outbox import Outbox
 from headrace.triggerer.outbox.receipt_recorder import FEW_OWED, ApiReceiptRecorder
 from headrace.triggerer.outbox.uploader import Uploader

@@ -13,7 +13,7 @@ from sqlalchemy import select
 
 from headrace.client.pipeline import PipelineClient
 from headrace.errors import ApiRefused, Fenced
-from headrace.store.tables.base import runs
+from headrace.store.tables.pipelines import runs
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.custody.events import Cursor, ScopeReport
 from headrace.wire.log import HEAD_HEADER, LOG_SCHEMA

@@ -12,7 +12,7 @@ from headrace.client.pipeline import PipelineClient
 from headrace.errors import PipelineError
 from headrace.replay.inputs.event_log import _read
 from headrace.replay.options import LogAccess
-from headrace.store.tables.base import events
+from headrace.store.tables.log import events
 from support.pipelines.kit import KEY, leg, running_api
 from support.processes.store import registration
 

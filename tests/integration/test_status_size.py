@@ -19,7 +19,8 @@ from headrace.store import Store
 from headrace.store.control.balancing import UnassignedTriggers
 from headrace.store.queries.series import MAX_SERIES, OTHERS
 from headrace.store.queries.status import MAX_TRIGGERS, overview
-from headrace.store.tables.base import runs, stream_reports, triggers
+from headrace.store.tables.control import stream_reports, triggers
+from headrace.store.tables.pipelines import runs
 from headrace.store.tables.task_runs import deferred_runs
 from headrace.wire.status.fitting import MAX_FRAME_BYTES
 from headrace.wire.status.status import Status

@@ -15,7 +15,9 @@ from headrace.store.ordering.scopes import scope_named
 from headrace.store.ordering.sql_store import SqlOrdering
 from headrace.store.queries.series import series
 from headrace.store.queries.status import overview
-from headrace.store.tables.base import dead_letters, events, firings, lanes, triggers
+from headrace.store.tables.control import triggers
+from headrace.store.tables.custody import dead_letters, lanes
+from headrace.store.tables.log import events, firings
 from headrace.wire.task_runs import AwaitedEvent, ClaimRuns, StartRun, Waiting
 from support.processes.store import event as made
 from support.processes.store import holder, opened, registration

@@ -17,6 +17,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import delete, inspect
 
+import headrace.store.tables.control
+import headrace.store.tables.custody
+import headrace.store.tables.log
 import headrace.store.tables.ordering
 import headrace.store.tables.pipelines
 import headrace.store.tables.secrets
@@ -30,7 +33,10 @@ from headrace.store.pipelines.run_totals import run_totals
 from headrace.store.queries.events import dead_letter_page
 from headrace.store.queries.pipeline_runs import runs_of_event
 from headrace.store.queries.triggers import trigger_page
-from headrace.store.tables.base import jobs, lanes, metadata, runs, triggers
+from headrace.store.tables.base import metadata
+from headrace.store.tables.control import jobs, triggers
+from headrace.store.tables.custody import lanes
+from headrace.store.tables.pipelines import runs
 from headrace.wire.control.jobs import Heartbeat
 from headrace.wire.control.streams import StreamReport
 from headrace.wire.control.triggers import TriggerFailure

@@ -17,7 +17,9 @@ from sqlalchemy import Connection, func, select
 from headrace.errors import StorageBusy
 from headrace.store import Store, open_store
 from headrace.store.dialects import postgresql
-from headrace.store.tables.base import backlog, crews, events, lanes, triggers
+from headrace.store.tables.control import triggers
+from headrace.store.tables.custody import backlog, crews, lanes
+from headrace.store.tables.log import events
 from headrace.wire.control.triggers import LoadTriggers
 from headrace.wire.custody.events import EventBatch
 from headrace.wire.task_runs import StartRun

@@ -20,7 +20,7 @@ from headrace.pipeline.schemas import ORDERED_SCHEMA
 from headrace.pipeline.tables.parquet import ParquetSink
 from headrace.project import Pipeline, Project
 from headrace.store.db.meta import log_id
-from headrace.store.tables.base import scopes
+from headrace.store.tables.pipelines import scopes
 from support.pipelines.kit import Api, leg, until
 from support.pipelines.plans import stored_cursor
 from support.pipelines.run import files, no_reports, running, table

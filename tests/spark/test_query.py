@@ -15,7 +15,7 @@ from headrace.core.batching import Window
 from headrace.pipeline.schemas import PIPELINE_COLUMNS
 from headrace.project import Project
 from headrace.store.queries.scopes import waits_of_pipeline
-from headrace.store.tables.base import jobs
+from headrace.store.tables.control import jobs
 from headrace.wire.custody.events import EventItem
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
 from support.pipelines.kit import Api, leg, running_api, until

@@ -13,7 +13,7 @@ from headrace.client.pipeline import PipelineClient
 from headrace.errors import Fenced, PipelineError
 from headrace.pipeline.execution.reporter import Reporter
 from headrace.pipeline.heartbeat import FRESH_SECONDS, JobHeartbeat
-from headrace.store.tables.base import jobs
+from headrace.store.tables.control import jobs
 from headrace.wire.control.jobs import CompleteJob, RegisterJob
 from headrace.wire.pipelines.runs import BatchEnded, RunReport, RunState
 from support.pipelines.kit import KEY, Api, running_api, until

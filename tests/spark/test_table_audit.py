@@ -26,7 +26,7 @@ from headrace.pipeline.table_audit import MAX_RANGES
 from headrace.pipeline.tables.sink import TableSink
 from headrace.pipeline.tables.sinks import open_sinks
 from headrace.project import Project, TableFormat, load_project
-from headrace.store.tables.base import run_totals, runs
+from headrace.store.tables.pipelines import run_totals, runs
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.custody.events import Cursor, ScopeReport
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters

@@ -15,7 +15,8 @@ import msgspec
 from sqlalchemy import Connection, Row, func, select
 
 from headrace.store.dialects.statements import BulkInsert, in_list, rows_among
-from headrace.store.tables.base import firings, triggers
+from headrace.store.tables.control import triggers
+from headrace.store.tables.log import firings
 from headrace.store.tables.pipelines import pipeline_letters, redeliveries
 from headrace.wire.pipelines.runs import Redelivery
 

@@ -24,7 +24,7 @@ from headrace.store.ordering.log_feed import LOOKBACK, Progress, feed
 from headrace.store.ordering.scopes import ROWS_AT_ONCE, WEBHOOK_PREFIX, abandoned_scopes, give_up_scope, scope_named
 from headrace.store.ordering.sql_store import SqlOrdering
 from headrace.store.ordering.steady_clock import DatabaseAge
-from headrace.store.tables.base import events
+from headrace.store.tables.log import events
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
 from headrace.store.tables.webhooks import webhook_deliveries, webhooks
 from headrace.wire.webhooks import Delivery, SetWebhook, ShownWebhook

@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from headrace.store import Store
 from headrace.store.queries.audit import audit
-from headrace.store.tables.base import lanes
+from headrace.store.tables.custody import lanes
 from headrace.wire.custody.backlog import Answer, BacklogItem, SettleBacklog, Settled, SpillItem
 from headrace.wire.custody.dead_letters import ActOnDeadLetters
 from headrace.wire.custody.events import DeadLetterItem, EventBatch

@@ -23,7 +23,10 @@ from headrace.store import Liveness, Store, open_store
 from headrace.store.db.ages import KEY_RETENTIONS, AgeClock
 from headrace.store.queries.status import overview
 from headrace.store.retention.pruner import Pruner
-from headrace.store.tables.base import age_marks, backlog, crews, custody, events, firings, forgotten_keys, jobs, lanes, triggers
+from headrace.store.tables.base import age_marks
+from headrace.store.tables.control import jobs, triggers
+from headrace.store.tables.custody import backlog, crews, custody, lanes
+from headrace.store.tables.log import events, firings, forgotten_keys
 from headrace.store.tables.task_runs import deferred_runs, run_events
 from headrace.wire.control.jobs import Heartbeat
 from support.processes.store import Holder, TurnedClock, declaration, registration

@@ -24,7 +24,7 @@ from headrace.store.control import leases
 from headrace.store.db.database import Database
 from headrace.store.dialects.gc_pause import collecting_paused
 from headrace.store.dialects.statements import driver_rows
-from headrace.store.tables.base import jobs, triggers
+from headrace.store.tables.control import jobs, triggers
 
 LATELY = 5_000_000  # microseconds; who was not heard of for so long is given nothing new, though it is not taken for dead yet
 

@@ -19,7 +19,7 @@ from headrace.store.control.restarts import FRESH
 from headrace.store.db.database import Database
 from headrace.store.db.slices import size_of, take_slice
 from headrace.store.dialects.statements import BulkInsert, DriverStatement, driver_rows, in_list, row_by_row, rows_among
-from headrace.store.tables.base import projects, staged_triggers, triggers
+from headrace.store.tables.control import projects, staged_triggers, triggers
 from headrace.wire.control.triggers import DeclaredTrigger, StageTriggers
 
 AT_ONCE = 1_000

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row, select, update
 
 from headrace.errors import ApiRefused
 from headrace.store.keyring import SEALED, Keyring
-from headrace.store.tables.base import triggers
+from headrace.store.tables.control import triggers
 
 AT_ONCE = 500
 

@@ -21,7 +21,7 @@ from headrace.store.control.balancing import Balancer
 from headrace.store.control.holdings import HeldLeases
 from headrace.store.control.liveness import LivenessTracker, steady_clock
 from headrace.store.db.database import Database
-from headrace.store.tables.base import jobs
+from headrace.store.tables.control import jobs
 from headrace.wire.control.jobs import EVERY_PROJECT, Blocked, CompleteJob, Heartbeat, HeartbeatAnswer, JobKind, RegisterJob, Wanted
 from headrace.wire.control.triggers import LoadTriggers, TriggersLoaded
 

@@ -17,7 +17,8 @@ from sqlalchemy import ColumnElement, Connection, case, func, insert, literal_co
 from headrace.core.restart_policy import MOST
 from headrace.errors import Fenced
 from headrace.store.dialects.statements import DriverStatement, driver_rows
-from headrace.store.tables.base import jobs, meta, triggers
+from headrace.store.tables.base import meta
+from headrace.store.tables.control import jobs, triggers
 
 LEASES = "leases"
 AT_ONCE = 10_000

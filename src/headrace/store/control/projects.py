@@ -17,7 +17,8 @@ from headrace.store.control.jobs import require_running, touch
 from headrace.store.control.restarts import FRESH
 from headrace.store.db.database import Database
 from headrace.store.keyring import Keyring
-from headrace.store.tables.base import pipelines, projects, triggers
+from headrace.store.tables.control import projects, triggers
+from headrace.store.tables.pipelines import pipelines
 from headrace.wire.control.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, ProjectDeclared, StageTriggers
 
 BUDGET = 1.0

@@ -13,7 +13,7 @@ from headrace.core.values.moments import moment
 from headrace.errors import ApiRefused
 from headrace.store.control import leases
 from headrace.store.dialects.statements import in_list, rows_among
-from headrace.store.tables.base import triggers
+from headrace.store.tables.control import triggers
 from headrace.wire.base import rfc3339
 from headrace.wire.control.triggers import FailureRecorded, StreamFailure, StreamFailureRecorded, TriggerFailure
 

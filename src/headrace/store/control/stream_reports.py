@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, delete, insert, tuple_
 
-from headrace.store.tables.base import stream_reports
+from headrace.store.tables.control import stream_reports
 from headrace.wire.control.streams import StreamReport
 
 COUNTS = ("read", "advanced", "outstanding", "rejected", "filtered", "failed", "spilled", "resolved", "advances", "advance_errors")

@@ -22,7 +22,8 @@ from headrace.store.db.slices import Slice, size_of, take_slice
 from headrace.store.dead_letters.dead_letters import Redriven, Settlement, settle_redriven
 from headrace.store.dead_letters.texts import LETTER_BYTES
 from headrace.store.dialects.statements import LITTLE_BY_LITTLE, in_list
-from headrace.store.tables.base import backlog, custody, lanes, spills, triggers
+from headrace.store.tables.control import triggers
+from headrace.store.tables.custody import backlog, custody, lanes, spills
 from headrace.wire.custody.backlog import Answer, BacklogItem, BacklogPage, SettleBacklog
 
 MOST_ITEMS = 2_000

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, ScalarSelect, bindparam, delete, exists, insert, or_, select, update
 
 from headrace.store.dialects.statements import in_list, rows_among
-from headrace.store.tables.base import backlog, custody_problems, custody_streams, dead_letters, jobs, lanes, stream_reports
+from headrace.store.tables.control import jobs, stream_reports
+from headrace.store.tables.custody import backlog, custody_problems, custody_streams, dead_letters, lanes
 from headrace.wire.control.streams import StreamReport
 
 MOST_NAMES = 5_000

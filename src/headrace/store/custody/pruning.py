@@ -14,7 +14,8 @@ from headrace.store.custody.backlog import removed_backlogs
 from headrace.store.custody.lanes import idle_lanes
 from headrace.store.custody.subscriber_sets import ENDED_RUNS, NONE, old_crews
 from headrace.store.dialects.statements import Upsert, in_list
-from headrace.store.tables.base import custody, triggers
+from headrace.store.tables.control import triggers
+from headrace.store.tables.custody import custody
 from headrace.store.tables.task_runs import deferred_runs
 
 _add = Upsert(custody, ("stream_id", "trigger_id"), lambda new: {name: custody.c[name] + new[name] for name in NONE})

@@ -37,7 +37,8 @@ from headrace.store.custody.subscriber_sets import (
 )
 from headrace.store.db.database import Database
 from headrace.store.dialects.statements import Upsert, ValuesQuery, in_list, rows_among
-from headrace.store.tables.base import backlog, custody, custody_problems, custody_streams, jobs, lanes, triggers
+from headrace.store.tables.control import jobs, triggers
+from headrace.store.tables.custody import backlog, custody, custody_problems, custody_streams, lanes
 from headrace.wire.custody.events import ReceiptStatus
 from headrace.wire.custody.receipts import CrewDefined, CrewDefinition, LaneMark, LaneMarks, Receipt
 

@@ -22,7 +22,8 @@ from headrace.store.db.slices import Slice, size_of
 from headrace.store.dead_letters.short_ids import full_ids
 from headrace.store.dead_letters.texts import whole_text
 from headrace.store.dialects.statements import in_list, json_array_has
-from headrace.store.tables.base import backlog, custody, dead_letter_actions, dead_letter_texts, dead_letters, triggers
+from headrace.store.tables.control import triggers
+from headrace.store.tables.custody import backlog, custody, dead_letter_actions, dead_letter_texts, dead_letters
 from headrace.wire.custody.dead_letters import (
     ActOnDeadLetters,
     DeadLetterAction,

@@ -17,7 +17,9 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 from headrace.store.custody.lanes import Lane, lanes_of
 from headrace.store.dialects.statements import BulkInsert, ValuesQuery
 from headrace.store.dialects.validity import is_valid_spill
-from headrace.store.tables.base import backlog, meta, spills, triggers
+from headrace.store.tables.base import meta
+from headrace.store.tables.control import triggers
+from headrace.store.tables.custody import backlog, spills
 from headrace.wire.custody.backlog import SpillItem
 from headrace.wire.custody.events import ItemStatus
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Text, and_, bindparam, case, func, select
 
-from headrace.store.tables.base import crews, custody_streams, jobs, stream_reports
+from headrace.store.tables.control import jobs, stream_reports
+from headrace.store.tables.custody import crews, custody_streams
 
 
 def _sum(value: ColumnElement[Any]) -> ColumnElement[int]:

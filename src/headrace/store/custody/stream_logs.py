@@ -15,8 +15,7 @@ from headrace.store.control.jobs import require_running
 from headrace.store.custody.subscriber_sets import streams_of
 from headrace.store.db.database import Database
 from headrace.store.db.meta import own_log
-from headrace.store.tables.base import custody_streams
-from headrace.store.tables.streams import adopted_streams
+from headrace.store.tables.custody import adopted_streams, custody_streams
 from headrace.wire.base import rfc3339
 from headrace.wire.custody.receipts import LaneAudit, LogMark, StreamAdopted, StreamBooks
 

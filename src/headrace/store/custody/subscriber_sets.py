@@ -21,7 +21,8 @@ from headrace.core.ledger.subscriber_sets import DIGEST_BYTES, EMPTY, crew_diges
 from headrace.errors import ApiRefused
 from headrace.store.db.slices import size_of, take_slice
 from headrace.store.dialects.statements import Upsert, ValuesQuery, in_list, rows_among
-from headrace.store.tables.base import crews, custody, custody_streams, triggers
+from headrace.store.tables.control import triggers
+from headrace.store.tables.custody import crews, custody, custody_streams
 from headrace.wire.custody.receipts import CrewDefinition
 
 KEPT = 64

@@ -6,7 +6,8 @@ from typing import Final
 
 from sqlalchemy import Connection, func, insert, select, update
 
-from headrace.store.tables.base import dead_letters, meta
+from headrace.store.tables.base import meta
+from headrace.store.tables.custody import dead_letters
 from headrace.wire.custody.dead_letters import DeadLetterState
 
 DELETED: Final = "deleted_dead_letters"

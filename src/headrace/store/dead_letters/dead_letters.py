@@ -20,7 +20,8 @@ from headrace.core.values.text import clean_text, is_id
 from headrace.store.dead_letters.texts import Texts, delete_letters
 from headrace.store.dialects.statements import BulkInsert, in_list
 from headrace.store.dialects.validity import is_valid_letter
-from headrace.store.tables.base import dead_letters, triggers
+from headrace.store.tables.control import triggers
+from headrace.store.tables.custody import dead_letters
 from headrace.wire.custody.backlog import Answer
 from headrace.wire.custody.events import DeadLetterItem, ItemStatus
 

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, delete, func, select
 from headrace.core.values.text import CUT_MARK, cut_text
 from headrace.store.db.slices import take_slice
 from headrace.store.dialects.statements import BulkInsert
-from headrace.store.tables.base import dead_letter_texts, dead_letters
+from headrace.store.tables.custody import dead_letter_texts, dead_letters
 
 MAX_SHOWN_CHARS: Final = 64 * 1024
 """So much of a raw event is in the row of its letter."""

@@ -33,7 +33,9 @@ from headrace.store.dialects.statements import BulkInsert, in_list, rows_among
 from headrace.store.dialects.validity import INT64, is_valid_event, is_valid_receipt
 from headrace.store.log.conflicts import count_conflicts
 from headrace.store.redeliveries import record_late_firings
-from headrace.store.tables.base import events, firings, forgotten_keys, jobs, meta, triggers
+from headrace.store.tables.base import meta
+from headrace.store.tables.control import jobs, triggers
+from headrace.store.tables.log import events, firings, forgotten_keys
 from headrace.store.task_runs.deliveries import Delivery, RunDeliveries
 from headrace.wire.custody.events import BatchStored, EventBatch, EventItem, ItemStatus, ReceiptStatus
 

@@ -9,7 +9,8 @@ import structlog
 from sqlalchemy import Connection, bindparam, select, update
 
 from headrace.store.dialects.statements import in_list
-from headrace.store.tables.base import events, triggers
+from headrace.store.tables.control import triggers
+from headrace.store.tables.log import events
 from headrace.wire.custody.events import EventItem
 
 MAX_AT_ONCE = 500

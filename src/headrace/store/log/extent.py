@@ -8,7 +8,7 @@ from sqlalchemy import Connection, bindparam, select
 
 from headrace.core.values.moments import moment
 from headrace.store.db.meta import last_pruned_seq
-from headrace.store.tables.base import events
+from headrace.store.tables.log import events
 from headrace.wire.status.status import LogExtent
 
 _first_after = select(events.c.received).where(events.c.seq > bindparam("seq")).order_by(events.c.seq).limit(1)

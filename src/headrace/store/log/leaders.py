@@ -8,7 +8,7 @@ from sqlalchemy import Connection, select
 
 from headrace.store.dialects.statements import in_list, rows_among
 from headrace.store.redeliveries import told_firings, trigger_names
-from headrace.store.tables.base import events
+from headrace.store.tables.log import events
 from headrace.wire.pipelines.plans import FoundLeader
 
 _events = select(events.c.seq, events.c.key, events.c.leader_key).where(in_list(events.c.key, "keys"))

@@ -20,7 +20,7 @@ from headrace.store.dialects.statements import driver_rows
 from headrace.store.log.append import MOST_PARAMETERS, PreparedBatch, UnresolvedBatch, append, prepare
 from headrace.store.log.leaders import find_leaders
 from headrace.store.redeliveries import last_redelivery, later_firings, redelivered, trigger_names
-from headrace.store.tables.base import events, firings
+from headrace.store.tables.log import events, firings
 from headrace.wire.custody.events import BatchStored, EventBatch, LogHead, LogNews
 from headrace.wire.log import LOG_SCHEMA
 from headrace.wire.pipelines.plans import FoundLeaders

@@ -11,7 +11,7 @@ from headrace.core.ordering.handling import OrderedEvent
 from headrace.store.db.database import Database
 from headrace.store.ordering.sql_store import SqlOrdering
 from headrace.store.ordering.transaction import EventFeed, FedEvent
-from headrace.store.tables.base import events
+from headrace.store.tables.log import events
 from headrace.store.tables.ordering import ordering_scopes
 
 LOOKBACK: Final = 900_000_000

@@ -14,8 +14,8 @@ from sqlalchemy import Connection, delete, exists, select, tuple_
 from headrace.store.db.meta import last_pruned_seq
 from headrace.store.db.slices import MAX_SLICE_BYTES, Slice, size_of
 from headrace.store.dialects.statements import BulkInsert, ValuesQuery
-from headrace.store.tables.base import events, scopes
-from headrace.store.tables.pipelines import event_positions
+from headrace.store.tables.log import events
+from headrace.store.tables.pipelines import event_positions, scopes
 from headrace.wire.pipelines.plans import MAX_POSITION_SEQS, PositionBlock, Positions
 
 _block = event_positions.c

@@ -8,8 +8,7 @@ from typing import Final
 from sqlalchemy import Connection, Table, delete, func, select, tuple_
 
 from headrace.store.db.slices import Slice, size_of
-from headrace.store.tables.base import scopes
-from headrace.store.tables.pipelines import event_positions, plan_slices, planned_runs, scope_state
+from headrace.store.tables.pipelines import event_positions, plan_slices, planned_runs, scope_state, scopes
 
 LEDGER_ROWS: Final = 500
 """Rows that one transaction deletes."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, case, select
 
 from headrace.store.dialects.statements import Excluded, Upsert
-from headrace.store.tables import base as tables
+from headrace.store.tables import pipelines as tables
 
 _COUNTS = ("runs", "failed", "events", "rows")
 _t = tables.run_totals.c

@@ -17,7 +17,7 @@ from headrace.store.pipelines.planned_runs import Taken, take_up
 from headrace.store.pipelines.run_totals import add_to_totals, contribution
 from headrace.store.pipelines.scope_leases import require_holder
 from headrace.store.pipelines.scope_rows import set_pace
-from headrace.store.tables.base import runs, scopes
+from headrace.store.tables.pipelines import runs, scopes
 from headrace.wire.pipelines.runs import BatchEnded, RunReport
 
 

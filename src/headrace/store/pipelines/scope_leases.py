@@ -20,7 +20,7 @@ from headrace.store.db.database import Database
 from headrace.store.pipelines.plan_pages import drop_pages
 from headrace.store.pipelines.scope_begin import beginning
 from headrace.store.pipelines.scope_rows import add_scope, cursor_of, scope_row
-from headrace.store.tables.base import jobs
+from headrace.store.tables.control import jobs
 from headrace.store.tables.pipelines import scope_leases
 from headrace.wire.custody.events import Cursor
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import case, func, select
 
-from headrace.store.tables.base import scopes
-from headrace.store.tables.pipelines import planned_runs
+from headrace.store.tables.pipelines import planned_runs, scopes
 
 _mine = planned_runs.c.incarnation == scopes.c.incarnation
 _first_open = select(func.min(planned_runs.c.first_seq)).where(_mine).correlate(scopes).scalar_subquery()

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, insert, select, update
 
 from headrace.store.control.jobs import RunningJob
 from headrace.store.pipelines.scope_begin import Begin
-from headrace.store.tables.base import scopes
+from headrace.store.tables.pipelines import scopes
 from headrace.wire.custody.events import Cursor, ScopeReport
 
 

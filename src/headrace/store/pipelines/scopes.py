@@ -12,8 +12,7 @@ from headrace.store.pipelines.ledger_deletion import LEDGER_ROWS, delete_ledgers
 from headrace.store.pipelines.scope_begin import beginning
 from headrace.store.pipelines.scope_leases import holder_of
 from headrace.store.pipelines.scope_rows import cursor_columns, scope_row
-from headrace.store.tables.base import scopes
-from headrace.store.tables.pipelines import planned_runs, scope_leases
+from headrace.store.tables.pipelines import planned_runs, scope_leases, scopes
 from headrace.wire.custody.events import ScopeReport
 from headrace.wire.pipelines.scopes import ScopeReset
 

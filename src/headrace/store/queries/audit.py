@@ -17,7 +17,8 @@ from headrace.store.custody.stream_logs import adopted_without
 from headrace.store.custody.subscriber_sets import ANSWERS, SETTLED, Owed, crews_of
 from headrace.store.dialects.statements import driver_rows
 from headrace.store.queries.streams import stream_list
-from headrace.store.tables.base import backlog, custody, custody_problems, custody_streams, lanes, stream_reports, triggers
+from headrace.store.tables.control import stream_reports, triggers
+from headrace.store.tables.custody import backlog, custody, custody_problems, custody_streams, lanes
 from headrace.wire.base import rfc3339
 from headrace.wire.control.streams import LaneReport, StreamReport
 from headrace.wire.custody.receipts import Audit, LaneAudit, StreamAudit, TriggerAudit

@@ -15,7 +15,9 @@ from headrace.store.db.meta import log_head
 from headrace.store.dead_letters.short_ids import full_ids, short_id
 from headrace.store.dead_letters.texts import whole_text
 from headrace.store.queries.pipeline_runs import run_called, runs_of_event
-from headrace.store.tables.base import dead_letters, events, firings, triggers
+from headrace.store.tables.control import triggers
+from headrace.store.tables.custody import dead_letters
+from headrace.store.tables.log import events, firings
 from headrace.wire.status.status import DeadLetterDetail, DeadLetterPage, DeadLetterSummary, EventDetail, EventPage, EventSummary
 
 STRETCH = 100_000

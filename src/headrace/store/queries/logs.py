@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, func, or_, select
 
-from headrace.store.tables.base import jobs, runs, triggers
+from headrace.store.tables.control import jobs, triggers
+from headrace.store.tables.pipelines import runs
 from headrace.store.tables.task_runs import deferred_runs
 
 ENDED = ("succeeded", "failed", "skipped", "cancelled")

@@ -13,7 +13,7 @@ from headrace.store.log.extent import came_after
 from headrace.store.ordering.scopes import WEBHOOK_PREFIX
 from headrace.store.ordering.wait_histogram import told
 from headrace.store.queries.scopes import SHOWN
-from headrace.store.tables.base import events
+from headrace.store.tables.log import events
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
 from headrace.store.tables.task_runs import awaited_events
 from headrace.store.tables.webhooks import webhooks

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Integer, Row, bindparam, select
 
 from headrace.core.interval_index import covering_nodes
 from headrace.core.values.moments import moment
-from headrace.store.tables.base import runs
+from headrace.store.tables.pipelines import runs
 from headrace.wire.pipelines.runs import RunReport
 
 _COLUMNS = [runs.c[name] for name in RunReport.model_fields if name not in ("seqs", "letter", "number")]

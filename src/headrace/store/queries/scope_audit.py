@@ -12,8 +12,9 @@ from headrace.store.db.meta import last_pruned_seq
 from headrace.store.db.slices import size_of, take_slice
 from headrace.store.pipelines.scope_rows import cursor_of, scope_row
 from headrace.store.redeliveries import trigger_names
-from headrace.store.tables.base import events, firings, run_totals, runs, triggers
-from headrace.store.tables.pipelines import pipeline_letters, redeliveries
+from headrace.store.tables.control import triggers
+from headrace.store.tables.log import events, firings
+from headrace.store.tables.pipelines import pipeline_letters, redeliveries, run_totals, runs
 from headrace.wire.pipelines.scope_audit import FiringPlace, LedgerFirings, LedgerLetter, LedgerLetters, LedgerRun, LedgerRuns, ScopeLedger
 
 PAGE_ROWS: Final = 5_000

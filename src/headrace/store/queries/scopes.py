@@ -11,8 +11,9 @@ from sqlalchemy import Connection, Integer, Row, bindparam, select
 from headrace.core.values.moments import moment
 from headrace.store.log.extent import came_after
 from headrace.store.pipelines.scope_needs import OUTSTANDING
-from headrace.store.tables.base import events, jobs, scopes
-from headrace.store.tables.pipelines import scope_leases
+from headrace.store.tables.control import jobs
+from headrace.store.tables.log import events
+from headrace.store.tables.pipelines import scope_leases, scopes
 from headrace.wire.control.jobs import RunningBatch
 from headrace.wire.custody.events import CLOCK_STEP, ScopeReport, WaitingEvent
 from headrace.wire.pipelines.scopes import ScopeStatus, Underway, Wait, WaitPage, telling

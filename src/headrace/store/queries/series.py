@@ -16,7 +16,7 @@ from headrace.store.db.meta import log_head
 from headrace.store.pipelines.run_totals import run_totals
 from headrace.store.queries.status import pipeline_list, scope_list
 from headrace.store.queries.streams import streams_named
-from headrace.store.tables.base import stream_reports, triggers
+from headrace.store.tables.control import stream_reports, triggers
 from headrace.wire.pipelines.scopes import ScopeStatus
 from headrace.wire.status.status import PipelineStatus, StreamStatus
 

@@ -29,7 +29,9 @@ from headrace.store.queries.scopes import pipeline_scopes
 from headrace.store.queries.streams import top_streams
 from headrace.store.queries.task_runs import task_run_list
 from headrace.store.queries.triggers import blocks, top_triggers
-from headrace.store.tables.base import backlog, jobs, pipelines, scopes, spills, triggers
+from headrace.store.tables.control import jobs, triggers
+from headrace.store.tables.custody import backlog, spills
+from headrace.store.tables.pipelines import pipelines, scopes
 from headrace.wire.custody.dead_letters import DeadLetterState
 from headrace.wire.pipelines.runs import RunReport
 from headrace.wire.pipelines.scopes import ScopeStatus

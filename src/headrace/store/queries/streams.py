@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Integer, Row, bindparam, case, func, or_, sel
 
 from headrace.store.control.stream_reports import COUNTS, SECONDS
 from headrace.store.custody.stream_counts import recorded_by_stream
-from headrace.store.tables.base import jobs, stream_reports, triggers
+from headrace.store.tables.control import jobs, stream_reports, triggers
 from headrace.wire.control.streams import StreamReport
 from headrace.wire.status.status import StreamList, StreamStatus
 

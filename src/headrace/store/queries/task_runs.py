@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Integer, bindparam, select
 
 from headrace.core.values.moments import moment
 from headrace.store.db.ages import wall_of
-from headrace.store.tables.base import triggers
+from headrace.store.tables.control import triggers
 from headrace.store.tables.task_runs import awaited_events, deferred_runs
 from headrace.store.task_runs.rows import callbacks_of
 from headrace.wire.task_runs import AwaitedEvent, TaskRun, TaskRunDetail, TaskRunState, WaitedFor

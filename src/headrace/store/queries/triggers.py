@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Integer, Row, and_, bindparam,
 
 from headrace.core.values.moments import moment
 from headrace.store.control.balancing import unassigned
-from headrace.store.tables.base import jobs, triggers
+from headrace.store.tables.control import jobs, triggers
 from headrace.wire.control.jobs import Blocked
 from headrace.wire.status.status import TriggerList, TriggerStatus
 from headrace.wire.status.triggerers import TriggerDetail

@@ -22,9 +22,10 @@ from headrace.store.db.meta import LAST_PRUNED_SEQ, last_pruned_seq
 from headrace.store.db.slices import Slice, size_of, take_slice
 from headrace.store.dialects.statements import BulkInsert, DriverStatement
 from headrace.store.pipelines.scope_needs import needed_after
-from headrace.store.tables.base import events, firings, forgotten_keys, meta, scopes
+from headrace.store.tables.base import meta
+from headrace.store.tables.log import events, firings, forgotten_keys
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
-from headrace.store.tables.pipelines import pipeline_letters, redeliveries
+from headrace.store.tables.pipelines import pipeline_letters, redeliveries, scopes
 from headrace.store.tables.task_runs import awaited_events
 from headrace.store.tables.webhooks import webhooks
 

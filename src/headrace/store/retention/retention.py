@@ -16,7 +16,9 @@ from headrace.store.ordering.scopes import abandoned_scopes
 from headrace.store.pipelines.event_positions import positions
 from headrace.store.pipelines.ledger_deletion import ledgers
 from headrace.store.retention.event_log import discarded_letters
-from headrace.store.tables.base import dead_letter_actions, dead_letter_texts, dead_letters, jobs, runs, stream_reports
+from headrace.store.tables.control import jobs, stream_reports
+from headrace.store.tables.custody import dead_letter_actions, dead_letter_texts, dead_letters
+from headrace.store.tables.pipelines import runs
 from headrace.store.tables.task_runs import deferred_runs
 
 Sweep = Callable[[Connection, int, int], int]

@@ -16,7 +16,8 @@ from headrace.store.control.encrypted_arguments import named
 from headrace.store.db.database import Database
 from headrace.store.db.slices import size_of, take_slice
 from headrace.store.keyring import Keyring
-from headrace.store.tables.base import meta, triggers
+from headrace.store.tables.base import meta
+from headrace.store.tables.control import triggers
 from headrace.store.tables.secrets import connections, variables
 from headrace.store.tables.webhooks import webhooks
 from headrace.wire.secrets import RotateSecrets, SecretsRotated

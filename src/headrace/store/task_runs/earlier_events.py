@@ -13,7 +13,8 @@ from sqlalchemy import Connection, Row, select
 from headrace.store.db.database import Database
 from headrace.store.dialects.statements import in_list
 from headrace.store.ordering.statements import slices
-from headrace.store.tables.base import events, firings, triggers
+from headrace.store.tables.control import triggers
+from headrace.store.tables.log import events, firings
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
 from headrace.store.tables.task_runs import deferred_runs, run_events
 from headrace.store.task_runs.wait_terms import Wait

@@ -27,7 +27,7 @@ from headrace.store.ordering.scopes import forget_rows, give_up_scope, has_few_r
 from headrace.store.ordering.sql_store import SqlOrdering
 from headrace.store.ordering.steady_clock import DatabaseAge
 from headrace.store.ordering.transaction import EventFeed
-from headrace.store.tables.base import events
+from headrace.store.tables.log import events
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
 from headrace.store.tables.task_runs import awaited_events, run_events
 from headrace.store.task_runs.earlier_events import SCOPE, Looked, earlier_event, trigger_names

@@ -10,7 +10,8 @@ from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, exists,
 from headrace.store.db.meta import log_head
 from headrace.store.dialects.statements import in_list
 from headrace.store.ordering.statements import slices
-from headrace.store.tables.base import events, firings, triggers
+from headrace.store.tables.control import triggers
+from headrace.store.tables.log import events, firings
 from headrace.store.tables.ordering import ordering_events, ordering_given_up, ordering_scopes
 from headrace.store.tables.task_runs import awaited_terms
 from headrace.store.task_runs.wait_terms import prefixes

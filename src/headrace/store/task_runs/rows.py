@@ -17,7 +17,7 @@ from headrace.core.task_run import TIMED_OUT, Continuation, State, TaskRunState,
 from headrace.store.control import encrypted_arguments, leases
 from headrace.store.db.database import Database
 from headrace.store.db.meta import log_head
-from headrace.store.tables.base import triggers
+from headrace.store.tables.control import triggers
 from headrace.store.tables.task_runs import deferred_runs, run_events
 from headrace.store.task_runs.wait_terms import remove_wait
 from headrace.wire.task_runs import AwaitedTrigger, Callbacks, StartRun, Waiting

@@ -11,7 +11,7 @@ from headrace.core import task_run
 from headrace.core.task_run import TaskRunState
 from headrace.store.db.database import Database
 from headrace.store.db.slices import Slice, size_of, take_slice
-from headrace.store.tables.base import jobs, triggers
+from headrace.store.tables.control import jobs, triggers
 from headrace.store.tables.task_runs import deferred_runs
 from headrace.store.task_runs.rows import read, save
 

@@ -1,0 +1,168 @@
+"""The tables of receipts, backlogs and dead letters of triggers."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, Index, LargeBinary, Table, Text, UniqueConstraint
+
+from headrace.store.tables.base import Number, metadata
+
+dead_letters = Table(
+    "dead_letters",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("stream", Text, nullable=False),
+    Column("lane", Text),
+    Column("position", BigInteger),
+    Column("raw", Text, nullable=False),
+    Column("triggers", Text, nullable=False),
+    Column("attempts", BigInteger, nullable=False),
+    Column("traceback", Text, nullable=False),
+    Column("received", BigInteger, nullable=False),
+    Column("state", Text, nullable=False, server_default="open"),  # open | redriven | discarded
+    Column("acted", BigInteger),
+    Index(None, "received"),
+    Index(None, "state", "acted"),
+    Index(None, "stream", "lane", "position"),
+)
+
+# The raw events that are too long for the row of their letter: a list would have to read past them.
+dead_letter_texts = Table(
+    "dead_letter_texts",
+    metadata,
+    Column("letter_id", Text, primary_key=True),
+    Column("bytes", BigInteger, nullable=False),
+    Column("received", BigInteger, nullable=False),
+    Column("raw", Text, nullable=False),
+    Index(None, "received"),
+)
+
+dead_letter_actions = Table(
+    "dead_letter_actions",
+    metadata,
+    Column("id", Number, primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("action", Text, nullable=False),  # redrive | discard
+    Column("asked", Text, nullable=False),
+    Column("count", BigInteger, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+# What is kept for triggers that could not take it. One raw text serves all triggers that it is kept for, and goes with the last of them.
+spills = Table(
+    "spills",
+    metadata,
+    Column("id", Number, primary_key=True, autoincrement=False),
+    Column("raw", Text, nullable=False),
+    Column("refs", BigInteger, nullable=False),
+    Column("received", BigInteger, nullable=False),
+)
+
+# One row for each (trigger, raw event). A row that has an `answer` is settled and waits only for the receipt of its stretch of the lane,
+# so that a redelivery is known for one; `counted` says that the receipt has come and counts it as spilled.
+backlog = Table(
+    "backlog",
+    metadata,
+    Column("number", Number, primary_key=True, autoincrement=False),
+    Column("trigger_id", BigInteger, nullable=False),
+    Column("lane_id", BigInteger, nullable=False),
+    Column("key", LargeBinary, nullable=False),
+    Column("position", BigInteger),
+    Column("spill_id", BigInteger),
+    Column("letter_id", Text),
+    Column("counted", Boolean, nullable=False),
+    Column("answer", Text),
+    Index(None, "trigger_id", "number"),
+    Index(None, "lane_id", "key", "trigger_id", unique=True),
+)
+
+lanes = Table(
+    "lanes",
+    metadata,
+    Column("id", Number, primary_key=True),
+    Column("stream", Text, nullable=False),
+    Column("lane", Text, nullable=False),
+    Column("after", BigInteger),
+    Column("last", BigInteger),
+    Column("read", BigInteger, nullable=False),
+    Column("moved", BigInteger, nullable=False, server_default="0"),  # when it last went on, to the hour: retention forgets idle lanes
+    UniqueConstraint("stream", "lane"),
+    Index(None, "moved"),
+    sqlite_autoincrement=True,
+)
+
+# The streams that have books. `read` and `lanes` are the sums of lanes that are forgotten.
+custody_streams = Table(
+    "custody_streams",
+    metadata,
+    Column("id", Number, primary_key=True),
+    Column("stream", Text, nullable=False, unique=True),
+    Column("read", BigInteger, nullable=False, server_default="0"),
+    Column("lanes", BigInteger, nullable=False, server_default="0"),
+    Column("receipts", BigInteger, nullable=False, server_default="0"),  # stored receipts: the upstream keeps this number too
+    sqlite_autoincrement=True,
+)
+
+# Sets of triggers that owe an answer together, and how many raw events of their stream each was owed. A crew is written as the difference
+# from its base (null: the empty set), so that a set of 100,000 costs as much as what changes in it. Retention merges old crews.
+crews = Table(
+    "crews",
+    metadata,
+    Column("id", Number, primary_key=True),
+    Column("stream_id", BigInteger, nullable=False),
+    Column("digest", LargeBinary, nullable=False),  # see headrace.core.ledger.subscriber_sets
+    Column("base_id", BigInteger),
+    Column("joined", Text, nullable=False),
+    Column("departed", Text, nullable=False),
+    Column("read", BigInteger, nullable=False),
+    UniqueConstraint("stream_id", "digest"),
+    sqlite_autoincrement=True,
+)
+
+# Of each stream, the answers of those triggers that did more than filter; trigger 0 stands for all task runs that have ended. `read` is
+# what a trigger was owed as a member of merged crews, beyond what their heir says.
+custody = Table(
+    "custody",
+    metadata,
+    Column("stream_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("trigger_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("read", BigInteger, nullable=False),
+    Column("fired", BigInteger, nullable=False),
+    Column("rejected", BigInteger, nullable=False),
+    Column("spilled", BigInteger, nullable=False),
+    Column("dead_lettered", BigInteger, nullable=False),
+    Column("failed", BigInteger, nullable=False),
+    Column("settled_fired", BigInteger, nullable=False),
+    Column("settled_filtered", BigInteger, nullable=False),
+    Column("settled_rejected", BigInteger, nullable=False),
+    Column("settled_dead_lettered", BigInteger, nullable=False),
+    Column("settled_dropped", BigInteger, nullable=False),
+    Column("redriven", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+custody_problems = Table(
+    "custody_problems",
+    metadata,
+    Column("id", Number, primary_key=True),
+    Column("lane_id", BigInteger, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("recorded", BigInteger),
+    Column("problem", Text, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+# Streams whose upstreams were advanced for another log, or past what a restored database has, and that a person let go on.
+adopted_streams = Table(
+    "adopted_streams",
+    metadata,
+    Column("id", Number, primary_key=True),
+    Column("stream_id", BigInteger, nullable=False, index=True),
+    Column("at", BigInteger, nullable=False),
+    Column("log", Text, nullable=False),
+    Column("receipts", BigInteger, nullable=False),  # of the mark that the upstream kept
+    Column("missing", BigInteger),  # receipts that the restored database does not have; null: another log has them
+    sqlite_autoincrement=True,
+)
