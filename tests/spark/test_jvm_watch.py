@@ -20,7 +20,7 @@ import os, signal, sys, threading
 from pathlib import Path
 from headrace import Project
 from headrace.errors import HeadraceError
-from headrace.pipeline import jvm_watch
+from headrace.pipeline.spark import jvm_watch
 from headrace.pipeline.driver import run_pipeline
 from headrace.pipeline.options import PipelineOptions
 

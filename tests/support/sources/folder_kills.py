@@ -13,7 +13,8 @@ READER = """
 import asyncio, os, random, sys
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.errors import HeadraceError
-from headrace.sources import directory_lane, directory_lanes
+from headrace.sources.directory import lane as directory_lane
+from headrace.sources.directory import lanes as directory_lanes
 from headrace.sources.directory.upstream import Directory
 
 directory_lane.QUIET = directory_lanes.QUIET = 0.05

@@ -12,7 +12,7 @@ import pytest
 SCRIPT = """
 import json, logging, os, pathlib, sys, traceback
 import structlog
-from headrace.triggerer.context import Running, current_trigger
+from headrace.triggerer.context import TriggerContext, current_trigger
 from headrace.triggerer.trigger_log import trigger_target
 from headrace.cli.log_setup import set_up_logging
 from headrace.settings import Settings
@@ -28,7 +28,7 @@ def log_all(folder, configuring):
     unbound = structlog.get_logger("unbound.before")
     structlog.get_logger("bound.before").info("bound")
     exec(configuring, globals() | {"known": known, "folder": folder})
-    current_trigger.set(Running(7, "legs", "trigger-7-job-3.log"))
+    current_trigger.set(TriggerContext(7, "legs", "trigger-7-job-3.log"))
     unbound.info("one", password="s3cret-horse")
     structlog.get_logger().info("two", password="s3cret-horse")
     known.info("three with %s", "s3cret-horse")
