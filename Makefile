@@ -11,7 +11,7 @@ QUICK := smoke or not (acceptance or slow)
 # Tests start hundreds of Python processes: each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-year test test-rest test-all check check-types check-style check-words check-imports check-docs docs soak soak-streams soak-control soak-ordering soak-pipeline soak-hostile simulate-year bench-ordering bench-streams bench-control fuzz-api record-contract lock clean setup-run setup-dev
+.PHONY: help demo demo-year test test-rest test-all check check-types check-style check-words check-layout check-imports check-docs docs soak soak-streams soak-control soak-ordering soak-pipeline soak-hostile simulate-year bench-ordering bench-streams bench-control fuzz-api record-contract lock clean setup-run setup-dev
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,8 +31,8 @@ test-rest: setup-dev ## the tests that `make test` leaves out: acceptance, chaos
 
 test-all: test test-rest ## every check and every test
 
-check: setup-dev ## mypy, ruff, words, import contracts, docs: two at a time
-	@$(MAKE) --no-print-directory --output-sync --jobs 2 check-types check-style check-words check-imports check-docs
+check: setup-dev ## mypy, ruff, words, layout, import contracts, docs: two at a time
+	@$(MAKE) --no-print-directory --output-sync --jobs 2 check-types check-style check-words check-layout check-imports check-docs
 
 check-types:
 	@$(BIN)/mypy
@@ -43,6 +43,9 @@ check-style:
 
 check-words:
 	@$(BIN)/python scripts/check_words.py
+
+check-layout:
+	@$(BIN)/python scripts/check_layout.py
 
 check-imports:
 	@$(BIN)/lint-imports --no-logo
