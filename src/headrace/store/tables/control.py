@@ -85,7 +85,7 @@ triggers = Table(
     Column("backlog", BigInteger, nullable=False, server_default="0"),  # how many raw events are kept for it now
     Column("spilled", BigInteger, nullable=False, server_default="0"),  # how many ever were
     Column("priority", BigInteger, nullable=False, server_default="0"),  # the higher is claimed first
-    Column("restarts", BigInteger, nullable=False, server_default="0"),  # failures in a row; a long life begins them anew
+    Column("restarts", BigInteger, nullable=False, server_default="0"),  # failures in a row; reset after a long uptime
     Column("max_restarts", BigInteger),  # how many before it is parked, where it says so itself
     Column("retry_at", BigInteger),  # when a failed trigger may start again
     Column("started", BigInteger),  # since when it runs, or is to run
