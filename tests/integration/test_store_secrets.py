@@ -191,22 +191,6 @@ def test_equal_arguments_of_two_triggers_do_not_look_equal(place: Place) -> None
     store.close()
 
 
-def test_what_an_earlier_version_kept_in_plain_is_sealed_when_the_database_is_opened(place: Place) -> None:
-    store = opened(place)  # without a key, as earlier versions were
-    owner = holder(store)
-    store.projects.declare(owner.job_id, "flights", declaration("first", api_key=SECRET))
-    assert SECRET in rows(store, "SELECT kwargs FROM triggers")[0].kwargs
-    store.close()
-    store = opened(place, NEW)
-    assert rows(store, "SELECT kwargs FROM triggers")[0].kwargs.startswith("gAAAA")
-    owner.store = store
-    before = owner.load()
-    store.projects.declare(owner.job_id, "flights", declaration("first", api_key=SECRET))
-    assert owner.load() == before, "sealing is no change"
-    assert arguments(store.triggers.workloads(owner.job_id, [1])[0]) == {"api_key": SECRET}
-    store.close()
-
-
 def test_going_back_leaves_no_trigger_that_would_run_without_its_arguments(place: Place) -> None:
     filled(place, NEW)
     readers, writer = engines(parsed(place.url))

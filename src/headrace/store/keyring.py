@@ -1,7 +1,4 @@
-"""The keys that secrets are kept under: the first of them seals, all of them open.
-
-A value that is sealed is a Fernet token. What an earlier version of Headrace kept as plain JSON is opened as it is.
-"""
+"""The keys that secrets are kept under: the first of them seals, all of them open. A value that is sealed is a Fernet token."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ from cryptography.fernet import Fernet, InvalidToken
 
 from headrace.errors import ApiRefused, SettingsError
 
-SEALED = "gAAAA"  # how every Fernet token begins: its version, and the high bytes of a moment before the year 2106
 HINT = "Start the api with the key that it was kept under (HEADRACE_FERNET_KEYS), or set it anew."
 
 
@@ -48,7 +44,7 @@ class Keyring:
         Raises:
             ApiRefused: No key opens it.
         """
-        if not is_sealed(kept):
+        if not self._fernets:
             return kept
         for fernet in self._fernets:
             try:
@@ -67,8 +63,8 @@ class Keyring:
 
     def is_current(self, kept: str) -> bool:
         """Whether the first key opens it."""
-        if not self._fernets or not is_sealed(kept):
-            return not self._fernets
+        if not self._fernets:
+            return True
         try:
             self._fernets[0].decrypt(kept.encode())
         except InvalidToken:
@@ -82,11 +78,6 @@ class Keyring:
     def same(self, digest: str | None, text: str, what: str) -> bool:
         """Whether `digest` was made, with any of the keys, of this text."""
         return digest is not None and any(hmac.compare_digest(_digest(key, text, what), digest) for key in self._digest_keys)
-
-
-def is_sealed(kept: str) -> bool:
-    """Whether a value is kept sealed."""
-    return kept.startswith(SEALED)
 
 
 def _digest(key: bytes, text: str, what: str) -> str:

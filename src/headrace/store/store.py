@@ -10,7 +10,6 @@ from typing import TypeVar
 from sqlalchemy import Connection, insert, select, update
 
 from headrace.store.background import BackgroundWork
-from headrace.store.control.encrypted_arguments import seal_plain
 from headrace.store.control.jobs import Jobs, Liveness
 from headrace.store.control.projects import Projects
 from headrace.store.control.triggers import Triggers
@@ -123,11 +122,10 @@ def _begin(connection: Connection, now: int) -> None:
 
 
 def _take_up(connection: Connection, keyring: Keyring, *, new_secrets: bool) -> None:
-    """See that the keyring is the database's, and seal what an earlier version left in plain."""
+    """Check that the keyring is the database's; `new_secrets` makes it so."""
     if new_secrets:
         forget(connection)
     adopt(connection, keyring)
-    seal_plain(connection, keyring)
 
 
 def open_store(

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from re import fullmatch
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import typer
-from typer.core import TyperGroup
 from watchfiles import watch
 
 from headrace.cli.credentials import for_looking
@@ -39,18 +38,9 @@ Raw = Annotated[bool, typer.Option("--json", help="Print the lines as they are: 
 Job = Annotated[int | None, typer.Option("--job", min=1, help="The log of this job, where several ran the trigger.", show_default=False)]
 
 
-class _Group(TyperGroup):
-    """Takes `headrace logs api` for `headrace logs process api`, as it was before there were others."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments, of which the first may be left out."""
-        left_out = bool(args) and args[0] not in self.commands and not args[0].startswith("-")
-        return super().parse_args(ctx, ["process", *args] if left_out else args)
-
-
 def add_to(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    logs = typer.Typer(cls=_Group, no_args_is_help=True, help="Show the log of a trigger, a run or a process.")
+    logs = typer.Typer(no_args_is_help=True, help="Show the log of a trigger, a run or a process.")
     logs.command("trigger", epilog="Example: [bold]headrace logs trigger legs.united -f --level warning[/bold]")(trigger)
     logs.command("run", epilog="Example: [bold]headrace logs run 5f1c7a[/bold]")(run)
     logs.command("process", epilog="Example: [bold]headrace logs process triggerer -f[/bold]")(process)

@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Row
 
 from headrace.errors import ApiRefused
-from headrace.store.keyring import SEALED, Keyring
-from headrace.store.tables.control import triggers
-
-AT_ONCE = 500
+from headrace.store.keyring import Keyring
 
 
 def written(kwargs: dict[str, Any]) -> str:
@@ -42,18 +39,3 @@ def decrypt(keyring: Keyring, kept: str, what: str) -> tuple[str, str | None]:
 def named(project: str, name: str) -> str:
     """Return what the keyword arguments of a trigger are called, in digests and errors."""
     return f"the arguments of trigger '{name}' of project '{project}'"
-
-
-def seal_plain(connection: Connection, keyring: Keyring) -> int:
-    """Seal what an earlier version kept in plain; return how many there were."""
-    plain = select(triggers.c.id, triggers.c.project, triggers.c.name, triggers.c.kwargs).where(~triggers.c.kwargs.startswith(SEALED))
-    count = 0
-    while keyring and (rows := connection.execute(plain.limit(AT_ONCE)).all()):
-        for row in rows:
-            columns = {
-                "kwargs": keyring.seal(row.kwargs),
-                "kwargs_digest": keyring.digest(row.kwargs, named(row.project, row.name)),
-            }
-            connection.execute(update(triggers).where(triggers.c.id == row.id).values(**columns))
-        count += len(rows)
-    return count
