@@ -80,9 +80,6 @@ class Place(NamedTuple):
 Counts = dict[str, dict[str, int]]  # by the rule's name, then by area
 
 
-# --- rules and limits
-
-
 def load_rules(file: Path) -> list[Rule]:
     """Return the rules of a word list."""
     return [_rule(name, entry) for name, entry in tomllib.loads(file.read_text()).items()]
@@ -127,9 +124,6 @@ def write_limits(file: Path, limits: Counts) -> None:
         values = ", ".join(f"{area} = {limits[name].get(area, 0)}" for area in AREAS)
         lines.append(f'"{name}" = {{ {values} }}\n')
     file.write_text("".join(lines))
-
-
-# --- texts of the project
 
 
 def pieces(root: Path) -> Iterator[Piece]:
@@ -196,6 +190,7 @@ class _PythonReader(ast.NodeVisitor):
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self._commands: set[str] = set()  # functions that `app.command("name")(function)` registers
         self._seen: set[str] = set()  # names of the scope that is being read
         self.pieces: list[Piece] = []
         self.spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -206,6 +201,7 @@ class _PythonReader(ast.NodeVisitor):
             self.pieces.append(Piece(self._path, line, IDENTIFIERS, _split(name)))
 
     def visit_Module(self, node: ast.Module) -> None:
+        self._commands = set(_registered(node))
         self._scope(node, INTERNAL_TEXT)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
@@ -214,7 +210,8 @@ class _PythonReader(ast.NodeVisitor):
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         self.name(node.name, node.lineno)
-        self._scope(node, USER_TEXT if any(map(_is_published, node.decorator_list)) else INTERNAL_TEXT)
+        published = node.name in self._commands or any(map(_is_published, node.decorator_list))
+        self._scope(node, USER_TEXT if published else INTERNAL_TEXT)
 
     def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
         self.visit_FunctionDef(node)
@@ -286,11 +283,14 @@ def _bound_name(node: ast.AST) -> str | None:
             return None
 
 
+def _registered(module: ast.Module) -> Iterator[str]:
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call) and _is_published(node.func):
+            yield from (argument.id for argument in node.args if isinstance(argument, ast.Name))
+
+
 def _is_published(decorator: ast.expr) -> bool:
     return isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Attribute) and decorator.func.attr in PUBLISHED
-
-
-# --- counts
 
 
 def find(rules: Sequence[Rule], texts: Iterable[Piece]) -> dict[tuple[str, str], list[Place]]:
@@ -333,9 +333,6 @@ def lowered_limits(limits: Counts, counts: Counts) -> Counts:
         name: {area: min(found, limits[name].get(area, 0)) if name in limits else found for area, found in areas.items()}
         for name, areas in counts.items()
     }
-
-
-# --- the command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

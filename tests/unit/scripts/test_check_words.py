@@ -116,6 +116,7 @@ def test_a_word_that_left_the_list_leaves_the_limits(project: Path) -> None:
         ("x = ('the bell '\n 'rings')", USER_TEXT, "the bell rings"),
         ("def f():\n    'Ring the bell.'", INTERNAL_TEXT, "Ring the bell."),
         ("@app.command()\ndef f():\n    'Ring the bell.'", USER_TEXT, "Ring the bell."),
+        ("def f():\n    'Ring the bell.'\napp.command('f')(f)", USER_TEXT, "Ring the bell."),
         ("class A:\n    x = 1\n    'The bell.'", INTERNAL_TEXT, "The bell."),
         ("x = '# no comment'  # ein Glöckchen", INTERNAL_TEXT, "# ein Glöckchen"),
         ("x = 'ä # no comment'  # a bell", INTERNAL_TEXT, "# a bell"),
