@@ -44,7 +44,7 @@ def audit(
 ) -> None:
     """Prove that nothing is missing: for each trigger, what was read must be what was answered and what is pending.
 
-    Exits with 0 only if all books balance, no lane has a gap, no upstream was advanced past them, and nothing that was read is owed an
+    Exits with 0 only if all totals balance, no lane has a gap, no upstream was advanced past them, and nothing that was read is owed an
     answer for more than a minute; names the first of these otherwise.
 
     With --tables, in the project's folder: prove it of the pipelines instead. Each run that succeeded must be in its table exactly once.
