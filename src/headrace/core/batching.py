@@ -56,11 +56,6 @@ def due_batches(policy: BatchPolicy, held: int, first: int, last: int, now: int)
     return [*runs, left] if left and waited_out and not runs else runs
 
 
-def flush_after(policy: BatchPolicy) -> float | None:
-    """Return after how many seconds without events a policy may have something due; None: never."""
-    return policy.seconds if isinstance(policy, Debounce | Window) else None
-
-
 def policy_name(policy: BatchPolicy) -> str:
     """Return the policy as it is told to the api and to people."""
     return policy if isinstance(policy, str) else repr(policy)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.batching import BatchPolicy, Debounce, Window, due_batches, flush_after, policy_name
+from headrace.core.batching import BatchPolicy, Debounce, Window, due_batches, policy_name
 
 SECOND = 1_000_000
 
@@ -47,6 +47,5 @@ def test_a_policy_that_would_never_run_is_refused(make: object) -> None:
         make()  # type: ignore[operator]
 
 
-def test_policies_have_names_and_say_how_long_they_wait() -> None:
+def test_policies_have_names() -> None:
     assert (policy_name("each"), policy_name(Window(2))) == ("each", "Window(size=2, seconds=None)")
-    assert (flush_after("micro"), flush_after(Debounce(3)), flush_after(Window(3))) == (None, 3, None)

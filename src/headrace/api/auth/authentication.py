@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from hmac import compare_digest
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import jwt
 from fastapi import Depends, Request
@@ -27,7 +27,6 @@ COOKIE = "headrace_token"
 KEEP = 4_096
 TOKEN_SECONDS = 600
 CLAIMS = ["sub", "scope", "aud", "exp"]
-JOB_SCOPES = frozenset(get_args(JobKind))
 SECOND = 1_000_000
 
 Scope = Literal[JobKind, PersonScope]

@@ -162,11 +162,6 @@ class AdminClient:
         path = f"/api/v1/scopes/{quote(scope, safe='')}/ledger"
         return self._get(path if part is None else f"{path}/{part}", **params)
 
-    def healthy(self) -> bool:
-        """Whether an api answers that it can read its database."""
-        with translate_transport_errors(self._url):
-            return self._http.get("/healthz").is_success
-
     def _get(self, path: str, **params: int | str | None) -> Any:
         given = {name: value for name, value in params.items() if value is not None}
         with translate_transport_errors(self._url):

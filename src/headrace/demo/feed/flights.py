@@ -22,8 +22,6 @@ Period = Literal["january", "year"]
 UNASSIGNED: Final = "unassigned"
 """The tail number of a departure that was cancelled before it had an aircraft."""
 
-STATIONS: Final = ("EWR", "JFK", "LGA")
-
 
 class Leg(msgspec.Struct, frozen=True, gc=False):
     """One departure, as its station reports it. Delays are in minutes, negative for early, and null where there was none to measure."""

@@ -15,30 +15,24 @@ class RunningRuns:
 
     def __init__(self, scope: str) -> None:
         self._scope = scope
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._running: dict[int, tuple[int, int, float]] = {}
 
     @contextmanager
     def run(self, batch: int, events: int) -> Iterator[None]:
         """Note that this thread executes a run of a batch, of so many events, as long as the block lasts."""
         thread = threading.get_ident()
-        with self._changed:
+        with self._lock:
             self._running[thread] = (batch, events, time.monotonic())
         try:
             yield
         finally:
-            with self._changed:
+            with self._lock:
                 del self._running[thread]
-                self._changed.notify_all()
-
-    def wait_for_end(self, seconds: float) -> bool:
-        """Wait at most `seconds` until no run is executed; return whether none is."""
-        with self._changed:
-            return self._changed.wait_for(lambda: not self._running, seconds)
 
     def now(self) -> RunningBatch | None:
         """Return the run that began first."""
-        with self._changed:
+        with self._lock:
             if not self._running:
                 return None
             batch, events, began = min(self._running.values(), key=lambda each: each[2])

@@ -38,8 +38,8 @@ from headrace.store.tables.control import jobs, triggers
 from headrace.store.tables.log import events, firings, forgotten_keys
 from headrace.store.task_runs.deliveries import Delivery, RunDeliveries
 from headrace.wire.custody.events import BatchStored, EventBatch, EventItem, ItemStatus, ReceiptStatus
+from headrace.wire.log import NO_LEADER_SEQ
 
-NO_LEADER = -1
 MOST_PARAMETERS = 10_000
 
 _events = BulkInsert(events)
@@ -118,7 +118,7 @@ class _Append:
                 self.repeated.append((seq, item))
             return "duplicate"
         self.head = seq = self.head + 1
-        leader_seq = NO_LEADER if leader is None else self.known.get(leader, NO_LEADER)
+        leader_seq = NO_LEADER_SEQ if leader is None else self.known.get(leader, NO_LEADER_SEQ)
         self.known[key] = seq
         self.rows.append(_row(item, seq, key, leader, leader_seq, self.now))
         for trigger in item.firings:
