@@ -83,7 +83,7 @@ class StorageFull(ResourceError):
 
 
 class StorageBusy(ResourceError):
-    """The database does not answer just now."""
+    """The database does not respond."""
 
 
 class SchemaError(HeadraceError):

@@ -125,7 +125,7 @@ class Project:
         """
         if not isinstance(trigger, BaseEventTrigger):
             raise ProjectError(
-                f"The trigger {name!r} is no BaseEventTrigger but {trigger!r}.", hint="Give an instance of a subclass of BaseEventTrigger."
+                f"The trigger {name!r} is not a BaseEventTrigger: {trigger!r}.", hint="Give an instance of a subclass of BaseEventTrigger."
             )
         if _checked(name, "A trigger") in self._triggers:
             raise ProjectError(f"Two triggers have the name {name!r}.")

@@ -48,7 +48,7 @@ class Settings(BaseSettings):
     fernet_keys: str = Field(
         default="",
         repr=False,
-        description="what secrets are kept under, by commas: the first seals; default: one made once, kept in `home`",
+        description="comma-separated encryption keys; the first one encrypts; default: one generated once, in `home`",
     )
     token: str = Field(default="", repr=False, description="a person's token, where looking or changing needs one")
     allowed_hosts: str = Field(default="", description="names by which the api may be called, by commas; a loopback's own are always")
@@ -80,7 +80,7 @@ class Settings(BaseSettings):
     )
     retention: Annotated[float, Field(ge=0, le=MAX_DAYS)] = Field(
         default=30.0,
-        description="days for which events that all have read, ended jobs and task runs, reports and actions are kept; 0: for ever",
+        description="days for which events that all have read, ended jobs and task runs, reports and actions are retained; 0: without end",
     )
     task_slots: int = Field(default=4, ge=1, description="how many task runs a worker does at a time")
     webhook_private: bool = Field(default=False, description="webhooks may lead to addresses that are not public")

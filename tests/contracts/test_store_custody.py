@@ -76,7 +76,7 @@ def test_an_overlap_is_not_counted_and_named(store: Store, owner: Holder, after:
     record(owner, receipt(None, 9, 10))
     record(owner, receipt(after, 12, 7))
     since = "the lane's beginning" if after is None else "5"
-    assert problems(store) == [("a.jsonl", 9, f"the stretch after {since} up to 12 overlaps what is recorded up to 9")]
+    assert problems(store) == [("a.jsonl", 9, f"the range after {since} up to 12 overlaps the receipts up to 9")]
     assert (counts(store)["read"], marks(owner)) == (10, {"a.jsonl": 12})
     record(owner, receipt(12, 13, 1))
     assert len(problems(store)) == 1

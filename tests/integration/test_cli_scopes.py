@@ -98,8 +98,8 @@ def test_a_scope_is_reset_once_somebody_says_yes(api: Api) -> None:
     assert stored_cursor(api.store, "flights").cursor == 9
     done = CliRunner().invoke(app, ["scopes", "reset", "flights", "--from", "3"], input="y\n")
     given_up = "1 open run, 1,200 waiting events, 1 held event"
-    assert done.stdout == f"{question}y\nScope flights begins anew with event 3. Given up: {given_up}.\n"
-    assert told("scopes", "reset", "flights", "--from", "now", "-y") == "Scope flights begins anew with event 10. Given up: nothing.\n"
+    assert done.stdout == f"{question}y\nScope flights starts with event 3. Given up: {given_up}.\n"
+    assert told("scopes", "reset", "flights", "--from", "now", "-y") == "Scope flights starts with event 10. Given up: nothing.\n"
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_what_cannot_be_reset_is_told(api: Api, typed: list[str], said: str) -> 
     [
         ("missing", 899, "a waits for b, for 14 min 59 s (until it counts as lost: 1 s)"),
         ("missing", 900, "a waits for b, for 15 min 0 s (which counts as lost any moment)"),
-        ("underway", 3_600, "a waits for b, for 1 h 0 min (which is under way)"),
+        ("underway", 3_600, "a waits for b, for 1 h 0 min (in progress)"),
         ("dead", 90_000, "a waits for b, for 1 d 1 h (which was given up on; to try it again: headrace webhooks redrive billing)"),
     ],
 )

@@ -55,10 +55,10 @@ def test_a_webhook_is_added_paused_resumed_changed_and_removed() -> None:
     (one,) = shown().webhooks
     assert (one.state, one.types, one.max_attempts, one.policy) == ("active", ["*"], 3, "hold")
     assert "0 events are tried again" in headrace("webhooks", "redrive", "billing")
-    assert "told nothing yet" in headrace("webhooks", "deliveries", "billing")
+    assert "No delivery yet" in headrace("webhooks", "deliveries", "billing")
     assert Deliveries.model_validate_json(headrace("webhooks", "deliveries", "billing", "--json")).deliveries == []
     assert "billing" in headrace("webhooks", "list")
-    assert "forgotten" in headrace("webhooks", "remove", "billing")
+    assert "deleted" in headrace("webhooks", "remove", "billing")
     assert shown().webhooks == []
 
 
@@ -111,7 +111,7 @@ def test_a_scope_that_will_not_come_back_is_removed(api: Api) -> None:
     with pytest.raises(ApiRefused, match=f"read by job {job}"):
         headrace("scopes", "remove", "old/project")
     api.store.jobs.complete(job, CompleteJob(state="succeeded"))
-    assert "forgotten" in headrace("scopes", "remove", "old/project")
+    assert "deleted" in headrace("scopes", "remove", "old/project")
     assert ScopeList.model_validate_json(headrace("scopes", "list", "--json")).scopes == []
     with pytest.raises(ApiRefused, match="No pipeline has a scope 'old/project'"):
         headrace("scopes", "remove", "old/project")

@@ -180,7 +180,7 @@ def test_what_a_project_cannot_declare_is_refused() -> None:
         other.task("known")(lambda run: None)
     with pytest.raises(ProjectError, match="two methods 'goes_on'"):
         waits.method(goes_on)
-    with pytest.raises(ProjectError, match="is no task"):
+    with pytest.raises(ProjectError, match="is not a task"):
         other.task("bad", on_success=7)(lambda run: None)  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="started from within a pipeline"):
         add.start(a=1)

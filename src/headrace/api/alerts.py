@@ -178,7 +178,7 @@ def _unserved(moment: Moment) -> Alerts:
             by_reason[trigger.unserved].append(trigger.name)
     for reason, names in islice(by_reason.items(), MAX_OF_A_KIND):
         who = f"trigger {names[0]}" if len(names) == 1 else few(names)
-        yield _error(f"unserved:{reason}", f"Nobody runs {who}: {reason}.", "triggers")
+        yield _error(f"unserved:{reason}", f"No triggerer runs {who}: {reason}.", "triggers")
 
 
 def few(names: Sequence[str]) -> str:

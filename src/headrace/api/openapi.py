@@ -19,7 +19,10 @@ from headrace.wire.problem import PROBLEM_JSON, Problem
 
 ADMIN_DESCRIPTION_PATH = "/api/openapi.json"
 METHODS = ("get", "put", "post", "delete", "patch")
-_PROBLEM = {"description": "What is wrong, and what to do", "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+_PROBLEM = {
+    "description": "The problem, and how to solve it",
+    "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+}
 _BEARER = {"type": "http", "scheme": "bearer", "description": "The deployment key, or the token of a job."}
 
 

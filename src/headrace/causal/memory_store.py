@@ -1,4 +1,4 @@
-"""The memory home of the ordering: for tests, and for consumers that begin anew when their process does."""
+"""The memory home of the ordering: for tests, and for consumers that start empty with their process."""
 
 from __future__ import annotations
 

@@ -86,5 +86,5 @@ def is_alone(context: typer.Context) -> bool:
     sources = (context.get_parameter_source(name) for name in context.params)
     if any(source is not None and source.name == "COMMANDLINE" for source in sources):
         where = f"{context.command_path} {context.invoked_subcommand}"
-        raise UsageError("Options belong behind the command.", hint=f"For those that there are: {where} --help")
+        raise UsageError("Options belong behind the command.", hint=f"See: {where} --help")
     return False

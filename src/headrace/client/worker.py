@@ -16,7 +16,7 @@ class WorkerClient(PipelineClient):
         return self._ask("POST", "/execution/task-runs/claim", RunsClaimed, asked)
 
     def defer_run(self, run_id: str, asked: DeferRun) -> TaskRunIs:
-        """Let a run give its place up until its trigger fires."""
+        """Defer a run: it releases its slot until its trigger fires."""
         return self._ask("POST", f"/execution/task-runs/{quote(run_id, safe='')}/defer", TaskRunIs, asked)
 
     def finish_run(self, run_id: str, asked: FinishRun) -> TaskRunIs:

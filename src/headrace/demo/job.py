@@ -76,7 +76,7 @@ async def _run(settings: Settings, options: DemoOptions, console: Console, told:
             await stack.start(_feed(settings, options))
             fed = await _until_fed(stack, settings.home, progress, told)
         if not fed:
-            console.print("Stopping: what was read is stored first. The same command goes on from here.")
+            console.print("Stopping: events in flight are stored first. The same command goes on from here.")
             return INTERRUPTED
         ok = await _conclude(stack.url, settings.home, console)
         console.print(f"All of it took {time.monotonic() - began:.0f} s.")

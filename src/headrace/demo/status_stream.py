@@ -28,5 +28,5 @@ async def statuses(url: str) -> AsyncIterator[Status]:
                         if line.startswith("data:"):
                             yield Status.model_validate_json(line.removeprefix("data:"))
             except (httpx.TransportError, ValidationError) as error:
-                log.debug("no status just now", error=str(error))
+                log.debug("status unavailable", error=str(error))
             await asyncio.sleep(_AGAIN)

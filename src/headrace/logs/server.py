@@ -56,7 +56,7 @@ async def serving(what: LogServerConfig) -> AsyncIterator[str]:
         try:
             listener = socket.create_server((host, 0))
         except OSError as error:
-            raise ResourceError(f"Nobody can listen here, so no log can be served: {error.strerror}.") from error
+            raise ResourceError(f"Cannot listen on this host, so no log is served: {error.strerror}.") from error
         await web.SockSite(runner, listener).start()
         yield f"http://{host or what.hostname}:{listener.getsockname()[1]}"
     finally:

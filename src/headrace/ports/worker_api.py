@@ -35,7 +35,7 @@ class WorkerApi(Protocol):
         ...
 
     def defer_run(self, run_id: str, asked: DeferRun) -> TaskRunIs:
-        """Let a run give its place up until its trigger fires."""
+        """Defer a run: it releases its slot until its trigger fires."""
         ...
 
     def finish_run(self, run_id: str, asked: FinishRun) -> TaskRunIs:

@@ -92,7 +92,7 @@ def draft(value: Any, lane: str | None, key: str | None) -> OutgoingMessage:
     try:
         data = _encode(value)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise UsageError(f"This cannot be sent, as it is no JSON value: {error}.") from error
+        raise UsageError(f"This cannot be sent: it is not a JSON value: {error}.") from error
     if len(data) > LONGEST_MESSAGE:
         raise UsageError(
             f"A message of {len(data)} bytes is too long: at most {LONGEST_MESSAGE}.",

@@ -10,7 +10,7 @@ from cryptography.fernet import Fernet, InvalidToken
 
 from headrace.errors import ApiRefused, SettingsError
 
-HINT = "Start the api with the key that it was kept under (HEADRACE_FERNET_KEYS), or set it anew."
+HINT = "Start the API with the key that encrypted it (HEADRACE_FERNET_KEYS), or set it again."
 
 
 class Keyring:

@@ -337,8 +337,8 @@ class SharedStream:
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._timing = tasks.create_task(self._guarded(self._deadlines.run()), name="headrace timer")
-                tasks.create_task(self._guarded(self._pump.run(self.producer)), name="headrace pump")
-                tasks.create_task(self._guarded(self._settler.run()), name="headrace settler")
+                tasks.create_task(self._guarded(self._pump.run(self.producer)), name="headrace advancer")
+                tasks.create_task(self._guarded(self._settler.run()), name="headrace backlog settler")
                 tasks.create_task(self._guarded(self._read(self.producer)), name="headrace reader").add_done_callback(self._finish)
         except ExceptionGroup:
             log.exception("Shared stream died of a fault in its own tasks", stream=self.name)

@@ -63,7 +63,7 @@ def awaited(trigger: object, queue: str = "default") -> AwaitedTrigger:
     if isinstance(trigger, BaseEventTrigger) and trigger.shared_stream_key() is not None:
         raise ProjectError(
             f"A run cannot wait for {trigger!r}, which reads a shared stream.",
-            hint="Let the project watch the stream, and wait for what its trigger fires on: LogEvent('its name').",
+            hint="Watch the stream in the project, and wait for the events of that trigger: LogEvent('its name').",
         )
     classpath, kwargs = trigger.serialize()
     if (odd := why_not_plain(kwargs)) is not None:

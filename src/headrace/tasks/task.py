@@ -99,4 +99,4 @@ def _name_of(task: object) -> str:
         return task.name
     if isinstance(task, str) and task:
         return task
-    raise ProjectError(f"{task!r} is no task.", hint="Give a task, or its name.")
+    raise ProjectError(f"{task!r} is not a task.", hint="Give a task, or its name.")

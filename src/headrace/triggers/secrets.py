@@ -62,7 +62,7 @@ class Secrets:
 
         Raises:
             SecretError: There is none, it cannot be used, or this is the loop's thread, which must not wait.
-            ApiUnavailable: The api does not answer just now.
+            ApiUnavailable: The api does not respond.
         """
         found = self._known(kind, name)
         if found is not None:
@@ -186,7 +186,7 @@ def _default(error: SecretError, default: Any) -> Any:
 
 def _connection(value: Value) -> Connection:
     if isinstance(value, str):
-        raise TypeError("a variable is no connection")
+        raise TypeError("a variable is not a connection")
     return value
 
 

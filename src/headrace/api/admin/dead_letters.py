@@ -45,7 +45,7 @@ def _add_audit(router: APIRouter, store: Store) -> None:
 def _add_actions(router: APIRouter, store: Store) -> None:
     @router.post("/api/v1/dead-letters/redrive", dependencies=[Depends(admin)])
     def redrive(asked: ActOnDeadLetters) -> DeadLettersActed:
-        """Let the triggers of these dead letters try again; at most 1,000 a call."""
+        """Redrive the triggers of at most 1,000 dead letters."""
         return store.dead_letters.redrive(asked)
 
     @router.post("/api/v1/dead-letters/discard", dependencies=[Depends(admin)])
@@ -65,7 +65,7 @@ def _add_actions(router: APIRouter, store: Store) -> None:
 
     @router.post("/api/v1/pipeline-letters/{action}", dependencies=[Depends(admin)])
     def act_on_those_of_pipelines(action: PipelineLetterAction, asked: ActOnPipelineLetters) -> PipelineLettersActed:
-        """Let pipelines take the events of these dead letters once more (redrive), or give them up for good (discard)."""
+        """Redrive the events of these dead letters, or discard them."""
         return store.pipeline_letters.act(action, asked)
 
     @router.get("/api/v1/dead-letter-actions")

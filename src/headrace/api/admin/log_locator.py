@@ -108,7 +108,7 @@ def gone(job: LoggedJob) -> Refusal:
     return Refusal(
         404 if job.state != "running" else 503,
         "not-found" if job.state != "running" else "unavailable",
-        f"No log of it is here; what was logged is on the host {job.hostname}, whose {job.kind} (job {job.id}) {state}.",
+        f"This host has no log of it. The log is on the host {job.hostname}, whose {job.kind} (job {job.id}) {state}.",
         hint="Set log_store, for the api and for every process, to a folder that all hosts share: then a log outlives its process.",
     )
 

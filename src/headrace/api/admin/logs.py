@@ -26,7 +26,7 @@ _LAST_WORDS = 2.5  # seconds; another host's lines are looked for every two
 _CONNECT = 5.0  # seconds in which a process must answer for its log
 
 After = Annotated[int | None, Query(ge=0, le=2**62, description="The offset in bytes to begin at: Headrace-Log-End of the page before.")]
-Last = Annotated[int | None, Query(ge=0, le=100_000, description="Begin with so many of the last lines.")]
+Last = Annotated[int | None, Query(ge=0, le=100_000, description="Start with this number of last lines.")]
 Job = Annotated[int | None, Query(ge=1, le=2**62, description="The log of this job, where several ran the trigger.")]
 Follow = Annotated[bool, Query(description="Go on as the log grows.")]
 

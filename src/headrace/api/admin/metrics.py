@@ -43,7 +43,7 @@ STREAM = (
     Shape("stream_advance_errors", "advance_errors", True, "Calls of advance that failed or took too long."),
     Shape("stream_advance_seconds", "advance_seconds", True, "Time taken by the calls of advance that succeeded."),
     Shape("stream_advances_in_flight", "in_flight", False, "Lanes that are being advanced."),
-    Shape("stream_lag", "lag", False, "How far the lanes are behind their ends, in the upstream's own positions, where it tells them."),
+    Shape("stream_lag", "lag", False, "How far the lanes are behind their ends, in the upstream's own positions, if it reports them."),
     Shape("stream_outstanding", "outstanding", False, "Raw events that are not resolved."),
     Shape("stream_oldest_unresolved_seconds", "oldest_unresolved", False, "Age of the oldest raw event that is not resolved."),
 )
@@ -115,7 +115,7 @@ def _letters(status: Status) -> Metric:
 
 
 def _alerts(status: Status) -> Metric:
-    family = GaugeMetricFamily("headrace_alerts", "What needs somebody, as the first lines of the page name it.", labels=["severity"])
+    family = GaugeMetricFamily("headrace_alerts", "Alerts, as the first lines of the page show them.", labels=["severity"])
     for severity in ("error", "warning"):
         family.add_metric([severity], sum(alert.severity == severity for alert in status.alerts))
     return family
@@ -127,7 +127,7 @@ def _jobs(status: Status) -> Iterator[Metric]:
         family.add_metric([kind], status.counts.jobs.get(kind, 0))
     yield family
     blocked = status.counts.blocked
-    yield GaugeMetricFamily("headrace_triggerers_blocked", "Triggerers in which one trigger holds all others up just now.", value=blocked)
+    yield GaugeMetricFamily("headrace_triggerers_blocked", "Triggerers in which one trigger blocks all others.", value=blocked)
 
 
 def _triggers(status: Status) -> Metric:

@@ -30,7 +30,7 @@ def scopes(store: StoreOf) -> wire.ScopeList:
 
 @router.delete("/{scope:path}", status_code=204, dependencies=[Depends(admin)])
 def remove_scope(scope: str, store: StoreOf) -> None:
-    """Forget how far a pipeline's scope is: the log need keep nothing for it any more. Its pipeline must not run."""
+    """Delete a scope. The log retains no events for it any more. Its pipeline must not run."""
     if not store.scopes.remove(scope):
         raise _no_scope(scope, "A webhook's goes with: headrace webhooks remove")
 

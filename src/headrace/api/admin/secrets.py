@@ -39,14 +39,14 @@ def set_connection(id: Name, given: wire.SetConnection, store: StoreOf) -> None:
 
 @router.delete("/connections/{id}", status_code=204, dependencies=[Depends(admin)])
 def remove_connection(id: Name, store: StoreOf) -> None:
-    """Forget a connection."""
+    """Delete a connection."""
     if not store.secrets.remove_connection(id):
         raise _missing("connection", id)
 
 
 @router.get("/variables")
 def variables(store: StoreOf) -> wire.ShownVariables:
-    """Return the variables, by key; those that are secret are masked."""
+    """Return the variables by key. Secret values are masked."""
     return wire.ShownVariables(variables=store.secrets.shown_variables())
 
 
@@ -67,14 +67,14 @@ def set_variable(key: Name, given: wire.SetVariable, store: StoreOf) -> None:
 
 @router.delete("/variables/{key}", status_code=204, dependencies=[Depends(admin)])
 def remove_variable(key: Name, store: StoreOf) -> None:
-    """Forget a variable."""
+    """Delete a variable."""
     if not store.secrets.remove_variable(key):
         raise _missing("variable", key)
 
 
 @router.post("/secrets/rotate", dependencies=[Depends(admin)])
 def rotate(asked: wire.RotateSecrets, store: StoreOf) -> wire.SecretsRotated:
-    """Seal the next batch of what is kept with the first key."""
+    """Encrypt the next batch of secrets with the first key."""
     return store.rotation.batch(asked)
 
 

@@ -66,7 +66,7 @@ def _add_lists(router: APIRouter, store: Store) -> None:
     def events(
         after: Seq = None, before: Seq = None, limit: Limit = 100, type: str | None = None, subject: str | None = None
     ) -> wire.EventPage:
-        """Return events with after < seq < before, the newest first; with `after` alone, those that follow it, the oldest first."""
+        """Return events with after < seq < before, the newest first. With `after` alone, return later events, the oldest first."""
         with store.reading() as connection:
             return event_page(connection, after=after, before=before, limit=limit, type=type, subject=subject)
 
@@ -95,7 +95,7 @@ def _add_lists(router: APIRouter, store: Store) -> None:
 
     @router.get("/api/v1/runs/{run_id:path}/events")
     def events_of(run_id: str, before: Seq = None, limit: Limit = 100) -> wire.EventPage:
-        """Return the events that a run took, the newest first; those that the log still has."""
+        """Return the events that a run took, the newest first, as far as the log still has them."""
         with store.reading() as connection:
             found = events_of_run(connection, run_id, before=before, limit=limit)
         if found is None:

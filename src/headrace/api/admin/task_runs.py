@@ -21,7 +21,7 @@ def router_for(store: Store) -> APIRouter:
 
     @router.get("")
     def runs(limit: Limit = 100, state: TaskRunState | None = None, task: str | None = None) -> TaskRunList:
-        """Return task runs, those that changed last first."""
+        """Return task runs, the last changed first."""
         with store.reading() as connection:
             return TaskRunList(runs=task_run_list(connection, limit=limit, state=state, task=task))
 

@@ -20,7 +20,7 @@ def router_for(store: Store) -> APIRouter:
 
     @router.get("/triggerers")
     def triggerers() -> TriggererList:
-        """Return the triggerers that run, then those that ended last."""
+        """Return the running triggerers, then the last ended ones."""
         with store.reading() as connection:
             return TriggererList(triggerers=triggerer_list(connection, store.now(), store.liveness))
 
@@ -40,7 +40,7 @@ def router_for(store: Store) -> APIRouter:
 
     @router.post("/triggers/{trigger_id}/resume", status_code=204, dependencies=[Depends(admin)])
     def resume(trigger_id: int) -> None:
-        """Let a trigger that is parked, or waits after a failure, start at once."""
+        """Start a trigger that is parked or waits after a failure."""
         store.triggers.resume(_number(trigger_id))
 
     @router.post("/triggers/{trigger_id}/backlog/drop", dependencies=[Depends(admin)])

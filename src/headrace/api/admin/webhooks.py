@@ -38,14 +38,14 @@ def set_webhook(name: Name, given: wire.SetWebhook, store: StoreOf) -> None:
 
 @router.post("/{name}/state", status_code=204, dependencies=[Depends(admin), Depends(changed)])
 def want_webhook(name: Name, asked: wire.WantWebhook, store: StoreOf) -> None:
-    """Pause a webhook, or let it go on where it stopped."""
+    """Pause a webhook, or resume it where it stopped."""
     if not store.webhooks.want(name, asked.state):
         raise _missing(name)
 
 
 @router.delete("/{name}", status_code=204, dependencies=[Depends(admin), Depends(changed)])
 def remove_webhook(name: Name, store: StoreOf) -> None:
-    """Forget a webhook, with what it has yet to be told."""
+    """Delete a webhook and its pending deliveries."""
     if not store.webhooks.remove(name):
         raise _missing(name)
 

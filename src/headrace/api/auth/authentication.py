@@ -99,7 +99,7 @@ class Tokens:
         """Return the job that a token names, or raise the problem."""
         claims = self.claims(token)
         if claims.scope == "read" or claims.scope == "admin":
-            raise Refusal(403, "forbidden", f"A token of scope '{claims.scope}' is for people, and this is for jobs.")
+            raise Refusal(403, "forbidden", f"A token of scope '{claims.scope}' cannot call the execution API.")
         return Caller(int(claims.subject), claims.scope, claims.expires)
 
     def claims(self, token: str) -> Claims:
@@ -127,7 +127,7 @@ class Tokens:
 
 def unauthorized(detail: str) -> Refusal:
     """Return the refusal of one who shows nothing that opens this."""
-    hint = "HEADRACE_KEY is to be the api's own: it is in the file `key` in its home. People may also use a token of: headrace token create"
+    hint = "Set HEADRACE_KEY to the API's deployment key: the file `key` in the API's home. Or use a token from: headrace token create"
     return Refusal(401, "unauthorized", detail, hint=hint, headers=CHALLENGE)
 
 

@@ -31,7 +31,7 @@ PAGE = """<!doctype html>
 <body>
 <main>
 <h1>Headrace</h1>
-<p role="alert">{told}</p>
+<p role="alert">{message}</p>
 <form method="post" action="/login">
 <label for="token">Token, made with <code>headrace token create --scope read</code></label>
 <p>
@@ -50,7 +50,7 @@ router = APIRouter(include_in_schema=False)
 @router.get("/login")
 async def ask() -> Response:
     """Ask for a token."""
-    return HTMLResponse(PAGE.format(told=""), headers=HEADERS)
+    return HTMLResponse(PAGE.format(message=""), headers=HEADERS)
 
 
 @router.post("/login")
@@ -63,7 +63,7 @@ async def enter(request: Request, tokens: TokensOf) -> Response:
             raise Refusal(403, "forbidden", "The deployment key does not belong in a browser.")
         allow(tokens, given, "read")
     except Refusal:
-        return HTMLResponse(PAGE.format(told=TOLD), 403, headers=HEADERS)
+        return HTMLResponse(PAGE.format(message=TOLD), 403, headers=HEADERS)
     seconds = tokens.seconds_left(given)
     answer = RedirectResponse("/", 303)
     answer.set_cookie(COOKIE, given, max_age=seconds, httponly=True, samesite="strict", secure=request.url.scheme == "https")

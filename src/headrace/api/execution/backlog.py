@@ -30,5 +30,5 @@ def backlog(
 
 @router.post("/{trigger_id}/backlog/settle", status_code=204)
 def settle(trigger_id: int, settled: SettleBacklog, store: StoreOf, caller: Triggerer) -> None:
-    """Record how kept raw events were answered; they go, and one that is gone already changes nothing."""
+    """Record the answers to raw events of a backlog, and delete them. An unknown one changes nothing."""
     store.backlog.settle(caller.job_id, trigger_id, settled)

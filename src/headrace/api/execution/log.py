@@ -92,15 +92,15 @@ def _commits(store: Store, loop: asyncio.AbstractEventLoop) -> Iterator[asyncio.
 
 @router.post("/events/pick", response_class=Response, responses={200: PAGE})
 def pick(asked: PickEvents, store: StoreOf, caller: AnyJob) -> Response:
-    """Return some events by their seqs, in order of `seq`, as an Arrow IPC stream; those that the log has.
+    """Return some events by their seqs, in order of `seq`, as an Arrow IPC stream, as far as the log has them.
 
-    Where their payloads are large the answer has the first of them, and a header says up to which seq: the others are asked for again.
+    Where their payloads are large the answer has the first of them, and a header names the last seq. Request the rest again.
     """
     project = store.jobs.project(caller.job_id)
     # A range that ends before it begins has nothing, and takes nothing from what the others have.
     count = sum(max(0, last - first + 1) for first, last in asked.seqs)
     if count > MOST_PICKED:
-        raise Refusal(422, "invalid", f"{count:,} events were asked for at once.", hint=f"Ask for at most {MOST_PICKED:,}.")
+        raise Refusal(422, "invalid", f"{count:,} events were requested at once.", hint=f"Ask for at most {MOST_PICKED:,}.")
     seqs = {seq for first, last in asked.seqs for seq in range(first, last + 1)}
     picked = store.log.pick(sorted(seqs), project)
     headers = {} if picked.to is None else {PICKED_HEADER: str(picked.to)}
@@ -115,7 +115,7 @@ def leaders(wanted: FindLeaders, store: StoreOf, caller: AnyJob) -> Response:
 
 @router.get("/redeliveries")
 def redeliveries(store: StoreOf, caller: AnyJob, after: Annotated[int, Query(ge=0)], to: Annotated[int, Query(ge=0)]) -> Redeliveries:
-    """Return what is to be given again, with after < id <= to: firings that came after their event, and dead letters tried again.
+    """Return redeliveries with after < id <= to: late firings and redriven dead letters.
 
     Firings are those of the triggers of the job's project.
     """

@@ -14,7 +14,7 @@ router = APIRouter(prefix="/execution", tags=["projects"], route_class=WireRoute
 
 @router.put("/projects/{name:path}")
 def declare(name: str, declared: DeclareProject, store: StoreOf, caller: AnyJob) -> ProjectDeclared:
-    """Declare the whole of the job's project; what is no longer named is removed."""
+    """Declare the job's project. Triggers and pipelines that it does not name are removed."""
     return store.projects.declare(caller.job_id, name, declared)
 
 

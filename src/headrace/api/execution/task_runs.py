@@ -53,7 +53,7 @@ async def claim(asked: ClaimRuns, store: StoreOf, caller: Worker) -> RunsClaimed
 
 @router.post("/task-runs/{run_id}/defer")
 def defer(run_id: str, asked: DeferRun, store: StoreOf, caller: Worker) -> TaskRunIs:
-    """Let a run give its place up until its trigger fires."""
+    """Defer a run: it releases its slot until its trigger fires."""
     return store.task_runs.defer(caller.job_id, run_id, asked)
 
 

@@ -32,7 +32,7 @@ TITLES = {
     "too-large": "The request is too large",
     "too-often": "Too many requests",
     "unsupported-version": "The API version is not known",
-    "unavailable": "Not available just now",
+    "unavailable": "Temporarily unavailable",
     "storage-full": "The database takes no more",
     "internal": "The api failed",
 }

@@ -6,7 +6,7 @@ import { now, number, duration, plural } from "./words.js";
 
 const BOUNDS = [0.1, 1, 5, 15, 60, 300, 900]; // as HOLD_BUCKETS of the api
 const LABELS = ["≤ 100 ms", "≤ 1 s", "≤ 5 s", "≤ 15 s", "≤ 1 min", "≤ 5 min", "≤ 15 min", "longer"];
-const WHY = { missing: "not in the log", waiting: "waits itself", underway: "under way", dead: "given up on" };
+const WHY = { missing: "not in the log", waiting: "waits itself", underway: "in progress", dead: "given up on" };
 
 
 // ---- the batch that a scope is at

@@ -33,7 +33,7 @@ Value = Annotated[
 ]
 About = Annotated[str | None, typer.Option("--description", help="What it is for.", show_default=False)]
 
-group = typer.Typer(no_args_is_help=True, help="Keep how to reach other systems: sealed, and shown to nobody but running jobs.")
+group = typer.Typer(no_args_is_help=True, help="Manage encrypted connections for running jobs.")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -103,8 +103,8 @@ def set_connection(id: Id, value: Value = None, description: About = None, api_u
 
 @group.command("remove", epilog="Example: [bold]headrace connections remove warehouse[/bold]")
 def remove_connection(id: Id, api_url: ApiUrl = None, home: Home = None) -> None:
-    """Forget a connection."""
+    """Delete a connection."""
     settings = read_settings(api_url=api_url, home=home)
     with SecretsClient(settings.url) as client:
         client.remove_connection(id, key=for_changing(settings))
-    out.print(f"Connection {escape(id)} is forgotten.")
+    out.print(f"Connection {escape(id)} is deleted.")

@@ -36,7 +36,8 @@ group = typer.Typer(
 )
 
 State = Annotated[
-    DeadLetterState | None, typer.Option("--state", help="Only those that are open, redriven or discarded.", show_default=False)
+    DeadLetterState | None,
+    typer.Option("--state", help="Only dead letters in this state: open, redriven or discarded.", show_default=False),
 ]
 ID_HELP = "The id, the short one of the list or its beginning (at least 4 digits), or the full one."
 Ids = Annotated[list[str] | None, typer.Argument(help=ID_HELP, metavar="ID")]
@@ -102,7 +103,7 @@ def redrive(
     home: Home = None,
     json: AsJson = False,
 ) -> None:
-    """Let the triggers try again: the text that came goes into their backlogs. What succeeds is gone, what fails is open again."""
+    """Redrive dead letters: their raw text goes into the backlogs of their triggers. A dead letter that fails again is open again."""
     asked = _asked(ids, trigger, stream, kind, every, limit)
     _act("redrive", asked, read_settings(api_url=api_url, home=home), json=json)
 

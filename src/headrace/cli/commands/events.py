@@ -29,13 +29,13 @@ WAITING = """Examples:
 
 [bold]headrace events waiting --json | jq .scopes[].waits[0][/bold]"""
 
-Longest = Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most this many of each scope: those that came first.")]
+Longest = Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most this many of each scope, the oldest first.")]
 Scope = Annotated[str | None, typer.Option("--scope", help="Only of this scope, as `headrace status` names it.", show_default=False)]
 Type = Annotated[str | None, typer.Option("--type", help="Only events of this type.", show_default=False)]
 Subject = Annotated[str | None, typer.Option("--subject", help="Only events on this subject.", show_default=False)]
 
 group = typer.Typer(
-    help="List the newest events of the log. With a command: those that wait for the ones they follow.",
+    help="List the newest events of the log. With a command: events that wait for their leaders.",
     epilog=EXAMPLES,
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
@@ -57,7 +57,7 @@ def add_to(app: typer.Typer) -> None:
 def events(
     context: typer.Context, api_url: ApiUrl = None, limit: Limit = 20, type: Type = None, subject: Subject = None, json: AsJson = False
 ) -> None:
-    """List the newest events of the log. With a command: those that wait for the ones they follow."""
+    """List the newest events of the log. With a command: events that wait for their leaders."""
     if not is_alone(context):
         return
     with admin_client(api_url) as client:
@@ -101,7 +101,7 @@ def _until(wait: Wait, page: WaitPage) -> str:
     why = {
         "missing": "",
         "waiting": " (which waits itself)",
-        "underway": " (which is under way)",
+        "underway": " (in progress)",
         "dead": f" (which was given up on; to try it again: headrace webhooks redrive {page.scope.removeprefix('webhook:')})",
     }
     return why[wait.leader]

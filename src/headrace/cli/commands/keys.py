@@ -28,7 +28,7 @@ ROTATE = """To change the key:
 _UNITS = {"m": 60, "h": 3600, "d": 24 * 3600}
 
 secrets = typer.Typer(no_args_is_help=True, help="Change the key that secrets are kept under.")
-token = typer.Typer(no_args_is_help=True, help="Make tokens for people and scripts, and take them back.")
+token = typer.Typer(no_args_is_help=True, help="Create, list and revoke API tokens.")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -45,7 +45,7 @@ def new_key() -> None:
 
 @secrets.command("rotate", epilog=f"{ROTATE} Example: [bold]headrace secrets rotate[/bold]")
 def rotate(api_url: ApiUrl = None, home: Home = None) -> None:
-    """Seal everything anew with the first key. It may be stopped and run again at any time."""
+    """Encrypt all secrets with the first key. You can stop it and run it again at any time."""
     settings = read_settings(api_url=api_url, home=home)
     key = for_changing(settings)
     rotated = current = 0
@@ -59,11 +59,11 @@ def rotate(api_url: ApiUrl = None, home: Home = None) -> None:
             if answer.after is None:
                 break
             asked = RotateSecrets(after=answer.after)
-    out.print(f"{rotated:,} sealed anew, {current:,} were already, {len(unreadable):,} cannot be read.")
+    out.print(f"{rotated:,} encrypted with the first key, {current:,} already were, {len(unreadable):,} unreadable.")
     for what in unreadable:
         err.print(f"[red]No key opens {escape(what)}.[/]")
     if unreadable:
-        err.print("Start the api with their key beside the others and rotate again, or set them anew.")
+        err.print("Start the API with their key beside the others and rotate again, or set them again.")
         sys.exit(1)
 
 
@@ -124,5 +124,5 @@ def _seconds(text: str) -> int:
     found = re.fullmatch(r"(\d{1,6})([mhd])", text)
     seconds = int(found[1]) * _UNITS[found[2]] if found else 0
     if not 60 <= seconds <= 366 * _UNITS["d"]:
-        raise UsageError(f"'{text}' is no time that a token may live.", hint="Like this: 90m, 12h or 30d; at most 366d.")
+        raise UsageError(f"Invalid lifetime '{text}'.", hint="Use 90m, 12h or 30d; at most 366d.")
     return seconds

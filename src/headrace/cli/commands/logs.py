@@ -149,7 +149,7 @@ def _moment(text: str, now: datetime) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise UsageError(f"'{text}' is no moment.", hint="Give 90s, 10m, 2h or 1d, or a moment such as 2026-11-21T12:00:00Z.") from error
+        raise UsageError(f"Invalid time '{text}'.", hint="Use 90s, 10m, 2h or 1d, or a time such as 2026-11-21T12:00:00Z.") from error
     return moment if moment.tzinfo is not None else moment.astimezone()
 
 

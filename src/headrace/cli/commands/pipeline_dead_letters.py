@@ -79,7 +79,7 @@ def show_letter(id: Annotated[str, typer.Argument(help=ID_HELP, metavar="ID")], 
 
 @group.command("redrive", epilog="Example: [bold]headrace dead-letters pipelines redrive --pipeline knock_on_delay[/bold]")
 def redrive(ids: Ids = None, pipeline: ByPipeline = None, api_url: ApiUrl = None, home: Home = None, json: AsJson = False) -> None:
-    """Let the pipeline take the events once more, in a run of their own."""
+    """Redrive the events of a dead letter, in a pipeline run of their own."""
     _act("redrive", ids, pipeline, api_url, home, json=json)
 
 

@@ -94,7 +94,7 @@ async def _standalone(settings: Settings) -> None:
         await stack.start(*([stack.worker()] if project.tasks else []))
         out.print(f"[bold green]✓[/] running. Status page: [link]{stack.url}[/link]   logs: {escape(str(stack.logs))}   Ctrl-C stops.")
         await wait_for_shutdown(stack.failed)
-        out.print("Stopping: what was read is stored first …")
+        out.print("Stopping: events in flight are stored first …")
     out.print("Stopped. Nothing is lost: the same command goes on from here.")
 
 

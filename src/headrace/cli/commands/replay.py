@@ -122,7 +122,7 @@ def _show(report: ReplayReport, *, timed: bool) -> None:
     where = escape(str(report.out / "ordered"))
     out.print(f"[bold green]✓[/] {outcome.events:,} events in order in {where}, {report.seconds:,.1f} s{rate}")
     if report.first is not None and report.first > 1:
-        out.print(f"  The log begins at event {report.first:,}: what came before was forgotten, and counts as handled.")
+        out.print(f"  The log begins at event {report.first:,}: earlier events were pruned and count as handled.")
     told = {
         "lost: the event that they follow is not there": outcome.lost,
         f"in {outcome.cycles:,} cycles": outcome.in_cycles,

@@ -24,7 +24,7 @@ From = Annotated[str, typer.Option("--from", help="The first event to read: its 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 group = typer.Typer(
-    help="List who reads the log, reset one, or forget one who will not come back. Without a command: list.",
+    help="List, reset or remove scopes: the consumers of the log. Without a command: list.",
     epilog="Example: [bold]headrace scopes remove old-project[/bold]",
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
@@ -38,14 +38,14 @@ def add_to(app: typer.Typer) -> None:
 
 @group.callback(invoke_without_command=True)
 def scopes(context: typer.Context, api_url: ApiUrl = None, json: AsJson = False) -> None:
-    """List who reads the log, reset one, or forget one who will not come back. Without a command: list."""
+    """List, reset or remove scopes: the consumers of the log. Without a command: list."""
     if is_alone(context):
         list_scopes(api_url, json)
 
 
 @group.command("list", epilog="Example: [bold]headrace scopes list --json | jq .scopes[].needs[/bold]")
 def list_scopes(api_url: ApiUrl = None, json: AsJson = False) -> None:
-    """List the scopes. The one that needs the oldest event holds the log back: nothing after that is forgotten."""
+    """List the scopes. The scope that needs the oldest event holds the log back: later events are not pruned."""
     settings = read_settings(api_url=api_url)
     with AdminClient(settings.url, token=for_looking(settings)) as client:
         found = ScopeList.model_validate(client.scopes())
@@ -61,11 +61,11 @@ def list_scopes(api_url: ApiUrl = None, json: AsJson = False) -> None:
 
 @group.command("remove", epilog="Example: [bold]headrace scopes remove old-project[/bold]")
 def remove_scope(name: Name, api_url: ApiUrl = None, home: Home = None) -> None:
-    """Forget a scope whose pipeline is stopped for good, so that the log need keep nothing for it."""
+    """Remove a scope whose pipeline has stopped for good. The log retains no events for it any more."""
     settings = read_settings(api_url=api_url, home=home)
     with AdminClient(settings.url) as client:
         client.remove_scope(name, key=for_changing(settings))
-    out.print(f"Scope {escape(name)} is forgotten.")
+    out.print(f"Scope {escape(name)} is deleted.")
 
 
 @group.command("reset", epilog="Example: [bold]headrace scopes reset flights --from now[/bold]")
@@ -79,7 +79,7 @@ def reset_scope(name: Name, begin: From, yes: Yes = False, api_url: ApiUrl = Non
         if found is not None and not yes and not typer.confirm(f"Reset {name}? Given up: {_given_up(found)}."):
             raise typer.Abort
         done = ScopeReset.model_validate(client.reset_scope(name, asked, key=for_changing(settings)))
-    out.print(f"Scope {name} begins anew with event {done.first}. Given up: {_given_up(done)}.", markup=False)
+    out.print(f"Scope {name} starts with event {done.first}. Given up: {_given_up(done)}.", markup=False)
 
 
 def _given_up(scope: ScopeStatus | ScopeReset) -> str:

@@ -40,7 +40,7 @@ def adopt(
     tables: Tables = None,
     home: Home = None,
 ) -> None:
-    """Let tables go on with another event log, after the database was replaced on purpose. No rows are changed.
+    """Adopt tables for another event log, after the database was replaced on purpose. No rows are changed.
 
     The scope must then begin where the tables end: headrace scopes reset SCOPE --from SEQ. The log that a table had is refused from now on.
     """

@@ -39,7 +39,7 @@ def triggerers(context: typer.Context, api_url: ApiUrl = None, json: AsJson = Fa
 
 @group.command("list", epilog="Example: [bold]headrace triggerers list --json[/bold]")
 def list_triggerers(api_url: ApiUrl = None, json: AsJson = False) -> None:
-    """List the triggerers: those that run, then those that ended last."""
+    """List the running triggerers, then the last ended ones."""
     settings = read_settings(api_url=api_url)
     with AdminClient(settings.url, token=for_looking(settings)) as client:
         found = TriggererList.model_validate(client.triggerers())
@@ -69,21 +69,21 @@ def list_triggerers(api_url: ApiUrl = None, json: AsJson = False) -> None:
 
 @group.command("drain", epilog="Example: [bold]headrace triggerers drain 7[/bold]")
 def drain(job: Job, api_url: ApiUrl = None, home: Home = None) -> None:
-    """Let a triggerer give all back to the others, finish what is under way, and end."""
+    """Drain a triggerer: release its triggers, finish events in flight, and exit."""
     _want(job, "drain", api_url, home)
     out.print(f"Job {job} drains: it gives back all that it holds, and ends.")
 
 
 @group.command("stop", epilog="Example: [bold]headrace triggerers stop 7[/bold]")
 def stop(job: Job, api_url: ApiUrl = None, home: Home = None) -> None:
-    """Let a triggerer end without delay; the others take over what it held."""
+    """Stop a triggerer at once. Other triggerers take over its triggers."""
     _want(job, "stop", api_url, home)
     out.print(f"Job {job} stops.")
 
 
 @group.command("resume", epilog="Example: [bold]headrace triggerers resume 7[/bold]")
 def resume(job: Job, api_url: ApiUrl = None, home: Home = None) -> None:
-    """Let a triggerer that was to drain or stop, and has not ended yet, take triggers again."""
+    """Resume a triggerer that drains or stops and has not ended yet."""
     _want(job, "run", api_url, home)
     out.print(f"Job {job} runs on.")
 

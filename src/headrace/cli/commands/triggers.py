@@ -25,7 +25,7 @@ group = typer.Typer(
 )
 
 backlog = typer.Typer(
-    help="What is kept for triggers that could not take it.",
+    help="Manage the backlogs of triggers.",
     epilog="Example: [bold]headrace triggers backlog drop legs.united[/bold]",
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
@@ -83,7 +83,7 @@ def show_trigger(name: Name, api_url: ApiUrl = None, json: AsJson = False) -> No
 
 @group.command("resume", epilog="Example: [bold]headrace triggers resume legs.united[/bold]")
 def resume(name: Name, api_url: ApiUrl = None, home: Home = None) -> None:
-    """Let a trigger that is parked, or waits after a failure, start at once. What was kept for it comes first."""
+    """Start a trigger that is parked or waits after a failure. It takes its backlog first."""
     settings = read_settings(api_url=api_url, home=home)
     with AdminClient(settings.url, token=for_looking(settings)) as client:
         client.resume(_id(client, name), key=for_changing(settings))

@@ -26,9 +26,9 @@ SET = """Examples:
 [bold]headrace variables set region --plain --value eu-central[/bold]"""
 Key = Annotated[str, typer.Argument(help="Its key: letters, digits, '.', '-' and '_'.", metavar="KEY", show_default=False)]
 Value = Annotated[str | None, typer.Option("--value", help="The text; better typed or piped in where it is secret.", show_default=False)]
-Plain = Annotated[bool, typer.Option("--plain", help="It is no secret: people and logs may show it.")]
+Plain = Annotated[bool, typer.Option("--plain", help="Not a secret: show it in lists and logs.")]
 
-group = typer.Typer(no_args_is_help=True, help="Keep settings and secrets: sealed, and secret ones shown to nobody but running jobs.")
+group = typer.Typer(no_args_is_help=True, help="Manage encrypted variables for running jobs.")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -38,7 +38,7 @@ def add_to(app: typer.Typer) -> None:
 
 @group.command("list", epilog="Example: [bold]headrace variables list --json | jq -r .variables[].key[/bold]")
 def list_variables(api_url: ApiUrl = None, json: AsJson = False) -> None:
-    """List the variables; those that are secret are masked."""
+    """List the variables. Secret values are masked."""
     settings = read_settings(api_url=api_url)
     with SecretsClient(settings.url, token=for_looking(settings)) as client:
         found = client.variables()
@@ -75,11 +75,11 @@ def set_variable(
 
 @group.command("remove", epilog="Example: [bold]headrace variables remove region[/bold]")
 def remove_variable(key: Key, api_url: ApiUrl = None, home: Home = None) -> None:
-    """Forget a variable."""
+    """Delete a variable."""
     settings = read_settings(api_url=api_url, home=home)
     with SecretsClient(settings.url) as client:
         client.remove_variable(key, key=for_changing(settings))
-    out.print(f"Variable {escape(key)} is forgotten.")
+    out.print(f"Variable {escape(key)} is deleted.")
 
 
 def _show(variables: list[ShownVariable]) -> None:

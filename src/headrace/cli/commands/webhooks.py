@@ -39,12 +39,12 @@ Secret = Annotated[
 Release = Annotated[bool, typer.Option("--release", help="Once an event is given up on, go on with what follows it.")]
 Attempts = Annotated[int, typer.Option("--max-attempts", min=1, max=100, help="How often an event is tried.")]
 Timeout = Annotated[float, typer.Option("--timeout", help="Seconds for one attempt.", metavar="SECONDS")]
-Beginning = Annotated[bool, typer.Option("--from-beginning", help="A new webhook is told of all that the log has, not only of what comes.")]
+Beginning = Annotated[bool, typer.Option("--from-beginning", help="Send a new webhook all events of the log, not only later ones.")]
 
 LOOKED_AT = 1_000
 MOST_TYPES = 10
 
-group = typer.Typer(no_args_is_help=True, help="Tell others of events over HTTP: signed, in causal order, tried again.")
+group = typer.Typer(no_args_is_help=True, help="Send events over HTTP: signed, in causal order, with retries.")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -59,7 +59,7 @@ def add_to(app: typer.Typer) -> None:
 
 @group.command("list", epilog="Example: [bold]headrace webhooks list --json | jq .webhooks[].lag[/bold]")
 def list_webhooks(api_url: ApiUrl = None, json: AsJson = False) -> None:
-    """List the webhooks, with how many events each has yet to be told of."""
+    """List the webhooks and their numbers of pending events."""
     settings = read_settings(api_url=api_url)
     with WebhooksClient(settings.url, token=for_looking(settings)) as client:
         found = client.webhooks()
@@ -108,7 +108,7 @@ def add_webhook(
         raise UsageError(f"{where}: {first['msg']}.", hint="See `headrace webhooks add --help`.") from None
     with WebhooksClient(settings.url) as client:
         client.set_webhook(name, given, key=credential)
-    out.print(f"[bold green]✓[/] webhook {escape(name)} is told of what comes.")
+    out.print(f"[bold green]✓[/] webhook {escape(name)} receives later events.")
     _warn_of_types(settings, given.types, credential)
 
 
@@ -126,23 +126,23 @@ def _warn_of_types(settings: Settings, types: Sequence[str], credential: str) ->
 
 @group.command("pause", epilog="Example: [bold]headrace webhooks pause billing[/bold]")
 def pause_webhook(name: Called, api_url: ApiUrl = None, home: Home = None) -> None:
-    """Tell it nothing until it is resumed; it goes on where it stopped."""
+    """Pause a webhook. It continues where it stopped once it is resumed."""
     _want(name, "paused", api_url, home)
 
 
 @group.command("resume", epilog="Example: [bold]headrace webhooks resume billing[/bold]")
 def resume_webhook(name: Called, api_url: ApiUrl = None, home: Home = None) -> None:
-    """Let it go on."""
+    """Resume a webhook."""
     _want(name, "active", api_url, home)
 
 
 @group.command("remove", epilog="Example: [bold]headrace webhooks remove billing[/bold]")
 def remove_webhook(name: Called, api_url: ApiUrl = None, home: Home = None) -> None:
-    """Forget it, with all that it has yet to be told of."""
+    """Remove a webhook and its pending deliveries."""
     settings = read_settings(api_url=api_url, home=home)
     with WebhooksClient(settings.url) as client:
         client.remove_webhook(name, key=for_changing(settings))
-    out.print(f"Webhook {escape(name)} is forgotten.")
+    out.print(f"Webhook {escape(name)} is deleted.")
 
 
 @group.command("redrive", epilog="Example: [bold]headrace webhooks redrive billing[/bold]")
@@ -169,7 +169,7 @@ def list_deliveries(name: Called, limit: Limit = 50, api_url: ApiUrl = None, jso
             (one.seq, one.attempt, one.outcome, str(one.status or "-"), ago(one.at), f"{one.seconds:.3f} s", one.error or "")
             for one in found.deliveries
         ],
-        empty="It was told nothing yet.",
+        empty="No delivery yet.",
     )
 
 

@@ -95,7 +95,7 @@ class AdminClient:
         return self._get("/api/v1/dead-letter-actions", limit=limit)
 
     def triggerers(self) -> Any:
-        """Return the triggerers that run, then those that ended last."""
+        """Return the running triggerers, then the last ended ones."""
         return self._get("/api/v1/triggerers")
 
     def want(self, job_id: int, asked: WantJob, *, key: str) -> None:
@@ -107,7 +107,7 @@ class AdminClient:
         return self._get(f"/api/v1/triggers/{trigger_id}")
 
     def resume(self, trigger_id: int, *, key: str) -> None:
-        """Let a trigger that is parked, or waits after a failure, start at once."""
+        """Start a trigger that is parked or waits after a failure."""
         self._post(f"/api/v1/triggers/{trigger_id}/resume", None, key)
 
     def drop_backlog(self, trigger_id: int, *, key: str) -> Any:

@@ -41,7 +41,7 @@ class SecretsClient(AdminClient):
         self._send("PUT", _path("connections", id), given, key)
 
     def remove_connection(self, id: str, *, key: str) -> None:
-        """Forget a connection."""
+        """Delete a connection."""
         self._send("DELETE", _path("connections", id), None, key)
 
     def variables(self) -> ShownVariables:
@@ -57,7 +57,7 @@ class SecretsClient(AdminClient):
         self._send("PUT", _path("variables", name), given, key)
 
     def remove_variable(self, name: str, *, key: str) -> None:
-        """Forget a variable."""
+        """Delete a variable."""
         self._send("DELETE", _path("variables", name), None, key)
 
     def rotate(self, asked: RotateSecrets, *, key: str) -> SecretsRotated:

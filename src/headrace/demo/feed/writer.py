@@ -61,7 +61,7 @@ def _plan(home: Path, parameters: Parameters) -> FeedPlan:
     found = Manifest.load(home)
     if found is not None and found.parameters != parameters:
         raise UsageError(
-            f"{home} holds another feed ({_describe(found.parameters)}) than the one asked for ({_describe(parameters)}).",
+            f"{home} holds another feed ({_describe(found.parameters)}) than the requested one ({_describe(parameters)}).",
             hint="Ask for the same feed to resume it, or choose another folder.",
         )
     plan = plan_feed(parameters)

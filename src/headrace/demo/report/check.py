@@ -154,7 +154,7 @@ def lost_are_marked(sent: Mapping[str, Leg], withheld: set[str], departures: Seq
     ]
     here = {row.leg_id for row in departures}
     wrong += [f"{leg_id} should be marked lost, and is not there" for leg_id in sorted(lost - here)]
-    return _point("Those whose leader never came are marked, and only they", len(lost), wrong)
+    return _point("Exactly the events whose leader never came are marked", len(lost), wrong)
 
 
 def knock_on_is_right(sent: Mapping[str, Leg], departures: Sequence[Departure]) -> Point:

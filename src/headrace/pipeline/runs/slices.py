@@ -70,7 +70,7 @@ class Slice:
     def unpack(cls, data: bytes) -> Self:
         """Return the slice that `pack` packed. Raises ValueError for anything else."""
         if data[:4] != _MAGIC:
-            raise ValueError("these bytes are no slice of this version")
+            raise ValueError("these bytes are not a slice of this version")
         plain = pa.decompress(data[12:], decompressed_size=int.from_bytes(data[4:12], "little"), codec=_CODEC, asbytes=True)
         packed = msgspec.msgpack.decode(plain, type=_Packed)
         seqs, positions = _sums(packed.seqs), _sums(packed.positions)

@@ -55,7 +55,7 @@ def check_reachable(master: str) -> None:
             with socket.create_connection((host.strip("[]"), int(port)), _CONNECT):
                 return
         except (OSError, ValueError) as error:
-            failures.append(f"{place}: {error.strerror or error}" if isinstance(error, OSError) else f"{place}: that is no HOST:PORT")
+            failures.append(f"{place}: {error.strerror or error}" if isinstance(error, OSError) else f"{place}: not HOST:PORT")
     raise PipelineError(f"No Spark master answers at {master} ({'; '.join(failures)}).", hint=hint_of(master))
 
 
@@ -82,5 +82,5 @@ def await_executors(spark: SparkSession, stop: threading.Event) -> None:
         waited += _POLL
         if waited >= PATIENCE:
             waited = 0.0
-            hint = "does the cluster have a free worker with the memory and cores that are asked for, and can it reach this host?"
+            hint = "does the cluster have a free worker with the requested memory and cores, and can it reach this host?"
             log.warning("no executor has come yet", master=master, hint=hint)

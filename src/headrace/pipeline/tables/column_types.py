@@ -47,7 +47,7 @@ def widened(table: pa.Schema, rows: pa.Schema, name: str) -> pa.Schema:
     for field in rows:
         known = spelled.get(field.name.lower(), field.name)
         if known != field.name:
-            raise _refused(name, f"the column {field.name!r} is {known!r} in the table, and readers do not tell them apart")
+            raise _refused(name, f"the column {field.name!r} is {known!r} in the table, and readers treat both as one")
         kind = _both(fields[known], field.type) if known in fields else field.type
         if kind is None:
             raise _refused(name, f"the column {known!r} is {type_name(fields[known])} in the table and {type_name(field.type)} in the rows")

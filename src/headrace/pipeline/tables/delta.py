@@ -179,8 +179,8 @@ class DeltaSink:
         if oldest == 0:
             return None  # a later run is there, and this one failed before that
         raise PipelineError(
-            f"The table {place.table!r} has later runs of {place.pipeline!r} than batch {place.batch}, whose history is gone.",
-            hint="Delta forgets history after 30 days (delta.logRetentionDuration). Reset the scope with: "
+            f"The table {place.table!r} has later runs of {place.pipeline!r} than batch {place.batch}, whose history was deleted.",
+            hint="Delta deletes history after 30 days (delta.logRetentionDuration). Reset the scope with: "
             f"headrace scopes reset {quote(self._origin.scope)} --from SEQ (the first event that the table does not have).",
         )
 

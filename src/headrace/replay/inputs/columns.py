@@ -64,7 +64,7 @@ def as_micros(column: pa.Array) -> pa.Array:
         return column.cast(pa.int64())
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return _of_texts(column.cast(pa.string()))
-    raise pa.ArrowTypeError(f"a column of type {kind} is no moment")
+    raise pa.ArrowTypeError(f"a column of type {kind} has no times")
 
 
 def _of_seconds(seconds: pa.Array) -> pa.Array:

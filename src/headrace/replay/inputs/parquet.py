@@ -97,7 +97,7 @@ def _opened(path: Path) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(path)
     except pa.ArrowInvalid as error:
-        raise UsageError(f"{path} is no Parquet file, or a part of one: {error}", hint="Remove it, or write it again.") from error
+        raise UsageError(f"{path} is not a complete Parquet file: {error}", hint="Remove it, or write it again.") from error
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}", hint="May you read it?") from error
 
@@ -138,8 +138,8 @@ def _check(schema: pa.Schema, fields: Fields) -> None:
         try:
             (as_micros if option == "occurred" else as_text)(pa.array([], column.type))
         except pa.ArrowException as error:
-            what, name = ("moment", "timestamps, seconds or texts") if option == "occurred" else ("name", "texts or numbers")
-            raise UsageError(f"--{option}: a column of type {column.type} is no {what}.", hint=f"Name one of {name}.") from error
+            what, name = ("a time", "timestamps, seconds or texts") if option == "occurred" else ("a name", "texts or numbers")
+            raise UsageError(f"--{option}: a column of type {column.type} is not {what}.", hint=f"Name one of {name}.") from error
 
 
 def hint(option: str, known: Sequence[str]) -> str:

@@ -289,7 +289,7 @@ class DirectoryProducer(SharedStreamProducer):
         except OSError as error:
             if error.errno not in PASSING:
                 raise refused(self._path, error) from error
-            log.warning("folder cannot be looked at just now", folder=str(self._path), error=str(error))
+            log.warning("folder not readable", folder=str(self._path), error=str(error))
             self._scan_from = self._scan_by = begun + FAILED_SCAN_PAUSE
             return
         self._lanes.waiting.end_scan(scan.selection)
@@ -368,7 +368,7 @@ class DirectoryProducer(SharedStreamProducer):
 
     def _warn_of(self, lanes: Sequence[str]) -> None:
         if lanes:
-            log.warning("files are gone before they were done", folder=str(self._path), lanes=lanes)
+            log.warning("files missing before they were done", folder=str(self._path), lanes=lanes)
 
     def _drop(self, lanes: Sequence[Lane]) -> None:
         """Let lanes go, and close their files."""

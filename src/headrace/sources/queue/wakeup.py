@@ -28,7 +28,7 @@ class WakeupPipe:
         self.descriptor = os.open(pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         if not stat.S_ISFIFO(os.fstat(self.descriptor).st_mode):
             os.close(self.descriptor)
-            raise OSError(errno.EEXIST, "there is a file of that name that is no pipe", str(pipe))
+            raise OSError(errno.EEXIST, "a file of that name exists and is not a pipe", str(pipe))
 
     def silence(self) -> None:
         """Take what was rung so far."""

@@ -63,7 +63,7 @@ class Triggers:
             self._database.write(partial(_clean_up, job_id=job_id, trigger_ids=part, epochs=gone.epochs))
 
     def resume(self, trigger_id: int) -> None:
-        """Let a trigger that is parked, or waits after a failure, start at once."""
+        """Start a trigger that is parked or waits after a failure."""
         self._database.write(lambda connection: restarts.resume(connection, trigger_id))
 
 

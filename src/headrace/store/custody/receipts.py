@@ -213,7 +213,7 @@ class _ReceiptWriter:
             lane.after = begins
         elif begins is None or begins < recorded:
             since = "the lane's beginning" if begins is None else str(begins)
-            self._problem(lane, recorded, f"the stretch after {since} up to {receipt.last} overlaps what is recorded up to {recorded}")
+            self._problem(lane, recorded, f"the range after {since} up to {receipt.last} overlaps the receipts up to {recorded}")
             self.stretches.append(LaneRange(lane, recorded, receipt.last, {}))
             return "stored"
         elif begins > recorded:

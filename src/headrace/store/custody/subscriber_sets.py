@@ -96,7 +96,7 @@ def define(connection: Connection, given: CrewDefinition) -> bool:
         return False
     joined, departed = set(given.joined), set(given.departed)
     if digest_of(given.digest) != crew_digest(joined, departed, EMPTY if given.base is None else digest_of(given.base)):
-        raise ApiRefused("The digest is not that of the crew.", status=422, problem="invalid")
+        raise ApiRefused("The digest does not match the subscriber set.", status=422, problem="invalid")
     if (stream_id, digest) not in found:
         base_id = None if base is None else found[stream_id, base]
         connection.execute(_insert, [_row(stream_id, digest, base_id, joined, departed)])

@@ -18,7 +18,7 @@ _FULL = {
     "SQLITE_READONLY": "The database is read-only",
     "SQLITE_IOERR": "The disk failed",
 }
-_BACK = "Is PostgreSQL running there? An api that runs goes on by itself when it is back; one that was just started is to be started again."
+_BACK = "Is PostgreSQL running? A running API server reconnects on its own. If this one was starting, start it again."
 # What PostgreSQL calls its states: https://www.postgresql.org/docs/current/errcodes-appendix.html
 _UNDONE = frozenset({"40001", "40P01"})  # serialization failure, deadlock: the other one went on
 _AWAY = frozenset({"57P01", "57P02", "57P03", "57014", "53300", "25P03", *_UNDONE})
@@ -31,7 +31,7 @@ _TAKES_NO_MORE = {
 # A connection that is refused has no state, only words.
 _REFUSALS = (
     (r"password authentication failed|no password supplied", "refuses the user or the password", "Correct them in the database URL."),
-    (r"no pg_hba\.conf entry", "lets nobody in from this host as this user", "Allow it in the server's pg_hba.conf."),
+    (r"no pg_hba\.conf entry", "does not accept this user from this host", "Allow it in the server's pg_hba.conf."),
     (r'role "[^"]*" does not exist', "does not know the user", "Make it with createuser, or correct the database URL."),
     (r'database "[^"]*" does not exist', "is not there", "Make it with createdb, or correct the database URL."),
 )
@@ -74,7 +74,7 @@ def _by_sqlite(error: sqlite3.Error, where: str) -> HeadraceError | None:
 
 def _by_postgresql(state: str, where: str) -> HeadraceError | None:
     if state in _AWAY or state.startswith("08"):
-        return StorageBusy(f"The database {where} does not answer just now.", hint=_BACK)
+        return StorageBusy(f"The database {where} does not respond.", hint=_BACK)
     if state == "55P03":
         return StorageBusy(f"Another api holds the database {where}.", hint="Is one migrating it, or stuck? See pg_stat_activity there.")
     if state in _TAKES_NO_MORE:

@@ -238,7 +238,7 @@ def running_jobs(connection: Connection) -> tuple[dict[str, int], int]:
 
 
 def triggerer_list(connection: Connection, now: int, liveness: Liveness) -> list[JobStatus]:
-    """Return the triggerers that run, then those that ended last."""
+    """Return the running triggerers, then the last ended ones."""
     return job_list(connection, now, liveness, kind="triggerer")
 
 

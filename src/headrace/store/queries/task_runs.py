@@ -23,7 +23,7 @@ _newest = _all.order_by(deferred_runs.c.changed.desc(), deferred_runs.c.run_id.d
 
 
 def task_run_list(connection: Connection, *, limit: int, state: TaskRunState | None = None, task: str | None = None) -> list[TaskRun]:
-    """Return task runs, those that changed last first."""
+    """Return task runs, the last changed first."""
     query = _newest
     if state is not None:
         query = query.where(deferred_runs.c.state == state)

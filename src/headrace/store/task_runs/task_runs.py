@@ -53,7 +53,7 @@ class TaskRuns:
         return self._database.write(lambda connection: self._claim(connection, job_id, asked))
 
     def defer(self, job_id: int, run_id: str, asked: DeferRun) -> TaskRunIs:
-        """Let a run give its place up until its trigger fires."""
+        """Defer a run: it releases its slot until its trigger fires."""
         looked = None if asked.waiting.event is None else look_back(self._database, run_id, asked.waiting.event)
 
         def work(connection: Connection) -> TaskRunIs:

@@ -35,7 +35,7 @@ class ApiReceiptRecorder:
 
     async def books(self, stream: str) -> Books:
         """Return the event log, and how many receipts of the stream it has."""
-        found = await retry_until_available(lambda: self._api.books(stream), "the books of a stream")
+        found = await retry_until_available(lambda: self._api.books(stream), "the receipts of a stream")
         adopted = found.adopted
         return Books(found.log, found.receipts, None if adopted is None else LogMark(adopted.log, adopted.stream, adopted.receipts))
 

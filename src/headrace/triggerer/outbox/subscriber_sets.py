@@ -62,7 +62,7 @@ class SubscriberSets:
             of.known.clear()
             digest = await self._extend(stream, SubscriberSet((), EMPTY), owed)
         if digest is None:
-            raise ApiRefused(f"The api does not define the crew of {len(owed):,} triggers of {stream}.", problem="invalid")
+            raise ApiRefused(f"The API does not accept the subscriber set of {len(owed):,} triggers of {stream}.", problem="invalid")
         of.known = [*of.known[1 - _MOST_KNOWN :], SubscriberSet(owed, digest)]
         return digest
 

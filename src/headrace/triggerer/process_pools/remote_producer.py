@@ -80,7 +80,7 @@ class Host(Protocol):
 
     @property
     def is_blocked(self) -> bool:
-        """Whether it does not answer just now."""
+        """Whether it does not respond."""
         ...
 
 
@@ -315,7 +315,7 @@ class RemoteProducer(SharedStreamProducer):
             raise error_of(ended.failure)
 
     def _gone(self) -> Exception:
-        return StreamError(f"The process of the producer is gone: {self._lost or 'it was not started'}")
+        return StreamError(f"The process of the producer ended: {self._lost or 'it was not started'}")
 
     def _ask(self, lane: int | None) -> None:
         if self._host is None or self._lost is not None or self._is_asking:

@@ -72,7 +72,7 @@ class Carrier(Protocol):
 
     @property
     def is_blocked(self) -> bool:
-        """Whether it does not answer just now."""
+        """Whether it does not respond."""
         ...
 
 

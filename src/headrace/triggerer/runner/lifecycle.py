@@ -166,7 +166,7 @@ class TriggerLifecycle:
         verdict = await self._failed(failing, ended or error, upstream=attempts > 0 or ended is not None or not end.own)
         if verdict.verdict == "parked":
             with log_as(failing):
-                log.error("trigger is parked; what is for it is kept", trigger=self._running.name, restarts=verdict.restarts)
+                log.error("trigger parked; its events go to the backlog", trigger=self._running.name, restarts=verdict.restarts)
             await firing.leave()
             return
         seconds = self._wait(attempts) if attempts else verdict.retry_in

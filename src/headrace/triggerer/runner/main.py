@@ -136,7 +136,7 @@ class RunnerMain:
         uploader.drop_stale()
 
     async def _drain(self, runner: Runner, outbox: Outbox, seconds: float) -> None:
-        self._log.info("reading no more, finishing what is under way", queued=len(outbox))
+        self._log.info("reading stopped; finishing events in flight", queued=len(outbox))
         if await self._within(seconds, runner, None):
             self._log.info("all that was read is done")
 

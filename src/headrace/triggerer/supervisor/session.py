@@ -34,7 +34,7 @@ _PAGE = 500  # workloads in one call: they are read in one piece, also in the ru
 
 _CLEANED = 5_000  # triggers that one call gives back
 
-_ASKED = RunnerExit("It was told to stop.", asked=True)
+_ASKED = RunnerExit("Stopped on request.", asked=True)
 
 _OF_ITS_CONTENT = frozenset({400, 413, 422})  # statuses of refusals that are about what was sent, not about who sent it
 
@@ -160,7 +160,7 @@ class RunnerSession:
                     await self._claim()
                 answer = await self._beat()
             except ApiUnavailable as trouble:
-                self._log.warning("heartbeat not heard", error=str(trouble))
+                self._log.warning("heartbeat failed", error=str(trouble))
             except Fenced as fenced:
                 return RunnerExit(str(fenced), lost=True)
             else:
@@ -245,7 +245,7 @@ class RunnerSession:
 
     async def _obey(self, orders: ShutdownRequest) -> RunnerExit:
         await orders.stop.wait()
-        self._log.info("stopping: what is under way is finished first; a second signal ends it at once")
+        self._log.info("stopping after events in flight; a second signal ends it at once")
         await self._runner.link.send(Drain(self._drain_seconds))
         hurrying = asyncio.create_task(orders.hurry.wait())
         drained = asyncio.create_task(self._drained.wait())

@@ -44,7 +44,7 @@ class HttpStatusTrigger(BaseTrigger):
     ) -> None:
         super().__init__()
         if urlsplit(url).scheme not in {"http", "https"}:
-            raise ProjectError(f"{url!r} is no HTTP address.", hint="It begins with http:// or https://")
+            raise ProjectError(f"Invalid URL {url!r}.", hint="Use http:// or https://")
         if interval <= 0 or timeout <= 0:
             raise ProjectError(
                 "An HttpStatusTrigger needs time between two questions and for an answer.", hint="Give seconds, more than 0."

@@ -23,7 +23,7 @@ class DateTimeTrigger(BaseTrigger):
         try:
             self.moment = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
         except ValueError as error:
-            raise ProjectError(f"{moment!r} is no moment.", hint="Write it as 2026-11-21T09:00:00Z.") from error
+            raise ProjectError(f"Invalid time {moment!r}.", hint="Use the form 2026-11-21T09:00:00Z.") from error
         if self.moment.tzinfo is None:
             raise ProjectError(f"{moment!r} has no time zone.", hint="Write it as 2026-11-21T09:00:00Z, or give tzinfo=UTC.")
 

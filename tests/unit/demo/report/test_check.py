@@ -133,7 +133,7 @@ def give_no_reason(outcome: Outcome) -> Outcome:
 
 
 LOST, TWICE, INVENTED = "Nothing is lost", "Nothing is there twice", "Nothing is invented or changed"
-ORDER, MARKS = "No departure is before the one it follows", "Those whose leader never came are marked, and only they"
+ORDER, MARKS = "No departure is before the one it follows", "Exactly the events whose leader never came are marked"
 KNOCK_ON, BOARD = "Every knock-on delay is right", "The hourly board adds up"
 BAD_LINES = "Every bad line is kept as a dead letter"
 

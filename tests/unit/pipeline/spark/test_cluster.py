@@ -32,7 +32,7 @@ def test_one_master_that_answers_is_enough() -> None:
 def test_masters_that_do_not_answer_are_named_with_the_reason() -> None:
     with pytest.raises(PipelineError) as caught:
         check_reachable("spark://127.0.0.1:1,nonsense")
-    for said in ("spark://127.0.0.1:1,nonsense", "127.0.0.1:1: Connection refused", "nonsense: that is no HOST:PORT"):
+    for said in ("spark://127.0.0.1:1,nonsense", "127.0.0.1:1: Connection refused", "nonsense: not HOST:PORT"):
         assert said in str(caught.value)
 
 

@@ -136,15 +136,15 @@ def test_paths_into_columns(tmp_path: Path) -> None:
 
 def test_what_is_wrong_with_files_is_said(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [1], "sure": [True], "legs": [[1]]}), tmp_path / "0.parquet")
-    with pytest.raises(UsageError, match="--occurred: a column of type bool is no moment"):
+    with pytest.raises(UsageError, match="--occurred: a column of type bool is not a time"):
         parts_of(tmp_path, Fields(occurred="sure"))
-    with pytest.raises(UsageError, match=r"--follows: a column of type list<.*> is no name"):
+    with pytest.raises(UsageError, match=r"--follows: a column of type list<.*> is not a name"):
         parts_of(tmp_path, Fields(follows="legs"))
     pq.write_table(pa.table({"id": ["a"]}), tmp_path / "1.parquet")
     with pytest.raises(UsageError, match=r"1\.parquet are not those of the files before it.*id has incompatible types"):
         parts_of(tmp_path, Fields())
     (tmp_path / "1.parquet").write_bytes(b"PAR1 and no more")
-    with pytest.raises(UsageError, match=r"1\.parquet is no Parquet file"):
+    with pytest.raises(UsageError, match=r"1\.parquet is not a complete Parquet file"):
         parts_of(tmp_path, Fields())
     (tmp_path / "1.parquet").unlink()
     (tmp_path / "1.parquet").symlink_to("nowhere")
