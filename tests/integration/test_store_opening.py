@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from contextlib import closing
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from headrace.store.db import schema
 from headrace.store.dialects import engines
 from headrace.store.tables.base import metadata
 from support.processes.postgres import database_of
+from support.processes.revisions import add_revision
 from support.processes.store import DATABASES, TurnedClock, event, holder
 
 
@@ -50,29 +50,32 @@ def test_a_database_keeps_what_it_has_and_who_it_is(url: str) -> None:
         assert store.log.page(after=0).table.column("id").to_pylist() == ["a"]
 
 
-def test_an_unknown_schema_is_refused(url: str) -> None:
+def test_a_schema_of_a_newer_version_is_refused(url: str) -> None:
     open_store(url).close()
-    statement(url, "UPDATE alembic_version SET version_num = 'r9999'")
-    with pytest.raises(SchemaError, match="r9999") as refused:
+    statement(url, "UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(SchemaError, match="9999") as refused:
         open_store(url, migrate=True)
     assert "newer" in (refused.value.hint or "")
 
 
+@pytest.mark.parametrize("revision", ["r0001", "r0032"])
+def test_a_schema_from_before_the_first_release_is_refused(url: str, revision: str) -> None:
+    open_store(url).close()
+    statement(url, f"UPDATE alembic_version SET version_num = '{revision}'")
+    with pytest.raises(SchemaError, match=f"{revision} of a Headrace before 0.1.0") as refused:
+        open_store(url, migrate=True)
+    assert "new database" in (refused.value.hint or "")
+
+
 def test_an_older_schema_is_migrated_only_when_asked(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     open_store(url).close()
-    newer = tmp_path / "migrations"
-    shutil.copytree(schema.MIGRATIONS, newer)
-    (newer / "versions" / "r9999_next.py").write_text(
-        f"from alembic import op\nrevision = 'r9999'\ndown_revision = '{schema.steps()[-1].revision}'\n"
-        "def upgrade():\n    op.execute(\"INSERT INTO meta (name, value) VALUES ('next', 2)\")\n"
-    )
-    monkeypatch.setattr(schema, "MIGRATIONS", newer)
+    monkeypatch.setattr(schema, "MIGRATIONS", add_revision(tmp_path / "migrations"))
     with pytest.raises(SchemaError, match="older schema") as refused:
         open_store(url)
     assert "headrace api --migrate" in (refused.value.hint or "")
     store = open_store(url, migrate=True)
     with store.reading() as connection:
-        assert connection.exec_driver_sql("SELECT value FROM meta WHERE name = 'next'").scalar_one() == 2
+        assert connection.exec_driver_sql("SELECT count(*) FROM subjects").scalar_one() == 0
     store.close()
     open_store(url).close()
 

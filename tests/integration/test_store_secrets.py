@@ -6,14 +6,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from alembic import command
 from cryptography.fernet import Fernet
 from sqlalchemy import text
 
 from headrace.errors import ApiRefused, Fenced, SettingsError
 from headrace.store import Store, open_store
-from headrace.store.db.schema import alembic_config
-from headrace.store.dialects.engines import engines, parsed
 from headrace.store.keyring import Keyring
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.secrets import RotateSecrets, SetConnection, SetVariable
@@ -188,22 +185,6 @@ def test_equal_arguments_of_two_triggers_do_not_look_equal(place: Place) -> None
     (one, two) = rows(store, "SELECT kwargs, kwargs_digest FROM triggers")
     assert one.kwargs != two.kwargs
     assert one.kwargs_digest != two.kwargs_digest
-    store.close()
-
-
-def test_going_back_leaves_no_trigger_that_would_run_without_its_arguments(place: Place) -> None:
-    filled(place, NEW)
-    readers, writer = engines(parsed(place.url))
-    with writer.begin() as connection:
-        command.downgrade(alembic_config(connection), "r0003")
-        assert connection.execute(text("SELECT kwargs, state FROM triggers")).all() == [("{}", "removed")]
-    readers.dispose()
-    writer.dispose()
-    store = opened(place, NEW, migrate=True)
-    owner = holder(store)
-    store.projects.declare(owner.job_id, "flights", declaration("first", api_key=SECRET))
-    owner.load()
-    assert arguments(store.triggers.workloads(owner.job_id, [1])[0]) == {"api_key": SECRET}
     store.close()
 
 

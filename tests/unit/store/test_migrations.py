@@ -23,9 +23,9 @@ def assigned(path: Path) -> dict[str, object]:
 
 
 def test_the_revisions_are_one_chain_in_the_order_of_their_numbers() -> None:
-    found = [(path.name, assigned(path)) for path in sorted(VERSIONS.glob("r*.py"))]
+    found = [(path.name, assigned(path)) for path in sorted(VERSIONS.glob("[0-9]*.py"))]
     assert found
     revisions = [known["revision"] for _, known in found]
-    assert revisions == [f"r{number:04}" for number in range(1, len(found) + 1)], "two revisions with one number, or a gap"
+    assert revisions == [f"{number:04}" for number in range(1, len(found) + 1)], "two revisions with one number, or a gap"
     assert [known["down_revision"] for _, known in found] == [None, *revisions[:-1]], "two revisions with one parent"
     assert all(name.startswith(f"{known['revision']}_") for name, known in found), "a file that is named for another number"

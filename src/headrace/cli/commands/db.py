@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from headrace.cli.console import err, out
 from headrace.cli.options import Database, Home
-from headrace.errors import SchemaError, UsageError
+from headrace.errors import UsageError
 from headrace.settings import read_settings
 
 # The store is imported by the command that needs it: no other process of the command line loads SQLAlchemy.
@@ -21,7 +21,7 @@ def add_to(app: typer.Typer) -> None:
     group = typer.Typer(help="Look at the database's schema, and move it up or down.", no_args_is_help=True)
     group.command("status", epilog="Example: [bold]headrace db status --database-url postgresql://…[/bold]")(status)
     group.command("upgrade", epilog="Back the database up first. Example: [bold]headrace db upgrade[/bold]")(upgrade)
-    group.command("downgrade", epilog="Stop every api first. Example: [bold]headrace db downgrade r0002[/bold]")(downgrade)
+    group.command("downgrade", epilog="Stop every api first. Example: [bold]headrace db downgrade 0001[/bold]")(downgrade)
     app.add_typer(group, name="db", rich_help_panel="Processes", epilog="Example: [bold]headrace db status[/bold]")
 
 
@@ -31,10 +31,7 @@ def status(home: Home = None, database_url: Database = None) -> None:
 
     found = migrations.status(_url(home, database_url))
     out.print(f"Database [bold]{escape(found.where)}[/]: schema [bold]{found.revision or 'none yet'}[/], this version's is {found.newest}.")
-    if not found.known:
-        raise SchemaError(
-            f"This version of Headrace does not know the schema {found.revision}.", hint="Use the newer Headrace that made it."
-        )
+    found.check()
     names = [step.revision for step in found.steps]
     here = -1 if found.revision is None else names.index(found.revision)
     for number, step in enumerate(found.steps):

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from alembic import command
 from sqlalchemy import Connection
 
-from headrace.errors import SchemaError, UsageError
+from headrace.errors import UsageError
 from headrace.store.db.errors import named, told
-from headrace.store.db.schema import Step, alembic_config, ensure_schema, revision_of, steps
+from headrace.store.db.schema import Step, alembic_config, ensure_schema, revision_of, steps, unknown_schema
 from headrace.store.dialects.engines import engines, parsed
 
 
@@ -24,10 +24,10 @@ class SchemaStatus:
     newest: str
     steps: tuple[Step, ...]
 
-    @property
-    def known(self) -> bool:
-        """Whether this version knows the database's schema."""
-        return self.revision is None or any(step.revision == self.revision for step in self.steps)
+    def check(self) -> None:
+        """Raise `SchemaError` unless this version knows the database's schema."""
+        if self.revision is not None and all(step.revision != self.revision for step in self.steps):
+            raise unknown_schema(self.where, self.revision)
 
 
 def status(database_url: str) -> SchemaStatus:
@@ -52,11 +52,7 @@ def lost_by(before: SchemaStatus, revision: str) -> tuple[Step, ...]:
         SchemaError: This version does not know the database's schema.
     """
     names = [step.revision for step in before.steps]
-    if not before.known:
-        raise SchemaError(
-            f"The database {before.where} has the schema {before.revision}, which this version of Headrace does not know.",
-            hint="Use the newer Headrace that made it.",
-        )
+    before.check()
     here = names.index(before.revision) if before.revision is not None else -1
     if revision not in names[: max(0, here)]:
         raise UsageError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from headrace.errors import SchemaError
 
 MIGRATIONS = Path(__file__).parents[1] / "migrations"
 REVISION_TABLE = "alembic_version"
+_BEFORE_FIRST_RELEASE = re.compile(r"r00\d\d")
 
 
 def alembic_config(connection: Connection | None = None) -> Config:
@@ -57,15 +59,25 @@ def ensure_schema(connection: Connection, where: str, *, migrate: bool) -> None:
     if current == known[-1]:
         return
     if current is not None and current not in known:
-        raise SchemaError(
-            f"The database {where} has the schema {current}, which this version of Headrace does not know.",
-            hint="Use the newer Headrace that made it, or name another database.",
-        )
+        raise unknown_schema(where, current)
     if current is not None and not migrate:
         raise SchemaError(
             f"The database {where} has an older schema.", hint="Back it up, then run: headrace db upgrade (or headrace api --migrate)"
         )
     command.upgrade(alembic_config(connection), "head")
+
+
+def unknown_schema(where: str, revision: str) -> SchemaError:
+    """Return the error for a database whose revision is none of this version's."""
+    if _BEFORE_FIRST_RELEASE.fullmatch(revision):
+        return SchemaError(
+            f"The database {where} has the schema {revision} of a Headrace before 0.1.0, which cannot be upgraded.",
+            hint="Start with a new database: move this one away, or name another one with --database-url.",
+        )
+    return SchemaError(
+        f"The database {where} has the schema {revision}, which this version of Headrace does not know.",
+        hint="Use the newer Headrace that made it, or name another database.",
+    )
 
 
 def revision_of(connection: Connection, where: str) -> str | None:

@@ -1,0 +1,145 @@
+"""The tables of receipts, backlogs and dead letters."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+from headrace.store.migrations.initial.columns import bigint, blob, boolean, row_number, serial, text
+
+
+def create() -> None:
+    """Create the tables and their indexes."""
+    _create_dead_letters()
+    _create_backlog()
+    _create_receipts()
+
+
+def _create_dead_letters() -> None:
+    op.create_table(
+        "dead_letters",
+        *text("id", "kind", "reason", "stream"),
+        *text("lane", null=True),
+        *bigint("position", null=True),
+        *text("raw", "triggers"),
+        *bigint("attempts"),
+        *text("traceback"),
+        *bigint("received"),
+        *text("state", default="open"),
+        *bigint("acted", null=True),
+        sa.PrimaryKeyConstraint("id", name="pk_dead_letters"),
+    )
+    op.create_index("ix_dead_letters_received", "dead_letters", ["received"])
+    op.create_index("ix_dead_letters_state_acted", "dead_letters", ["state", "acted"])
+    op.create_index("ix_dead_letters_stream_lane_position", "dead_letters", ["stream", "lane", "position"])
+    op.create_table(
+        "dead_letter_texts",
+        *text("letter_id"),
+        *bigint("bytes", "received"),
+        *text("raw"),
+        sa.PrimaryKeyConstraint("letter_id", name="pk_dead_letter_texts"),
+    )
+    op.create_index("ix_dead_letter_texts_received", "dead_letter_texts", ["received"])
+    op.create_table(
+        "dead_letter_actions",
+        serial("id"),
+        *bigint("at"),
+        *text("who", "action", "asked"),
+        *bigint("count"),
+        sa.PrimaryKeyConstraint("id", name="pk_dead_letter_actions"),
+        sqlite_autoincrement=True,
+    )
+
+
+def _create_backlog() -> None:
+    op.create_table("spills", row_number("id"), *text("raw"), *bigint("refs", "received"), sa.PrimaryKeyConstraint("id", name="pk_spills"))
+    op.create_table(
+        "backlog",
+        row_number("number"),
+        *bigint("trigger_id", "lane_id"),
+        *blob("key"),
+        *bigint("position", "spill_id", null=True),
+        *text("letter_id", null=True),
+        *boolean("counted"),
+        *text("answer", null=True),
+        sa.PrimaryKeyConstraint("number", name="pk_backlog"),
+    )
+    op.create_index("ix_backlog_lane_id_key_trigger_id", "backlog", ["lane_id", "key", "trigger_id"], unique=True)
+    op.create_index("ix_backlog_trigger_id_number", "backlog", ["trigger_id", "number"])
+
+
+def _create_receipts() -> None:
+    op.create_table(
+        "lanes",
+        serial("id"),
+        *text("stream", "lane"),
+        *bigint("after", "last", null=True),
+        *bigint("read"),
+        *bigint("moved", default="0"),
+        sa.PrimaryKeyConstraint("id", name="pk_lanes"),
+        sa.UniqueConstraint("stream", "lane", name="uq_lanes_stream_lane"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_lanes_moved", "lanes", ["moved"])
+    op.create_table(
+        "custody_streams",
+        serial("id"),
+        *text("stream"),
+        *bigint("read", "lanes", "receipts", default="0"),
+        sa.PrimaryKeyConstraint("id", name="pk_custody_streams"),
+        sa.UniqueConstraint("stream", name="uq_custody_streams_stream"),
+        sqlite_autoincrement=True,
+    )
+    op.create_table(
+        "adopted_streams",
+        serial("id"),
+        *bigint("stream_id", "at"),
+        *text("log"),
+        *bigint("receipts"),
+        *bigint("missing", null=True),
+        sa.PrimaryKeyConstraint("id", name="pk_adopted_streams"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_adopted_streams_stream_id", "adopted_streams", ["stream_id"])
+    op.create_table(
+        "crews",
+        serial("id"),
+        *bigint("stream_id"),
+        *blob("digest"),
+        *bigint("base_id", null=True),
+        *text("joined", "departed"),
+        *bigint("read"),
+        sa.PrimaryKeyConstraint("id", name="pk_crews"),
+        sa.UniqueConstraint("stream_id", "digest", name="uq_crews_stream_id_digest"),
+        sqlite_autoincrement=True,
+    )
+    op.create_table(
+        "custody",
+        *bigint(
+            "stream_id",
+            "trigger_id",
+            "read",
+            "fired",
+            "rejected",
+            "spilled",
+            "dead_lettered",
+            "failed",
+            "settled_fired",
+            "settled_filtered",
+            "settled_rejected",
+            "settled_dead_lettered",
+            "settled_dropped",
+            "redriven",
+        ),
+        sa.PrimaryKeyConstraint("stream_id", "trigger_id", name="pk_custody"),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "custody_problems",
+        serial("id"),
+        *bigint("lane_id", "at"),
+        *bigint("recorded", null=True),
+        *text("problem"),
+        sa.PrimaryKeyConstraint("id", name="pk_custody_problems"),
+        sqlite_autoincrement=True,
+    )
