@@ -47,13 +47,12 @@ class Visit(NamedTuple):
 class Scan:
     """One pass over the folder, in slices.
 
-    `selection` is of the files that wait; `inodes` and `files` are those of interest that it saw; `sights` are other names of such files.
+    `selection` is of the files that wait; `inodes` are those of interest that it saw; `sights` are other names of such files.
     """
 
     def __init__(self, path: str, lanes: Lanes, wants: Callable[[str], bool]) -> None:
         self.selection = Selection()
         self.inodes: set[int] = set()
-        self.files: set[str] = set()
         self.sights: list[str] = []
         self._path = path
         self._lanes = lanes
@@ -82,8 +81,6 @@ class Scan:
             self._follow(name, entry.inode())
         if not wanted:
             return
-        if self._lanes.is_left(name):
-            self.files.add(name)
         if self._lanes.is_known(name):
             return
         try:
@@ -170,11 +167,9 @@ class Files:
     def _first(self, file: str, reader: LineReader) -> Visit:
         if (other := self._renamed(file, reader.status)) is not None:
             return Visit(file, sight=Sight(file, reader.status, renamed=other))
-        entry = self._lanes.unfinished(reader.key, file)
+        entry = self._lanes.unfinished(reader.key)
         try:
             if entry is not None:
-                if not entry.inode and entry.ended is None and not reader.begins_line(entry.at):
-                    raise Rewritten
                 reader.resume(Mark(entry.at, entry.head, entry.check))
         except Rewritten:
             entry = None

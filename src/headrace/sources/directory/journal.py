@@ -32,16 +32,13 @@ class Sum(NamedTuple):
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     """The last word on one lane: everything before byte `at` of the `file` (its name as text) is done; `over`: the lane is done.
 
-    `last` is where the last line that is done starts, if one is. `inode` and `birth` say which file it is (`inode` 0: an earlier version
-    wrote this); `head` and `check` are sums of its first bytes and of those before an offset up to `at`. `ended` (inode, size, time of
-    change) and `moved` are an earlier version's.
+    `last` is where the last line that is done starts, if one is. `inode` and `birth` say which file it is; `head` and `check`
+    are sums of its first bytes and of those before an offset up to `at`.
     """
 
     lane: str
     file: str
     at: int = 0
-    ended: tuple[int, int, int] | None = None
-    moved: bool = False
     last: int | None = None
     inode: int = 0
     birth: int = 0
@@ -61,7 +58,7 @@ class MarkLine(msgspec.Struct, frozen=True):
 class Journal:
     """The journal at `path`. `entries` holds the last entry of each lane that is under way. Raises OSError when it cannot be opened.
 
-    `mark` is that of the event log that the folder was advanced for last; None: an earlier version advanced it, or nobody.
+    `mark` is that of the event log that the folder was advanced for last; None: it never was.
     """
 
     def __init__(self, path: Path) -> None:
@@ -119,7 +116,7 @@ class Journal:
         raise UpstreamError(f"The folder {self._path.parent.parent} was deleted, moved or made again while it was read.")
 
     def _note(self, entry: Entry) -> None:
-        if entry.over or entry.moved:
+        if entry.over:
             self.entries.pop(entry.lane, None)
         else:
             self.entries[entry.lane] = entry

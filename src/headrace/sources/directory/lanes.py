@@ -69,13 +69,7 @@ class Lanes:
         self._lost: dict[str, Lane] = {}
         self._queue: list[tuple[Candidate, str]] = []
         self._due: list[tuple[float, str]] = []
-        self._resume: dict[int, Entry] = {}
-        self._resume_files: dict[str, Entry] = {}
-        for entry in entries:
-            if entry.inode:
-                self._resume[entry.inode] = entry
-            else:
-                self._resume_files[entry.file] = entry
+        self._resume = {entry.inode: entry for entry in entries}
 
     def get(self, name: str) -> Lane | None:
         """Return the open lane of that name."""
@@ -89,21 +83,14 @@ class Lanes:
         """Return the lane of that file, whatever its name. From any thread."""
         return self._by_key.get(key)
 
-    def unfinished(self, key: FileKey, file: str) -> Entry | None:
+    def unfinished(self, key: FileKey) -> Entry | None:
         """Return what is known of a file from before the last stop. From any thread."""
         found = self._resume.get(key[0])
-        if found is not None:
-            return found if found.birth == key[1] or 0 in (found.birth, key[1]) else None
-        found = self._resume_files.get(file)
-        return None if found is None or (found.ended is not None and found.ended[0] != key[0]) else found
+        return found if found is not None and (found.birth == key[1] or 0 in (found.birth, key[1])) else None
 
     def is_known(self, file: str) -> bool:
         """Tell whether a scan need not find this file. From any thread."""
         return file in self._by_file or file in self.troubles
-
-    def is_left(self, file: str) -> bool:
-        """Tell whether an earlier version left a file of that name unfinished. From any thread."""
-        return file in self._resume_files
 
     @property
     def files(self) -> list[str]:
@@ -152,8 +139,8 @@ class Lanes:
             self._lose(other)
         self._open[lane.name] = self._by_file[lane.file] = lane
         self._by_key.setdefault(lane.key, lane)
-        before = self._resume.pop(lane.key[0], None), self._resume_files.pop(lane.file, None)
-        over = [Entry(one.lane, one.file, over=True) for one in before if one is not None and one.lane != lane.name]
+        before = self._resume.pop(lane.key[0], None)
+        over = [] if before is None or before.lane == lane.name else [Entry(before.lane, before.file, over=True)]
         return [lane.entry(lane.advanced, lane.committed), *over]
 
     def at_end(self, lane: Lane, now: float) -> None:
@@ -234,10 +221,9 @@ class Lanes:
         missing = [lane for lane in self._lost.values() if lane.lost is not None and lane.lost < scan and lane.state == "settling"]
         return [self.close(lane) for lane in missing]
 
-    def forget_missing(self, inodes: set[int], files: set[str]) -> list[Entry]:
+    def forget_missing(self, inodes: set[int]) -> list[Entry]:
         """Forget the entries whose file the first scan has not found; return what the journal must have: what comes later is another."""
         missing = [self._resume.pop(inode) for inode in self._resume.keys() - inodes]
-        missing += [self._resume_files.pop(file) for file in self._resume_files.keys() - files]
         return [Entry(entry.lane, entry.file, over=True) for entry in missing]
 
     def _found(self, sight: Sight, now: float) -> None:

@@ -102,10 +102,6 @@ class LineReader:
         self._head = mark.head
         self._before = self._bytes(max(mark.at - CHECK_BYTES, 0), mark.at)
 
-    def begins_line(self, at: int) -> bool:
-        """Tell whether a line starts at that offset, or the file ends there. Raises OSError."""
-        return at in (0, self.status.size) or self._bytes(at - 1, at) == b"\n"
-
     def read(self, *, final: bool = False) -> Chunk:
         """Read on; `final` makes a line of what comes after the last line end, if the file has ended and nobody writes to it.
 

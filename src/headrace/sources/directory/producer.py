@@ -295,7 +295,7 @@ class DirectoryProducer(SharedStreamProducer):
         self._lanes.waiting.end_scan(scan.selection)
         self._work.set()
         if number == 1:
-            missing = self._lanes.forget_missing(scan.inodes, scan.files)
+            missing = self._lanes.forget_missing(scan.inodes)
             self._warn_of([entry.lane for entry in missing])
             await self._record(missing)
         names = self._lanes.files + scan.sights

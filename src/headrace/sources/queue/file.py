@@ -26,7 +26,7 @@ from headrace.errors import HeadraceError, StorageBusy, StorageFull, UpstreamErr
 from headrace.sources.message import LaneLayout, LaneNames
 
 APPLICATION: Final = 0x48525155
-VERSION: Final = 2
+VERSION: Final = 3
 BUSY_SECONDS: Final = 20.0
 LANE_BITS: Final = 40
 LAST_IN_LANE: Final = (1 << LANE_BITS) - 1
@@ -45,17 +45,8 @@ CREATE TABLE message (
     place INTEGER PRIMARY KEY, data BLOB NOT NULL, key TEXT, sent INTEGER NOT NULL, deliveries INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE dead_letter (
     place INTEGER PRIMARY KEY, data BLOB NOT NULL, key TEXT, sent INTEGER NOT NULL, deliveries INTEGER NOT NULL, rejected INTEGER NOT NULL);
-"""
-
-UPGRADE: Final = f"""
-BEGIN IMMEDIATE;
-ALTER TABLE queue ADD COLUMN changes INTEGER NOT NULL DEFAULT 1;
-ALTER TABLE queue ADD COLUMN floor INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE lane ADD COLUMN begun INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE lane ADD COLUMN change INTEGER NOT NULL DEFAULT 1;
-CREATE INDEX lane_change ON lane (change);
-PRAGMA user_version = {VERSION};
-COMMIT;
+CREATE TABLE log_mark (
+    one INTEGER PRIMARY KEY CHECK (one = 1), log TEXT NOT NULL, stream TEXT NOT NULL, receipts INTEGER NOT NULL);
 """
 
 log = structlog.get_logger(__name__)
@@ -94,7 +85,6 @@ class QueueFile:
             try:
                 self._recognise()
                 self._turn = _open_turn(path)
-                self._upgrade()
                 self.birthmark: str = self.connection.execute("SELECT birthmark FROM queue").fetchone()[0]
             except (sqlite3.Error, HeadraceError):
                 self.connection.close()
@@ -152,16 +142,9 @@ class QueueFile:
         version = self.connection.execute("PRAGMA user_version").fetchone()[0]
         if application != APPLICATION:
             raise UpstreamError(f"{self.path} is a database, but not a queue of Headrace.", hint="Give a path of its own to the queue.")
-        if version not in (1, VERSION):
-            raise UpstreamError(
-                f"The queue {self.path} has version {version}; this Headrace knows {VERSION}.", hint="Is there a newer Headrace?"
-            )
-
-    def _upgrade(self) -> None:
-        """Bring a queue of the version before to this one."""
-        with self._at_turn():
-            if self.connection.execute("PRAGMA user_version").fetchone()[0] < VERSION:
-                self.connection.executescript(UPGRADE)
+        if version != VERSION:
+            hint = "Use the newer Headrace that made it." if version > VERSION else "It is from before 0.1.0: start with a new queue."
+            raise UpstreamError(f"The queue {self.path} has version {version}; this Headrace knows {VERSION}.", hint=hint)
 
     def _lay_out(self, layout: LaneLayout) -> None:
         with plain(self.path):

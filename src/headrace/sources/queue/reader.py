@@ -27,12 +27,6 @@ FETCH_BYTES: Final = 256 * 1024
 """So much, and one message, is read ahead of the stream, beside the memory budget: each of many queues may."""
 LEAST_OF_A_LANE: Final = 32
 
-LOG_MARK: Final = (
-    "CREATE TABLE IF NOT EXISTS log_mark"
-    " (one INTEGER PRIMARY KEY CHECK (one = 1), log TEXT NOT NULL, stream TEXT NOT NULL, receipts INTEGER NOT NULL)"
-)
-"""A table of its own: an earlier version passes over it."""
-
 FETCH_LANES: Final = 4096
 FORGET_SECONDS: Final = 60.0
 FORGET_AT_ONCE: Final = 2000
@@ -67,7 +61,7 @@ class Pending(NamedTuple):
 class QueueReader:
     """Takes over the queue at `path`; `lanes` is what its messages sum up to. Raises `UpstreamError` while somebody else reads it.
 
-    `mark` is that of the event log that the queue had been advanced for; None: an earlier version advanced it, or nobody.
+    `mark` is that of the event log that the queue had been advanced for; None: it never was.
     """
 
     def __init__(self, path: Path, lanes: LaneNames = None) -> None:
@@ -171,7 +165,6 @@ class QueueReader:
             connection.execute("UPDATE queue SET epoch = ?, expires = ?", (self._epoch, time() + LEASE_SECONDS))
             _lock_path(path, epoch).unlink(missing_ok=True)
             (self._change,) = connection.execute("SELECT changes FROM queue").fetchone()
-            connection.execute(LOG_MARK)
             row = connection.execute("SELECT log, stream, receipts FROM log_mark").fetchone()
             self.mark = None if row is None else LogMark(*row)
             self._look_at_all(connection)

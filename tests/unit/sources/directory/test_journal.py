@@ -125,14 +125,6 @@ def test_a_journal_whose_folder_was_made_anew_takes_nothing_more(tmp_path: Path)
     journal.close()
 
 
-def test_finished_lanes_of_an_earlier_version_are_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "progress.jsonl"
-    path.write_bytes(b'{"lane":"a","file":"a","at":2,"ended":[1,2,3],"moved":true}\n{"lane":"b","file":"b","at":2,"ended":[1,2,3]}\n')
-    journal = Journal(path)
-    journal.close()
-    assert list(journal.entries) == ["b"]
-
-
 def test_the_last_mark_of_the_log_is_kept_with_the_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.sources.directory.journal.COMPACT_AT_BYTES", 100)
     path = tmp_path / "progress.jsonl"

@@ -70,7 +70,7 @@ async def test_a_month_leaves_no_more_than_a_day(feed: Path, monkeypatch: pytest
         async with asyncio.timeout(PATIENCE):
             while lanes._open:
                 await asyncio.sleep(0.005)
-        books = (lanes._open, lanes._by_file, lanes._by_key, lanes._lost, lanes._resume, lanes._resume_files, lanes.troubles)
+        books = (lanes._open, lanes._by_file, lanes._by_key, lanes._lost, lanes._resume, lanes.troubles)
         assert [len(book) for book in books] == [0] * len(books)
         assert len(lanes._due) < DAYS * FILES // 2
     assert sorted(path.name for path in (feed / "done").iterdir()) == [

@@ -251,15 +251,6 @@ async def test_a_file_that_is_caught_up_shows_no_lag_before_and_after_a_restart(
                 await asyncio.sleep(0.01)
 
 
-async def test_a_journal_of_an_earlier_version_is_read_on(feed: Path) -> None:
-    put(feed / "a.jsonl", b"1\n2\n")
-    (feed / ".headrace").mkdir()
-    (feed / ".headrace" / "progress.jsonl").write_bytes(b'{"lane":"a.jsonl","file":"a.jsonl","at":2}\n')
-    async with reading(Directory(feed).producer()) as held:
-        assert [raw.data for raw, _ in await held.take(1)] == [b"2"]
-        assert held.producer.get_committed("a.jsonl") is None
-
-
 READER = """
 import asyncio, sys
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome

@@ -12,7 +12,6 @@ import pytest
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.sources.message import draft
 from headrace.sources.queue import reader as queue_reader
-from headrace.sources.queue.file import VERSION
 from headrace.sources.queue.reader import QueueMessage, QueueReader
 from headrace.sources.queue.upstream import Queue
 from headrace.sources.queue.writer import QueueWriter
@@ -158,26 +157,6 @@ def test_more_lanes_than_are_looked_at_at_once_are_all_read(path: Path, monkeypa
         for number in range(30):
             writer.send({}, lane=f"alone-{number}")
         assert len({message.lane for message in fetched(reader)}) == 60
-
-
-async def test_a_queue_of_the_version_before_is_read_on(path: Path) -> None:
-    with QueueWriter(path) as writer:
-        for number in range(3):
-            writer.send({"n": number}, lane="a")
-    with sqlite3.connect(path) as connection:
-        connection.executescript(
-            "DROP INDEX lane_change; ALTER TABLE lane DROP COLUMN change; ALTER TABLE lane DROP COLUMN begun;"
-            "ALTER TABLE queue DROP COLUMN changes; ALTER TABLE queue DROP COLUMN floor; PRAGMA user_version = 1;"
-        )
-    connection.close()
-    async with reading(Queue(path).producer()) as held:
-        items = await held.take(3)
-        assert [raw.position for raw, _ in items] == [1, 2, 3]
-        await held.advance(items)
-        with QueueWriter(path) as writer:
-            writer.send({"n": 3}, lane="a")
-            assert [raw.position for raw, _ in await held.take(1)] == [4]
-    assert rows(path, "PRAGMA user_version") == [(VERSION,)]
 
 
 async def test_what_was_sent_with_a_key_before_the_first_reader_is_in_the_lanes_of_the_reader(path: Path) -> None:

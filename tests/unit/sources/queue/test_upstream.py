@@ -95,11 +95,14 @@ async def test_what_is_no_queue_is_refused(tmp_path: Path) -> None:
     assert sorted(one.name for one in tmp_path.iterdir()) == ["empty", "other.db", "text"]
 
 
-async def test_a_queue_of_another_version_is_refused(path: Path) -> None:
+@pytest.mark.parametrize(("version", "hint"), [(99, "newer Headrace"), (2, "start with a new queue")], ids=["newer", "removed"])
+async def test_a_queue_of_another_version_is_refused(path: Path, version: int, hint: str) -> None:
     put(path, 1)
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA user_version = 99")
-    assert "version 99" in str(await refused(path))
+        connection.execute(f"PRAGMA user_version = {version}")
+    error = await refused(path)
+    assert f"version {version}" in str(error)
+    assert hint in (error.hint or "")
 
 
 READER = """
