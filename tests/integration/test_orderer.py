@@ -19,7 +19,6 @@ from headrace.pipeline.log_reader import MAX_BATCH_EVENTS, LogReader
 from headrace.pipeline.ordering.orderer import Ordered
 from headrace.wire.base import MAX_BODY_BYTES
 from headrace.wire.control.jobs import RegisterJob
-from headrace.wire.custody.events import Cursor
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
 from headrace.wire.pipelines.runs import RunReport
 from support.pipelines.kit import KEY, Api, leg, running_api
@@ -161,14 +160,6 @@ def test_a_firing_on_an_event_that_waits_comes_with_it(api: Api, client: Pipelin
     scope.start()
     api.feed([leg("a", ids["legs.a"])])
     assert scope.told(scope.next()) == [("legs", ["a", "b"]), ("others", ["b"])]
-
-
-def test_a_scope_whose_state_an_older_version_kept_is_refused_with_a_way_on(client: PipelineClient) -> None:
-    scope = Scope(client, legs=("*", "micro"))
-    scope.lease = scope.lease.model_copy(update={"cursor": Cursor(cursor=7, batch=3)})
-    with pytest.raises(PipelineError, match="has read the log up to event 7, and the API has no state of it") as caught:
-        scope.start()
-    assert "headrace scopes reset flights --from 8" in (caught.value.hint or "")
 
 
 def test_a_plan_has_a_bounded_number_of_runs(client: PipelineClient) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from shlex import quote
 from typing import Final
 
 import msgspec
@@ -17,7 +16,6 @@ import pyarrow as pa
 
 from headrace.core.batching import due_batches
 from headrace.core.ranges import numbers_of
-from headrace.errors import PipelineError
 from headrace.pipeline.kernel.forest import Rows
 from headrace.pipeline.kernel.kernel import Kernel
 from headrace.pipeline.log_reader import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, LogReader, first_within
@@ -91,9 +89,7 @@ class Orderer:
         self._max_rows = min(max_rows, MAX_BATCH_EVENTS)
         self._batch = lease.cursor.batch
         self._again = lease.cursor.again
-        if lease.cursor.batch and _RECORD not in state:
-            raise _no_state(lease)
-        self._record = msgspec.msgpack.decode(state[_RECORD], type=_Record) if _RECORD in state else _Record()
+        self._record = msgspec.msgpack.decode(state[_RECORD], type=_Record) if lease.cursor.batch else _Record()
         self._late = LateFirings(state)
         self._kernel = Kernel.restore({key: value for key, value in state.items() if key.startswith("order/")}, lookback)
         self._kernel.head = max(self._kernel.head, lease.cursor.cursor)
@@ -348,25 +344,6 @@ class Orderer:
             again=bounds.again_to,
             report=report,
         )
-
-
-def _no_state(lease: ScopeLease) -> PipelineError:
-    """Return the error of a scope whose state lies in the checkpoint of an older version."""
-    read = lease.cursor.cursor
-    kept = read if lease.cursor.kept is None else lease.cursor.kept
-    reset = f"headrace scopes reset {quote(lease.scope)} --from"
-    if kept >= read:
-        hint = f"Nothing was waiting or held. Where the tables have no event after {read}, go on with: {reset} {read + 1}"
-    else:
-        hint = (
-            f"Some events after {kept} waited or were held. Read these again, and those between them, with: {reset} {kept + 1}. "
-            f"Or give them up with: {reset} {read + 1}"
-        )
-    return PipelineError(
-        f"The scope {lease.scope!r} has read the log up to event {read}, and the API has no state of it: an older version of Headrace "
-        "ordered it.",
-        hint=hint,
-    )
 
 
 class _Memory:
