@@ -68,7 +68,7 @@ def ensure_schema(connection: Connection, where: str, *, migrate: bool) -> None:
 
 
 def unknown_schema(where: str, revision: str) -> SchemaError:
-    """Return the error for a database whose revision is none of this version's."""
+    """Return the error for a database at a revision that this version does not have."""
     if _BEFORE_FIRST_RELEASE.fullmatch(revision):
         return SchemaError(
             f"The database {where} has the schema {revision} of a Headrace before 0.1.0, which cannot be upgraded.",
