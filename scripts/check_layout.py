@@ -5,6 +5,7 @@
 - A prefix that three modules of a folder share is a folder.
 - A test module `tests/unit/<folder>/test_<module>[_<aspect>].py` mirrors `src/headrace/<folder>/<module>.py`, or a folder of that name;
   `tests/unit/scripts` mirrors `scripts`.
+- A path that CONTRIBUTING.md names exists, and it names each folder of `src/headrace`.
 
 `layout.toml` lists the exceptions with their reasons. The list only shrinks: an exception that no longer applies is an error.
 """
@@ -12,6 +13,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tomllib
 from collections import Counter
@@ -25,6 +27,8 @@ UNIT_TESTS = Path("tests/unit")
 MIN_MODULES, MAX_MODULES = 3, 12
 MAX_LINES = 400
 MIN_SHARED_PREFIX = 3
+GUIDE = "CONTRIBUTING.md"
+NAMED_PATH = re.compile(r"[`(]((?:src|tests|docs|scripts)/[\w./-]+)[`)#]")
 
 
 class Finding(NamedTuple):
@@ -48,6 +52,7 @@ def findings(root: Path) -> Iterator[Finding]:
     for folder, modules in folders.items():
         yield from _folder_findings(folder, modules)
     yield from _test_findings(root)
+    yield from _guide_findings(root)
 
 
 def _folder_findings(folder: Path, modules: list[str]) -> Iterator[Finding]:
@@ -69,6 +74,16 @@ def _test_findings(root: Path) -> Iterator[Finding]:
             yield Finding("tests", path, 1, f"mirrors no module of {source.relative_to(root).as_posix()}")
 
 
+def _guide_findings(root: Path) -> Iterator[Finding]:
+    text = (root / GUIDE).read_text() if (root / GUIDE).exists() else ""
+    for path in sorted({match[1] for match in NAMED_PATH.finditer(text)}):
+        if not (root / path).exists():
+            yield Finding("guide", path, 1, f"is named in {GUIDE} but does not exist")
+    for folder in sorted((root / PACKAGE).iterdir()):
+        if (folder / "__init__.py").exists() and f"`{folder.name}/`" not in text:
+            yield Finding("guide", folder.relative_to(root).as_posix(), 1, f"is not in the layout of {GUIDE}")
+
+
 class Exceptions(NamedTuple):
     """The exceptions of `layout.toml`: by rule and path, the allowed size."""
 
@@ -83,7 +98,7 @@ def load_exceptions(file: Path) -> Exceptions:
     """
     content = tomllib.loads(file.read_text())
     sizes: dict[tuple[str, str], int | None] = {}
-    for rule in ("modules", "lines", "prefix", "tests"):
+    for rule in ("modules", "lines", "prefix", "tests", "guide"):
         for path, entry in content.get(rule, {}).items():
             if not entry.get("why"):
                 raise SystemExit(f"error: {rule} {path!r} in {file.name}: no reason. Add `why`.")

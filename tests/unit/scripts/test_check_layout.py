@@ -35,6 +35,7 @@ def test_a_project_that_keeps_the_rules_passes(project: Path, capsys: pytest.Cap
 
 @pytest.mark.parametrize("number", [1, 2, MAX_MODULES + 1])
 def test_a_folder_with_too_few_or_too_many_modules_fails(project: Path, capsys: pytest.CaptureFixture[str], number: int) -> None:
+    write(project / "CONTRIBUTING.md", "`fleet/`")
     write(project / "src/headrace/fleet/__init__.py")
     for index in range(number):
         write(project / f"src/headrace/fleet/{'abcdefghijklmnop'[index]}.py")
@@ -59,6 +60,7 @@ def test_a_prefix_of_three_modules_fails(project: Path, capsys: pytest.CaptureFi
 
 
 def test_a_test_mirrors_a_module_a_folder_or_a_script(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(project / "CONTRIBUTING.md", "`yard/`")
     for module in ("__init__", "gate", "bay", "ramp"):
         write(project / f"src/headrace/yard/{module}.py")
     write(project / "scripts/check_tyres.py")
@@ -90,6 +92,7 @@ def test_an_exception_that_no_longer_applies_fails(project: Path, capsys: pytest
 
 
 def test_a_folder_with_fewer_modules_than_its_exception_lowers_it(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(project / "CONTRIBUTING.md", "`yard/`")
     for module in ("__init__", *"abcdefghijklmn"):
         write(project / f"src/headrace/yard/{module}.py")
     write(project / "scripts/layout.toml", 'at_most = 1\n[modules]\n"src/headrace/yard" = { at_most = 15, why = "commands" }\n')
@@ -103,6 +106,16 @@ def test_the_list_has_as_many_exceptions_as_it_says(project: Path, capsys: pytes
     write(project / "scripts/layout.toml", f'at_most = {at_most}\n[tests]\n"tests/unit/test_driver.py" = {{ why = "drives" }}\n')
     (error,) = errors(project, capsys)
     assert action in error
+
+
+def test_the_guide_names_paths_that_exist_and_every_folder(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(project / "src/headrace/yard/__init__.py")
+    for module in "abc":
+        write(project / f"src/headrace/yard/{module}.py")
+    write(project / "CONTRIBUTING.md", "`src/headrace/lorry.py`, `src/headrace/<folder>/x.py`, [a](docs/gone.md)")
+    missing, unnamed = errors(project, capsys)
+    assert "docs/gone.md is named in CONTRIBUTING.md but does not exist" in missing
+    assert "src/headrace/yard is not in the layout" in unnamed
 
 
 def test_an_exception_without_a_reason_is_an_error(project: Path) -> None:

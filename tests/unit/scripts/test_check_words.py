@@ -94,6 +94,11 @@ def test_a_word_at_zero_does_not_come_back(project: Path) -> None:
     assert run(project=project, update=True) == 1
 
 
+def test_a_struck_example_in_markdown_is_not_counted(project: Path) -> None:
+    (project / "README.md").write_text("Say signal, not ~~bell~~.\n")
+    assert run(project=project) == 0
+
+
 def test_a_word_that_left_the_list_leaves_the_limits(project: Path) -> None:
     file = project / "scripts" / "words.toml"
     file.write_text(WORDS.partition("[most]")[0])
