@@ -206,7 +206,7 @@ def test_the_example_survives_the_death_of_every_process_while_it_waits(tmp_path
         until(lambda: (tmp_path / "told.txt").exists(), "the callback has told")
         table = pq.read_table(tmp_path / "home" / "tables" / "forecasts").to_pylist()
         assert sorted((row["origin"], row["dest"]) for row in table) == [("EWR", "ORD"), ("EWR", "SFO"), ("JFK", "LAX"), ("LGA", "ATL")]
-        assert httpx.get(service, trust_env=False).json() == {"started": 1}
+        assert httpx.get(service, trust_env=False, timeout=60).json() == {"started": 1}
         assert (tmp_path / "told.txt").read_text().count("forecast succeeded") == 1
 
 

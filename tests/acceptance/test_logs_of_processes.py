@@ -202,9 +202,9 @@ def test_the_log_of_a_task_run_ends_by_itself_with_the_whole_traceback(tmp_path:
         ((log_url,),) = deployment.rows("SELECT log_url FROM jobs WHERE kind = 'worker'")
         path = f"/logs/runs/{run_id}"
         headers = {"Authorization": f"Bearer {ReadTokens(KEY).make(path, time.time())}"}
-        served = httpx.get(f"{log_url}{path}", headers=headers, trust_env=False)
+        served = httpx.get(f"{log_url}{path}", headers=headers, trust_env=False, timeout=60)
         assert "too deep" in served.text
-        assert httpx.get(f"{log_url}{path}", trust_env=False).status_code == 401
+        assert httpx.get(f"{log_url}{path}", trust_env=False, timeout=60).status_code == 401
         assert worker.stop() == 0
 
 

@@ -25,7 +25,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 
 def described(api: Api) -> dict[str, Any]:
-    response = httpx.get(api.url + DESCRIPTION_PATH, trust_env=False)
+    response = httpx.get(api.url + DESCRIPTION_PATH, trust_env=False, timeout=60)
     assert response.status_code == 200
     answer: dict[str, Any] = response.json()
     return answer
@@ -51,6 +51,6 @@ def test_every_call_describes_its_problems_its_version_and_who_may_call(api: Api
 
 
 def test_the_admin_api_describes_itself_and_nothing_else(api: Api) -> None:
-    document = httpx.get(api.url + ADMIN_DESCRIPTION_PATH, trust_env=False).json()
+    document = httpx.get(api.url + ADMIN_DESCRIPTION_PATH, trust_env=False, timeout=60).json()
     assert "/api/v1/status" in document["paths"]
     assert not [path for path in document["paths"] if path.startswith("/execution")]

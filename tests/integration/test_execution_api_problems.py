@@ -55,7 +55,7 @@ def test_an_unknown_version_is_refused(api: Api, version: str, says: str) -> Non
 
 
 def test_a_missing_version_is_refused(api: Api) -> None:
-    response = httpx.get(api.url + "/execution/events/head", trust_env=False)
+    response = httpx.get(api.url + "/execution/events/head", trust_env=False, timeout=60)
     assert "is missing" in problem(response, 400, "unsupported-version")["detail"]
     assert response.headers[VERSION_HEADER] == API_VERSION
 

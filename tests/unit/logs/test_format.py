@@ -185,7 +185,7 @@ async def test_a_process_serves_its_logs_to_who_has_a_pass(tmp_path: Path) -> No
     passes = ReadTokens("the key")
     async with (
         serving(LogServerConfig(tmp_path, "the key", "http://127.0.0.1:1", "host")) as url,
-        httpx.AsyncClient(base_url=url, verify=False) as http,
+        httpx.AsyncClient(base_url=url, verify=False, timeout=60) as http,
     ):
         assert url.startswith("http://127.0.0.1:")
 
@@ -209,7 +209,7 @@ def test_a_process_without_a_loop_serves_its_logs_too(tmp_path: Path) -> None:
     LogFiles(tmp_path, refuse).append(run_log_name("r"), b"one\n")
     with serving_in_thread(LogServerConfig(tmp_path, "k", "http://127.0.0.1:1", "host")) as url:
         headers = {"Authorization": f"Bearer {ReadTokens('k').make('/logs/runs/r', time.time())}"}
-        assert httpx.get(f"{url}/logs/runs/r", headers=headers, trust_env=False).content == b"one\n"
+        assert httpx.get(f"{url}/logs/runs/r", headers=headers, trust_env=False, timeout=60).content == b"one\n"
 
 
 def test_the_trace_of_an_event_is_its_own_or_always_the_same() -> None:
