@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -192,28 +191,6 @@ async def test_processes_whose_steady_clocks_are_apart_agree(begin: Open, clock:
     for each in (clock, slow):
         each.turn(1)
     assert await handled(second) == [("b", "lost"), ("d", "lost")]
-
-
-async def test_what_waits_in_a_database_of_an_earlier_version_goes_on(tmp_path: Path, clock: TurnedClock) -> None:
-    path = tmp_path / "ordering.db"
-
-    def begin(**options: Any) -> CausalOrdering:
-        home = StandaloneOrderingStore(f"sqlite:///{path}", "s", WAIT * SECOND, by_age=False, **options)
-        return CausalOrdering("s", home, clock=clock)
-
-    async with begin() as first:
-        await first.offer([event(clock, "b", "a")])
-    with sqlite3.connect(path) as connection:
-        connection.execute("ALTER TABLE ordering_scopes DROP COLUMN age")
-    connection.close()
-    clock.turn(60)
-    async with begin(ticks=clock.ticks) as second:
-        assert await handled(second) == []
-        clock.set(HOUR)
-        clock.turn(WAIT - 61)
-        assert await handled(second) == []
-        clock.turn(1)
-        assert await handled(second) == [("b", "lost")]
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])

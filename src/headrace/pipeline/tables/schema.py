@@ -39,7 +39,7 @@ class TableSchemas:
         """Return the newest schema of the table.
 
         Raises:
-            TypeConflict: The table has files of an earlier version of Headrace, and their types differ.
+            TypeConflict: The table has no schema yet, and the types of its files differ.
         """
         known = self._known.get(table)
         if known is None or not self._path(table, known.version).exists():

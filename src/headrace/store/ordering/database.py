@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from threading import get_ident
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import Connection, Engine, inspect
-from sqlalchemy.schema import CreateColumn
+from sqlalchemy import Connection, Engine
 
 from headrace.store.db.errors import told
 from headrace.store.db.writer import Writer
@@ -39,7 +38,7 @@ class StandaloneDatabase:
         self._readers, writing = engines(self.url)
         try:
             with told(self.url), writing.begin() as connection:
-                _make_tables(connection)
+                metadata.create_all(connection, tables=ORDERING_TABLES)
                 self.prepared = prepare(connection)
             with told(self.url):
                 self._direct = direct(self.url)
@@ -116,17 +115,3 @@ class _ServerClock:
         least, most = moment - after, moment - before
         if self._ahead is None or not least - DRIFT_MICROS <= self._ahead <= most + DRIFT_MICROS:
             self._ahead = most
-
-
-def _make_tables(connection: Connection) -> None:
-    """Make the tables, and what a version before this one left out of them."""
-    metadata.create_all(connection, tables=ORDERING_TABLES)
-    there = inspect(connection)
-    for table in ORDERING_TABLES:
-        columns = {column["name"] for column in there.get_columns(table.name)}
-        for column in table.columns:
-            if column.name not in columns:
-                definition = CreateColumn(column).compile(dialect=connection.dialect)
-                connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {definition}")
-        for index in table.indexes:
-            index.create(connection, checkfirst=True)
