@@ -61,7 +61,7 @@ def _forget(store: Store, job: int, epochs: dict[int, int], events: int) -> tupl
 
     def forget() -> None:
         for _ in range(events // 2 // AT_ONCE):
-            store.tidy(piece)
+            store.prune(piece)
             rest.wait(PAUSE_SECONDS)
         over.set()
 

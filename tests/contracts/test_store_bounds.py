@@ -56,7 +56,7 @@ def waiting_rows(store: Store, name: str, count: int, state: str = "ready") -> N
         connection.execute(insert(ordering_events), rows)
         return 0
 
-    store.tidy(work)
+    store.prune(work)
 
 
 def count(store: Store, table: Any) -> int:
@@ -113,10 +113,10 @@ def test_what_a_removal_has_left_goes_with_retention(store: Store) -> None:
         give_up_scope(connection, 1)
         return 1
 
-    store.tidy(give_up)
+    store.prune(give_up)
     waiting_rows(store, "large2", 3)
-    assert store.tidy(lambda connection: abandoned_scopes(connection, 0, 20)) == 20
-    Pruner(store, 30).tidy()
+    assert store.prune(lambda connection: abandoned_scopes(connection, 0, 20)) == 20
+    Pruner(store, 30).prune()
     assert (count(store, ordering_events), count(store, ordering_scopes)) == (3, 1)
 
 
@@ -125,7 +125,7 @@ def test_a_discarded_dead_letter_goes_and_is_still_counted(store: Store, clock: 
     owner.append(dead_letters=[letter(name, raw="x" * 1_000) for name in ("a", "b", "c")])
     store.dead_letters.discard(ActOnDeadLetters(ids=["a", "b"]))
     clock.turn(31 * DAY)
-    Pruner(store, 30).tidy()
+    Pruner(store, 30).prune()
     assert count(store, dead_letters) == 1
     with store.reading() as connection:
         assert dead_letter_counts(connection) == {"open": 1, "redriven": 0, "discarded": 2}

@@ -50,7 +50,7 @@ def hours(store: Store, clock: TurnedClock, days: int) -> None:
     tidier = Pruner(store, 30)
     for _ in range(days * 24):
         clock.turn(HOUR)
-        tidier.tidy()
+        tidier.prune()
 
 
 def kept(store: Store) -> tuple[int, int, int]:
@@ -64,15 +64,15 @@ def test_a_clock_that_is_ahead_deletes_nothing_young_and_is_told_of(store: Store
     clock.turn(HOUR)
     before = kept(store)
     clock.set(60 * DAY)
-    Pruner(store, 30).tidy()
+    Pruner(store, 30).prune()
     assert kept(store) == before
     (alert,) = store.background.alerts()
     assert "60.0 days less than the clock" in alert.summary
     clock.set(-60 * DAY)
-    Pruner(store, 30).tidy()
+    Pruner(store, 30).prune()
     assert store.background.alerts() == []
     clock.turn(31 * DAY)
-    Pruner(store, 30).tidy()
+    Pruner(store, 30).prune()
     assert count(store) == count(store, deferred_runs) == 0
 
 
@@ -81,18 +81,18 @@ def test_a_clock_that_stays_ahead_deletes_what_is_old_and_nothing_else(store: St
     owner = holder(store, "first")
     work(store, owner, "a")
     clock.turn(2 * HOUR)
-    Pruner(store, 30).tidy()
+    Pruner(store, 30).prune()
     clock.set(400 * DAY)
     clock.turn(2 * HOUR)
-    Pruner(store, 30).tidy()
+    Pruner(store, 30).prune()
     work(store, owner, "b")
     hours(store, clock, 10)
     assert kept(store)[0] == 2
     clock.turn(19 * DAY)
-    Pruner(store, 30).tidy()
+    Pruner(store, 30).prune()
     assert (count(store), count(store, deferred_runs)) == (2, 2), "29 days old"
     clock.turn(DAY + 3 * HOUR)
-    Pruner(store, 30).tidy()
+    Pruner(store, 30).prune()
     assert (count(store), count(store, deferred_runs)) == (0, 0)
 
 
@@ -100,19 +100,19 @@ def test_a_clock_that_stays_ahead_deletes_what_is_old_and_nothing_else(store: St
 def test_events_of_a_wrong_clock_neither_go_early_nor_hold_others_back(wrong: int, store: Store, clock: TurnedClock) -> None:
     owner = holder(store, "first")
     clock.turn(HOUR)
-    Pruner(store, 30).tidy()
+    Pruner(store, 30).prune()
     clock.set(wrong)
     owner.append(*(event(f"wrong{n}") for n in range(3)))
     clock.set(-wrong)
     owner.append(*(event(f"right{n}") for n in range(600)))
     clock.turn(HOUR)
-    Pruner(store, 30).tidy()
+    Pruner(store, 30).prune()
     assert count(store) == 603
     clock.turn(29 * DAY)
-    Pruner(store, 30).tidy()
+    Pruner(store, 30).prune()
     assert count(store) == 603
     clock.turn(DAY)
-    Pruner(store, 30).tidy()
+    Pruner(store, 30).prune()
     assert count(store) == 0
 
 
@@ -123,25 +123,25 @@ def test_what_passed_while_nobody_was_there_counts_a_day_at_most(kind: str, tmp_
         holder(store, "first").append(event("a"))
     clock.set(60 * DAY)
     with opened(kind, tmp_path, clock) as store:
-        Pruner(store, 30).tidy()
+        Pruner(store, 30).prune()
         assert count(store) == 1
         clock.turn(28 * DAY)
-        Pruner(store, 30).tidy()
+        Pruner(store, 30).prune()
         assert count(store) == 1
         clock.turn(2 * DAY)
-        Pruner(store, 30).tidy()
+        Pruner(store, 30).prune()
         assert count(store) == 0
 
 
 @pytest.mark.slow
 def test_marks_are_kept_for_as_long_as_they_are_needed(store: Store, clock: TurnedClock) -> None:
     for _ in range(5):
-        Pruner(store, 0.5).tidy()
+        Pruner(store, 0.5).prune()
     assert count(store, age_marks) == 1, "no two of one minute"
     tidier = Pruner(store, 0.5)
     for _ in range(100):
         clock.turn(HOUR)
-        tidier.tidy()
+        tidier.prune()
     assert count(store, age_marks) == 49, "those of two days: what the keys of events take"
 
 
@@ -160,11 +160,11 @@ def test_what_a_webhook_holds_is_passed_over_a_bounded_piece_at_a_time(
         connection.execute(insert(ordering_events), rows)
         return 0
 
-    store.tidy(hold)
+    store.prune(hold)
     clock.turn(31 * DAY)
     swept = store.write(lambda connection: event_log.logged_events(connection, AgeLimit(300, 300, 0, 0), 500))
     assert swept == (0, 50, False), "it looked at no more"
-    Pruner(store, 30).tidy()
+    Pruner(store, 30).prune()
     with store.reading() as connection:
         assert connection.execute(select(events.c.seq).order_by(events.c.seq)).scalars().all() == list(range(1, 201))
 

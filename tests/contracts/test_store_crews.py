@@ -60,7 +60,7 @@ def sweep(store: Store, before: int | None = None) -> int:
     gone = 0
     for one in BOOKS:
         while True:
-            now = store.tidy(lambda connection, one=one: one(connection, store.now() if before is None else before, 50))  # type: ignore[misc]
+            now = store.prune(lambda connection, one=one: one(connection, store.now() if before is None else before, 50))  # type: ignore[misc]
             gone += now
             if not now:
                 break
@@ -174,7 +174,7 @@ def merged(store: Store) -> list[tuple[int, int]]:
         if statement.startswith(("UPDATE crews", "INSERT INTO custody")):
             rows[statement.split("custody")[0][-5:]] += len(given) if isinstance(given, list) else 1
 
-    while store.tidy(lambda connection: old_crews(connection, 0, 500)):
+    while store.prune(lambda connection: old_crews(connection, 0, 500)):
         found.append((rows["crews "], rows["INTO "]))
         rows.clear()
         assert books(store) == before, "also where the api dies after this one"
@@ -218,7 +218,7 @@ def test_a_crew_that_is_merged_in_part_is_not_known_by_its_digest(store: Store, 
     for number, crew in enumerate([{9}, {9, 8}], 1):
         _, digest = define(owner, crew)
         assert status(owner, by_crew(digest, 9 + number, 10 + number, 1)) == ["stored"]
-    assert store.tidy(lambda connection: old_crews(connection, 0, 500)) == 1
+    assert store.prune(lambda connection: old_crews(connection, 0, 500)) == 1
     assert status(owner, by_crew(all_of, 12, 14, 2)) == ["unknown_crew"]
     assert define(owner, {4}, {1}, all_of)[0] is False
     assert define(owner, {1, 2, 3}) == (True, all_of)
@@ -253,13 +253,13 @@ def test_lanes_that_stay_are_looked_at_once_in_a_round(store: Store, owner: Hold
     clock.turn(1)
     record(owner, receipt(None, 9, 10, answered(1, fired=2), lane="idle"))
     clock.turn(DAY)
-    looked = [store.tidy(lambda connection: idle_lanes(connection, store.now(), 4)) for _ in range(3)]
+    looked = [store.prune(lambda connection: idle_lanes(connection, store.now(), 4)) for _ in range(3)]
     assert looked == [4, 3, 0]
     assert sorted(marks(owner)) == [f"held-{number}" for number in range(6)]
-    store.tidy(lambda connection: connection.execute(delete(backlog)).rowcount)
-    assert store.tidy(lambda connection: idle_lanes(connection, store.now(), 9)) == 0, "not again in this round"
+    store.prune(lambda connection: connection.execute(delete(backlog)).rowcount)
+    assert store.prune(lambda connection: idle_lanes(connection, store.now(), 9)) == 0, "not again in this round"
     clock.turn(LOOK_AGAIN // 1_000_000 + 1)
-    assert store.tidy(lambda connection: idle_lanes(connection, store.now(), 9)) == 6
+    assert store.prune(lambda connection: idle_lanes(connection, store.now(), 9)) == 6
     assert marks(owner) == {}
     with store.reading() as connection:
         summed = connection.execute(select(custody_streams.c.lanes, custody_streams.c.read)).one()
@@ -286,10 +286,10 @@ def test_the_trigger_of_a_run_that_has_ended_is_forgotten(store: Store, owner: H
     owner.load()
     runs = sorted(set(owner.epochs) - {1, 2, 3})
     record(owner, receipt(None, 3, 3, answered(runs[0], fired=1), owed=(1, *runs)))
-    store.tidy(lambda connection: _end(connection, ["a", "c"]))
+    store.prune(lambda connection: _end(connection, ["a", "c"]))
     before = books(store)
     store.triggers.cleanup(owner.job_id, CleanupTriggers(trigger_ids=[runs[0], runs[2]]))
-    assert store.tidy(lambda connection: ended_waits(connection, 0, 10)) == 2
+    assert store.prune(lambda connection: ended_waits(connection, 0, 10)) == 2
     sweep(store)
     assert books(store) == before
     assert balance(store, "task runs").fired == 1

@@ -143,9 +143,9 @@ def test_arguments_that_another_declaration_changed_meanwhile_are_declared_anew(
 
 def test_what_was_staged_and_never_declared_is_forgotten(store: Store, owner: Holder, clock: TurnedClock) -> None:
     send(owner, second())
-    assert store.tidy(lambda connection: staged_declarations(connection, store.now(), 100)) == 0
+    assert store.prune(lambda connection: staged_declarations(connection, store.now(), 100)) == 0
     clock.turn(60)
-    assert store.tidy(lambda connection: staged_declarations(connection, store.now(), 100)) == 4
+    assert store.prune(lambda connection: staged_declarations(connection, store.now(), 100)) == 4
     assert staged(store) == 0
 
 

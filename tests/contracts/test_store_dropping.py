@@ -67,7 +67,7 @@ def test_retention_drops_what_is_kept_for_removed_triggers(store: Store, owner: 
     clock.turn(DAY)
 
     def sweep(most: int, age: float) -> int:
-        return store.tidy(lambda connection: removed_backlogs(connection, store.now() - int(age * DAY * 1_000_000), most))
+        return store.prune(lambda connection: removed_backlogs(connection, store.now() - int(age * DAY * 1_000_000), most))
 
     assert sweep(10, 2) == 0
     assert [sweep(3, 0.5), sweep(3, 0.5), sweep(3, 0.5)] == [3, 2, 0]
@@ -81,7 +81,7 @@ def test_a_trigger_that_is_declared_again_gets_what_is_kept_for_it(store: Store,
     store.projects.declare(owner.job_id, "flights", declaration("second"))
     clock.turn(DAY)
     store.projects.declare(owner.job_id, "flights", declaration("first", "second"))
-    assert store.tidy(lambda connection: removed_backlogs(connection, store.now(), 10)) == 0
+    assert store.prune(lambda connection: removed_backlogs(connection, store.now(), 10)) == 0
     owner.load()
     assert positions(owner) == [1]
     with store.reading() as connection:

@@ -114,7 +114,7 @@ def test_blocks_go_with_the_last_of_their_events(store: Store, most: int) -> Non
         deleted.append(gone)
     assert sum(deleted) == 3
     assert sorted(store.plans.positions(job, "s", list(range(1, 21))).blocks) == [b"19-20", b"2-11", b"4-9"]
-    Pruner(store, days=30).tidy()
+    Pruner(store, days=30).prune()
     assert count(store) == 3
     with pytest.raises(ValueError, match="at most 8192 seqs"):
         block(1, 1 + MAX_POSITION_SEQS)

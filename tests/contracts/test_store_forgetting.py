@@ -49,8 +49,8 @@ def driver(store: Store, clock: TurnedClock) -> int:
     return job
 
 
-def tidy(store: Store) -> None:
-    Pruner(store, 30).tidy()
+def prune(store: Store) -> None:
+    Pruner(store, 30).prune()
 
 
 def kept(store: Store, column: Any = events.c.seq) -> list[int]:
@@ -68,21 +68,21 @@ def test_what_is_old_and_read_by_all_is_forgotten_with_its_firings(store: Store,
     job = driver(store, clock)
     store_next(store, job, "slow", Cursor(cursor=6, batch=1, kept=4))
     store_next(store, job, "quick", Cursor(cursor=13, batch=9))
-    tidy(store)
+    prune(store)
     assert kept(store) == kept(store, firings.c.seq) == list(range(5, 14))
     assert (store.log.head().first, store.log.head().head) == (5, 13)
     store_next(store, job, "slow", Cursor(cursor=13, batch=2))
-    tidy(store)
+    prune(store)
     assert kept(store) == [11, 12, 13]
     assert kept(store, forgotten_keys.c.seq) == list(range(1, 11))
     assert store.log.head().first == 11
     assert store.log.page(after=0).table.column("seq").to_pylist() == [11, 12, 13]
-    tidy(store)
+    prune(store)
     assert kept(store) == [11, 12, 13]
 
 
 def test_a_forgotten_event_is_still_a_leader_and_its_copy_still_a_copy(store: Store, owner: Holder) -> None:
-    tidy(store)
+    prune(store)
     assert owner.append(event("e3", 1, 2), event("follower", follows="e4"), event("e13", 2)) == ["duplicate", "stored", "duplicate"]
     page = store.log.page(after=13).table
     assert page.column("leader_seq").to_pylist() == [4]
@@ -129,19 +129,19 @@ def test_events_of_dead_letters_stay_until_those_are_given_up(store: Store, owne
     job = driver(store, clock)
     store_next(store, job, "s", Cursor(cursor=13, batch=1))
     store.runs.report(job, [failed(store, (2, 3), (7, 7), (12, 12))])
-    tidy(store)
+    prune(store)
     assert kept(store) == [2, 3, 7, 11, 12, 13]
     assert store.log.head().first == 11, "from here on there is no gap"
     store.pipeline_letters.act("redrive", ActOnPipelineLetters(ids=["letter"]))
     store_next(store, job, "s", Cursor(cursor=13, batch=2, again=1))
-    tidy(store)
+    prune(store)
     assert kept(store)[:3] == [2, 3, 7], "it may fail again"
     store.runs.report(job, [failed(store, (2, 3), (7, 7), (12, 12)).model_copy(update={"run_id": "again"})])
     store.pipeline_letters.act("discard", ActOnPipelineLetters(ids=["letter"]))
-    tidy(store)
+    prune(store)
     assert kept(store)[:3] == [2, 3, 7], "what was discarded can still be redriven, for as long as it is kept"
     clock.turn(31 * DAY)
-    tidy(store)
+    prune(store)
     assert (kept(store), store.pipeline_letters.page(limit=9).letters) == ([2], []), "the last redelivery keeps its event"
 
 
@@ -149,10 +149,10 @@ def test_an_event_that_a_scope_has_yet_to_be_given_again_stays(store: Store, own
     job = driver(store, clock)
     owner.append(event("e2", 2), event("e5", 2), event("e6", 2))
     store_next(store, job, "s", Cursor(cursor=13, batch=1, again=1))
-    tidy(store)
+    prune(store)
     assert kept(store) == [5, 6, 11, 12, 13]
     store_next(store, job, "s", Cursor(cursor=13, batch=2, again=3))
-    tidy(store)
+    prune(store)
     assert kept(store) == [6, 11, 12, 13]
     assert store.log.news().again == 3, "no number is given twice"
 
@@ -167,18 +167,18 @@ def test_a_webhook_keeps_what_it_has_not_read_and_what_it_has_open(store: Store,
         connection.execute(insert(ordering_events).values(**row, late=False, state="dead", attempts=8))
         return scope
 
-    store.tidy(make)
-    tidy(store)
+    store.prune(make)
+    prune(store)
     assert kept(store) == [2, *range(5, 14)]
-    store.tidy(lambda connection: connection.execute(update(ordering_scopes).values(head=13)).rowcount)
-    tidy(store)
+    store.prune(lambda connection: connection.execute(update(ordering_scopes).values(head=13)).rowcount)
+    prune(store)
     assert kept(store) == [2, 11, 12, 13]
 
 
 def test_a_scope_that_does_not_come_back_is_seen_and_can_be_removed(store: Store, owner: Holder, clock: TurnedClock) -> None:
     job = driver(store, clock)
     store_next(store, job, "dead", Cursor(cursor=3, batch=1))
-    tidy(store)
+    prune(store)
     with store.reading() as connection:
         shown = overview(connection, store.now(), store.liveness)
         since = connection.execute(select(func.min(events.c.received))).scalar_one()
@@ -191,7 +191,7 @@ def test_a_scope_that_does_not_come_back_is_seen_and_can_be_removed(store: Store
     store.jobs.complete(job, CompleteJob(state="succeeded"))
     assert store.scopes.remove("dead")
     assert not store.scopes.remove("dead")
-    tidy(store)
+    prune(store)
     assert kept(store) == [11, 12, 13]
 
 
@@ -200,25 +200,25 @@ def test_keys_are_deleted_once_they_are_four_times_as_old_as_retention_keeps_eve
     for ids in (range(1, 11), range(11, 14)):
         owner.append(*(event(f"e{n}") for n in ids))
         clock.turn(60)
-        tidy(store)
+        prune(store)
         clock.turn(31 * DAY)
-    tidy(store)
+    prune(store)
     assert kept(store, forgotten_keys.c.seq) == list(range(1, 14))
     assert owner.append(event("e1")) == ["duplicate"]
     clock.turn(57 * DAY)
-    tidy(store)  # the first ten came 119 days ago, the other three 88
+    prune(store)  # the first ten came 119 days ago, the other three 88
     assert kept(store, forgotten_keys.c.seq) == list(range(1, 14))
     assert owner.append(event("e1")) == ["duplicate"]
     clock.turn(2 * DAY)
-    tidy(store)
+    prune(store)
     assert kept(store, forgotten_keys.c.seq) == [11, 12, 13]
     assert owner.append(event("e11"), event("e1")) == ["duplicate", "stored"]
     assert store.log.head().head == 14
 
 
 def test_keys_are_deleted_a_bounded_number_at_a_time(store: Store, owner: Holder) -> None:
-    tidy(store)
-    assert store.tidy(lambda connection: event_keys(connection, 8, 3)) == 3
+    prune(store)
+    assert store.prune(lambda connection: event_keys(connection, 8, 3)) == 3
     assert kept(store, forgotten_keys.c.seq) == list(range(4, 11))
-    assert [store.tidy(lambda connection: event_keys(connection, 8, 3)) for _ in range(3)] == [3, 2, 0]
+    assert [store.prune(lambda connection: event_keys(connection, 8, 3)) for _ in range(3)] == [3, 2, 0]
     assert kept(store, forgotten_keys.c.seq) == [9, 10]

@@ -48,13 +48,13 @@ def add(store: Store, table: Table, number: int) -> int:
     """Insert a row; return its id."""
     key = table.autoincrement_column
     assert key is not None
-    return store.tidy(lambda connection: int(connection.execute(insert(table).values(row_of(table, number)).returning(key)).scalar_one()))
+    return store.prune(lambda connection: int(connection.execute(insert(table).values(row_of(table, number)).returning(key)).scalar_one()))
 
 
 @pytest.mark.parametrize("table", NUMBERED, ids=lambda table: table.name)
 def test_no_row_gets_the_id_of_a_deleted_one(store: Store, table: Table) -> None:
     given = [add(store, table, number) for number in range(2)]
-    assert store.tidy(lambda connection: connection.execute(delete(table)).rowcount) == 2
+    assert store.prune(lambda connection: connection.execute(delete(table)).rowcount) == 2
     assert add(store, table, 2) > max(given)
 
 
@@ -77,7 +77,7 @@ def test_a_forgotten_run_that_waited_for_a_trigger_starts_again(store: Store, cl
     store.task_runs.start("flights", start)
     store.task_runs.cancel("one")
     clock.turn(31 * DAY)
-    Pruner(store, 30).tidy()
+    Pruner(store, 30).prune()
     assert store.task_runs.start("flights", start).created
 
 
@@ -85,7 +85,7 @@ def test_a_job_that_is_forgotten_speaks_for_no_other(store: Store, clock: Turned
     ended = store.jobs.register(registration()).id
     store.jobs.complete(ended, CompleteJob(state="succeeded"))
     clock.turn(31 * DAY)
-    Pruner(store, 30).tidy()
+    Pruner(store, 30).prune()
     living = store.jobs.register(registration()).id
     with pytest.raises(Fenced):
         store.jobs.heartbeat(ended, Heartbeat())

@@ -227,19 +227,19 @@ def test_long_texts_are_bounded_in_bytes_and_the_oldest_go(store: Store, owner: 
         store.dead_letters.discard(some(f"letter-{n}") if n == 4 else some("none"))
     with store.reading() as connection:
         assert len(connection.execute(select(dead_letter_texts.c.letter_id)).all()) == 5
-    assert store.tidy(lambda connection: letter_texts.oversized_texts(connection, 0, 500)) == 3
+    assert store.prune(lambda connection: letter_texts.oversized_texts(connection, 0, 500)) == 3
     assert texts(store) == ["letter-3", "letter-4"]
     assert [one.why for one in store.dead_letters.redrive(some("letter-0")).skipped] == ["its text is too long to have been kept whole"]
     found = kept(store, "letter-0")
     assert found is not None
     assert found.raw.startswith("000")
-    assert store.tidy(lambda connection: letter_texts.oversized_texts(connection, 0, 500)) == 0
+    assert store.prune(lambda connection: letter_texts.oversized_texts(connection, 0, 500)) == 0
 
 
 def test_a_discarded_letter_goes_with_its_text(store: Store, owner: Holder) -> None:
     bury(owner, letter("x", raw="x" * 100_000))
     store.dead_letters.discard(some("x"))
-    assert store.tidy(lambda connection: discarded_dead_letters(connection, 2**62, 10)) == 1
+    assert store.prune(lambda connection: discarded_dead_letters(connection, 2**62, 10)) == 1
     assert texts(store) == []
 
 

@@ -73,7 +73,7 @@ def test_what_has_ended_and_is_old_is_forgotten_and_the_sums_stay(store: Store, 
     work(store, "c")
     before = seen(store)
     kept = {jobs: 4, deferred_runs: 2, runs: 2, dead_letter_actions: 1, stream_reports: 2}
-    assert Pruner(store, 30).tidy() == 6 + 2 + 4 + 2 + 2 + 2
+    assert Pruner(store, 30).prune() == 6 + 2 + 4 + 2 + 2 + 2
     assert {table: count(store, table) for table in kept} == kept
     after = seen(store)
     assert after.totals == before.totals
@@ -86,10 +86,10 @@ def test_what_has_ended_and_is_old_is_forgotten_and_the_sums_stay(store: Store, 
     assert refused.value.status == 404
     clock.turn(31 * DAY)
     store.jobs.heartbeat(living, Heartbeat())
-    Pruner(store, 30).tidy()
+    Pruner(store, 30).prune()
     assert seen(store).totals == before.totals
     assert [(job.id, job.state) for job in seen(store).jobs if job.state == "running"] == [(living, "running")]
-    assert Pruner(store, 30).tidy() == 0
+    assert Pruner(store, 30).prune() == 0
 
 
 def test_no_job_gets_the_number_of_one_that_is_forgotten(store: Store, clock: TurnedClock) -> None:
@@ -97,7 +97,7 @@ def test_no_job_gets_the_number_of_one_that_is_forgotten(store: Store, clock: Tu
     clock.turn(31 * DAY)
     with store.reading() as connection:
         last = connection.execute(select(func.max(jobs.c.id))).scalar_one()
-    Pruner(store, 30).tidy()
+    Pruner(store, 30).prune()
     assert store.jobs.register(registration()).id > last
 
 
@@ -107,9 +107,9 @@ def test_a_transaction_forgets_no_more_than_it_may_and_a_round_all(store: Store,
     store.runs.report(pipeline, [report(store, f"run-{n}") for n in range(AT_ONCE + 20)])
     clock.turn(DAY)
     before = seen(store)
-    assert store.tidy(lambda connection: pipeline_runs(connection, store.now(), 7)) == 7
-    assert store.tidy(lambda connection: ended_jobs(connection, store.now(), 7)) == 0
-    assert Pruner(store, 0.5).tidy() == AT_ONCE + 13
+    assert store.prune(lambda connection: pipeline_runs(connection, store.now(), 7)) == 7
+    assert store.prune(lambda connection: ended_jobs(connection, store.now(), 7)) == 0
+    assert Pruner(store, 0.5).prune() == AT_ONCE + 13
     assert (count(store, runs), seen(store).totals) == (0, before.totals)
 
 

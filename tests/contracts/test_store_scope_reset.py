@@ -133,7 +133,7 @@ def test_what_a_scope_leaves_is_deleted_in_slices_that_an_end_of_the_api_does_no
     job = driver(store)
     store.scope_leases.acquire(job, "s")
     assert (places(store, job), state(store, job)) == ([], {})
-    Pruner(store, days=30).tidy()
+    Pruner(store, days=30).prune()
     assert rows(store) == [0, 0, 0]
 
 

@@ -59,7 +59,7 @@ def owner(store: Store) -> Holder:
 
 
 def fill(store: Store, table: Table, rows: list[dict[str, Any]]) -> None:
-    store.tidy(lambda connection: connection.execute(insert(table), rows).rowcount)
+    store.prune(lambda connection: connection.execute(insert(table), rows).rowcount)
 
 
 def count(store: Store, table: Table) -> int:
@@ -70,7 +70,7 @@ def count(store: Store, table: Table) -> int:
 def rows_of_each_transaction(store: Store, sweep: Sweep) -> list[int]:
     """Sweep until nothing is left; return how many rows each transaction deleted."""
     found = []
-    while rows := store.tidy(lambda connection: sweep(connection, store.now(), MOST)):
+    while rows := store.prune(lambda connection: sweep(connection, store.now(), MOST)):
         found.append(rows)
     return found
 
@@ -118,7 +118,7 @@ def test_retention_is_bounded_in_rows_and_bytes(store: Store, sweep: Sweep, tabl
 def test_a_round_of_retention_goes_on_after_a_short_slice(store: Store, clock: TurnedClock) -> None:
     fill(store, runs, [run_rows(n, LARGE) for n in range(1, 8)])
     clock.turn(31 * DAY)
-    Pruner(store, 30).tidy()
+    Pruner(store, 30).prune()
     assert count(store, runs) == 0
 
 
@@ -145,7 +145,7 @@ def test_reports_of_ended_jobs_are_summed_up_in_slices(store: Store) -> None:
         stream_reports,
         [{"job_id": job, "stream": f"s{n:02}", "state": "ended", "report": "{}", "updated": 0, **counts} for n in range(20)],
     )
-    store.tidy(lambda connection: connection.execute(update(jobs).where(jobs.c.id == job).values(ended=1)).rowcount)
+    store.prune(lambda connection: connection.execute(update(jobs).where(jobs.c.id == job).values(ended=1)).rowcount)
     assert rows_of_each_transaction(store, retention.ended_jobs) == [7, 7, 1], "two slices of reports, then the rest and their job"
     with store.reading() as connection:
         left = connection.execute(select(stream_reports.c.job_id, stream_reports.c.read)).all()
@@ -157,7 +157,7 @@ def backlog_of(store: Store, owner: Holder, sizes: list[int]) -> None:
 
 
 def remove_triggers(store: Store) -> None:
-    store.tidy(lambda connection: connection.execute(update(triggers).values(state="removed", removed=0)).rowcount)
+    store.prune(lambda connection: connection.execute(update(triggers).values(state="removed", removed=0)).rowcount)
 
 
 def test_the_backlog_of_removed_triggers_is_bounded_in_bytes_across_triggers(store: Store, owner: Holder) -> None:
@@ -261,7 +261,7 @@ def webhook(store: Store, states: list[str], **other: Any) -> None:
         ]
         return connection.execute(insert(ordering_events), rows).rowcount
 
-    store.tidy(work)
+    store.prune(work)
 
 
 def give_up(store: Store) -> None:
@@ -278,7 +278,7 @@ def test_rows_of_a_removed_webhook_are_bounded_in_rows_and_bytes(store: Store) -
     assert rows_of_each_transaction(store, abandoned_scopes) == [2, 2, 2], "the last row goes with its scope"
     webhook(store, ["ready"] * (ROWS_AT_ONCE + 10))
     give_up(store)
-    assert store.tidy(lambda connection: abandoned_scopes(connection, 0, 10_000)) == ROWS_AT_ONCE
+    assert store.prune(lambda connection: abandoned_scopes(connection, 0, 10_000)) == ROWS_AT_ONCE
 
 
 def test_pages_of_a_declaration_are_forgotten_a_few_in_a_transaction(store: Store) -> None:
@@ -358,7 +358,7 @@ def test_a_scope_of_task_runs_that_begins_anew_leaves_many_rows_to_retention(sto
     owner.append(event("a"))
     wait("second")
     assert (scope() != first, count(store, ordering_events)) == (True, len(many)), "no transaction deletes them all"
-    Pruner(store, 30).tidy()
+    Pruner(store, 30).prune()
     assert count(store, ordering_events) == 0
     second = scope()
     store.task_runs.cancel("second")

@@ -386,7 +386,7 @@ def test_triggers_that_nothing_waits_on_are_deleted_a_bounded_number_at_a_time(s
     rows = [
         ended | {"project": PROJECT, "name": f"run:{n}/1", "run_id": f"{n}", "epoch": 1, "declared": 0} for n in range(2 * AT_ONCE + 10)
     ]
-    store.tidy(lambda connection: connection.execute(insert(triggers), rows).rowcount)
+    store.prune(lambda connection: connection.execute(insert(triggers), rows).rowcount)
     left = []
     for more in (True, True, False):
         assert (store.task_runs.sweep() is not None) is more, "it is to be called again at once while there are more"

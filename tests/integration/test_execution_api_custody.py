@@ -170,7 +170,7 @@ async def test_receipts_of_many_triggers_are_recorded_by_their_crew(client: Trig
     uploading = asyncio.create_task(Uploader(client, outbox, Nobody(), leases.epochs).run())
     recorder = ApiReceiptRecorder(client, outbox)
     await recorder.record(receipts.Receipt("folder", "a", None, 9, 10, owed, (receipts.TriggerAnswers(owed[0], fired=3),)))
-    api.store.tidy(forget_crews)
+    api.store.prune(forget_crews)
     await recorder.record(receipts.Receipt("folder", "a", 9, 12, 3, owed, ()))
     uploading.cancel()
     assert await recorder.marks("folder", ["a", "b"]) == {"a": 12}

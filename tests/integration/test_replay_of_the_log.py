@@ -27,6 +27,6 @@ def test_events_that_retention_deletes_before_they_are_read_are_told_of(tmp_path
         access = LogAccess(api.url, token, 1, client.head().head)
         parts = [pa.RecordBatch.from_pydict({"id": [0]})]
         assert sum(batch.num_rows for batch in _read(access, parts)) == 100
-        api.store.tidy(lambda connection: connection.execute(delete(events).where(events.c.seq <= 30)).rowcount)
+        api.store.prune(lambda connection: connection.execute(delete(events).where(events.c.seq <= 30)).rowcount)
         with pytest.raises(PipelineError, match="Retention deleted 30 of the events 1 to 100 before they were read"):
             list(_read(access, parts))

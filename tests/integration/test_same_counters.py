@@ -70,7 +70,7 @@ def test_counts_of_lanes_that_are_forgotten_stay(api: Api, owner: Holder) -> Non
     record(owner, receipt(None, 99, 100), receipt(None, 9, 10, lane="b.jsonl"))
     report(owner, 110, 110)
     api.clock.turn(100 * 86_400)
-    api.store.tidy(lambda connection: idle_lanes(connection, api.store.now(), 100))
+    api.store.prune(lambda connection: idle_lanes(connection, api.store.now(), 100))
     assert set(shown(api).values()) == {(110, 110)}
     assert audited(api) == 110
 

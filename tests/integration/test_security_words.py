@@ -99,7 +99,7 @@ def test_a_log_line_is_one_line_and_orders_nothing(name: str) -> None:
 @pytest.mark.parametrize("as_json", [True, False])
 def test_secrets_are_in_no_line_and_no_traceback(as_json: bool) -> None:
     secret = 'pa"ss\\wörd-9'
-    mask.tell([secret, "line one of a key\nline two of a key"])
+    mask.add([secret, "line one of a key\nline two of a key"])
     stream = logged(as_json=as_json)
     log = structlog.get_logger("x")
     try:

@@ -37,7 +37,7 @@ def fill(store: Store, rows: list[tuple[Any, list[dict[str, Any]]]]) -> None:
             connection.execute(insert(table), given)
         return 0
 
-    store.tidy(work)
+    store.prune(work)
 
 
 def trigger(number: int, **other: Any) -> dict[str, Any]:

@@ -175,7 +175,7 @@ def test_ids_are_not_reused_after_an_upgrade(kind: str, tmp_path: Path, later: C
     later()
     upgrade(url)
     with closing(open_store(url, clock=TurnedClock())) as store:
-        store.tidy(lambda connection: connection.execute(delete(jobs)).rowcount)
+        store.prune(lambda connection: connection.execute(delete(jobs)).rowcount)
         assert store.jobs.register(registration()).id == 2
 
 

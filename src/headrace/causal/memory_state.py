@@ -92,7 +92,7 @@ class MemoryState:
         self._in_hand.discard(key)
         if key in self._handled or key in self._open:
             return False
-        if key not in self._followers and not self._order.gave_up(key):
+        if key not in self._followers and not self._order.is_given_up(key):
             self._order.position += 1
             self._remember(key, self._age(now))
             return True

@@ -147,7 +147,7 @@ class TriggererClient:
         """Work for a job that somebody else has registered."""
         self._job = job
 
-    async def pass_on(self, method: str, path: str, content: bytes | None) -> bytes:
+    async def forward(self, method: str, path: str, content: bytes | None) -> bytes:
         """Send what somebody else wrote, as this job; return the body of the answer."""
         return await self._request(method, path, content)
 

@@ -40,9 +40,9 @@ def step(triggers: Iterable[Trigger], jobs: Sequence[Job], job_id: int) -> Rebal
     return RebalanceStep(claim, give_back, settled)
 
 
-def homeless(triggers: Iterable[Trigger], jobs: Sequence[Job]) -> list[LeaseUnit]:
+def unassignable(triggers: Iterable[Trigger], jobs: Sequence[Job]) -> list[LeaseUnit]:
     """Return the units that wait although they should run: no running job serves their queues, or none has room."""
-    return _Plan(units(triggers), jobs).homeless
+    return _Plan(units(triggers), jobs).unassignable
 
 
 @dataclass(slots=True)
@@ -80,11 +80,11 @@ class _Plan:
         self._takers = [load for load in self._loads.values() if not load.job.draining and load.job.listening]
         self._must_go: dict[int, list[LeaseUnit]] = {job.id: [] for job in jobs}
         self._pending: list[LeaseUnit] = []
-        self.homeless: list[LeaseUnit] = []
+        self.unassignable: list[LeaseUnit] = []
         self._targets: list[tuple[LeaseUnit, _Load]] = []
         for unit in made:
             self._settle(unit)
-        self._assign(self._pending, self._targets, self.homeless)
+        self._assign(self._pending, self._targets, self.unassignable)
 
     def claims(self, job_id: int) -> list[int]:
         """Return what the job may claim now."""
@@ -196,7 +196,7 @@ class _Plan:
         for load, count, size in before:
             load.units, load.size = count, size
         back = any((unit.order in gone or unit.leaving) and target.job.id == unit.holder for unit, target in targets)
-        return len(homeless) <= len(self.homeless) and not back
+        return len(homeless) <= len(self.unassignable) and not back
 
 
 def _last(unit: LeaseUnit) -> int | None:

@@ -79,7 +79,7 @@ def run_pipeline(project: Project, options: PipelineOptions, stop: threading.Eve
     """
     folders = ship(pipeline.function for pipeline in project.pipelines.values())
     with PipelineClient(options.api_url, key=options.key) as client:
-        SECRETS.use(blocking_source(client.get))
+        SECRETS.set_backend(blocking_source(client.get))
         job = _register(client, project.name, options.log_url, stop)
         if job is None:
             return

@@ -100,6 +100,6 @@ class TriggererApi(Protocol):
         """Give up the leases on triggers that this job no longer runs, but none that is newer than its epoch here."""
         ...
 
-    async def pass_on(self, method: str, path: str, content: bytes | None) -> bytes:
+    async def forward(self, method: str, path: str, content: bytes | None) -> bytes:
         """Send what the runner wrote, as this job; return the body of the answer."""
         ...

@@ -93,7 +93,7 @@ class Store:
         """Run a work in the writer's transaction; return its answer once it is durable."""
         return self._database.write(work)
 
-    def tidy(self, sweep: Callable[[Connection], int]) -> int:
+    def prune(self, sweep: Callable[[Connection], int]) -> int:
         """Let a sweep forget what is old; return how many rows that were."""
         return self._database.write(sweep)
 

@@ -150,13 +150,13 @@ class SharedStreamManager:
         """Read nothing on this stream, live or yet to come, until `release`; what was read goes on."""
         self._held.add(key)
         if (group := self._groups.get(key)) is not None:
-            group.room.hold()
+            group.room.pause()
 
     def release(self, key: Hashable) -> None:
         """Read again."""
         self._held.discard(key)
         if (group := self._groups.get(key)) is not None:
-            group.room.release()
+            group.room.resume()
 
     async def quiesce(self, key: Hashable) -> None:
         """Read no more on this stream, and return when all that was read is advanced, or the stream has ended."""
@@ -182,13 +182,13 @@ class SharedStreamManager:
         """Let a subscriber look into its backlog before it goes on: something was put there (a redriven dead letter)."""
         group = self._groups.get(key)
         if group is not None:
-            group.look_back(trigger_id)
+            group.recheck_backlog(trigger_id)
 
-    def put_back(self, *, trigger_id: int, key: Hashable) -> None:
+    def requeue(self, *, trigger_id: int, key: Hashable) -> None:
         """Let a registered subscriber leave that did not fail: what it is at stays owed, and it gets it first when it subscribes again."""
         group = self._groups.get(key)
         if group is not None:
-            group.put_back(trigger_id)
+            group.requeue(trigger_id)
 
     def subscribe(
         self, *, trigger_id: int, trigger: BaseEventTrigger | StreamOpener, key: Hashable, backlog: Backlog | None = None
@@ -321,7 +321,7 @@ class SharedStreamManager:
                 on_end=self._evict,
             )
             if key in self._held:
-                group.room.hold()
+                group.room.pause()
             for trigger_id, trouble in self._registered.get(key, {}).items():
                 group.register(trigger_id, trouble)
             group.task.add_done_callback(lambda _: self._running.pop(number))

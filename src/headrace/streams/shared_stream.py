@@ -92,7 +92,7 @@ class SharedStream:
             left_behind=self._left_behind,
             recorder=self._recorder,
             give_up=self._give_up,
-            made_room=self.room.made,
+            made_room=self.room.notify,
         )
         self._fan_out = FanOut(
             self.name,
@@ -239,17 +239,17 @@ class SharedStream:
         self._changed()
         return attempts
 
-    def put_back(self, trigger_id: int) -> None:
+    def requeue(self, trigger_id: int) -> None:
         """Let a registered subscriber leave, to come back to what it is at."""
         mailbox = self._detached(trigger_id)
         if mailbox is not None:
-            self.ledger.put_back(mailbox.reader)
+            self.ledger.requeue(mailbox.reader)
             self._changed()
 
-    def look_back(self, trigger_id: int) -> None:
+    def recheck_backlog(self, trigger_id: int) -> None:
         """Let a registered trigger look into its backlog before it goes on, also one that is yet to subscribe again."""
         if self._registered is not None and trigger_id in self._registered:
-            self._registered.reader(trigger_id).look_back()
+            self._registered.reader(trigger_id).recheck_backlog()
             self._wake(trigger_id)
 
     def confirmed(self) -> None:
@@ -265,7 +265,7 @@ class SharedStream:
 
     async def emptied(self) -> None:
         """Wait until nothing is outstanding, or the stream has ended."""
-        await self.room.emptied(lambda: self._ended)
+        await self.room.wait_empty(lambda: self._ended)
 
     def end(self, error: Exception | None) -> None:
         """Evict the stream and tell its subscribers, at once; None: it was stopped, and the sink is not told. Once only."""
@@ -274,7 +274,7 @@ class SharedStream:
         self._ended = self._poll.is_over = True
         self._grace.begin()
         self._over.set_result(None)
-        self.room.made()
+        self.room.notify()
         if self._registered is not None:
             self._registered.close()
         self._on_end(self)
@@ -401,4 +401,4 @@ class SharedStream:
 
     def _changed(self) -> None:
         self.confirmed()
-        self.room.made()
+        self.room.notify()

@@ -19,7 +19,7 @@ class ImportAllowlist:
         self._allowed: frozenset[str] | None = None
         self._folder = Path()
 
-    def only(self, allowed: Iterable[str], folder: Path) -> None:
+    def allow_only(self, allowed: Iterable[str], folder: Path) -> None:
         """Allow Headrace's own, those named (with what is below them), and those that lie in the project's folder."""
         self._allowed = frozenset((OURS, *allowed))
         self._folder = folder.resolve()

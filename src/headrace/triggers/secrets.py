@@ -51,7 +51,7 @@ class Secrets:
         self._lock = Lock()
         self._log = structlog.get_logger(__name__)
 
-    def use(self, source: SecretBackend | None) -> None:
+    def set_backend(self, source: SecretBackend | None) -> None:
         """Ask `source` from now on; forget what another said."""
         with self._lock:
             self._source = source
@@ -105,10 +105,10 @@ class Secrets:
             self._told.add(variable)
             self._log.warning(f"{kind} from the environment, not from the api", name=name, variable=variable)
         if kind == "variable":
-            mask.tell([text])
+            mask.add([text])
             return text
         found = parse_connection(name, text)
-        mask.tell(found.secrets())
+        mask.add(found.secrets())
         return found
 
     def _asked(self, kind: Kind, name: str) -> SecretBackend:
@@ -123,10 +123,10 @@ class Secrets:
         value: Value
         if isinstance(answer, VariableValue):
             value = answer.value
-            mask.tell([value] if answer.secret else [])
+            mask.add([value] if answer.secret else [])
         else:
             value = Connection(**answer.model_dump())
-            mask.tell(value.secrets())
+            mask.add(value.secrets())
         with self._lock:
             self._kept[kind, name] = self._clock() + KEPT_SECONDS, value
             self._kept.move_to_end((kind, name))

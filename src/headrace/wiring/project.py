@@ -10,5 +10,5 @@ from headrace.triggers.import_allowlist import IMPORT_ALLOWLIST
 def read_project(settings: Settings) -> Project:
     """Import the project file; from then on, triggers come from its modules and headrace's only. Raises `ProjectError`."""
     project = load_project(settings.project)
-    IMPORT_ALLOWLIST.only({*settings.modules, *project.modules()}, settings.project.resolve().parent)
+    IMPORT_ALLOWLIST.allow_only({*settings.modules, *project.modules()}, settings.project.resolve().parent)
     return project

@@ -178,7 +178,7 @@ def _client(calls: ApiCalls, make_client: MakeClient) -> TriggererClient:
     """Return what makes this process's calls, also those for connections and variables."""
     client = make_client(ProxiedSession(calls.call))
     client.adopt(JobRegistered(job_id=0, token="", heartbeat=0))  # the supervisor signs what is sent
-    SECRETS.use(async_source(lambda path: client.pass_on("GET", path, None), asyncio.get_running_loop()))
+    SECRETS.set_backend(async_source(lambda path: client.forward("GET", path, None), asyncio.get_running_loop()))
     return client
 
 

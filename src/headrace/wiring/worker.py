@@ -34,7 +34,7 @@ def run_worker(settings: Settings) -> None:
             f"{project.name} tasks", master=settings.master, conf=settings.spark_conf, work=home / "spark-worker", functions=functions
         ) as session,
     ):
-        SECRETS.use(blocking_source(client.get))
+        SECRETS.set_backend(blocking_source(client.get))
         around = WorkerContext(project.name, settings.table_folder, session)
         worker = Worker(client, project.tasks, around, next_registration=lambda: uuid4().hex, capacity=settings.task_slots)
         worker.run(registration("worker", project.name, log_url), stop)

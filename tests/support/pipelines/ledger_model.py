@@ -108,7 +108,7 @@ class Model:
                     return row.number
         return None
 
-    def begin_kept(self, who: Subscriber, kept: int, now: float) -> None:
+    def begin_from_backlog(self, who: Subscriber, kept: int, now: float) -> None:
         row = Row(f"kept {kept}", "kept", now, is_kept=True, kept=kept, duties=[Duty(who, (who.trigger_id,), "open")])
         self.rows.append(row)
         self.place[who], self.begun[who] = (row, row.duties[0]), now
@@ -152,7 +152,7 @@ class Model:
         assert at is not None
         at[1].state, at[1].kind, at[1].seqs = "waiting", kind, {seq}
 
-    def put_back(self, who: Subscriber) -> object:
+    def requeue(self, who: Subscriber) -> object:
         at = self.at(who)
         self.place.pop(who, None)
         if at is None:
@@ -170,7 +170,7 @@ class Model:
         """Return what is spilled, and by whom; the seqs are told by `spilled`."""
         for who in readers:
             if stop:
-                self.put_back(who)
+                self.requeue(who)
             elif (at := self.at(who)) is not None and not at[0].is_kept:
                 self._move(who, *at, now)
             self.mode[who] = "away"

@@ -115,14 +115,14 @@ class Retention:
         self.steps.append(Step(perf_counter() - begun, process_time() - worked, _named(work)))
         return answer
 
-    def tidy(self, sweep: Callable[[Connection], int]) -> int:
+    def prune(self, sweep: Callable[[Connection], int]) -> int:
         """Measure a sweep."""
         return self.write(sweep)
 
     def run(self, days: float) -> None:
         """Run one round, without its rests."""
         with patch("headrace.store.retention.pruner.PAUSE_SECONDS", 0.0):
-            Pruner(cast(Store, self), days).tidy()
+            Pruner(cast(Store, self), days).prune()
 
 
 class Year:

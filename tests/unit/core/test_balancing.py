@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from headrace.core.balancing import LEAST, homeless, step
+from headrace.core.balancing import LEAST, step, unassignable
 from headrace.core.lease_units import Job, Trigger
 
 DEFAULT = frozenset({"default"})
@@ -93,7 +93,7 @@ def join(there: World, capacity: int = 100, queues: frozenset[str] = DEFAULT) ->
 
 def unserved(there: World) -> list[int]:
     """Return the triggers that nobody can run."""
-    return [one for unit in homeless(there.triggers.values(), list(there.jobs.values())) for one in unit.ids()]
+    return [one for unit in unassignable(there.triggers.values(), list(there.jobs.values())) for one in unit.ids()]
 
 
 def test_the_first_job_takes_all_that_it_has_room_for() -> None:

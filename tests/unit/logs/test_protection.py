@@ -23,7 +23,7 @@ def log_all(folder, configuring):
     os.dup2(out, 1)
     os.dup2(out, 2)
     set_up_logging(Settings(home=folder), targets=[trigger_target])
-    mask.tell(["s3cret-horse"])
+    mask.add(["s3cret-horse"])
     known = logging.getLogger("known.before")
     unbound = structlog.get_logger("unbound.before")
     structlog.get_logger("bound.before").info("bound")

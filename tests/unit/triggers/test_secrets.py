@@ -48,7 +48,7 @@ class Clock:
 def api(monkeypatch: pytest.MonkeyPatch) -> Api:
     made = Api()
     monkeypatch.setattr(secrets, "SECRETS", Secrets(Clock()))
-    secrets.SECRETS.use(SecretBackend(made.ask, made.ask_async))
+    secrets.SECRETS.set_backend(SecretBackend(made.ask, made.ask_async))
     return made
 
 

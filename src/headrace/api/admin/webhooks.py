@@ -21,7 +21,7 @@ router = APIRouter(prefix="/api/v1/webhooks", tags=["webhooks"])
 async def changed(request: Request) -> AsyncGenerator[None]:
     """Let the dispatcher look at the webhooks again once the change is made."""
     yield
-    request.app.state.dispatcher.poke()
+    request.app.state.dispatcher.refresh()
 
 
 @router.get("")

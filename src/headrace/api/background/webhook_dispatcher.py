@@ -62,7 +62,7 @@ class WebhookDispatcher:
             with suppress(asyncio.CancelledError):
                 await task
 
-    def poke(self) -> None:
+    def refresh(self) -> None:
         """Look at the list of webhooks again."""
         self._changed.set()
 

@@ -161,7 +161,7 @@ class Ledger(LaneAccounts):
         reader.settled = False
         return entry
 
-    def begin_kept(
+    def begin_from_backlog(
         self, reader: Subscriber, number: int, raw: Any, text: str, lane: str, *, position: int | None = None, attempts: int = 0
     ) -> PendingEvent:
         """Let the reader, which is at nothing, go on to a kept raw event of its backlog."""
@@ -244,7 +244,7 @@ class Ledger(LaneAccounts):
         self._claims[seq] = reader.claims[seq] = Obligation(entry, reader.who, kind, (reader,))
         return seq
 
-    def put_back(self, reader: Subscriber) -> PendingEvent | None:
+    def requeue(self, reader: Subscriber) -> PendingEvent | None:
         """Let the reader be at nothing, and come back first to what it was at; None: there is nothing that is open.
 
         A kept raw event leaves the books: it is in the backlog still.
@@ -266,17 +266,17 @@ class Ledger(LaneAccounts):
         owing: dict[PendingEvent, list[Subscriber]] = {}
         for reader in readers:
             if stop:
-                self.put_back(reader)
+                self.requeue(reader)
             for entry in (*self._moved(reader), *reader.take_not_begun()):
                 owing.setdefault(entry, []).append(reader)
-            self.roster.send_away(reader)
+            self.roster.mark_offline(reader)
             self.full.discard(reader)
             reader.live = reader.idle = False
         return [self._spill(entry, tuple(owing[entry])) for entry in sorted(owing, key=attrgetter("order"))]
 
     def catch_up(self, reader: Subscriber) -> None:
         """Let a reader that is away collect what is published from now on."""
-        self.roster.fetch_back(reader)
+        self.roster.mark_online(reader)
 
     def go_live(self, reader: Subscriber) -> None:
         """Let a reader that collects read what it collected: its backlog is empty, and all its spills are confirmed."""

@@ -186,7 +186,7 @@ class Subscriber:
         self.moved: PendingBacklogEvent | None = None
         self.retries: Mapping[str, object] = _NO_RETRIES
 
-    def look_back(self) -> None:
+    def recheck_backlog(self) -> None:
         """Let a reader read its backlog again before it goes on: something was put there, also while it asks for a page."""
         self.live = self.idle = False
         self.spilled += 1

@@ -48,12 +48,12 @@ class SubscriberRegistry:
             readers.pop(reader, None)
         self._owed = None
 
-    def send_away(self, reader: Subscriber) -> None:
+    def mark_offline(self, reader: Subscriber) -> None:
         """Let a registered reader be away."""
         self.reading.pop(reader, None)
         self.away[reader] = None
 
-    def fetch_back(self, reader: Subscriber) -> None:
+    def mark_online(self, reader: Subscriber) -> None:
         """Let a reader that is away read again; one that is not changes nothing."""
         if reader in self.away:
             del self.away[reader]

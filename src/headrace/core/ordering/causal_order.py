@@ -183,7 +183,7 @@ class CausalOrder:
         """Return an event that waits."""
         return self._waiting.get(key)
 
-    def gave_up(self, key: bytes) -> bool:
+    def is_given_up(self, key: bytes) -> bool:
         """Whether this leader was given up as lost, and did not come since."""
         return key in self._given_up
 

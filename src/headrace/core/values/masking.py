@@ -30,7 +30,7 @@ class Masker:
         self._forms: OrderedDict[str, None] = OrderedDict()
         self._ordered: tuple[str, ...] = ()
 
-    def tell(self, secrets: Iterable[str]) -> None:
+    def add(self, secrets: Iterable[str]) -> None:
         """Mask these from now on."""
         before = len(self._forms)
         for form in (form for secret in secrets for form in _forms(secret)):

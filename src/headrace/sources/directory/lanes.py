@@ -125,7 +125,7 @@ class Lanes:
             else:
                 return None
 
-    def put_back(self, target: Lane | Candidate) -> None:
+    def requeue(self, target: Lane | Candidate) -> None:
         """Let it be taken again: it was not read."""
         if isinstance(target, Lane):
             self._enqueue(target, final=target.final)

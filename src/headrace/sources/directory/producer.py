@@ -170,7 +170,7 @@ class DirectoryProducer(SharedStreamProducer):
                 continue
             visits = await self._threads.read(partial(self._files.visit, targets))
             for target in targets[len(visits) :]:
-                self._lanes.put_back(target)
+                self._lanes.requeue(target)
             entries: list[Entry] = []
             batch = [one for visit in visits if (one := self._admit(visit, entries)) is not None]
             await self._record(entries)
@@ -225,7 +225,7 @@ class DirectoryProducer(SharedStreamProducer):
         log.warning("file was emptied and written again", folder=str(self._path), lane=lane.name)
         self._drop([lane])
         if lane.lost is None:
-            self._lanes.put_back(Candidate(lane.status.modified, lane.file))
+            self._lanes.requeue(Candidate(lane.status.modified, lane.file))
         return lane.over()
 
     async def _next_chunk(self, lane: Lane, chunk: Chunk) -> Chunk | None:

@@ -117,7 +117,7 @@ def unassigned(connection: Connection) -> dict[int, str]:
     found: dict[int, str] = {}
     for project in connection.execute(waiting).scalars().all():
         there = [job._replace(listening=True) for job in _read_jobs(connection, project, 0)]
-        for unit in balancing.homeless(_read_triggers(connection, project), there):
+        for unit in balancing.unassignable(_read_triggers(connection, project), there):
             served = any(job.serves(unit) and not job.draining for job in there)
             queues = " and ".join(sorted(unit.queues))
             several = f"the queues {queues}, which its stream needs together" if len(unit.queues) > 1 else f"queue {queues}"

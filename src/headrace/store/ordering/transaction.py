@@ -129,7 +129,7 @@ class OrderingTransaction:
             self.head = max(self.head, feed.head)
         if not taken:
             return
-        late = [key for _, key, *_ in offering.offered if self.order.gave_up(key)]
+        late = [key for _, key, *_ in offering.offered if self.order.is_given_up(key)]
         lost = self.order.lost
         ahead = self.now - self.age
         places = offering.decide(self.age, self.limit, ahead)

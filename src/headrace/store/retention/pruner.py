@@ -46,7 +46,7 @@ class Pruner:
         if self._days > 0:
             self._thread.join()
 
-    def tidy(self) -> int:
+    def prune(self) -> int:
         """Forget all that is old enough; return how many rows that were.
 
         Raises:
@@ -106,7 +106,7 @@ class Pruner:
     def _sweep(self, sweep: Sweep, before: int) -> int:
         gone = 0
         # A slice may be short because its rows are large: only an empty one is the last.
-        while not self._over.is_set() and (rows := self._store.tidy(lambda connection: sweep(connection, before, AT_ONCE))):
+        while not self._over.is_set() and (rows := self._store.prune(lambda connection: sweep(connection, before, AT_ONCE))):
             gone += rows
             self._over.wait(PAUSE_SECONDS)
         return gone

@@ -29,16 +29,16 @@ class FlowControl:
         self.most = policy.max_outstanding
         """How many raw events may be outstanding."""
 
-    def hold(self) -> None:
+    def pause(self) -> None:
         """Read nothing from now on; what the upstream has under way still comes."""
         self.most = 0
 
-    def release(self) -> None:
+    def resume(self) -> None:
         """Read again."""
         self.most = self._policy.max_outstanding
         self._made.set()
 
-    def made(self) -> None:
+    def notify(self) -> None:
         """Let those go on who wait for room."""
         size = self._ledger.size
         if self._taken - size >= self._step:
@@ -49,7 +49,7 @@ class FlowControl:
         """Give all back that is on the books."""
         self._account(0)
 
-    def is_there(self) -> bool:
+    def has_capacity(self) -> bool:
         """Whether the next raw event may be read."""
         if self._ledger.full and self._policy.overflow != "fail" and self._is_blocked():
             return False
@@ -59,7 +59,7 @@ class FlowControl:
         """Wait until there is room."""
         self._budget.waiting[self._made.set] = None
         try:
-            while not self.is_there():
+            while not self.has_capacity():
                 self._made.clear()
                 await self._made.wait()
         finally:
@@ -70,7 +70,7 @@ class FlowControl:
         self._made.clear()
         await self._made.wait()
 
-    async def emptied(self, ended: Callable[[], bool]) -> None:
+    async def wait_empty(self, ended: Callable[[], bool]) -> None:
         """Wait until nothing is outstanding, or the stream has `ended`."""
         while self._ledger.outstanding and not ended():
             self._made.clear()

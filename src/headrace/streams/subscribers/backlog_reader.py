@@ -64,7 +64,7 @@ class BacklogReader:
         while self._page:
             number, lane, position, raw, attempts = self._page.popleft()
             if lane not in self._retries:
-                return self._ledger.begin_kept(
+                return self._ledger.begin_from_backlog(
                     self._reader, number, from_text(raw, lane, position), raw, lane, position=position, attempts=attempts
                 )
             if self._passed_over is None:

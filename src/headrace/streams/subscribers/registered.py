@@ -120,7 +120,7 @@ class RegisteredSubscribers:
         """
         entry = None if reader.settled else reader.open
         if entry is None:
-            self._ledger.put_back(reader)
+            self._ledger.requeue(reader)
             return 0
         trouble, delivery_id, policy = self._troubles[reader.trigger_id], self._delivery_ids.of(entry), self._policy
         failed = trouble.count(entry, delivery_id)
@@ -128,14 +128,14 @@ class RegisteredSubscribers:
         if failed.attempts >= policy.max_attempts:
             trouble.forget(entry, delivery_id)
             self._poison(reader, entry, failed, error)
-            self._ledger.put_back(reader)
+            self._ledger.requeue(reader)
         elif wait and _can_be_kept(entry):
             lane, due = entry.lane.name, policy.clock() + wait
             trouble.retries[lane] = Retry(lane, entry.position, failed.attempts, due, mask(describe_error(error)))
             self.spill((reader,), stop=True)
             self._set_timer(reader.trigger_id)
         else:
-            self._ledger.put_back(reader)
+            self._ledger.requeue(reader)
         return failed.attempts
 
     def fail(self, reader: Subscriber, error: StreamError) -> None:

@@ -157,10 +157,10 @@ class Subscription:
         page = await drain.fetch()
         return self._closed is not None or drain.take(page)
 
-    def put_back(self) -> None:
+    def requeue(self) -> None:
         """Let the reader come back first to what it is at, which it did not fail on."""
         if self._closed is None:
-            self._ledger.put_back(self._reader)
+            self._ledger.requeue(self._reader)
             self._at, self._origin = None, None
 
     def wake(self) -> None:

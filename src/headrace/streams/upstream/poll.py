@@ -93,7 +93,7 @@ class Poll:
                 self._fail_all(overflowing, name)
             stretch += 1
             if ledger.full or ledger.outstanding >= room.most or ledger.size >= room.allowance:
-                if not room.is_there():
+                if not room.has_capacity():
                     del item, raw, payload  # the wait may be long, and the message large
                     await self._wait_for_room(name)
             elif not stretch % POLL_STRETCH:
@@ -107,10 +107,10 @@ class Poll:
 
     async def _reject_alone(self, raw: Any, payload: Any, reason: str) -> None:
         """Publish a raw event whose lane is unknown when no other is outstanding: to advance it must not advance past another."""
-        await self._room.emptied(lambda: self.is_over)
+        await self._room.wait_empty(lambda: self.is_over)
         if not self.is_over:
             self._fan_out.reject(raw, payload, reason)
-            await self._room.emptied(lambda: self.is_over)
+            await self._room.wait_empty(lambda: self.is_over)
 
     async def _overflow(self) -> Sequence[Subscriber]:
         """Give those whose queue is full a chance to read; spill what the others have, or return them to be failed."""
@@ -129,7 +129,7 @@ class Poll:
             await self._room.wait()
             return
         patience = min(self._policy.ack_timeout, STALLED_SECONDS)
-        while not self._room.is_there():
+        while not self._room.has_capacity():
             since = self._policy.clock()
             try:
                 async with asyncio.timeout(patience):

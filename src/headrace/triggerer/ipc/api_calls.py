@@ -36,7 +36,7 @@ class ApiCalls:
             if not self._waiting:
                 self._quiet.set()
 
-    async def pass_on(self, method: str, path: str, content: bytes | None) -> bytes:
+    async def forward(self, method: str, path: str, content: bytes | None) -> bytes:
         """Make the call of a trigger process. Raises `ApiError`."""
         return await self.call(method, path, content)
 
@@ -50,7 +50,7 @@ class ApiCalls:
         else:
             waiting.set_exception(_error(frame))
 
-    async def quiet(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait until none is under way."""
         await self._quiet.wait()
 

@@ -119,7 +119,7 @@ class Outbox:
         self._weigh(_held(pending.item))
         self._filled.set()
 
-    def put_back(self, pendings: Iterable[OutboxItem]) -> None:
+    def requeue(self, pendings: Iterable[OutboxItem]) -> None:
         """Put items that were taken back to where they were: before all that was added after them."""
         back = list(pendings)
         if not back:

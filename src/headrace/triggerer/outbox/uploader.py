@@ -92,7 +92,7 @@ class Uploader:
     def again(self) -> None:
         """Send again what was fenced, before all that was fired after it: the leases are others now."""
         self._fenced_triggers.clear()
-        self._outbox.put_back(self._without_stale(self._outbox.take_fenced()))
+        self._outbox.requeue(self._without_stale(self._outbox.take_fenced()))
 
     def drop_stale(self) -> None:
         """Drop what was fenced and can be stored under no lease of this job any more: it stays owed, and the upstream gives it again."""
@@ -150,7 +150,7 @@ class Uploader:
                 work += refused
                 if fenced:
                     # What else there is of the same triggers must not be stored before that.
-                    self._outbox.put_back(pending for rest in work for pending in rest)
+                    self._outbox.requeue(pending for rest in work for pending in rest)
                     return
 
     async def _stored(self, part: Sequence[OutboxItem]) -> tuple[BatchStored, dict[int, int]]:
@@ -202,7 +202,7 @@ class Uploader:
             pending.settle("fenced")
         owed = [pending for pending in fenced if pending.stored is None]
         if self._epochs(sent) != sent:
-            self._outbox.put_back(owed)
+            self._outbox.requeue(owed)
         else:
             for pending in owed:
                 self._wait_for_leases(pending)

@@ -180,7 +180,7 @@ class TriggerProcess:
                 if isinstance(frame, ProjectInvalid):
                     reason = frame.message
                 elif isinstance(frame, Call):
-                    await relay.pass_on(frame)
+                    await relay.forward(frame)
                 else:
                     self._hear(frame)
         finally:

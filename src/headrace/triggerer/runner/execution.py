@@ -98,14 +98,14 @@ class TriggerExecution:
         """Put what the trigger yielded into the outbox."""
         self._outbox.put(self._pending(fired))
 
-    def put_back(self) -> None:
+    def requeue(self) -> None:
         """Let what the trigger is at come to it again, which it did not fail on."""
         if self.key is None or self._at.mailbox is None:
             return
         if self.acks:
-            self._hub.put_back(trigger_id=self.trigger_id, key=self.key)
+            self._hub.requeue(trigger_id=self.trigger_id, key=self.key)
         else:
-            self._at.mailbox.put_back()
+            self._at.mailbox.requeue()
 
     @property
     def stream_error(self) -> Exception | None:

@@ -131,7 +131,7 @@ class TriggerLifecycle:
             return
         self._turn = None
         if end.moved:
-            self._firing.put_back()
+            self._firing.requeue()
             self.begin()
         elif end.error is None and self._firing.key is None:
             log.info("trigger is done", trigger=self._running.name)
@@ -181,7 +181,7 @@ class TriggerLifecycle:
             await firing.leave()  # what comes meanwhile is kept for it: nobody can say when it will be there
             return 0
         if not end.charge:
-            firing.put_back()
+            firing.requeue()
             return 0
         attempts = firing.fault(error)
         return 0 if isinstance(error, ProcessEnded) else attempts

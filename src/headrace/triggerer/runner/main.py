@@ -145,7 +145,7 @@ class RunnerMain:
         try:
             async with asyncio.timeout(seconds):
                 await runner.quiesce(trigger_ids)
-                await self._calls.quiet()
+                await self._calls.wait_idle()
         except TimeoutError:
             self._log.warning("not all that was read is done in time: the upstream gives the rest again", seconds=seconds)
             return False

@@ -18,7 +18,7 @@ MAX_ANSWER_BYTES = MOST_BYTES - 1024
 class Forwarder(Protocol):
     """Sends what somebody else wrote."""
 
-    async def pass_on(self, method: str, path: str, content: bytes | None) -> bytes:
+    async def forward(self, method: str, path: str, content: bytes | None) -> bytes:
         """Return the body of the answer; raises `ApiError`."""
         ...
 
@@ -32,7 +32,7 @@ class ApiProxy:
         self._room = asyncio.Semaphore(_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def pass_on(self, call: Call) -> None:
+    async def forward(self, call: Call) -> None:
         """Begin one call."""
         await self._room.acquire()
         task = asyncio.create_task(self._answer(call), name=f"{call.method} {call.path}")
@@ -59,7 +59,7 @@ class ApiProxy:
             # The runner runs users' code: it works for the job, but the job's own life is not its to change.
             if not _may(call.path):
                 raise ApiRefused(f"A runner may not call {call.path}.")
-            content = await self._api.pass_on(call.method, call.path, call.content)
+            content = await self._api.forward(call.method, call.path, call.content)
             if len(content) > MAX_ANSWER_BYTES:
                 raise ApiRefused(f"The answer to {call.path} has {len(content)} bytes: too many for a runner.", problem="too-large")
         except ApiError as error:

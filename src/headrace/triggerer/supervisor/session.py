@@ -126,7 +126,7 @@ class RunnerSession:
     async def _hear(self, frame: Frame) -> None:
         match frame:
             case Call():
-                await self._relay.pass_on(frame)
+                await self._relay.forward(frame)
             case Report(heartbeat):
                 self._report(heartbeat)
             case Stopped(epochs):

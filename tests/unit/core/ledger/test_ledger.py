@@ -315,8 +315,17 @@ class Interleaving:
         self.now += self.random.choice((0.0, 0.5, 1.0))
         self.books.now = self.now
         steps = (self.publish, self.publish, self.begin, self.begin, self.begin, self.bind, self.end, self.confirm, self.confirm)
-        rare = (self.join, self.register, self.declare, self.reject, self.dead_letter, self.mark, self.leave, self.drop, self.put_back)
-        drains = (self.spill, self.catch_up, self.go_live, self.found, self.look_back, self.begin_kept, self.begin_kept, self.begin_kept)
+        rare = (self.join, self.register, self.declare, self.reject, self.dead_letter, self.mark, self.leave, self.drop, self.requeue)
+        drains = (
+            self.spill,
+            self.catch_up,
+            self.go_live,
+            self.found,
+            self.recheck_backlog,
+            self.begin_from_backlog,
+            self.begin_from_backlog,
+            self.begin_from_backlog,
+        )
         late = (self.fail_overdue, self.fail_one, self.take, self.settle, self.settle, self.settle_kept)
         self.random.choice((*steps, *steps, *rare, *drains, *late))()
         self.check()
@@ -367,15 +376,15 @@ class Interleaving:
             entry = self.books.begin(reader)
             assert (None if entry is None else entry.raw) == self.model.begin(reader, self.now)
 
-    def begin_kept(self) -> None:
+    def begin_from_backlog(self) -> None:
         reader = self.here()
         if reader is not None and self.model.mode[reader] != "live":
             entry = self.books.begin(reader)
             assert (None if entry is None else entry.raw) == self.model.begin(reader, self.now)
             if entry is None:
                 self.kept += 1
-                self.books.begin_kept(reader, self.kept, f"kept {self.kept}", "text", "kept")
-                self.model.begin_kept(reader, self.kept, self.now)
+                self.books.begin_from_backlog(reader, self.kept, f"kept {self.kept}", "text", "kept")
+                self.model.begin_from_backlog(reader, self.kept, self.now)
 
     def bind(self) -> None:
         if (reader := self.reader()) is not None:
@@ -415,10 +424,10 @@ class Interleaving:
                 self.seqs.append(seq)
                 self.model.dead_letter(reader, seq, kind)
 
-    def put_back(self) -> None:
+    def requeue(self) -> None:
         if (reader := self.here()) is not None:
-            entry = self.books.put_back(reader)
-            assert (None if entry is None else entry.raw) == self.model.put_back(reader)
+            entry = self.books.requeue(reader)
+            assert (None if entry is None else entry.raw) == self.model.requeue(reader)
 
     def spill(self) -> None:
         here = [reader for reader in self.model.mode if reader.registered]
@@ -449,9 +458,9 @@ class Interleaving:
             self.books.found(reader, self.kept)
             self.model.found(reader, self.kept)
 
-    def look_back(self) -> None:
+    def recheck_backlog(self) -> None:
         if (reader := self.here()) is not None:
-            reader.look_back()
+            reader.recheck_backlog()
             if self.model.mode[reader] == "live":
                 self.model.mode[reader] = "collecting"
 
@@ -532,7 +541,7 @@ class Interleaving:
                 self.model.spill([reader], self.now, stop=True)
                 self.model.spilled(entry.raw, who, seq)
                 self.seqs.append(seq)
-            self.model.put_back(reader)
+            self.model.requeue(reader)
         for reader in self.readers:
             if not reader.registered:
                 self.books.leave(reader)

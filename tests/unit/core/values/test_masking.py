@@ -17,7 +17,7 @@ AROUND = st.text("xyz ", max_size=10)
 @given(secret=SECRETS, before=AROUND, after=AROUND)
 def test_a_secret_is_masked_however_it_is_written(secret: str, before: str, after: str) -> None:
     masker = Masker()
-    masker.tell([secret])
+    masker.add([secret])
     for written in (
         secret,
         json.dumps(secret),
@@ -32,13 +32,13 @@ def test_a_secret_is_masked_however_it_is_written(secret: str, before: str, afte
 
 def test_the_longest_goes_first_so_that_none_leaves_its_end_behind() -> None:
     masker = Masker()
-    masker.tell(["fish", "fishmonger-9"])
+    masker.add(["fish", "fishmonger-9"])
     assert masker("a fishmonger-9 and a fish") == "a *** and a ***"
 
 
 def test_each_line_of_a_secret_is_one() -> None:
     masker = Masker()
-    masker.tell(["-----BEGIN-----\nabcdefgh\n-----END-----"])
+    masker.add(["-----BEGIN-----\nabcdefgh\n-----END-----"])
     assert masker("key: abcdefgh") == "key: ***"
     assert masker('"-----BEGIN-----\\nabcdefgh\\n-----END-----"') == '"***"'
 
@@ -49,12 +49,12 @@ def test_the_password_of_any_uri_is_masked() -> None:
 
 def test_what_is_too_short_to_be_told_by_its_absence_stays() -> None:
     masker = Masker()
-    masker.tell(["", "a", "the"])
+    masker.add(["", "a", "the"])
     assert masker("the cat") == "the cat"
 
 
 def test_the_secret_that_was_not_told_for_longest_is_forgotten_first() -> None:
     masker = Masker(most=3)
     for secret in ("first-1", "second-2", "third-3", "first-1", "fourth-4"):
-        masker.tell([secret])
+        masker.add([secret])
     assert masker("first-1 second-2 third-3 fourth-4") == "*** second-2 *** ***"

@@ -61,7 +61,7 @@ def test_no_part_of_a_secret_is_shown(form: str, mask: Masker) -> None:
     chance = random.Random(f"{SEED} {form}")
     for _ in range(60):
         secret = "".join(chance.choice("ABCDEFGHJK") for _ in range(chance.choice([SHORTEST, 8, 40, 300, 3000])))
-        mask.tell([secret])
+        mask.add([secret])
         length = chance.choice([0, 500, *CUTS, 3 * MAX_TEXT_CHARS])
         filling = "".join(chance.choice("z9 \n" if length < 2000 else "z9") for _ in range(length))
         near = chance.choice([*CUTS, 0, length]) - chance.randint(-50, len(secret) + 50)
@@ -73,7 +73,7 @@ def test_no_part_of_a_secret_is_shown(form: str, mask: Masker) -> None:
 
 def test_many_secrets_before_a_cut_let_no_part_of_another_move_before_it(mask: Masker) -> None:
     secret = "ABCDEFGHJK" * 10
-    mask.tell([secret])
+    mask.add([secret])
     for shift in range(0, len(secret), 7):
         found = describe_text("z" * shift + secret * 2000)
         assert shown(found, secret) == 0
@@ -87,7 +87,7 @@ def test_the_password_of_a_uri_across_the_cut_is_not_shown(at: int, mask: Masker
 
 
 def test_what_is_short_is_whole(mask: Masker) -> None:
-    mask.tell(["secret"])
+    mask.add(["secret"])
     text = "x" * MAX_TEXT_CHARS
     assert describe_text(text) == text
     assert describe_text("http://host:8642") == "http://host:8642"

@@ -104,7 +104,7 @@ def test_a_state_that_is_not_whole_is_refused() -> None:
     apply(held.changes(), entries)
     for broken, says in [
         ({f"{PREFIX}times": b"\2" + bytes(16)}, "another version"),
-        ({f"{PREFIX}w/000000000000": b"\1"}, "no slice of this version"),
+        ({f"{PREFIX}w/000000000000": b"\1"}, "not a slice of this version"),
         ({f"{PREFIX}w/000000000000": entries[f"{PREFIX}w/000000000000"][:-4] + b"xxxx"}, "cannot be read"),
         ({f"{PREFIX}w/000000000000": entries[f"{PREFIX}w/000000000000"][:8] + b"\1" + bytes(3) + b"x"}, "cannot be read"),
         ({f"{PREFIX}d/000000000000": b"\1\x08"}, "before older ones"),

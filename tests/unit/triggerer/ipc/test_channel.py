@@ -35,7 +35,7 @@ class Api:
         self.error = error
         self.asked: list[tuple[str, str, bytes | None]] = []
 
-    async def pass_on(self, method: str, path: str, content: bytes | None) -> bytes:
+    async def forward(self, method: str, path: str, content: bytes | None) -> bytes:
         self.asked.append((method, path, content))
         if self.error is not None:
             raise self.error
@@ -46,7 +46,7 @@ async def ask(calls: ApiCalls, relay: ApiProxy, runner: Channel, supervisor: Cha
     asking = asyncio.create_task(calls.call("POST", path, b"{}"))
     call = await supervisor.receive()
     assert isinstance(call, Call)
-    await relay.pass_on(call)
+    await relay.forward(call)
     answer = await runner.receive()
     assert isinstance(answer, CallSucceeded | CallFailed)
     calls.answered(answer)
@@ -59,7 +59,7 @@ async def test_a_call_is_answered() -> None:
         calls, relay = ApiCalls(runner), ApiProxy(api, supervisor)
         assert await ask(calls, relay, runner, supervisor, "/execution/triggers/events") == b"/execution/triggers/events"
         assert api.asked == [("POST", "/execution/triggers/events", b"{}")]
-        await calls.quiet()
+        await calls.wait_idle()
 
 
 @pytest.mark.parametrize("kind", [ApiUnavailable, ApiRefused, Fenced, ApiError])

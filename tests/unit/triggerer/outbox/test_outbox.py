@@ -89,7 +89,7 @@ async def test_a_receipt_holds_no_spill_back() -> None:
 async def test_a_spill_waits_for_what_is_put_back() -> None:
     outbox = filled([*map(event, range(3)), spill(3)])
     before = await outbox.take(3, 1 << 20)
-    outbox.put_back(before)
+    outbox.requeue(before)
     assert await took(outbox, most=2) == [event(0), event(1)]
     taking = asyncio.create_task(took_spills(outbox))
     assert await took(outbox) == [event(2)]
@@ -161,10 +161,10 @@ async def test_when_a_spill_is_taken_all_that_is_older_is_answered(seed: int) ->
         if chance.random() < 0.1 and queued:
             under_way = await outbox.take(chance.randint(1, 20), chance.randint(1, 400))
         elif chance.random() < 0.05:
-            outbox.put_back(under_way)
+            outbox.requeue(under_way)
             under_way = []
         elif chance.random() < 0.05:
-            outbox.put_back(spills)
+            outbox.requeue(spills)
             spills = []
         waiting = [pending.order for pending in outbox if isinstance(pending.item, SpillItem)]
         queued = [pending.order for pending in outbox if not isinstance(pending.item, SpillItem)]

@@ -370,7 +370,7 @@ async def test_what_was_fenced_goes_back_to_its_place_among_spills_too() -> None
         outbox.put(pending)
     taken = await outbox.take(4, 10**6)
     outbox.put(item(20))
-    outbox.put_back(reversed(taken))
+    outbox.requeue(reversed(taken))
     assert [pending.seq for pending in outbox] == [10, 11, 12, 13, 20, 0, 1, 2, 3]
 
 

@@ -44,16 +44,16 @@ class Supervisor:
         self.refused = asyncio.Event()
         self.stopped = asyncio.Event()
 
-    async def pass_on(self, method: str, path: str, content: bytes | None) -> bytes:
+    async def forward(self, method: str, path: str, content: bytes | None) -> bytes:
         if self.away:
             self.refused.set()
             raise ApiUnavailable("away")
-        return await self._client.pass_on(method, path, content)
+        return await self._client.forward(method, path, content)
 
     async def listen(self) -> None:
         while (frame := await self._link.receive()) is not None:
             if isinstance(frame, Call):
-                await self._relay.pass_on(frame)
+                await self._relay.forward(frame)
             elif isinstance(frame, Stopped):
                 await self._client.cleanup(list(frame.epochs), frame.epochs)
                 self.stopped.set()

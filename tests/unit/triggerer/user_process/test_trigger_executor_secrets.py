@@ -49,7 +49,7 @@ class Shown:
 def fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let only the trigger process's side know the secret: the kit runs both sides in one process."""
     known = Masker()
-    known.tell([SECRET])
+    known.add([SECRET])
     monkeypatch.setattr(trigger_executor, "mask", known)
     monkeypatch.setattr(exception_text, "mask", known)
     monkeypatch.setattr(remote_stream, "mask", known)
