@@ -193,7 +193,7 @@ async def test_a_large_project_is_declared_in_pages_that_no_loop_parses_in_one_p
     with serving(tmp_path) as api:
         async with Reading(api.url, orders) as client:
             await Supervisor(client, lambda: RunnerProcess.start(command(tmp_path / "project.py")), next_job, Policy()).run(orders)
-    assert (client.pages, client.lost, client.left) == ([1_000, 1_000, 500], 1, [0])
+    assert (client.pages, client.lost, client.left) == ([2_000, 500], 1, [0])
 
 
 DIES_AFTER_A_PAGE = """
