@@ -21,7 +21,7 @@ from headrace.store.ordering.scopes import scope_named
 from headrace.store.tables.control import stream_reports, triggers
 from headrace.store.tables.ordering import ordering_events
 from headrace.store.tables.pipelines import runs
-from headrace.store.tables.task_runs import deferred_runs
+from headrace.store.tables.task_runs import task_runs
 from headrace.store.tables.webhooks import webhooks
 from headrace.wire.control.jobs import RegisterJob
 from headrace.wire.task_runs import ClaimRuns
@@ -88,7 +88,7 @@ def _fill(store: Store, job: int) -> None:
         at = [now - (RUNS - n) * step for n in numbers]
         _insert(
             store,
-            deferred_runs,
+            task_runs,
             [
                 task | {"run_id": f"t{n}", "state": state, "finished": end, "created": when, "changed": when}
                 for n, when, (state, end) in zip(numbers, at, states, strict=True)

@@ -19,7 +19,7 @@ from headrace.store.tables.base import age_marks
 from headrace.store.tables.control import jobs
 from headrace.store.tables.log import events
 from headrace.store.tables.ordering import ordering_events
-from headrace.store.tables.task_runs import deferred_runs
+from headrace.store.tables.task_runs import task_runs
 from headrace.store.tables.webhooks import webhooks
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.task_runs import AwaitedTrigger, StartRun, Waiting
@@ -54,7 +54,7 @@ def hours(store: Store, clock: TurnedClock, days: int) -> None:
 
 
 def kept(store: Store) -> tuple[int, int, int]:
-    return count(store), count(store, jobs), count(store, deferred_runs)
+    return count(store), count(store, jobs), count(store, task_runs)
 
 
 def test_a_clock_that_is_ahead_deletes_nothing_young_and_is_told_of(store: Store, clock: TurnedClock) -> None:
@@ -73,7 +73,7 @@ def test_a_clock_that_is_ahead_deletes_nothing_young_and_is_told_of(store: Store
     assert store.background.alerts() == []
     clock.turn(31 * DAY)
     Pruner(store, 30).prune()
-    assert count(store) == count(store, deferred_runs) == 0
+    assert count(store) == count(store, task_runs) == 0
 
 
 @pytest.mark.slow
@@ -90,10 +90,10 @@ def test_a_clock_that_stays_ahead_deletes_what_is_old_and_nothing_else(store: St
     assert kept(store)[0] == 2
     clock.turn(19 * DAY)
     Pruner(store, 30).prune()
-    assert (count(store), count(store, deferred_runs)) == (2, 2), "29 days old"
+    assert (count(store), count(store, task_runs)) == (2, 2), "29 days old"
     clock.turn(DAY + 3 * HOUR)
     Pruner(store, 30).prune()
-    assert (count(store), count(store, deferred_runs)) == (0, 0)
+    assert (count(store), count(store, task_runs)) == (0, 0)
 
 
 @pytest.mark.parametrize("wrong", [-400 * DAY, -DAY, DAY, 400 * DAY])

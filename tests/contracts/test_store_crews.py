@@ -19,8 +19,8 @@ from headrace.store.custody.lanes import LOOK_AGAIN, idle_lanes
 from headrace.store.custody.pruning import BOOKS, ended_waits
 from headrace.store.custody.subscriber_sets import KEPT, old_crews
 from headrace.store.tables.control import triggers
-from headrace.store.tables.custody import backlog, crews, custody, custody_streams, lanes
-from headrace.store.tables.task_runs import deferred_runs
+from headrace.store.tables.custody import backlog, crews, custody, lanes, recorded_streams
+from headrace.store.tables.task_runs import task_runs
 from headrace.wire.control.jobs import Heartbeat
 from headrace.wire.control.streams import LaneReport, StreamReport
 from headrace.wire.control.triggers import CleanupTriggers
@@ -262,7 +262,7 @@ def test_lanes_that_stay_are_looked_at_once_in_a_round(store: Store, owner: Hold
     assert store.prune(lambda connection: idle_lanes(connection, store.now(), 9)) == 6
     assert marks(owner) == {}
     with store.reading() as connection:
-        summed = connection.execute(select(custody_streams.c.lanes, custody_streams.c.read)).one()
+        summed = connection.execute(select(recorded_streams.c.lanes, recorded_streams.c.read)).one()
     assert summed == (7, 70)
 
 
@@ -299,7 +299,7 @@ def test_the_trigger_of_a_run_that_has_ended_is_forgotten(store: Store, owner: H
 
 
 def _end(connection: Connection, run_ids: list[str]) -> int:
-    connection.execute(update(deferred_runs).where(deferred_runs.c.run_id.in_(run_ids)).values(finished=1, state="succeeded"))
+    connection.execute(update(task_runs).where(task_runs.c.run_id.in_(run_ids)).values(finished=1, state="succeeded"))
     gone = triggers.c.run_id.in_(run_ids)
     connection.execute(update(triggers).where(gone).values(state="removed", revoked_job_id=triggers.c.job_id, job_id=None))
     return 0

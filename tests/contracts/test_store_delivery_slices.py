@@ -14,7 +14,7 @@ from headrace.store import Store
 from headrace.store.db import slices
 from headrace.store.log.append import UnresolvedBatch, prepare
 from headrace.store.tables.log import events
-from headrace.store.tables.task_runs import deferred_runs
+from headrace.store.tables.task_runs import task_runs
 from headrace.store.task_runs.sweep import STEPS_AT_ONCE
 from headrace.wire.custody.events import EventBatch
 from headrace.wire.task_runs import AwaitedTrigger, ClaimRuns, StartRun, Waiting
@@ -43,7 +43,7 @@ def continued(store: Store) -> list[int]:
 
     @on.listens_for(engine, "after_cursor_execute")
     def note(_connection: object, cursor: Any, statement: str, *_: object) -> None:
-        if statement.startswith("UPDATE deferred_runs"):
+        if statement.startswith("UPDATE task_runs"):
             found[-1] += cursor.rowcount
 
     @on.listens_for(engine, "commit")
@@ -55,7 +55,7 @@ def continued(store: Store) -> list[int]:
 
 def scheduled(store: Store) -> int:
     with store.reading() as connection:
-        return int(connection.execute(select(func.count()).where(deferred_runs.c.state == "scheduled")).scalar_one())
+        return int(connection.execute(select(func.count()).where(task_runs.c.state == "scheduled")).scalar_one())
 
 
 def in_the_log(store: Store) -> int:

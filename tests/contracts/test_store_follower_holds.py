@@ -50,8 +50,8 @@ def test_unsettled_letters_are_those_that_are_neither_settled_nor_discarded(
     store.plans.store(job, "s", plan(1, *(planned(n, n) for n in range(8)), planned(8, 8, pipeline="q")))
     failed = [report(1, n, state="failed", error="no", letter=f"letter {n}", seqs=[(n, n)]) for n in range(8)]
     store.runs.report(job, [*failed, report(1, 8, pipeline="q", state="failed", error="no", letter="of another")])
-    store.pipeline_letters.act("discard", ActOnPipelineLetters(ids=["letter 1", "letter 2"]))
-    store.pipeline_letters.act("redrive", ActOnPipelineLetters(ids=["letter 2", "letter 3", "letter 4"]))
+    store.pipeline_dead_letters.act("discard", ActOnPipelineLetters(ids=["letter 1", "letter 2"]))
+    store.pipeline_dead_letters.act("redrive", ActOnPipelineLetters(ids=["letter 2", "letter 3", "letter 4"]))
     store.plans.store(job, "s", plan(2, planned(0, 0, letter="letter 4")))
     store.runs.report(job, [report(2, letter="letter 4")])
     found = list[ScopeLetter]()

@@ -18,7 +18,7 @@ from headrace.store.ordering.scopes import scope_named
 from headrace.store.queries.status import overview
 from headrace.store.retention.event_log import FIRING_BYTES, event_keys, logged_events
 from headrace.store.retention.pruner import Pruner
-from headrace.store.tables.log import events, firings, forgotten_keys
+from headrace.store.tables.log import events, firings, pruned_event_keys
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
 from headrace.store.tables.pipelines import redeliveries
 from headrace.store.tables.webhooks import webhooks
@@ -74,7 +74,7 @@ def test_what_is_old_and_read_by_all_is_forgotten_with_its_firings(store: Store,
     store_next(store, job, "slow", Cursor(cursor=13, batch=2))
     prune(store)
     assert kept(store) == [11, 12, 13]
-    assert kept(store, forgotten_keys.c.seq) == list(range(1, 11))
+    assert kept(store, pruned_event_keys.c.seq) == list(range(1, 11))
     assert store.log.head().first == 11
     assert store.log.page(after=0).table.column("seq").to_pylist() == [11, 12, 13]
     prune(store)
@@ -132,17 +132,17 @@ def test_events_of_dead_letters_stay_until_those_are_given_up(store: Store, owne
     prune(store)
     assert kept(store) == [2, 3, 7, 11, 12, 13]
     assert store.log.head().first == 11, "from here on there is no gap"
-    store.pipeline_letters.act("redrive", ActOnPipelineLetters(ids=["letter"]))
+    store.pipeline_dead_letters.act("redrive", ActOnPipelineLetters(ids=["letter"]))
     store_next(store, job, "s", Cursor(cursor=13, batch=2, again=1))
     prune(store)
     assert kept(store)[:3] == [2, 3, 7], "it may fail again"
     store.runs.report(job, [failed(store, (2, 3), (7, 7), (12, 12)).model_copy(update={"run_id": "again"})])
-    store.pipeline_letters.act("discard", ActOnPipelineLetters(ids=["letter"]))
+    store.pipeline_dead_letters.act("discard", ActOnPipelineLetters(ids=["letter"]))
     prune(store)
     assert kept(store)[:3] == [2, 3, 7], "what was discarded can still be redriven, for as long as it is kept"
     clock.turn(31 * DAY)
     prune(store)
-    assert (kept(store), store.pipeline_letters.page(limit=9).letters) == ([2], []), "the last redelivery keeps its event"
+    assert (kept(store), store.pipeline_dead_letters.page(limit=9).letters) == ([2], []), "the last redelivery keeps its event"
 
 
 def test_an_event_that_a_scope_has_yet_to_be_given_again_stays(store: Store, owner: Holder, clock: TurnedClock) -> None:
@@ -203,15 +203,15 @@ def test_keys_are_deleted_once_they_are_four_times_as_old_as_retention_keeps_eve
         prune(store)
         clock.turn(31 * DAY)
     prune(store)
-    assert kept(store, forgotten_keys.c.seq) == list(range(1, 14))
+    assert kept(store, pruned_event_keys.c.seq) == list(range(1, 14))
     assert owner.append(event("e1")) == ["duplicate"]
     clock.turn(57 * DAY)
     prune(store)  # the first ten came 119 days ago, the other three 88
-    assert kept(store, forgotten_keys.c.seq) == list(range(1, 14))
+    assert kept(store, pruned_event_keys.c.seq) == list(range(1, 14))
     assert owner.append(event("e1")) == ["duplicate"]
     clock.turn(2 * DAY)
     prune(store)
-    assert kept(store, forgotten_keys.c.seq) == [11, 12, 13]
+    assert kept(store, pruned_event_keys.c.seq) == [11, 12, 13]
     assert owner.append(event("e11"), event("e1")) == ["duplicate", "stored"]
     assert store.log.head().head == 14
 
@@ -219,6 +219,6 @@ def test_keys_are_deleted_once_they_are_four_times_as_old_as_retention_keeps_eve
 def test_keys_are_deleted_a_bounded_number_at_a_time(store: Store, owner: Holder) -> None:
     prune(store)
     assert store.prune(lambda connection: event_keys(connection, 8, 3)) == 3
-    assert kept(store, forgotten_keys.c.seq) == list(range(4, 11))
+    assert kept(store, pruned_event_keys.c.seq) == list(range(4, 11))
     assert [store.prune(lambda connection: event_keys(connection, 8, 3)) for _ in range(3)] == [3, 2, 0]
-    assert kept(store, forgotten_keys.c.seq) == [9, 10]
+    assert kept(store, pruned_event_keys.c.seq) == [9, 10]

@@ -40,9 +40,9 @@ def hand_to_webhook(store: Store) -> list[tuple[str, str | None]]:
 
 def hand_to_task_runs(store: Store) -> list[tuple[str, str | None]]:
     handed = []
-    while (taken := store.awaited_events.take()) is not None and (taken.read or taken.claims):
+    while (taken := store.event_waits.take()) is not None and (taken.read or taken.claims):
         handed += [(claim.event.id, claim.mark) for claim in taken.claims]
-        store.awaited_events.hand(taken.claims)
+        store.event_waits.hand(taken.claims)
     return handed
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from headrace.errors import ApiRefused
 from headrace.store import Store
-from headrace.store.tables.pipelines import pipeline_letters, plan_slices, planned_runs, scope_state, scopes
+from headrace.store.tables.pipelines import pipeline_dead_letters, plan_slices, planned_runs, scope_state, scopes
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.custody.events import Cursor
 from headrace.wire.pipelines.plans import Plan
@@ -142,7 +142,7 @@ class Drivers:
 
     def check(self) -> None:
         """Compare what the database has with what the model has."""
-        run, slice, state, letter = planned_runs.c, plan_slices.c, scope_state.c, pipeline_letters.c
+        run, slice, state, letter = planned_runs.c, plan_slices.c, scope_state.c, pipeline_dead_letters.c
         with self.store.reading() as connection:
             incarnations = set(connection.execute(select(scopes.c.incarnation)).scalars())
             runs = connection.execute(select(run.batch, run.number, run.slice, run.begun, run.ended, run.incarnation)).all()

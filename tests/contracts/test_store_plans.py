@@ -12,7 +12,7 @@ from headrace.store import Store
 from headrace.store.db import slices
 from headrace.store.pipelines import plans
 from headrace.store.redeliveries import redelivered
-from headrace.store.tables.pipelines import pipeline_letters, runs
+from headrace.store.tables.pipelines import pipeline_dead_letters, runs
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.custody.events import Cursor, ScopeReport
 from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
@@ -168,7 +168,7 @@ def test_a_run_that_failed_for_good_becomes_a_dead_letter_and_is_closed_at_once(
         store.runs.report(job, [failed])
     assert places(store, job) == []
     with store.reading() as connection:
-        assert connection.execute(select(pipeline_letters.c.id, pipeline_letters.c.attempts)).all() == [("l", 3)]
+        assert connection.execute(select(pipeline_dead_letters.c.id, pipeline_dead_letters.c.attempts)).all() == [("l", 3)]
 
 
 def test_a_repeated_report_does_not_bring_a_letter_back(store: Store) -> None:
@@ -181,7 +181,7 @@ def test_a_repeated_report_does_not_bring_a_letter_back(store: Store) -> None:
     store.runs.report(job, [report(2, letter="l")])
     store.runs.report(job, [failed])
     with store.reading() as connection:
-        assert connection.execute(select(pipeline_letters.c.id)).all() == []
+        assert connection.execute(select(pipeline_dead_letters.c.id)).all() == []
 
 
 def test_a_report_of_a_batch_that_has_no_plan_is_a_conflict(store: Store) -> None:
@@ -234,7 +234,7 @@ def test_a_letter_goes_with_the_run_that_tried_it_again(store: Store) -> None:
     store.plans.store(job, "s", plan(2, planned(letter="l")))
     store.plans.split(job, "s", halves(2, 0))
     with store.reading() as connection:
-        assert connection.execute(select(pipeline_letters.c.id)).all() == []
+        assert connection.execute(select(pipeline_dead_letters.c.id)).all() == []
 
 
 def test_a_letter_has_the_slice_of_its_run_wherever_it_is_tried_again(store: Store) -> None:
@@ -246,11 +246,11 @@ def test_a_letter_has_the_slice_of_its_run_wherever_it_is_tried_again(store: Sto
     letters = [report(1, number, run_id=f"r{number}", state="failed", error="no", letter=f"l{number}") for number in range(2)]
     store.runs.report(job, letters)
     assert stored_slices(store) == []
-    store.pipeline_letters.act("redrive", ActOnPipelineLetters(ids=["l0", "l1"]))
+    store.pipeline_dead_letters.act("redrive", ActOnPipelineLetters(ids=["l0", "l1"]))
     with store.reading() as connection:
         again = redelivered(connection, 0, 9, None)
     assert sorted((each.letter, each.slice) for each in again) == [("l0", b"1/0"), ("l1", b"1/0")]
-    assert [letter.error for letter in store.pipeline_letters.page(limit=9).letters] == ["no", "no"]
+    assert [letter.error for letter in store.pipeline_dead_letters.page(limit=9).letters] == ["no", "no"]
 
 
 def test_pages_are_bounded_in_bytes_and_in_rows(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from headrace.store.retention.retention import ended_jobs, pipeline_runs
 from headrace.store.tables.control import jobs, stream_reports
 from headrace.store.tables.custody import dead_letter_actions
 from headrace.store.tables.pipelines import runs
-from headrace.store.tables.task_runs import deferred_runs
+from headrace.store.tables.task_runs import task_runs
 from headrace.wire.control.jobs import CompleteJob, Heartbeat
 from headrace.wire.control.streams import StreamReport
 from headrace.wire.custody.dead_letters import ActOnDeadLetters
@@ -72,7 +72,7 @@ def test_what_has_ended_and_is_old_is_forgotten_and_the_sums_stay(store: Store, 
     store.jobs.heartbeat(living, Heartbeat())
     work(store, "c")
     before = seen(store)
-    kept = {jobs: 4, deferred_runs: 2, runs: 2, dead_letter_actions: 1, stream_reports: 2}
+    kept = {jobs: 4, task_runs: 2, runs: 2, dead_letter_actions: 1, stream_reports: 2}
     assert Pruner(store, 30).prune() == 6 + 2 + 4 + 2 + 2 + 2
     assert {table: count(store, table) for table in kept} == kept
     after = seen(store)
@@ -117,8 +117,8 @@ def test_it_works_in_the_background_and_not_at_all_where_all_is_kept(store: Stor
     work(store, "a")
     clock.turn(DAY)
     with Pruner(store, 0):
-        assert count(store, deferred_runs) == 1
+        assert count(store, task_runs) == 1
     gone = threading.Event()
-    store.observe(lambda: gone.set() if count(store, deferred_runs) == 0 else None)
+    store.observe(lambda: gone.set() if count(store, task_runs) == 0 else None)
     with Pruner(store, 0.5):
         assert gone.wait(30)

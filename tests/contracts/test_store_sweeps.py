@@ -26,9 +26,9 @@ from headrace.store.secrets import rotation
 from headrace.store.tables.control import jobs, staged_triggers, stream_reports, triggers
 from headrace.store.tables.custody import dead_letter_actions, dead_letters, spills
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
-from headrace.store.tables.pipelines import pipeline_letters as pipeline_letter_rows
+from headrace.store.tables.pipelines import pipeline_dead_letters as pipeline_letter_rows
 from headrace.store.tables.pipelines import redeliveries, runs
-from headrace.store.tables.task_runs import deferred_runs
+from headrace.store.tables.task_runs import task_runs
 from headrace.store.tables.webhooks import webhooks
 from headrace.store.task_runs.earlier_events import SCOPE
 from headrace.store.task_runs.sweep import CLAIMS_AT_ONCE, STEPS_AT_ONCE
@@ -101,7 +101,7 @@ def action_rows(n: int, text: str) -> dict[str, Any]:
 
 SWEPT: list[tuple[Sweep, Table, Callable[[int, str], dict[str, Any]]]] = [
     (retention.pipeline_runs, runs, run_rows),
-    (retention.task_runs, deferred_runs, task_run_rows),
+    (retention.ended_task_runs, task_runs, task_run_rows),
     (retention.discarded_dead_letters, dead_letters, letter_rows),
     (discarded_letters, pipeline_letter_rows, pipeline_letter),
     (retention.letter_actions, dead_letter_actions, action_rows),
@@ -232,9 +232,9 @@ def test_letters_of_a_filter_that_somebody_else_acted_on_are_left_alone(
 def test_letters_of_pipelines_are_acted_on_in_slices(store: Store) -> None:
     fill(store, pipeline_letter_rows, [pipeline_letter(n, LARGE) | {"state": "open"} for n in range(1, 6)])
     seen = commits(store)
-    assert store.pipeline_letters.act("redrive", ActOnPipelineLetters(pipeline="d")).count == 5
+    assert store.pipeline_dead_letters.act("redrive", ActOnPipelineLetters(pipeline="d")).count == 5
     assert (len(seen), count(store, redeliveries)) == (3, 5)
-    done = store.pipeline_letters.act("discard", ActOnPipelineLetters(ids=["1", "2", "9"]))
+    done = store.pipeline_dead_letters.act("discard", ActOnPipelineLetters(ids=["1", "2", "9"]))
     assert (done.count, done.unknown) == (0, ["9"])
 
 
@@ -242,7 +242,7 @@ def test_many_letters_of_pipelines_are_acted_on_in_slices(store: Store, monkeypa
     monkeypatch.setattr(pipelines, "LETTERS_AT_ONCE", 4)
     fill(store, pipeline_letter_rows, [pipeline_letter(n, "x") | {"state": "open"} for n in range(1, 10)])
     seen = commits(store)
-    assert store.pipeline_letters.act("discard", ActOnPipelineLetters(pipeline="d", limit=9)).count == 9
+    assert store.pipeline_dead_letters.act("discard", ActOnPipelineLetters(pipeline="d", limit=9)).count == 9
     assert len(seen) == 3
 
 
@@ -311,7 +311,7 @@ def start(store: Store, number: int, text: str = "", timeout: float | None = Non
 
 def states_of_runs(store: Store) -> dict[str, int]:
     with store.reading() as connection:
-        found = connection.execute(select(deferred_runs.c.state, func.count()).group_by(deferred_runs.c.state))
+        found = connection.execute(select(task_runs.c.state, func.count()).group_by(task_runs.c.state))
         return {row[0]: row[1] for row in found}
 
 

@@ -164,9 +164,9 @@ class World:
         self.scope.hold("flights")
 
     def redrive(self) -> None:
-        letters = [letter.id for letter in self.api.store.pipeline_letters.page(limit=100).letters if letter.state == "open"]
+        letters = [letter.id for letter in self.api.store.pipeline_dead_letters.page(limit=100).letters if letter.state == "open"]
         if letters:
-            self.redriven += self.api.store.pipeline_letters.act("redrive", ActOnPipelineLetters(ids=letters)).count
+            self.redriven += self.api.store.pipeline_dead_letters.act("redrive", ActOnPipelineLetters(ids=letters)).count
 
     def check(self, ordered: Ordered) -> None:
         self.scope.told(ordered)

@@ -80,10 +80,10 @@ class Driver:
         self.client.report([RunReport.model_validate(given | news)])
 
     def act(self, action: PipelineLetterAction, *ids: str) -> None:
-        assert self.api.store.pipeline_letters.act(action, ActOnPipelineLetters(ids=list(ids))).count == len(ids)
+        assert self.api.store.pipeline_dead_letters.act(action, ActOnPipelineLetters(ids=list(ids))).count == len(ids)
 
     def letters(self) -> list[str]:
-        return sorted(letter.id for letter in self.api.store.pipeline_letters.page(limit=1_000).letters if letter.state == "open")
+        return sorted(letter.id for letter in self.api.store.pipeline_dead_letters.page(limit=1_000).letters if letter.state == "open")
 
     def held(self) -> int:
         status = self.scope.lease.cursor.report
@@ -257,7 +257,7 @@ class World:
         assert set(free) <= set(done), "all that follows nothing bad goes on"
 
     def act(self) -> None:
-        letters = {letter.id: letter for letter in self.api.store.pipeline_letters.page(limit=1_000).letters if letter.state == "open"}
+        letters = {letter.id: letter for letter in self.api.store.pipeline_dead_letters.page(limit=1_000).letters if letter.state == "open"}
         for id in self.random.sample(sorted(letters), min(len(letters), 2)):
             if self.random.random() < 0.3:
                 (seq, _), *_ = letters[id].seqs

@@ -222,13 +222,13 @@ def test_a_dead_letter_that_is_redriven_comes_once_to_its_own_pipeline(api: Api,
     run = {"pipeline": "legs", "scope": "flights", "batch": 0, "started": "2026-01-01T00:00:00Z", "events": 2, "seqs": [(1, 1), (3, 3)]}
     scope.next()
     scope.client.report([RunReport.model_validate({**run, "run_id": "r", "state": "failed", "error": "no", "letter": "L"})])
-    assert api.store.pipeline_letters.act("redrive", ActOnPipelineLetters(ids=["L", "unknown"])).count == 1
-    assert api.store.pipeline_letters.act("redrive", ActOnPipelineLetters(ids=["L"])).count == 0
+    assert api.store.pipeline_dead_letters.act("redrive", ActOnPipelineLetters(ids=["L", "unknown"])).count == 1
+    assert api.store.pipeline_dead_letters.act("redrive", ActOnPipelineLetters(ids=["L"])).count == 0
     second = scope.next()
     assert [(run.pipeline, run.letter, run.slice.ranges) for run in second.runs] == [("legs", "L", [(1, 1), (3, 3)])]
     assert scope.next().runs == []
     scope.client.report([RunReport.model_validate({**run, "run_id": "r2", "state": "succeeded", "letter": "L"})])
-    assert api.store.pipeline_letters.page(limit=1).letters == []
+    assert api.store.pipeline_dead_letters.page(limit=1).letters == []
 
 
 @pytest.mark.parametrize(
@@ -252,11 +252,11 @@ def test_a_new_scope_leaves_alone_what_was_given_again_before_it(
     for number in range(2):
         client.report([failed.model_copy(update={"run_id": f"r{number}"})])
         if not number:
-            api.store.pipeline_letters.act("redrive", ActOnPipelineLetters(ids=["L"]))
+            api.store.pipeline_dead_letters.act("redrive", ActOnPipelineLetters(ids=["L"]))
     scope.hold("another", asked)
     assert scope.told(scope.next()) == first
     api.feed([leg("2", ids["third"])])
-    api.store.pipeline_letters.act("redrive", ActOnPipelineLetters(ids=["L"]))
+    api.store.pipeline_dead_letters.act("redrive", ActOnPipelineLetters(ids=["L"]))
     assert scope.told(scope.next()) == [("thirds", ["2"]), ("legs/again5", ["1"])]
 
 

@@ -205,7 +205,7 @@ def test_a_token_that_was_taken_back_opens_nothing_at_any_api(tmp_path: Path, ki
 
 def test_a_failure_to_read_revoked_tokens_is_reported_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(tmp_path) as one, serving(tmp_path) as other:
-        read, failed = other.store.person_tokens.revoked, Event()
+        read, failed = other.store.api_tokens.revoked, Event()
 
         def fail_once() -> frozenset[str]:
             if not failed.is_set():
@@ -213,7 +213,7 @@ def test_a_failure_to_read_revoked_tokens_is_reported_and_tried_again(tmp_path: 
                 raise PoolTimeout("QueuePool limit reached")
             return read()
 
-        monkeypatch.setattr(other.store.person_tokens, "revoked", fail_once)
+        monkeypatch.setattr(other.store.api_tokens, "revoked", fail_once)
         made = one.ask("POST", "/api/v1/tokens", json={"scope": "read"}).json()
         assert failed.wait(60)
         until(
@@ -227,10 +227,10 @@ def test_a_failure_to_read_revoked_tokens_is_reported_and_tried_again(tmp_path: 
 def test_what_has_expired_is_forgotten_when_another_is_made(turned: Api) -> None:
     old = turned.ask("POST", "/api/v1/tokens", json={"scope": "read", "seconds": 60}).json()
     assert turned.ask("DELETE", f"/api/v1/tokens/{old['id']}").status_code == 204
-    assert turned.store.person_tokens.revoked() == {old["id"]}
+    assert turned.store.api_tokens.revoked() == {old["id"]}
     turned.clock.set(61)
-    assert turned.store.person_tokens.listed() == []
-    assert turned.store.person_tokens.revoked() == frozenset()
+    assert turned.store.api_tokens.listed() == []
+    assert turned.store.api_tokens.revoked() == frozenset()
     turned.ask("POST", "/api/v1/tokens", json={"scope": "read"})
     problem(turned.ask("DELETE", f"/api/v1/tokens/{old['id']}"), 404, "not-found")
 

@@ -21,7 +21,7 @@ from headrace.store.queries.series import MAX_SERIES, OTHERS
 from headrace.store.queries.status import MAX_TRIGGERS, overview
 from headrace.store.tables.control import stream_reports, triggers
 from headrace.store.tables.pipelines import runs
-from headrace.store.tables.task_runs import deferred_runs
+from headrace.store.tables.task_runs import task_runs
 from headrace.wire.status.fitting import MAX_FRAME_BYTES
 from headrace.wire.status.status import Status
 from headrace.wire.task_runs import ClaimRuns
@@ -173,10 +173,10 @@ def cost_of_overview(store: Store) -> int:
 def test_history_costs_a_status_nothing(tmp_path: Path) -> None:
     with opened("sqlite", tmp_path) as store:
         holder(store, "first")
-        fill(store, [(runs, [finished_run(n) for n in range(50)]), (deferred_runs, [task_run(n) for n in range(50)])])
+        fill(store, [(runs, [finished_run(n) for n in range(50)]), (task_runs, [task_run(n) for n in range(50)])])
         before = cost_of_overview(store)
         history = range(50, 10_000)
-        fill(store, [(runs, [finished_run(n) for n in history]), (deferred_runs, [task_run(n) for n in history])])
+        fill(store, [(runs, [finished_run(n) for n in history]), (task_runs, [task_run(n) for n in history])])
         after = cost_of_overview(store)
     assert before
     assert after <= before + 20, "in hundreds of instructions"
@@ -188,7 +188,7 @@ def test_a_claim_reads_as_many_runs_as_it_takes(tmp_path: Path) -> None:
         free = {"state": "scheduled", "finished": None}
         others = [task_run(n, task="other", **free) for n in range(5_000)]
         mine = [task_run(n, **free) for n in range(5_000, 10_000)]
-        fill(store, [(deferred_runs, others + mine)])
+        fill(store, [(task_runs, others + mine)])
         asked = ClaimRuns(capacity=3, tasks=["t", "none"])
         store.task_runs.claim(worker, asked)
         with counting(store._database._writer._engine) as seen:

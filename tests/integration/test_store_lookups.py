@@ -88,11 +88,11 @@ LONG = (
     "events",
     "firings",
     "runs",
-    "deferred_runs",
+    "task_runs",
     "run_events",
     "ordering_events",
-    "awaited_events",
-    "awaited_terms",
+    "event_waits",
+    "event_wait_terms",
     "webhook_deliveries",
 )
 
@@ -119,7 +119,7 @@ def test_the_status_scans_and_sorts_no_history(tmp_path: Path) -> None:
         plans = plans_of(store._database.readers, read)
     assert whole(plans) == []
     sorts = [
-        plan for plan in plans if plan.startswith("USE TEMP B-TREE FOR ORDER BY") and ("FROM runs" in plan or "FROM deferred_runs" in plan)
+        plan for plan in plans if plan.startswith("USE TEMP B-TREE FOR ORDER BY") and ("FROM runs" in plan or "FROM task_runs" in plan)
     ]
     assert sorts == []
 
@@ -144,14 +144,14 @@ def test_events_for_runs_and_claims_are_found_by_indexes(tmp_path: Path) -> None
         owner.append(made("1", *owner.epochs), made("2", *owner.epochs, subject="S"))
 
         def hand() -> None:
-            taken = store.awaited_events.take()
+            taken = store.event_waits.take()
             assert taken is not None
-            assert store.awaited_events.hand(taken.claims) == 1
+            assert store.event_waits.hand(taken.claims) == 1
 
         plans = plans_of(store._database._writer._engine, hand)
         plans += plans_of(store._database._writer._engine, lambda: store.task_runs.claim(worker, ClaimRuns(capacity=2, tasks=["t", "u"])))
     # The kinds and the patterns of terms are few, however many runs wait.
-    assert [plan for plan in whole(plans) if "awaited_terms" not in plan.split(":")[0]] == []
+    assert [plan for plan in whole(plans) if "event_wait_terms" not in plan.split(":")[0]] == []
     assert [
-        plan for plan in plans if plan.startswith("USE TEMP B-TREE FOR ORDER BY") and "FROM deferred_runs" in plan and "state =" in plan
+        plan for plan in plans if plan.startswith("USE TEMP B-TREE FOR ORDER BY") and "FROM task_runs" in plan and "state =" in plan
     ] == []

@@ -99,4 +99,4 @@ def exit_code(command: list[str], api: Api) -> int:
 
 
 def letters(api: Api) -> list[tuple[str, list[tuple[int, int]]]]:
-    return [(letter.pipeline, letter.seqs) for letter in api.store.pipeline_letters.page(limit=9).letters]
+    return [(letter.pipeline, letter.seqs) for letter in api.store.pipeline_dead_letters.page(limit=9).letters]

@@ -125,7 +125,7 @@ def test_one_odd_event_is_a_dead_letter_and_the_table_stays_readable(api: Api, h
         for number, value in enumerate((1, 1.5, 2), 1):
             api.feed([leg(f"e{number}", trigger, n=value)])
             run.until_handled(api, number)
-    (letter,) = api.store.pipeline_letters.page(limit=9).letters
+    (letter,) = api.store.pipeline_dead_letters.page(limit=9).letters
     assert (letter.seqs, letter.attempts) == ([(2, 2)], 1)
     for said in ("the payload of the event 'e2' does not fit: the field 'n' was learned as bigint, and a value is double.", "payload="):
         assert said in letter.error
@@ -164,4 +164,4 @@ def test_a_table_with_other_events_ends_the_pipeline_by_name(
         failure = run.until_failed()
     assert f"The table 'legs' has rows of other events for batch {batch} of the pipeline 'legs'" in str(failure)
     assert "headrace scopes reset" in (failure.hint or "")
-    assert not api.store.pipeline_letters.page(limit=9).letters
+    assert not api.store.pipeline_dead_letters.page(limit=9).letters

@@ -343,8 +343,8 @@ def test_events_of_dead_letters_are_accounted_for_in_any_state(driver: Driver) -
     found = audited(driver)
     assert found.clean
     assert [one.dead_lettered for one in found.pipelines] == [2, 2, 0]
-    driver.api.store.pipeline_letters.act("redrive", ActOnPipelineLetters(ids=["letter-legs"]))
-    driver.api.store.pipeline_letters.act("discard", ActOnPipelineLetters(ids=["letter-delays"]))
+    driver.api.store.pipeline_dead_letters.act("redrive", ActOnPipelineLetters(ids=["letter-legs"]))
+    driver.api.store.pipeline_dead_letters.act("discard", ActOnPipelineLetters(ids=["letter-delays"]))
     assert audited(driver).clean
 
 
@@ -486,7 +486,7 @@ def test_a_redriven_letter_and_a_late_firing_are_no_problems(
     with running(project, options, spark) as run:
         api.feed(leg(f"{n}", triggers["legs.a"], n=n) for n in range(1, 7))
         until(lambda: is_stored("1", "2", "4", "5", "6"), "the others are stored", run.alive)
-        until(lambda: len(api.store.pipeline_letters.page(limit=9).letters) == 1, "there is a dead letter", run.alive)
+        until(lambda: len(api.store.pipeline_dead_letters.page(limit=9).letters) == 1, "there is a dead letter", run.alive)
         api.feed(leg(f"{n}", triggers["legs.b"], n=n) for n in (2, 4))  # copies, on which another trigger fires
         until(lambda: sum(one.pipeline == "late" and one.state == "succeeded" for one in api.runs()) == 2, "late ones ran", run.alive)
     found = look()
@@ -494,9 +494,9 @@ def test_a_redriven_letter_and_a_late_firing_are_no_problems(
     assert [(one.pipeline, one.succeeded, one.dead_lettered) for one in found.pipelines] == [("legs", 5, 1), ("late", 2, 0)]
     (home / "mended").touch()
     with running(project, options, spark) as run:
-        api.store.pipeline_letters.act("redrive", ActOnPipelineLetters(pipeline="legs"))
+        api.store.pipeline_dead_letters.act("redrive", ActOnPipelineLetters(pipeline="legs"))
         until(lambda: is_stored("1", "2", "3", "4", "5", "6"), "all is stored", run.alive)
-        until(lambda: not api.store.pipeline_letters.page(limit=9).letters, "the letter is gone", run.alive)
+        until(lambda: not api.store.pipeline_dead_letters.page(limit=9).letters, "the letter is gone", run.alive)
     found = look()
     assert [problem.what for problem in found.problems] == []
     assert [(one.pipeline, one.succeeded, one.dead_lettered) for one in found.pipelines] == [("legs", 6, 0), ("late", 2, 0)]

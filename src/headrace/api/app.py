@@ -61,7 +61,7 @@ def create_app(
     runs = EventWaitDispatcher(store)
 
     tokens = Tokens(key, store.instance, store.now)
-    tokens.revoked = store.person_tokens.revoked()
+    tokens.revoked = store.api_tokens.revoked()
 
     @asynccontextmanager
     async def running(_: FastAPI) -> AsyncGenerator[None]:

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Row, func, select
 from headrace.store.dialects.statements import BulkInsert, in_list, rows_among
 from headrace.store.tables.control import triggers
 from headrace.store.tables.log import firings
-from headrace.store.tables.pipelines import pipeline_letters, redeliveries
+from headrace.store.tables.pipelines import pipeline_dead_letters, redeliveries
 from headrace.wire.pipelines.runs import Redelivery
 
 _insert = BulkInsert(redeliveries)
@@ -105,4 +105,7 @@ def told_firings(connection: Connection, seqs: list[int]) -> dict[int, dict[int,
 def _letters(connection: Connection, ids: list[str]) -> dict[str, Row[*tuple[Any, ...]]]:
     if not ids:
         return {}
-    return {row.id: row for row in connection.execute(select(pipeline_letters).where(in_list(pipeline_letters.c.id, "ids")), {"ids": ids})}
+    return {
+        row.id: row
+        for row in connection.execute(select(pipeline_dead_letters).where(in_list(pipeline_dead_letters.c.id, "ids")), {"ids": ids})
+    }

@@ -96,7 +96,7 @@ class Oracle:
             "lanes",
             "dead_letters",
             "backlog",
-            "custody_problems",
+            "receipt_problems",
             "crews",
             "crew_reads",
             "custody",

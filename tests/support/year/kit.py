@@ -26,8 +26,8 @@ from headrace.store.retention.pruner import Pruner
 from headrace.store.tables.base import age_marks
 from headrace.store.tables.control import jobs, triggers
 from headrace.store.tables.custody import backlog, crews, custody, lanes
-from headrace.store.tables.log import events, firings, forgotten_keys
-from headrace.store.tables.task_runs import deferred_runs, run_events
+from headrace.store.tables.log import events, firings, pruned_event_keys
+from headrace.store.tables.task_runs import run_events, task_runs
 from headrace.wire.control.jobs import Heartbeat
 from support.processes.store import Holder, TurnedClock, declaration, registration
 from support.sources.custody import books
@@ -42,12 +42,12 @@ WATCHES = ("first", "second", "third")
 TABLES = {
     "events": events,
     "firings": firings,
-    "forgotten keys": forgotten_keys,
+    "forgotten keys": pruned_event_keys,
     "lanes": lanes,
     "crews": crews,
     "books": custody,
     "triggers": triggers,
-    "task runs": deferred_runs,
+    "task runs": task_runs,
     "events of runs": run_events,
     "backlog": backlog,
     "jobs": jobs,

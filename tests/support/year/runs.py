@@ -11,7 +11,7 @@ from sqlalchemy import Connection, select
 
 from headrace.store import Store
 from headrace.store.dialects.statements import BulkInsert
-from headrace.store.tables.task_runs import deferred_runs
+from headrace.store.tables.task_runs import task_runs
 from headrace.wire.control.jobs import Heartbeat
 from headrace.wire.control.triggers import CleanupTriggers
 from headrace.wire.task_runs import AwaitedTrigger, ClaimRuns, FinishRun, StartRun, Waiting
@@ -27,7 +27,7 @@ OWN = ("run_id", "trigger_id", "created", "changed", "finished", "head", "job_id
 FIRST_TRIGGER = 1_000_000_000
 """The triggers of runs that are inserted as rows have numbers from here on: those were given to none."""
 
-_insert = BulkInsert(deferred_runs)
+_insert = BulkInsert(task_runs)
 
 
 class DayOfRuns:
@@ -86,7 +86,7 @@ class DayOfRuns:
         self._alive = [(run_id, ids[run_id]) for run_id, _ in self._alive]
 
     def _awaited(self) -> Iterator[tuple[str, int]]:
-        wanted = select(deferred_runs.c.run_id, deferred_runs.c.trigger_id).where(deferred_runs.c.state == "deferred")
+        wanted = select(task_runs.c.run_id, task_runs.c.trigger_id).where(task_runs.c.state == "deferred")
         with self._store.reading() as connection:
             yield from ((row.run_id, row.trigger_id) for row in connection.execute(wanted))
 
@@ -109,9 +109,9 @@ class DayOfRuns:
 
     def _template(self) -> dict[str, Any]:
         """Return the last run that was finished, which all others that were finished are like."""
-        done = select(deferred_runs).where(deferred_runs.c.state == "succeeded", deferred_runs.c.trigger_id < FIRST_TRIGGER)
+        done = select(task_runs).where(task_runs.c.state == "succeeded", task_runs.c.trigger_id < FIRST_TRIGGER)
         with self._store.reading() as connection:
-            found = [dict(row._mapping) for row in connection.execute(done.order_by(deferred_runs.c.trigger_id.desc()).limit(50))]
+            found = [dict(row._mapping) for row in connection.execute(done.order_by(task_runs.c.trigger_id.desc()).limit(50))]
         common = [{name: value for name, value in row.items() if name not in OWN} for row in found]
         assert all(row == common[0] for row in common), common
         return found[0]
@@ -120,4 +120,4 @@ class DayOfRuns:
         self._inserted += 1
         own = {"run_id": self._random.randbytes(16).hex(), "trigger_id": FIRST_TRIGGER + self._inserted}
         row = template | own | {"created": at - 60_000_000, "changed": at, "finished": at}
-        return tuple(row[column.name] for column in deferred_runs.columns)
+        return tuple(row[column.name] for column in task_runs.columns)

@@ -56,17 +56,17 @@ def _add_actions(router: APIRouter, store: Store) -> None:
     @router.get("/api/v1/pipeline-letters")
     def of_pipelines(limit: Limit = 100) -> PipelineLetters:
         """Return the dead letters of pipelines, the newest first: the events of runs that failed for the last time."""
-        return store.pipeline_letters.page(limit=limit)
+        return store.pipeline_dead_letters.page(limit=limit)
 
     @router.get("/api/v1/pipeline-letters/{id:path}")
     def one_of_pipelines(id: str) -> PipelineLetter:
         """Return one dead letter of a pipeline, with its whole error."""
-        return store.pipeline_letters.one(id)
+        return store.pipeline_dead_letters.one(id)
 
     @router.post("/api/v1/pipeline-letters/{action}", dependencies=[Depends(admin)])
     def act_on_those_of_pipelines(action: PipelineLetterAction, asked: ActOnPipelineLetters) -> PipelineLettersActed:
         """Redrive the events of these dead letters, or discard them."""
-        return store.pipeline_letters.act(action, asked)
+        return store.pipeline_dead_letters.act(action, asked)
 
     @router.get("/api/v1/dead-letter-actions")
     def actions(limit: Limit = 100) -> DeadLetterActions:

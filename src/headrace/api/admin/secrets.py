@@ -81,7 +81,7 @@ def rotate(asked: wire.RotateSecrets, store: StoreOf) -> wire.SecretsRotated:
 @router.post("/tokens", dependencies=[Depends(deployment)])
 def make_token(asked: wire.MakeToken, store: StoreOf, tokens: TokensOf) -> wire.TokenMade:
     """Make a token for a person or a script; only the deployment key makes one."""
-    noted = store.person_tokens.add(asked)
+    noted = store.api_tokens.add(asked)
     token = tokens.until(asked.name, asked.scope, int(noted.expires.timestamp()), id=noted.id)
     return wire.TokenMade(token=token, id=noted.id, scope=asked.scope, expires=noted.expires)
 
@@ -89,13 +89,13 @@ def make_token(asked: wire.MakeToken, store: StoreOf, tokens: TokensOf) -> wire.
 @router.get("/tokens", dependencies=[Depends(deployment)])
 def tokens_made(store: StoreOf) -> wire.ShownTokens:
     """Return whom tokens were made for that have not expired, those made last first."""
-    return wire.ShownTokens(tokens=store.person_tokens.listed())
+    return wire.ShownTokens(tokens=store.api_tokens.listed())
 
 
 @router.delete("/tokens/{id}", status_code=204, dependencies=[Depends(deployment)])
 def revoke_token(id: Name, store: StoreOf, tokens: TokensOf) -> None:
     """Take a token back: here it opens nothing from now on, at other apis on the database within a second or two."""
-    if not store.person_tokens.revoke(id):
+    if not store.api_tokens.revoke(id):
         raise Refusal(404, "not-found", f"There is no token '{id}'.", hint="See what there is with: headrace token list")
     tokens.revoked |= {id}
 

@@ -31,7 +31,7 @@ async def _follow(store: Store, tokens: Tokens) -> None:
     while True:
         await asyncio.sleep(EVERY)
         try:
-            tokens.revoked = await asyncio.to_thread(store.person_tokens.revoked)
+            tokens.revoked = await asyncio.to_thread(store.api_tokens.revoked)
         except Exception as error:  # whatever it is: without this task a token that is revoked at another api would stay valid here
             await asyncio.sleep(store.background.record_failure(WORK, error))
         else:

@@ -67,7 +67,7 @@ class EventWaitDispatcher:
 
     def _round(self) -> tuple[bool, bool]:
         """Read, claim and hand on once; whether any run waits, and whether there was anything to do."""
-        waiting = self._store.awaited_events
+        waiting = self._store.event_waits
         taken = waiting.take()
         if taken is None:
             return False, False

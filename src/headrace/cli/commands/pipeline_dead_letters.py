@@ -51,7 +51,7 @@ def list_letters(api_url: ApiUrl = None, limit: Limit = LISTED, json: AsJson = F
     """List the runs that failed for good, the newest first."""
     settings = read_settings(api_url=api_url)
     with AdminClient(settings.url, token=for_looking(settings)) as client:
-        found = PipelineLetters.model_validate(client.pipeline_letters(limit=limit))
+        found = PipelineLetters.model_validate(client.pipeline_dead_letters(limit=limit))
     if json:
         show_json(found)
         return
@@ -95,7 +95,7 @@ def _act(action: PipelineLetterAction, ids: list[str] | None, pipeline: str | No
     settings = read_settings(api_url=api_url, home=home)
     asked = ActOnPipelineLetters(ids=[named(id) for id in ids or ()], pipeline=pipeline)
     with AdminClient(settings.url, token=for_looking(settings)) as client:
-        done = PipelineLettersActed.model_validate(client.act_on_pipeline_letters(action, asked, key=for_changing(settings)))
+        done = PipelineLettersActed.model_validate(client.act_on_pipeline_dead_letters(action, asked, key=for_changing(settings)))
     if json:
         show_json(done)
         return

@@ -139,7 +139,7 @@ class AdminClient:
         with translate_decode_errors(self._url):
             return msgspec.json.decode(response.content)
 
-    def pipeline_letters(self, *, limit: int | None = None) -> Any:
+    def pipeline_dead_letters(self, *, limit: int | None = None) -> Any:
         """Return the dead letters of pipelines, the newest first."""
         return self._get("/api/v1/pipeline-letters", limit=limit)
 
@@ -147,7 +147,7 @@ class AdminClient:
         """Return one dead letter of a pipeline with its whole error."""
         return self._get(f"/api/v1/pipeline-letters/{quote(id, safe='')}")
 
-    def act_on_pipeline_letters(self, action: PipelineLetterAction, asked: ActOnPipelineLetters, *, key: str) -> Any:
+    def act_on_pipeline_dead_letters(self, action: PipelineLetterAction, asked: ActOnPipelineLetters, *, key: str) -> Any:
         """Redrive or discard dead letters of pipelines; return how many."""
         response = self._post(f"/api/v1/pipeline-letters/{action}", asked.model_dump_json(), key)
         with translate_decode_errors(self._url):

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, ScalarSelect, bindparam, delete, exists, inse
 
 from headrace.store.dialects.statements import in_list, rows_among
 from headrace.store.tables.control import jobs, stream_reports
-from headrace.store.tables.custody import backlog, custody_problems, custody_streams, dead_letters, lanes
+from headrace.store.tables.custody import backlog, dead_letters, lanes, receipt_problems, recorded_streams
 from headrace.wire.control.streams import StreamReport
 
 MOST_NAMES = 5_000
@@ -57,8 +57,8 @@ def _look_up(connection: Connection, pairs: Sequence[tuple[str, str]]) -> dict[t
 
 def stream_of(lane_id: int) -> ScalarSelect[int]:
     """Return the id, in the books, of the stream that a lane is of."""
-    of_lane = custody_streams.c.stream == lanes.c.stream
-    return select(custody_streams.c.id).join(lanes, of_lane).where(lanes.c.id == lane_id).scalar_subquery()
+    of_lane = recorded_streams.c.stream == lanes.c.stream
+    return select(recorded_streams.c.id).join(lanes, of_lane).where(lanes.c.id == lane_id).scalar_subquery()
 
 
 def idle_lanes(connection: Connection, before: int, most: int) -> int:
@@ -70,7 +70,7 @@ def idle_lanes(connection: Connection, before: int, most: int) -> int:
     held = or_(
         exists().where(backlog.c.lane_id == lanes.c.id),
         exists().where(dead_letters.c.stream == lanes.c.stream, dead_letters.c.lane == lanes.c.lane),
-        exists().where(custody_problems.c.lane_id == lanes.c.id),
+        exists().where(receipt_problems.c.lane_id == lanes.c.id),
     )
     query = select(lanes.c.id, lanes.c.stream, lanes.c.lane, lanes.c.read, lanes.c.last, held.label("held"))
     found = connection.execute(query.where(lanes.c.moved < before).order_by(lanes.c.moved, lanes.c.id).limit(most)).all()
@@ -82,8 +82,8 @@ def idle_lanes(connection: Connection, before: int, most: int) -> int:
         if row.last is not None:
             reads[row.stream].append(row.read)
     for stream, counts in reads.items():
-        sums = {"read": custody_streams.c.read + sum(counts), "lanes": custody_streams.c.lanes + len(counts)}
-        connection.execute(update(custody_streams).where(custody_streams.c.stream == stream).values(**sums))
+        sums = {"read": recorded_streams.c.read + sum(counts), "lanes": recorded_streams.c.lanes + len(counts)}
+        connection.execute(update(recorded_streams).where(recorded_streams.c.stream == stream).values(**sums))
     deleted = {row.id for row in gone}
     connection.execute(delete(lanes).where(in_list(lanes.c.id, "ids")), {"ids": sorted(deleted)})
     stay = [row.id for row in found if row.id not in deleted]

@@ -16,7 +16,7 @@ from headrace.store.custody.subscriber_sets import ENDED_RUNS, NONE, old_crews
 from headrace.store.dialects.statements import Upsert, in_list
 from headrace.store.tables.control import triggers
 from headrace.store.tables.custody import custody
-from headrace.store.tables.task_runs import deferred_runs
+from headrace.store.tables.task_runs import task_runs
 
 _add = Upsert(custody, ("stream_id", "trigger_id"), lambda new: {name: custody.c[name] + new[name] for name in NONE})
 
@@ -24,7 +24,7 @@ _add = Upsert(custody, ("stream_id", "trigger_id"), lambda new: {name: custody.c
 def ended_waits(connection: Connection, before: int, most: int) -> int:
     """Forget the triggers of task runs that have ended, whatever their age, once nobody runs them and nothing is kept for them."""
     del before
-    waits = exists().where(deferred_runs.c.run_id == triggers.c.run_id, deferred_runs.c.finished.is_(None))
+    waits = exists().where(task_runs.c.run_id == triggers.c.run_id, task_runs.c.finished.is_(None))
     over = (triggers.c.run_id.is_not(None), triggers.c.state == "removed", ~waits)
     free = (triggers.c.job_id.is_(None), triggers.c.revoked_job_id.is_(None), triggers.c.backlog == 0)
     found = list(connection.execute(select(triggers.c.id).where(*over, *free).order_by(triggers.c.id).limit(most)).scalars())

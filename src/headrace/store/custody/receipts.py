@@ -38,7 +38,7 @@ from headrace.store.custody.subscriber_sets import (
 from headrace.store.db.database import Database
 from headrace.store.dialects.statements import Upsert, ValuesQuery, in_list, rows_among
 from headrace.store.tables.control import jobs, triggers
-from headrace.store.tables.custody import backlog, custody, custody_problems, custody_streams, lanes
+from headrace.store.tables.custody import backlog, custody, lanes, receipt_problems, recorded_streams
 from headrace.wire.custody.events import ReceiptStatus
 from headrace.wire.custody.receipts import CrewDefined, CrewDefinition, LaneMark, LaneMarks, Receipt
 
@@ -64,7 +64,9 @@ _marks = select(lanes.c.lane, lanes.c.last).where(
     lanes.c.stream == bindparam("of"), lanes.c.last.is_not(None), in_list(lanes.c.lane, "names")
 )
 _add_receipts = (
-    update(custody_streams).where(custody_streams.c.id == bindparam("of")).values(receipts=custody_streams.c.receipts + bindparam("more"))
+    update(recorded_streams)
+    .where(recorded_streams.c.id == bindparam("of"))
+    .values(receipts=recorded_streams.c.receipts + bindparam("more"))
 )
 _add_answers = Upsert(custody, ("stream_id", "trigger_id"), lambda new: {name: custody.c[name] + new[name] for name in ANSWERS})
 
@@ -249,7 +251,7 @@ class _ReceiptWriter:
             connection.execute(_count, {"numbers": part})
         forget(connection, self.forgotten)
         if self.problems:
-            connection.execute(insert(custody_problems), self.problems)
+            connection.execute(insert(receipt_problems), self.problems)
 
     def _reconcile(self) -> None:
         """Find in the backlog what the receipts call spilled: what waits is counted from now on, what was settled early is counted now.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Connection, Text, and_, bindparam, case, func, select
 
 from headrace.store.tables.control import jobs, stream_reports
-from headrace.store.tables.custody import crews, custody_streams
+from headrace.store.tables.custody import crews, recorded_streams
 
 
 def _sum(value: ColumnElement[Any]) -> ColumnElement[int]:
@@ -20,16 +20,16 @@ def _sum(value: ColumnElement[Any]) -> ColumnElement[int]:
 
 
 _recorded = (
-    select(custody_streams.c.stream, _sum(crews.c.read))
-    .outerjoin(crews, crews.c.stream_id == custody_streams.c.id)
-    .where(custody_streams.c.stream.in_(bindparam("names", expanding=True)))
-    .group_by(custody_streams.c.stream)
+    select(recorded_streams.c.stream, _sum(crews.c.read))
+    .outerjoin(crews, crews.c.stream_id == recorded_streams.c.id)
+    .where(recorded_streams.c.stream.in_(bindparam("names", expanding=True)))
+    .group_by(recorded_streams.c.stream)
 )
 _booked = select(_sum(crews.c.read))
 _after = bindparam("after", type_=Text)
-_booked_after = _booked.join(custody_streams, crews.c.stream_id == custody_streams.c.id).where(custody_streams.c.stream > _after)
+_booked_after = _booked.join(recorded_streams, crews.c.stream_id == recorded_streams.c.id).where(recorded_streams.c.stream > _after)
 _report = stream_reports.c
-_has_books = custody_streams.c.id.is_not(None)
+_has_books = recorded_streams.c.id.is_not(None)
 _is_under_way = and_(_report.read > _report.advanced, _has_books, jobs.c.state == "running")
 _reported = (
     select(
@@ -38,7 +38,7 @@ _reported = (
         _sum(case((_has_books, 0), else_=_report.advanced)),
     )
     .select_from(stream_reports)
-    .outerjoin(custody_streams, custody_streams.c.stream == _report.stream)
+    .outerjoin(recorded_streams, recorded_streams.c.stream == _report.stream)
     .outerjoin(jobs, jobs.c.id == _report.job_id)
     .where(_report.stream > _after)
 )

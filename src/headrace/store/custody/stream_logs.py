@@ -15,7 +15,7 @@ from headrace.store.control.jobs import require_running
 from headrace.store.custody.subscriber_sets import streams_of
 from headrace.store.db.database import Database
 from headrace.store.db.meta import own_log
-from headrace.store.tables.custody import adopted_streams, custody_streams
+from headrace.store.tables.custody import adopted_streams, recorded_streams
 from headrace.wire.base import rfc3339
 from headrace.wire.custody.receipts import LaneAudit, LogMark, StreamAdopted, StreamBooks
 
@@ -32,7 +32,7 @@ class StreamLogs:
         """Return which event log this is, and how many receipts of the stream it has. Raises `Fenced` when the job has ended."""
         with self._database.reading() as connection:
             require_running(connection, job_id)
-            row = connection.execute(select(custody_streams).where(custody_streams.c.stream == stream)).one_or_none()
+            row = connection.execute(select(recorded_streams).where(recorded_streams.c.stream == stream)).one_or_none()
             if row is None:
                 return StreamBooks(log=own_log(connection), receipts=0)
             last = _marks.where(adopted_streams.c.stream_id == row.id).order_by(adopted_streams.c.id.desc()).limit(1)
@@ -53,7 +53,7 @@ def _adopt(connection: Connection, mark: LogMark, now: int) -> StreamAdopted:
     (stream_id,) = streams_of(connection, [mark.stream]).values()
     missing = None
     if mark.log == own_log(connection):
-        stored = connection.execute(select(custody_streams.c.receipts).where(custody_streams.c.id == stream_id)).scalar_one()
+        stored = connection.execute(select(recorded_streams.c.receipts).where(recorded_streams.c.id == stream_id)).scalar_one()
         missing = mark.receipts - stored
         if missing <= 0:
             raise ApiRefused(
@@ -63,7 +63,7 @@ def _adopt(connection: Connection, mark: LogMark, now: int) -> StreamAdopted:
                 problem="conflict",
             )
         # One more than the database that was lost had: should that come back, it is told from this one.
-        counted = update(custody_streams).where(custody_streams.c.id == stream_id).values(receipts=mark.receipts + 1)
+        counted = update(recorded_streams).where(recorded_streams.c.id == stream_id).values(receipts=mark.receipts + 1)
         connection.execute(counted)
     row = {"stream_id": stream_id, "at": now, "log": mark.log, "receipts": mark.receipts, "missing": missing}
     connection.execute(insert(adopted_streams).values(**row))
@@ -73,13 +73,13 @@ def _adopt(connection: Connection, mark: LogMark, now: int) -> StreamAdopted:
 def adopted_without(connection: Connection, stream: str | None) -> Iterator[tuple[str, LaneAudit]]:
     """Yield each stream that a restored database went on with although it does not have all of its receipts."""
     query = (
-        select(custody_streams.c.stream, adopted_streams)
-        .join(custody_streams, custody_streams.c.id == adopted_streams.c.stream_id)
+        select(recorded_streams.c.stream, adopted_streams)
+        .join(recorded_streams, recorded_streams.c.id == adopted_streams.c.stream_id)
         .where(adopted_streams.c.missing.is_not(None))
         .order_by(adopted_streams.c.id)
     )
     if stream is not None:
-        query = query.where(custody_streams.c.stream == stream)
+        query = query.where(recorded_streams.c.stream == stream)
     for row in connection.execute(query):
         what = (
             f"{row.missing} receipts, up to receipt {row.receipts}, are missing since the database was restored: "

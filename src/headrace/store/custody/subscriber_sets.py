@@ -22,7 +22,7 @@ from headrace.errors import ApiRefused
 from headrace.store.db.slices import size_of, take_slice
 from headrace.store.dialects.statements import Upsert, ValuesQuery, in_list, rows_among
 from headrace.store.tables.control import triggers
-from headrace.store.tables.custody import crews, custody, custody_streams
+from headrace.store.tables.custody import crews, custody, recorded_streams
 from headrace.wire.custody.receipts import CrewDefinition
 
 KEPT = 64
@@ -41,7 +41,7 @@ ANSWERS = ("fired", "rejected", "spilled", "dead_lettered", "failed")
 SETTLED = ("settled_fired", "settled_filtered", "settled_rejected", "settled_dead_lettered", "settled_dropped")
 NONE = dict.fromkeys(("read", *ANSWERS, *SETTLED, "redriven"), 0)
 
-_streams = select(custody_streams.c.stream, custody_streams.c.id).where(in_list(custody_streams.c.stream, "names"))
+_streams = select(recorded_streams.c.stream, recorded_streams.c.id).where(in_list(recorded_streams.c.stream, "names"))
 _known = ValuesQuery(
     {"stream_id": "bigint", "digest": "bytea"},
     "SELECT k.id, k.stream_id, k.digest FROM given CROSS JOIN crews k WHERE k.stream_id = given.stream_id AND k.digest = given.digest",
@@ -63,7 +63,7 @@ def streams_of(connection: Connection, names: Iterable[str]) -> dict[str, int]:
     found = {row.stream: row.id for row in rows_among(connection, _streams, "names", wanted)}
     new = [name for name in wanted if name not in found]
     if new:
-        connection.execute(insert(custody_streams), [{"stream": name} for name in new])
+        connection.execute(insert(recorded_streams), [{"stream": name} for name in new])
         found |= {row.stream: row.id for row in rows_among(connection, _streams, "names", new)}
     return found
 

@@ -19,7 +19,7 @@ from headrace.store.db.database import Database
 from headrace.store.db.slices import size_of, take_slice
 from headrace.store.dead_letters.short_ids import full_ids, short_id
 from headrace.store.redeliveries import Redrive, record_redrives
-from headrace.store.tables.pipelines import pipeline_letters
+from headrace.store.tables.pipelines import pipeline_dead_letters
 from headrace.wire.custody.pipeline_dead_letters import (
     ActOnPipelineLetters,
     PipelineLetter,
@@ -35,7 +35,7 @@ PAGE_LETTERS: Final = 5_000
 LETTERS_AT_ONCE: Final = 500
 """Letters that one transaction changes."""
 
-_row_of = pipeline_letters.c
+_row_of = pipeline_dead_letters.c
 _SHOWN = [column for column in _row_of if column.name != "slice"]
 
 
@@ -92,7 +92,7 @@ def settle_letters(connection: Connection, project: str, reports: Iterable[RunRe
             continue
         mine = _row_of.id == report.letter
         if report.state == "succeeded":
-            connection.execute(delete(pipeline_letters).where(mine))
+            connection.execute(delete(pipeline_dead_letters).where(mine))
             continue
         news = {"run_id": report.run_id, "error": report.error or "", "state": "open"}
         known = connection.execute(select(_row_of.attempts, _row_of.run_id).where(mine)).one_or_none()
@@ -100,9 +100,9 @@ def settle_letters(connection: Connection, project: str, reports: Iterable[RunRe
             row = {"project": project, "scope": report.scope, "pipeline": report.pipeline, "batch": report.batch, "events": report.events}
             row |= {"seqs": msgspec.json.encode(report.seqs).decode(), "attempts": report.attempt, "received": now}
             row["slice"] = slices.get(report.letter)
-            connection.execute(insert(pipeline_letters).values(id=report.letter, **row, **news))
+            connection.execute(insert(pipeline_dead_letters).values(id=report.letter, **row, **news))
         elif known.run_id != report.run_id:
-            connection.execute(update(pipeline_letters).where(mine).values(attempts=known.attempts + report.attempt, **news))
+            connection.execute(update(pipeline_dead_letters).where(mine).values(attempts=known.attempts + report.attempt, **news))
 
 
 def unsettled_letters(connection: Connection, scope: str, pipeline: str, after: str) -> ScopeLetters:
@@ -131,7 +131,7 @@ def _act(connection: Connection, action: PipelineLetterAction, ids: Sequence[str
     found = take_slice(connection, query, LETTERS_AT_ONCE)
     changed = [row.id for row in found.rows]
     becomes = "redriven" if action == "redrive" else "discarded"
-    connection.execute(update(pipeline_letters).where(_row_of.id.in_(changed)).values(state=becomes, acted=now))
+    connection.execute(update(pipeline_dead_letters).where(_row_of.id.in_(changed)).values(state=becomes, acted=now))
     if action == "redrive":
         record_redrives(connection, [Redrive(_first(row.seqs), row.id) for row in found.rows])
     return len(changed), [id for id in ids if id not in set(changed)] if found.full else []

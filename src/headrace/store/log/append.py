@@ -35,7 +35,7 @@ from headrace.store.log.conflicts import count_conflicts
 from headrace.store.redeliveries import record_late_firings
 from headrace.store.tables.base import meta
 from headrace.store.tables.control import jobs, triggers
-from headrace.store.tables.log import events, firings, forgotten_keys
+from headrace.store.tables.log import events, firings, pruned_event_keys
 from headrace.store.task_runs.deliveries import Delivery, RunDeliveries
 from headrace.wire.custody.events import BatchStored, EventBatch, EventItem, ItemStatus, ReceiptStatus
 from headrace.wire.log import NO_LEADER_SEQ
@@ -51,7 +51,7 @@ _leases = select(triggers.c.id, triggers.c.job_id, triggers.c.revoked_job_id, tr
     in_list(triggers.c.id, "ids")
 )
 _known = select(events.c.key, events.c.seq).where(in_list(events.c.key, "keys"))
-_forgotten_keys = select(forgotten_keys.c.key, forgotten_keys.c.seq).where(in_list(forgotten_keys.c.key, "keys"))
+_pruned_event_keys = select(pruned_event_keys.c.key, pruned_event_keys.c.seq).where(in_list(pruned_event_keys.c.key, "keys"))
 _fired = select(firings.c.seq, firings.c.trigger_id).where(in_list(firings.c.seq, "seqs"))
 _head = select(meta.c.value).where(meta.c.name == HEAD)
 _move_head = update(meta).where(meta.c.name == HEAD).values(value=bindparam("head"))
@@ -215,7 +215,7 @@ def _lookup(connection: Connection, batches: Sequence[PreparedBatch]) -> tuple[d
         others = [key for key in keys if key not in found]
         for start in range(0, len(others), MOST_PARAMETERS):
             some = others[start : start + MOST_PARAMETERS]
-            gone.update((row[0], row[1]) for row in connection.execute(_forgotten_keys, {"keys": some}))
+            gone.update((row[0], row[1]) for row in connection.execute(_pruned_event_keys, {"keys": some}))
     return found | gone, set(gone.values())
 
 

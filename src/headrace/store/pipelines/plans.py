@@ -17,7 +17,7 @@ from headrace.store.pipelines.plan_pages import drop_pages, keep_page, whole_pla
 from headrace.store.pipelines.planned_runs import close_runs
 from headrace.store.pipelines.scope_leases import require_holder
 from headrace.store.pipelines.scope_rows import cursor_of, move_scope, scope_row
-from headrace.store.tables.pipelines import pipeline_letters, plan_slices, planned_runs, scope_state
+from headrace.store.tables.pipelines import pipeline_dead_letters, plan_slices, planned_runs, scope_state
 from headrace.wire.pipelines.plans import OpenRun, OpenRuns, Plan, PlannedRun, PlanPage, Positions, ScopeLetters, ScopeState, SplitRun
 
 PAGE_ROWS: Final = 5_000
@@ -174,7 +174,7 @@ def _split(connection: Connection, job_id: int, scope: str, split: SplitRun) -> 
     _add_slices(connection, [(*place, numbers[number], data) for number, data in enumerate(split.slices)])
     close_runs(connection, *place, {split.number: parent.slice})
     if parent.letter is not None:
-        connection.execute(delete(pipeline_letters).where(pipeline_letters.c.id == parent.letter))
+        connection.execute(delete(pipeline_dead_letters).where(pipeline_dead_letters.c.id == parent.letter))
 
 
 def _is_stored(row: Any, plan: Plan) -> bool:

@@ -18,7 +18,7 @@ from headrace.store.custody.subscriber_sets import ANSWERS, SETTLED, Owed, crews
 from headrace.store.dialects.statements import driver_rows
 from headrace.store.queries.streams import stream_list
 from headrace.store.tables.control import stream_reports, triggers
-from headrace.store.tables.custody import backlog, custody, custody_problems, custody_streams, lanes
+from headrace.store.tables.custody import backlog, custody, lanes, receipt_problems, recorded_streams
 from headrace.wire.base import rfc3339
 from headrace.wire.control.streams import LaneReport, StreamReport
 from headrace.wire.custody.receipts import Audit, LaneAudit, StreamAudit, TriggerAudit
@@ -70,9 +70,9 @@ def _lanes(connection: Connection, stream: str | None) -> dict[str, tuple[int, i
     query = select(lanes.c.stream, func.sum(lanes.c.read), func.count()).where(lanes.c.last.is_not(None)).group_by(lanes.c.stream)
     if stream is not None:
         query = query.where(lanes.c.stream == stream)
-    forgotten = select(custody_streams.c.stream, custody_streams.c.read, custody_streams.c.lanes).where(custody_streams.c.lanes > 0)
+    forgotten = select(recorded_streams.c.stream, recorded_streams.c.read, recorded_streams.c.lanes).where(recorded_streams.c.lanes > 0)
     if stream is not None:
-        forgotten = forgotten.where(custody_streams.c.stream == stream)
+        forgotten = forgotten.where(recorded_streams.c.stream == stream)
     sums: dict[str, tuple[int, int]] = {row[0]: (int(row[1]), int(row[2])) for row in connection.execute(query)}
     for name, read, count in connection.execute(forgotten):
         before = sums.get(name, (0, 0))
@@ -152,16 +152,16 @@ def _owed(connection: Connection, stream: str | None) -> Counter[tuple[str, int]
 
 
 def _stream_ids(connection: Connection, stream: str | None) -> list[tuple[str, int]]:
-    query = select(custody_streams.c.stream, custody_streams.c.id)
+    query = select(recorded_streams.c.stream, recorded_streams.c.id)
     if stream is not None:
-        query = query.where(custody_streams.c.stream == stream)
+        query = query.where(recorded_streams.c.stream == stream)
     return [(row.stream, row.id) for row in connection.execute(query)]
 
 
 def _counts(connection: Connection, stream: str | None) -> dict[tuple[str, int], Counter[str]]:
-    query = select(custody_streams.c.stream, custody).join(custody, custody.c.stream_id == custody_streams.c.id)
+    query = select(recorded_streams.c.stream, custody).join(custody, custody.c.stream_id == recorded_streams.c.id)
     if stream is not None:
-        query = query.where(custody_streams.c.stream == stream)
+        query = query.where(recorded_streams.c.stream == stream)
     return {(row.stream, row.trigger_id): Counter({name: getattr(row, name) for name in COLUMNS}) for row in connection.execute(query)}
 
 
@@ -181,9 +181,9 @@ def _pending(connection: Connection, stream: str | None) -> Counter[tuple[str, i
 def _problems(connection: Connection, stream: str | None) -> dict[str, list[LaneAudit]]:
     """Return what is wrong with the lanes of each stream: what the receipts told, the first first, then where the upstream is ahead."""
     query = (
-        select(lanes.c.stream, lanes.c.lane, custody_problems.c.recorded, custody_problems.c.problem)
-        .join(lanes, lanes.c.id == custody_problems.c.lane_id)
-        .order_by(custody_problems.c.id)
+        select(lanes.c.stream, lanes.c.lane, receipt_problems.c.recorded, receipt_problems.c.problem)
+        .join(lanes, lanes.c.id == receipt_problems.c.lane_id)
+        .order_by(receipt_problems.c.id)
         .limit(MOST_PROBLEMS)
     )
     last = select(stream_reports.c.stream, stream_reports.c.report).order_by(stream_reports.c.updated)

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Connection, func, or_, select
 
 from headrace.store.tables.control import jobs, triggers
 from headrace.store.tables.pipelines import runs
-from headrace.store.tables.task_runs import deferred_runs
+from headrace.store.tables.task_runs import task_runs
 
 ENDED = ("succeeded", "failed", "skipped", "cancelled")
 ALIKE = 5
@@ -62,7 +62,7 @@ def trigger_names(connection: Connection) -> list[str]:
 def runs_called(connection: Connection, called: str) -> list[LoggedRun]:
     """Return the run with this id, or those whose ids begin so."""
     found: list[LoggedRun] = []
-    for table, job in ((runs, None), (deferred_runs, deferred_runs.c.job_id)):
+    for table, job in ((runs, None), (task_runs, task_runs.c.job_id)):
         columns = [table.c.run_id, table.c.project, *([] if job is None else [job])]
         begins = func.substr(table.c.run_id, 1, len(called)) == called
         for which in (table.c.run_id == called, begins):
@@ -75,9 +75,7 @@ def runs_called(connection: Connection, called: str) -> list[LoggedRun]:
 
 def has_ended(connection: Connection, run_id: str) -> bool:
     """Whether a run is over: nobody logs in it any more, but its last words."""
-    found = [
-        connection.execute(select(table.c.state).where(table.c.run_id == run_id)).scalar_one_or_none() for table in (runs, deferred_runs)
-    ]
+    found = [connection.execute(select(table.c.state).where(table.c.run_id == run_id)).scalar_one_or_none() for table in (runs, task_runs)]
     return all(state is None or state in ENDED for state in found)
 
 

@@ -15,7 +15,7 @@ from headrace.store.ordering.wait_histogram import told
 from headrace.store.queries.scopes import SHOWN
 from headrace.store.tables.log import events
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
-from headrace.store.tables.task_runs import awaited_events
+from headrace.store.tables.task_runs import event_waits
 from headrace.store.tables.webhooks import webhooks
 from headrace.wire.pipelines.scopes import LeaderIs, ScopeKind, ScopeStatus, Wait, WaitPage, telling
 
@@ -26,7 +26,7 @@ COUNTED: Final = 10_000
 
 _E = ordering_events.c
 
-_at_work = ordering_scopes.c.id.in_(select(webhooks.c.scope_id)) | exists(select(awaited_events.c.run_id))
+_at_work = ordering_scopes.c.id.in_(select(webhooks.c.scope_id)) | exists(select(event_waits.c.run_id))
 _scope_count = select(func.count()).select_from(ordering_scopes).where(_at_work)
 
 

@@ -14,7 +14,7 @@ from headrace.store.pipelines.scope_rows import cursor_of, scope_row
 from headrace.store.redeliveries import trigger_names
 from headrace.store.tables.control import triggers
 from headrace.store.tables.log import events, firings
-from headrace.store.tables.pipelines import pipeline_letters, redeliveries, run_totals, runs
+from headrace.store.tables.pipelines import pipeline_dead_letters, redeliveries, run_totals, runs
 from headrace.wire.pipelines.scope_audit import FiringPlace, LedgerFirings, LedgerLetter, LedgerLetters, LedgerRun, LedgerRuns, ScopeLedger
 
 PAGE_ROWS: Final = 5_000
@@ -59,7 +59,7 @@ def ledger_runs(connection: Connection, scope: str, after: str) -> LedgerRuns:
 
 def ledger_letters(connection: Connection, scope: str, after: str) -> LedgerLetters:
     """Return a page of the scope's dead letters, after the one with this id."""
-    letter = pipeline_letters.c
+    letter = pipeline_dead_letters.c
     query = select(letter.id, letter.pipeline, letter.seqs, size_of(letter.seqs, plus=_ROW_BYTES))
     page = take_slice(connection, query.where(letter.scope == scope, letter.id > after).order_by(letter.id), PAGE_ROWS)
     found = [LedgerLetter(id=row.id, pipeline=row.pipeline, seqs=json.loads(row.seqs)) for row in page.rows]

@@ -9,32 +9,32 @@ from sqlalchemy import Connection, Integer, bindparam, select
 from headrace.core.values.moments import moment
 from headrace.store.db.ages import wall_of
 from headrace.store.tables.control import triggers
-from headrace.store.tables.task_runs import awaited_events, deferred_runs
+from headrace.store.tables.task_runs import event_waits, task_runs
 from headrace.store.task_runs.rows import callbacks_of
 from headrace.wire.task_runs import AwaitedEvent, TaskRun, TaskRunDetail, TaskRunState, WaitedFor
 
 _awaited = [triggers.c[name].label(f"trigger_{name}") for name in ("classpath", "state", "job_id", "failure")]
 _all = (
-    select(deferred_runs, *_awaited, awaited_events.c.event, wall_of(deferred_runs.c.timeout_at).label("timeout"))
-    .outerjoin(triggers, triggers.c.id == deferred_runs.c.trigger_id)
-    .outerjoin(awaited_events, awaited_events.c.run_id == deferred_runs.c.run_id)
+    select(task_runs, *_awaited, event_waits.c.event, wall_of(task_runs.c.timeout_at).label("timeout"))
+    .outerjoin(triggers, triggers.c.id == task_runs.c.trigger_id)
+    .outerjoin(event_waits, event_waits.c.run_id == task_runs.c.run_id)
 )
-_newest = _all.order_by(deferred_runs.c.changed.desc(), deferred_runs.c.run_id.desc()).limit(bindparam("limit", type_=Integer))
+_newest = _all.order_by(task_runs.c.changed.desc(), task_runs.c.run_id.desc()).limit(bindparam("limit", type_=Integer))
 
 
 def task_run_list(connection: Connection, *, limit: int, state: TaskRunState | None = None, task: str | None = None) -> list[TaskRun]:
     """Return task runs, the last changed first."""
     query = _newest
     if state is not None:
-        query = query.where(deferred_runs.c.state == state)
+        query = query.where(task_runs.c.state == state)
     if task is not None:
-        query = query.where(deferred_runs.c.task == task)
+        query = query.where(task_runs.c.task == task)
     return [TaskRun(**_facts(row)) for row in connection.execute(query, {"limit": limit})]
 
 
 def task_run(connection: Connection, run_id: str) -> TaskRunDetail | None:
     """Return one task run, with its arguments and its result."""
-    row = connection.execute(_all.where(deferred_runs.c.run_id == run_id)).one_or_none()
+    row = connection.execute(_all.where(task_runs.c.run_id == run_id)).one_or_none()
     if row is None:
         return None
     return TaskRunDetail(**_facts(row), kwargs=row.next_kwargs, result=row.result, callbacks=callbacks_of(row.callback))

@@ -23,10 +23,10 @@ from headrace.store.db.slices import Slice, size_of, take_slice
 from headrace.store.dialects.statements import BulkInsert, DriverStatement
 from headrace.store.pipelines.scope_needs import needed_after
 from headrace.store.tables.base import meta
-from headrace.store.tables.log import events, firings, forgotten_keys
+from headrace.store.tables.log import events, firings, pruned_event_keys
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
-from headrace.store.tables.pipelines import pipeline_letters, redeliveries, scopes
-from headrace.store.tables.task_runs import awaited_events
+from headrace.store.tables.pipelines import pipeline_dead_letters, redeliveries, scopes
+from headrace.store.tables.task_runs import event_waits
 from headrace.store.tables.webhooks import webhooks
 
 """The name in `meta` of the last seq that is forgotten: what comes after it, the log has without a gap."""
@@ -41,12 +41,12 @@ _ENDLESS = 2**63 - 1
 
 _kept = select(func.min(needed_after), func.min(scopes.c.again)).select_from(scopes)
 # The scope of task runs reads only while one waits; it begins anew then.
-_at_work = ordering_scopes.c.id.in_(select(webhooks.c.scope_id)) | exists(select(awaited_events.c.run_id))
+_at_work = ordering_scopes.c.id.in_(select(webhooks.c.scope_id)) | exists(select(event_waits.c.run_id))
 _heads = select(func.min(ordering_scopes.c.head)).where(_at_work)
 _last_redelivery = select(func.max(redeliveries.c.id))
 _unsettled = exists().where(ordering_events.c.seq == events.c.seq)
 _DELETES = [DriverStatement(f"DELETE FROM {table} WHERE seq IN :seqs", seqs="bigint") for table in ("firings", "redeliveries", "events")]  # noqa: S608
-_add_keys = BulkInsert(forgotten_keys)
+_add_keys = BulkInsert(pruned_event_keys)
 _firings = select(func.count()).where(firings.c.seq == events.c.seq).correlate(events).scalar_subquery()
 _bytes = size_of(events.c.payload, plus=FIRING_BYTES * _firings)
 
@@ -99,19 +99,19 @@ def _first_from(connection: Connection, first: int, last: int) -> int | None:
 
 def event_keys(connection: Connection, up_to: int, most: int) -> int:
     """Delete the keys of deleted events up to the seq `up_to`, at most `most`; return how many."""
-    seqs = select(forgotten_keys.c.seq).where(forgotten_keys.c.seq <= up_to).order_by(forgotten_keys.c.seq).limit(most)
+    seqs = select(pruned_event_keys.c.seq).where(pruned_event_keys.c.seq <= up_to).order_by(pruned_event_keys.c.seq).limit(most)
     found = connection.execute(seqs).scalars().all()
     if found:
-        connection.execute(delete(forgotten_keys).where(forgotten_keys.c.seq.between(found[0], found[-1])))
+        connection.execute(delete(pruned_event_keys).where(pruned_event_keys.c.seq.between(found[0], found[-1])))
     return len(found)
 
 
 def discarded_letters(connection: Connection, before: int, most: int) -> int:
     """Forget dead letters of pipelines that were discarded; what asked for their events asks no more."""
-    over = (pipeline_letters.c.state == "discarded", pipeline_letters.c.acted < before)
-    size = size_of(pipeline_letters.c.seqs, pipeline_letters.c.error)
-    old = take_slice(connection, select(pipeline_letters.c.id, size).where(*over).order_by(pipeline_letters.c.acted), most)
-    return connection.execute(delete(pipeline_letters).where(pipeline_letters.c.id.in_([row.id for row in old.rows]))).rowcount
+    over = (pipeline_dead_letters.c.state == "discarded", pipeline_dead_letters.c.acted < before)
+    size = size_of(pipeline_dead_letters.c.seqs, pipeline_dead_letters.c.error)
+    old = take_slice(connection, select(pipeline_dead_letters.c.id, size).where(*over).order_by(pipeline_dead_letters.c.acted), most)
+    return connection.execute(delete(pipeline_dead_letters).where(pipeline_dead_letters.c.id.in_([row.id for row in old.rows]))).rowcount
 
 
 def _unread(connection: Connection, read: int) -> ColumnElement[bool]:
@@ -122,7 +122,7 @@ def _unread(connection: Connection, read: int) -> ColumnElement[bool]:
 
 def _of_letters(connection: Connection) -> list[tuple[int, int]]:
     """Return the ranges of seqs that dead letters of pipelines have, in order."""
-    texts = connection.execute(select(pipeline_letters.c.seqs)).scalars()
+    texts = connection.execute(select(pipeline_dead_letters.c.seqs)).scalars()
     return sorted(stretch for text in texts for stretch in msgspec.json.decode(text, type=list[tuple[int, int]]))
 
 

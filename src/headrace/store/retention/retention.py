@@ -19,7 +19,7 @@ from headrace.store.retention.event_log import discarded_letters
 from headrace.store.tables.control import jobs, stream_reports
 from headrace.store.tables.custody import dead_letter_actions, dead_letter_texts, dead_letters
 from headrace.store.tables.pipelines import runs
-from headrace.store.tables.task_runs import deferred_runs
+from headrace.store.tables.task_runs import task_runs
 
 Sweep = Callable[[Connection, int, int], int]
 """Deletes one slice of what is older than a moment (microseconds), at most so many rows, within a work of the writer.
@@ -31,11 +31,11 @@ FORGOTTEN = 0
 """The job under which the reports of those are summed that are forgotten; no job has this number."""
 
 
-def task_runs(connection: Connection, before: int, most: int) -> int:
+def ended_task_runs(connection: Connection, before: int, most: int) -> int:
     """Forget task runs that have ended. Whoever starts one under the same id again starts another."""
-    size = size_of(*(deferred_runs.c[name] for name in ("next_kwargs", "result", "error", "callback")))
-    query = select(deferred_runs.c.run_id, size).where(deferred_runs.c.finished < before).order_by(deferred_runs.c.finished)
-    return _delete(connection, deferred_runs.c.run_id, take_slice(connection, query, most))
+    size = size_of(*(task_runs.c[name] for name in ("next_kwargs", "result", "error", "callback")))
+    query = select(task_runs.c.run_id, size).where(task_runs.c.finished < before).order_by(task_runs.c.finished)
+    return _delete(connection, task_runs.c.run_id, take_slice(connection, query, most))
 
 
 def pipeline_runs(connection: Connection, before: int, most: int) -> int:
@@ -78,7 +78,7 @@ def discarded_dead_letters(connection: Connection, before: int, most: int) -> in
 
 
 SWEEPS: tuple[Sweep, ...] = (
-    task_runs,
+    ended_task_runs,
     pipeline_runs,
     ended_jobs,
     letter_actions,

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from headrace.core.values.moments import moment
 from headrace.store.db.database import Database
-from headrace.store.tables.secrets import person_tokens
+from headrace.store.tables.secrets import api_tokens
 from headrace.wire.secrets import MakeToken, ShownToken
 
 SECOND = 1_000_000
@@ -28,17 +28,17 @@ class ApiTokens:
         row = {"id": secrets.token_hex(ID_BYTES), "name": asked.name, "scope": asked.scope, "made": made, "expires": expires}
 
         def work(connection: Connection) -> None:
-            connection.execute(delete(person_tokens).where(person_tokens.c.expires <= made))
-            connection.execute(insert(person_tokens).values(**row))
+            connection.execute(delete(api_tokens).where(api_tokens.c.expires <= made))
+            connection.execute(insert(api_tokens).values(**row))
 
         self._database.write(work)
         return ShownToken.model_validate(row | {"made": moment(made), "expires": moment(expires)})
 
     def listed(self) -> list[ShownToken]:
         """Return the tokens that have not expired, those made last first."""
-        query = select(person_tokens).where(person_tokens.c.expires > self._database.now())
+        query = select(api_tokens).where(api_tokens.c.expires > self._database.now())
         with self._database.reading() as connection:
-            found = connection.execute(query.order_by(person_tokens.c.made.desc(), person_tokens.c.id)).all()
+            found = connection.execute(query.order_by(api_tokens.c.made.desc(), api_tokens.c.id)).all()
         return [
             ShownToken(
                 id=row.id,
@@ -54,8 +54,8 @@ class ApiTokens:
     def revoke(self, id: str) -> bool:
         """Take a token back; say whether there is one. The first time counts."""
         now = self._database.now()
-        there = select(person_tokens.c.id).where(person_tokens.c.id == id)
-        first = update(person_tokens).where(person_tokens.c.id == id, person_tokens.c.revoked.is_(None)).values(revoked=now)
+        there = select(api_tokens.c.id).where(api_tokens.c.id == id)
+        first = update(api_tokens).where(api_tokens.c.id == id, api_tokens.c.revoked.is_(None)).values(revoked=now)
 
         def work(connection: Connection) -> bool:
             connection.execute(first)
@@ -65,6 +65,6 @@ class ApiTokens:
 
     def revoked(self) -> frozenset[str]:
         """Return the ids of those that were taken back and have not expired."""
-        gone = (person_tokens.c.revoked.is_not(None), person_tokens.c.expires > self._database.now())
+        gone = (api_tokens.c.revoked.is_not(None), api_tokens.c.expires > self._database.now())
         with self._database.reading() as connection:
-            return frozenset(connection.execute(select(person_tokens.c.id).where(*gone)).scalars())
+            return frozenset(connection.execute(select(api_tokens.c.id).where(*gone)).scalars())

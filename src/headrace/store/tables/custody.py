@@ -94,8 +94,8 @@ lanes = Table(
 )
 
 # The streams that have books. `read` and `lanes` are the sums of lanes that are forgotten.
-custody_streams = Table(
-    "custody_streams",
+recorded_streams = Table(
+    "recorded_streams",
     metadata,
     Column("id", Number, primary_key=True),
     Column("stream", Text, nullable=False, unique=True),
@@ -143,8 +143,8 @@ custody = Table(
     sqlite_with_rowid=False,
 )
 
-custody_problems = Table(
-    "custody_problems",
+receipt_problems = Table(
+    "receipt_problems",
     metadata,
     Column("id", Number, primary_key=True),
     Column("lane_id", BigInteger, nullable=False),

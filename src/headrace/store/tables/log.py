@@ -29,8 +29,8 @@ events = Table(
 )
 
 # The keys of events that the log has forgotten: a copy is still a copy, and a leader is known to have come. Retention deletes them later.
-forgotten_keys = Table(
-    "forgotten_keys",
+pruned_event_keys = Table(
+    "pruned_event_keys",
     metadata,
     Column("key", LargeBinary, primary_key=True),
     Column("seq", BigInteger, nullable=False),

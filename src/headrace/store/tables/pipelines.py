@@ -94,8 +94,8 @@ redeliveries = Table(
     Index(None, "seq"),
 )
 
-pipeline_letters = Table(
-    "pipeline_letters",
+pipeline_dead_letters = Table(
+    "pipeline_dead_letters",
     metadata,
     Column("id", Text, primary_key=True),
     Column("project", Text, nullable=False),

@@ -28,8 +28,8 @@ variables = Table(
     Column("updated", BigInteger, nullable=False),
 )
 
-person_tokens = Table(
-    "person_tokens",
+api_tokens = Table(
+    "api_tokens",
     metadata,
     Column("id", Text, primary_key=True),
     Column("name", Text, nullable=False),

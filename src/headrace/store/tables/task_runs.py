@@ -6,8 +6,8 @@ from sqlalchemy import BigInteger, Column, Index, Table, Text
 
 from headrace.store.tables.base import Number, metadata
 
-deferred_runs = Table(
-    "deferred_runs",
+task_runs = Table(
+    "task_runs",
     metadata,
     Column("run_id", Text, primary_key=True),
     Column("project", Text, nullable=False),
@@ -37,8 +37,8 @@ deferred_runs = Table(
 )
 
 # `number` grows from one wait to the next and is never used again: who has looked at the waits up to one misses none that begins later.
-awaited_events = Table(
-    "awaited_events",
+event_waits = Table(
+    "event_waits",
     metadata,
     Column("number", Number, primary_key=True),
     Column("run_id", Text, nullable=False, unique=True),
@@ -49,8 +49,8 @@ awaited_events = Table(
 )
 
 # The terms by which an event finds the runs that may wait for it (headrace.store.task_runs.wait_terms).
-awaited_terms = Table(
-    "awaited_terms",
+event_wait_terms = Table(
+    "event_wait_terms",
     metadata,
     Column("kind", Text, primary_key=True),  # id | subject | name | type | prefix
     Column("term", Text, primary_key=True),

@@ -14,12 +14,12 @@ from sqlalchemy import Connection, select
 from headrace.core import task_run
 from headrace.store.db.slices import Slice, size_of
 from headrace.store.dialects.statements import in_list, rows_among
-from headrace.store.tables.task_runs import deferred_runs
+from headrace.store.tables.task_runs import task_runs
 from headrace.store.task_runs.rows import read, save
 from headrace.store.task_runs.sweep import STEPS_AT_ONCE
 from headrace.wire.custody.events import EventItem, ItemStatus
 
-_R = deferred_runs.c
+_R = task_runs.c
 _deferred = select(_R.trigger_id, size_of(_R.next_kwargs)).where(_R.state == "deferred", in_list(_R.run_id, "run_ids"))
 
 

@@ -16,7 +16,7 @@ from headrace.store.ordering.statements import slices
 from headrace.store.tables.control import triggers
 from headrace.store.tables.log import events, firings
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
-from headrace.store.tables.task_runs import deferred_runs, run_events
+from headrace.store.tables.task_runs import run_events, task_runs
 from headrace.store.task_runs.wait_terms import Wait
 from headrace.wire.task_runs import AwaitedEvent
 
@@ -44,9 +44,7 @@ class Looked(NamedTuple):
 def look_back(database: Database, run_id: str, asked: AwaitedEvent) -> Looked | None:
     """Look for what the run asks for in what the scope of task runs has read since the run was made; None: there is no such run."""
     with database.reading() as connection:
-        run = connection.execute(
-            select(deferred_runs.c.project, deferred_runs.c.head).where(deferred_runs.c.run_id == run_id)
-        ).one_or_none()
+        run = connection.execute(select(task_runs.c.project, task_runs.c.head).where(task_runs.c.run_id == run_id)).one_or_none()
     if run is None:
         return None
     wait = Wait(run_id, run.project, asked, run.head)

@@ -29,7 +29,7 @@ from headrace.store.ordering.steady_clock import DatabaseAge
 from headrace.store.ordering.transaction import EventFeed
 from headrace.store.tables.log import events
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
-from headrace.store.tables.task_runs import awaited_events, run_events
+from headrace.store.tables.task_runs import event_waits, run_events
 from headrace.store.task_runs.earlier_events import SCOPE, Looked, earlier_event, trigger_names
 from headrace.store.task_runs.passing_over import is_behind, pass_over
 from headrace.store.task_runs.rows import Held, read, save
@@ -132,7 +132,7 @@ class EventWaits:
 
     def _scope(self) -> SqlOrdering | None:
         """Return the scope, if a run waits."""
-        waits = select(exists(select(awaited_events.c.run_id)))
+        waits = select(exists(select(event_waits.c.run_id)))
         with self._database.reading() as connection:
             if not connection.execute(waits).scalar_one():
                 return None
@@ -211,7 +211,7 @@ def await_event(connection: Connection, held: Held, after: TaskRunState, asked: 
 def _begin(connection: Connection, head: int) -> None:
     """Let there be the scope. It has not read on while no run waited: if it is not where the run begins yet, it begins anew there."""
     scope = scope_named(connection, SCOPE, LOOKBACK, head=head)
-    nobody = ~exists(select(awaited_events.c.run_id))
+    nobody = ~exists(select(event_waits.c.run_id))
     behind = update(ordering_scopes).where(ordering_scopes.c.id == scope, ordering_scopes.c.head < head, nobody)
     if not connection.execute(behind.values(head=head, version=randbits(40))).rowcount:
         return

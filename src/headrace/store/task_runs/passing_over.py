@@ -13,14 +13,14 @@ from headrace.store.ordering.statements import slices
 from headrace.store.tables.control import triggers
 from headrace.store.tables.log import events, firings
 from headrace.store.tables.ordering import ordering_events, ordering_given_up, ordering_scopes
-from headrace.store.tables.task_runs import awaited_terms
+from headrace.store.tables.task_runs import event_wait_terms
 from headrace.store.task_runs.wait_terms import prefixes
 
 STRETCH: Final = 5_000
 """Events that one transaction passes over at most."""
 
 _FIELDS: Final = ("id", "subject", "type")
-_T = awaited_terms.c
+_T = event_wait_terms.c
 _S = ordering_scopes.c
 _kinds = select(_T.kind).distinct()
 _asked = select(_T.term).where(_T.kind == bindparam("kind"), in_list(_T.term, "terms")).distinct()

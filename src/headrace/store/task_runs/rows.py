@@ -18,7 +18,7 @@ from headrace.store.control import encrypted_arguments, leases
 from headrace.store.db.database import Database
 from headrace.store.db.meta import log_head
 from headrace.store.tables.control import triggers
-from headrace.store.tables.task_runs import deferred_runs, run_events
+from headrace.store.tables.task_runs import run_events, task_runs
 from headrace.store.task_runs.wait_terms import remove_wait
 from headrace.wire.task_runs import AwaitedTrigger, Callbacks, StartRun, Waiting
 
@@ -44,7 +44,7 @@ def read(connection: Connection, run_ids: Iterable[str]) -> dict[str, Held]:
     wanted = sorted(set(run_ids))
     if not wanted:
         return {}
-    query = select(deferred_runs).where(deferred_runs.c.run_id.in_(wanted)).order_by(deferred_runs.c.run_id).with_for_update()
+    query = select(task_runs).where(task_runs.c.run_id.in_(wanted)).order_by(task_runs.c.run_id).with_for_update()
     rows = connection.execute(query)
     return {row.run_id: Held(row.run_id, row.project, row.task, row.trigger_id, row.callback, row.head, _run(row)) for row in rows}
 
@@ -66,7 +66,7 @@ def save(connection: Connection, held: Held, after: TaskRunState, now: int, trig
         values["trigger_id"] = trigger_id
     if held.run.state == "deferred":
         release(connection, held)
-    connection.execute(update(deferred_runs).where(deferred_runs.c.run_id == held.run_id).values(**values))
+    connection.execute(update(task_runs).where(task_runs.c.run_id == held.run_id).values(**values))
     if after.ended:
         connection.execute(delete(run_events).where(run_events.c.run_id == held.run_id))
         _call_back(connection, held, after, now)
@@ -120,7 +120,7 @@ def _insert(connection: Connection, project: str, start: StartRun, run: TaskRunS
         "created": now,
     }
     head = log_head(connection)
-    connection.execute(insert(deferred_runs).values(head=head, **facts, **_columns(run, now)))
+    connection.execute(insert(task_runs).values(head=head, **facts, **_columns(run, now)))
     return Held(start.run_id, project, start.task, trigger_id, callbacks, head, run)
 
 

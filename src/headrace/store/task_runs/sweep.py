@@ -12,7 +12,7 @@ from headrace.core.task_run import TaskRunState
 from headrace.store.db.database import Database
 from headrace.store.db.slices import Slice, size_of, take_slice
 from headrace.store.tables.control import jobs, triggers
-from headrace.store.tables.task_runs import deferred_runs
+from headrace.store.tables.task_runs import task_runs
 from headrace.store.task_runs.rows import read, save
 
 AT_ONCE = 200
@@ -22,16 +22,16 @@ STEPS_AT_ONCE = 40
 CLAIMS_AT_ONCE = 200
 """Runs that one transaction gives to a worker; it asks again while it has room."""
 
-_size = size_of(*(deferred_runs.c[name] for name in ("next_kwargs", "result", "error", "callback")))
+_size = size_of(*(task_runs.c[name] for name in ("next_kwargs", "result", "error", "callback")))
 _lost = (
-    select(deferred_runs.c.run_id, _size)
-    .join(jobs, jobs.c.id == deferred_runs.c.job_id)
-    .where(deferred_runs.c.state == "running", jobs.c.state != "running")
+    select(task_runs.c.run_id, _size)
+    .join(jobs, jobs.c.id == task_runs.c.job_id)
+    .where(task_runs.c.state == "running", jobs.c.state != "running")
 )
 _stranded = (
-    select(deferred_runs.c.run_id, triggers.c.failure, _size)
-    .join(triggers, triggers.c.id == deferred_runs.c.trigger_id)
-    .where(deferred_runs.c.state == "deferred", triggers.c.state == "parked")
+    select(task_runs.c.run_id, triggers.c.failure, _size)
+    .join(triggers, triggers.c.id == task_runs.c.trigger_id)
+    .where(task_runs.c.state == "deferred", triggers.c.state == "parked")
 )
 
 
@@ -39,9 +39,9 @@ def sweep(database: Database, connection: Connection, age: int) -> bool:
     """Take some of those steps at an age of the database, within a work of the writer; whether there was one to take."""
     steps: dict[str, TaskRunState] = {}
     late = (
-        select(deferred_runs.c.run_id, triggers.c.failure, _size)
-        .outerjoin(triggers, triggers.c.id == deferred_runs.c.trigger_id)
-        .where(deferred_runs.c.timeout_at <= age)
+        select(task_runs.c.run_id, triggers.c.failure, _size)
+        .outerjoin(triggers, triggers.c.id == task_runs.c.trigger_id)
+        .where(task_runs.c.timeout_at <= age)
     )
     taken = Slice(STEPS_AT_ONCE)
     lost = {row.run_id for row in taken.add(connection, _lost)}
@@ -84,12 +84,12 @@ def delete_ended_waits(connection: Connection) -> bool:
 
 def first_claims(connection: Connection, run_ids: Sequence[str]) -> list[str]:
     """Return the first of these runs, as many as one transaction and one answer take."""
-    mine = select(deferred_runs.c.run_id, size_of(deferred_runs.c.next_kwargs)).where(deferred_runs.c.run_id.in_(run_ids))
-    ordered = mine.order_by(deferred_runs.c.changed, deferred_runs.c.run_id)
+    mine = select(task_runs.c.run_id, size_of(task_runs.c.next_kwargs)).where(task_runs.c.run_id.in_(run_ids))
+    ordered = mine.order_by(task_runs.c.changed, task_runs.c.run_id)
     return [row.run_id for row in take_slice(connection, ordered, CLAIMS_AT_ONCE).rows] if run_ids else []
 
 
 def next_deadline(connection: Connection) -> int | None:
     """Return the age of the database at which the first of the waits is over."""
-    found: int | None = connection.execute(select(func.min(deferred_runs.c.timeout_at))).scalar_one()
+    found: int | None = connection.execute(select(func.min(task_runs.c.timeout_at))).scalar_one()
     return found

@@ -21,7 +21,7 @@ from headrace.store.control.jobs import Jobs, require_running, touch
 from headrace.store.db.ages import AgeClock
 from headrace.store.db.commit_signal import CommitSignal
 from headrace.store.db.database import Database
-from headrace.store.tables.task_runs import deferred_runs
+from headrace.store.tables.task_runs import task_runs
 from headrace.store.task_runs.earlier_events import look_back
 from headrace.store.task_runs.event_waits import await_event
 from headrace.store.task_runs.rows import Held, await_trigger, create, in_order, read, save, wait_of
@@ -95,9 +95,9 @@ class TaskRuns:
 
     def result(self, run_id: str, *, project: str | None = None) -> TaskRunResult:
         """Return in which state a run is and what came of it; with `project`, only if it is of that project."""
-        query = select(deferred_runs.c.state, deferred_runs.c.result, deferred_runs.c.error).where(deferred_runs.c.run_id == run_id)
+        query = select(task_runs.c.state, task_runs.c.result, task_runs.c.error).where(task_runs.c.run_id == run_id)
         if project is not None:
-            query = query.where(deferred_runs.c.project == project)
+            query = query.where(task_runs.c.project == project)
         with self._database.reading() as connection:
             row = _known(connection.execute(query).one_or_none(), run_id)
         return TaskRunResult(run_id=run_id, state=row.state, result=row.result, error=row.error)
@@ -146,8 +146,8 @@ class TaskRuns:
     def _take(self, connection: Connection, job_id: int, project: str, asked: ClaimRuns) -> list[ClaimedRun]:
         oldest: list[tuple[int, str]] = []
         for task in dict.fromkeys(asked.tasks):  # one look into the index for each: a list of tasks would be sorted as a whole
-            free = (deferred_runs.c.state == "scheduled", deferred_runs.c.project == project, deferred_runs.c.task == task)
-            order = (deferred_runs.c.changed, deferred_runs.c.run_id)
+            free = (task_runs.c.state == "scheduled", task_runs.c.project == project, task_runs.c.task == task)
+            order = (task_runs.c.changed, task_runs.c.run_id)
             chosen = select(*order).where(*free).order_by(*order).limit(asked.capacity).with_for_update(skip_locked=True)
             oldest += [(row.changed, row.run_id) for row in connection.execute(chosen)]
         wanted = first_claims(connection, [run_id for _, run_id in sorted(oldest)[: asked.capacity]])
@@ -188,9 +188,7 @@ def _known(found: T | None, run_id: str) -> T:
 
 
 def _gone(connection: Connection, job_id: int, running: list[str]) -> list[str]:
-    mine = select(deferred_runs.c.run_id).where(
-        deferred_runs.c.run_id.in_(running), deferred_runs.c.job_id == job_id, deferred_runs.c.state == "running"
-    )
+    mine = select(task_runs.c.run_id).where(task_runs.c.run_id.in_(running), task_runs.c.job_id == job_id, task_runs.c.state == "running")
     held = set(connection.execute(mine).scalars()) if running else set()
     return [run_id for run_id in running if run_id not in held]
 

@@ -15,14 +15,14 @@ from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from headrace.store.dialects.statements import LITTLE_BY_LITTLE, in_list
 from headrace.store.ordering.statements import slices
-from headrace.store.tables.task_runs import awaited_events, awaited_terms
+from headrace.store.tables.task_runs import event_wait_terms, event_waits
 from headrace.wire.task_runs import AwaitedEvent
 
 Fired = Mapping[tuple[int, str], Sequence[str]]
 """The names of the triggers that fired on each event, by its seq and their project."""
 
 _FIELDS: Final = ("id", "subject", "type")
-_T = awaited_terms.c
+_T = event_wait_terms.c
 _kinds = select(_T.kind).distinct()
 _first = (
     select(_T.number)
@@ -30,7 +30,7 @@ _first = (
     .order_by(_T.number)
     .limit(bindparam("most"))
 )
-_waits = select(awaited_events).where(in_list(awaited_events.c.number, "numbers")).order_by(awaited_events.c.number)
+_waits = select(event_waits).where(in_list(event_waits.c.number, "numbers")).order_by(event_waits.c.number)
 
 MAX_PATTERNS: Final = 2_000
 """Patterns of triggers' names that one transaction compares with names; the first wait's are compared in any case."""
@@ -141,16 +141,16 @@ def add_wait(connection: Connection, run_id: str, project: str, asked: AwaitedEv
     """Write down what a run waits for."""
     event = asked.model_dump_json(exclude_none=True)
     row = {"run_id": run_id, "project": project, "event": event, "head": head}
-    number = connection.execute(insert(awaited_events).values(**row).returning(awaited_events.c.number)).scalar_one()
+    number = connection.execute(insert(event_waits).values(**row).returning(event_waits.c.number)).scalar_one()
     kind, terms = terms_of(project, asked)
-    connection.execute(insert(awaited_terms), [{"kind": kind, "term": term, "number": number} for term in terms])
+    connection.execute(insert(event_wait_terms), [{"kind": kind, "term": term, "number": number} for term in terms])
 
 
 def remove_wait(connection: Connection, run_id: str) -> None:
     """Let a run wait for no event."""
-    mine = awaited_events.c.run_id == run_id
-    connection.execute(delete(awaited_terms).where(_T.number == select(awaited_events.c.number).where(mine).scalar_subquery()))
-    connection.execute(delete(awaited_events).where(mine))
+    mine = event_waits.c.run_id == run_id
+    connection.execute(delete(event_wait_terms).where(_T.number == select(event_waits.c.number).where(mine).scalar_subquery()))
+    connection.execute(delete(event_waits).where(mine))
 
 
 class Candidates(NamedTuple):

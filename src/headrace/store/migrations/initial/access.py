@@ -31,11 +31,11 @@ def _create_secrets() -> None:
         sa.PrimaryKeyConstraint("key", name="pk_variables"),
     )
     op.create_table(
-        "person_tokens",
+        "api_tokens",
         *text("id", "name", "scope"),
         *bigint("made", "expires"),
         *bigint("revoked", null=True),
-        sa.PrimaryKeyConstraint("id", name="pk_person_tokens"),
+        sa.PrimaryKeyConstraint("id", name="pk_api_tokens"),
     )
 
 

@@ -82,12 +82,12 @@ def _create_receipts() -> None:
     )
     op.create_index("ix_lanes_moved", "lanes", ["moved"])
     op.create_table(
-        "custody_streams",
+        "recorded_streams",
         serial("id"),
         *text("stream"),
         *bigint("read", "lanes", "receipts", default="0"),
-        sa.PrimaryKeyConstraint("id", name="pk_custody_streams"),
-        sa.UniqueConstraint("stream", name="uq_custody_streams_stream"),
+        sa.PrimaryKeyConstraint("id", name="pk_recorded_streams"),
+        sa.UniqueConstraint("stream", name="uq_recorded_streams_stream"),
         sqlite_autoincrement=True,
     )
     op.create_table(
@@ -135,11 +135,11 @@ def _create_receipts() -> None:
         sqlite_with_rowid=False,
     )
     op.create_table(
-        "custody_problems",
+        "receipt_problems",
         serial("id"),
         *bigint("lane_id", "at"),
         *bigint("recorded", null=True),
         *text("problem"),
-        sa.PrimaryKeyConstraint("id", name="pk_custody_problems"),
+        sa.PrimaryKeyConstraint("id", name="pk_receipt_problems"),
         sqlite_autoincrement=True,
     )

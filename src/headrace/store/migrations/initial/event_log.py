@@ -27,9 +27,13 @@ def create() -> None:
     )
     op.create_index("ix_events_key", "events", ["key"], unique=True)
     op.create_table(
-        "forgotten_keys", *blob("key"), *bigint("seq"), sa.PrimaryKeyConstraint("key", name="pk_forgotten_keys"), sqlite_with_rowid=False
+        "pruned_event_keys",
+        *blob("key"),
+        *bigint("seq"),
+        sa.PrimaryKeyConstraint("key", name="pk_pruned_event_keys"),
+        sqlite_with_rowid=False,
     )
-    op.create_index("ix_forgotten_keys_seq", "forgotten_keys", ["seq"])
+    op.create_index("ix_pruned_event_keys_seq", "pruned_event_keys", ["seq"])
     op.create_table(
         "firings", *bigint("seq", "trigger_id"), sa.PrimaryKeyConstraint("seq", "trigger_id", name="pk_firings"), sqlite_with_rowid=False
     )

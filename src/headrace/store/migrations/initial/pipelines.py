@@ -41,7 +41,7 @@ def _create_runs() -> None:
         sa.PrimaryKeyConstraint("project", "pipeline", name="pk_run_totals"),
     )
     op.create_table(
-        "pipeline_letters",
+        "pipeline_dead_letters",
         *text("id", "project", "scope", "pipeline", "run_id"),
         *bigint("batch", "events"),
         *text("seqs", "error"),
@@ -50,10 +50,10 @@ def _create_runs() -> None:
         *bigint("received"),
         *bigint("acted", null=True),
         *blob("slice", null=True),
-        sa.PrimaryKeyConstraint("id", name="pk_pipeline_letters"),
+        sa.PrimaryKeyConstraint("id", name="pk_pipeline_dead_letters"),
     )
-    op.create_index("ix_pipeline_letters_received", "pipeline_letters", ["received"])
-    op.create_index("ix_pipeline_letters_state_acted", "pipeline_letters", ["state", "acted"])
+    op.create_index("ix_pipeline_dead_letters_received", "pipeline_dead_letters", ["received"])
+    op.create_index("ix_pipeline_dead_letters_state_acted", "pipeline_dead_letters", ["state", "acted"])
 
 
 def _create_scopes() -> None:

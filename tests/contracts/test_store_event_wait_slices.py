@@ -16,7 +16,7 @@ from sqlalchemy import func, select
 from headrace.store import Store
 from headrace.store.db import slices
 from headrace.store.tables.ordering import ordering_events
-from headrace.store.tables.task_runs import deferred_runs, run_events
+from headrace.store.tables.task_runs import run_events, task_runs
 from headrace.store.task_runs import event_waits, wait_terms
 from headrace.store.task_runs.event_waits import EventWaits
 from headrace.store.task_runs.sweep import STEPS_AT_ONCE
@@ -58,7 +58,7 @@ def steps(store: Store) -> list[int]:
 
     @on.listens_for(engine, "after_cursor_execute")
     def note(_connection: object, cursor: Any, statement: str, *_: object) -> None:
-        if statement.startswith("UPDATE deferred_runs"):
+        if statement.startswith("UPDATE task_runs"):
             found[-1] += cursor.rowcount
 
     @on.listens_for(engine, "commit")
@@ -76,7 +76,7 @@ def had(store: Store) -> dict[str, int]:
 
 def scheduled(store: Store) -> int:
     with store.reading() as connection:
-        return int(connection.execute(select(func.count()).where(deferred_runs.c.state == "scheduled")).scalar_one())
+        return int(connection.execute(select(func.count()).where(task_runs.c.state == "scheduled")).scalar_one())
 
 
 def open_events(store: Store) -> int:
@@ -94,8 +94,8 @@ def test_runs_that_wait_for_one_event_go_on_a_few_in_a_transaction(store: Store,
     for n in range(MANY):
         wait_for(store, f"r{n:03}")
     owner.append(event("a", *owner.epochs.keys()))
-    claims, seen = taken(store.awaited_events), steps(store)
-    assert store.awaited_events.hand(claims) == MANY
+    claims, seen = taken(store.event_waits), steps(store)
+    assert store.event_waits.hand(claims) == MANY
     assert [count for count in seen if count] == [STEPS_AT_ONCE, STEPS_AT_ONCE, 5]
     assert (scheduled(store), open_events(store)) == (MANY, 0)
 
@@ -105,8 +105,8 @@ def test_runs_with_large_arguments_go_on_fewer_in_a_transaction(store: Store, ow
     for n in range(5):
         wait_for(store, f"r{n}", "x" * 10_000)
     owner.append(event("a", *owner.epochs.keys()))
-    claims, seen = taken(store.awaited_events), steps(store)
-    assert store.awaited_events.hand(claims) == 5
+    claims, seen = taken(store.event_waits), steps(store)
+    assert store.event_waits.hand(claims) == 5
     assert [count for count in seen if count] == [2, 2, 1]
 
 
@@ -115,8 +115,8 @@ def test_events_for_a_run_each_share_transactions(store: Store, owner: Holder, m
     for n in range(MANY):
         wait_for(store, f"r{n:03}", id=f"e{n}")
     owner.append(*(event(f"e{n}", *owner.epochs.keys(), follows=f"e{n - 1}" if n else None) for n in range(MANY)))
-    claims, seen = taken(store.awaited_events), steps(store)
-    assert store.awaited_events.hand(claims) == MANY
+    claims, seen = taken(store.event_waits), steps(store)
+    assert store.event_waits.hand(claims) == MANY
     assert [count for count in seen if count] == [STEPS_AT_ONCE, STEPS_AT_ONCE, 5]
 
 
@@ -125,8 +125,8 @@ def test_runs_that_do_not_want_the_event_are_looked_at_a_few_in_a_transaction(st
         wait_for(store, f"other{n}", type="never")
     wait_for(store, "mine")
     owner.append(event("a", *owner.epochs.keys()))
-    claims, seen = taken(store.awaited_events), steps(store)
-    assert store.awaited_events.hand(claims) == 1
+    claims, seen = taken(store.event_waits), steps(store)
+    assert store.event_waits.hand(claims) == 1
     assert len(seen) - 1 >= 51 // 7
     assert (had(store), open_events(store)) == ({"mine": 1}, 0)
 
@@ -147,7 +147,7 @@ def test_an_api_that_dies_between_two_transactions_loses_and_repeats_nothing(
 
     proceed = stopping_after(transactions)
     with pytest.raises(Died):
-        store.awaited_events.hand(taken(store.awaited_events), die)
+        store.event_waits.hand(taken(store.event_waits), die)
     done = scheduled(store)
     assert done == 7 * transactions
     other = EventWaits(store._database, store.task_runs.bell, store.ages)
@@ -161,7 +161,7 @@ def test_an_api_that_ends_gives_back_what_is_left(store: Store, owner: Holder) -
     for n in range(35):
         wait_for(store, f"r{n:02}")
     owner.append(event("a", *owner.epochs.keys()), event("b", *owner.epochs.keys(), follows="a"))
-    assert store.awaited_events.hand(taken(store.awaited_events), stopping_after(2)) == 14
+    assert store.event_waits.hand(taken(store.event_waits), stopping_after(2)) == 14
     other = EventWaits(store._database, store.task_runs.bell, store.ages)
     claims = taken(other)
     assert [claim.attempts for claim in claims] == [1, 1]
@@ -195,13 +195,13 @@ def test_runs_that_begin_to_wait_between_two_transactions_get_the_event_once(sto
             assert defer(claim()["r00"]) == "deferred"
         return True
 
-    assert store.awaited_events.hand(taken(store.awaited_events), between) == 36
+    assert store.event_waits.hand(taken(store.event_waits), between) == 36
     assert (set(had(store).values()), len(had(store)), open_events(store)) == ({1}, 36, 0)
     runs = claim()
     assert "r00" not in runs
     assert json.loads(runs["0-new"].kwargs)["event"]["id"] == "a"
     owner.append(event("b", *owner.epochs.keys(), follows="a"))
-    assert store.awaited_events.hand(taken(store.awaited_events)) == 1
+    assert store.event_waits.hand(taken(store.event_waits)) == 1
     assert had(store)["r00"] == 2
 
 
@@ -220,7 +220,7 @@ def test_a_second_api_that_has_the_event_since_ends_the_first(store: Store, owne
             assert other.hand(taken(other)) == 28
         return True
 
-    assert store.awaited_events.hand(taken(store.awaited_events), overtaken) == 7
+    assert store.event_waits.hand(taken(store.event_waits), overtaken) == 7
     assert (set(had(store).values()), len(had(store))) == ({1}, 35)
 
 
@@ -236,8 +236,8 @@ def test_runs_with_many_patterns_are_compared_a_few_in_a_transaction(store: Stor
         wait_by(store, f"r{n}", "le*s", "x*", "*y", "*z")
     wait_by(store, "many", *(f"*{n}" for n in range(20)), "*")
     owner.append(event("a", *owner.epochs.keys()))
-    claims, seen = taken(store.awaited_events), steps(store)
-    assert store.awaited_events.hand(claims) == 10
+    claims, seen = taken(store.event_waits), steps(store)
+    assert store.event_waits.hand(claims) == 10
     assert [count for count in seen if count] == [2, 2, 2, 2, 1, 1]
     assert (set(had(store).values()), len(had(store)), open_events(store)) == ({1}, 10, 0)
 
@@ -248,8 +248,8 @@ def test_patterns_of_other_names_are_not_read(store: Store, owner: Holder, monke
         wait_by(store, f"other{n}", f"x{n}*", f"legs{n}?")
     wait_by(store, "mine", "leg?")
     owner.append(event("a", *owner.epochs.keys()))
-    claims, seen = taken(store.awaited_events), steps(store)
-    assert store.awaited_events.hand(claims) == 1
+    claims, seen = taken(store.event_waits), steps(store)
+    assert store.event_waits.hand(claims) == 1
     assert len(seen) - 1 == 1, "one transaction reads the one run, and settles the event"
 
 
@@ -261,7 +261,7 @@ def test_an_api_that_dies_between_two_slices_of_patterns_loses_and_repeats_nothi
     for n in range(9):
         wait_by(store, f"r{n}", "no*", "*s" if n % 2 else "*t")
     owner.append(event("a", *owner.epochs.keys()))
-    store.awaited_events.hand(taken(store.awaited_events), stopping_after(transactions))
+    store.event_waits.hand(taken(store.event_waits), stopping_after(transactions))
     clock.turn(31)
     other = EventWaits(store._database, store.task_runs.bell, store.ages)
     other.hand(taken(other))

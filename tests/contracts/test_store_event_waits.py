@@ -17,7 +17,7 @@ from headrace.store.ordering.log_feed import LOOKBACK
 from headrace.store.queries.ordering_scopes import sql_scopes
 from headrace.store.queries.task_runs import task_run
 from headrace.store.tables.control import triggers
-from headrace.store.tables.task_runs import awaited_terms
+from headrace.store.tables.task_runs import event_wait_terms
 from headrace.store.task_runs import earlier_events, task_runs
 from headrace.store.task_runs.earlier_events import STRETCH
 from headrace.store.task_runs.event_waits import EventWaits
@@ -84,8 +84,8 @@ def runs(store: Store) -> Runs:
 
 def dispatch(store: Store) -> None:
     """Hand over all that there is."""
-    while (taken := store.awaited_events.take()) is not None and (taken.read or taken.claims):
-        store.awaited_events.hand(taken.claims)
+    while (taken := store.event_waits.take()) is not None and (taken.read or taken.claims):
+        store.event_waits.hand(taken.claims)
 
 
 def test_a_run_goes_on_with_the_event_as_a_cloud_event(store: Store, feed: Feed, runs: Runs) -> None:
@@ -102,7 +102,7 @@ def test_a_run_goes_on_with_the_event_as_a_cloud_event(store: Store, feed: Feed,
     (again,) = runs.claim()
     given = json.loads(again.kwargs)["event"]
     assert (again.method, given["id"], given["subject"], given["data"], given["specversion"]) == ("goes_on", "mine", "N1", {"n": 1}, "1.0")
-    assert store.awaited_events.take() is None  # nobody waits, so nothing is read
+    assert store.event_waits.take() is None  # nobody waits, so nothing is read
 
 
 def test_what_came_before_the_run_could_wait_is_not_missed(store: Store, feed: Feed, runs: Runs) -> None:
@@ -158,12 +158,12 @@ def test_what_is_claimed_again_after_a_crash_is_given_once(store: Store, feed: F
     (run,) = runs.claim()
     runs.defer(run)
     feed.store_events(event("1", feed.ids["legs.a"]))
-    taken = store.awaited_events.take()
+    taken = store.event_waits.take()
     assert taken is not None
-    store.awaited_events.hand(taken.claims)
+    store.event_waits.hand(taken.claims)
     (again,) = runs.claim()
     assert runs.defer(again) == "deferred"
-    assert store.awaited_events.hand(taken.claims) == 0  # an api that died before it settled them, and another that has them again
+    assert store.event_waits.hand(taken.claims) == 0  # an api that died before it settled them, and another that has them again
     assert runs.got() == []
 
 
@@ -175,7 +175,7 @@ def test_a_run_that_begins_to_wait_while_its_event_is_handed_over_gets_it(
     claimed = {run.run_id: run for run in runs.claim()}
     runs.defer(claimed["one"])
     feed.store_events(event("1", feed.ids["legs.a"]))
-    taken = store.awaited_events.take()
+    taken = store.event_waits.take()
     assert taken is not None
     write = store._database.write
 
@@ -186,7 +186,7 @@ def test_a_run_that_begins_to_wait_while_its_event_is_handed_over_gets_it(
         return answer
 
     monkeypatch.setattr(store._database, "write", write_and_let_another_wait)
-    assert store.awaited_events.hand(taken.claims) == 1
+    assert store.event_waits.hand(taken.claims) == 1
     dispatch(store)
     assert sorted(runs.got()) == [("one", "1"), ("two", "1")]
 
@@ -201,7 +201,7 @@ def test_a_wait_ends_with_its_time_or_its_run(store: Store, feed: Feed, runs: Ru
     store.task_runs.sweep()
     assert (runs.shown("one").error, runs.shown("one").waits_for_event, runs.shown("two").state) == (TIMED_OUT, None, "cancelled")
     feed.store_events(event("1", feed.ids["legs.a"]))
-    assert store.awaited_events.take() is None
+    assert store.event_waits.take() is None
 
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))])
@@ -212,7 +212,7 @@ def test_a_run_that_waits_again_and_again_gets_each_event_once_and_in_order(stor
     coming = [event(id, legs, follows=leader) for id, leader in leaders.items()]
     chance.shuffle(coming)
     coming += chance.sample(coming, 5)
-    apis = [store.awaited_events, EventWaits(store._database, store.task_runs.bell, store.ages)]
+    apis = [store.event_waits, EventWaits(store._database, store.task_runs.bell, store.ages)]
     hands: list[tuple[EventWaits, Any]] = []
     runs.start()
     got: list[str] = []
@@ -243,7 +243,7 @@ def test_a_run_that_waits_again_and_again_gets_each_event_once_and_in_order(stor
     assert all(leader is None or place[leader] < place[id] for id, leader in leaders.items())
     assert running is not None
     store.task_runs.finish(runs.job, "one", FinishRun(epoch=running.epoch, state="succeeded", result="null"))
-    assert store.awaited_events.take() is None
+    assert store.event_waits.take() is None
 
 
 @pytest.mark.parametrize("others", [1, 600, STRETCH + 600])
@@ -269,14 +269,14 @@ def test_what_is_open_when_it_is_looked_for_and_handled_before_the_run_waits_is_
     runs.start()
     (run,) = runs.claim()
     feed.store_events(event("mine", legs))
-    taken = store.awaited_events.take()
+    taken = store.event_waits.take()
     assert taken is not None
     assert len(taken.claims) == 1
     looked_back = earlier_events.look_back
 
     def then_handed(*given: Any) -> Any:
         found = looked_back(*given)
-        store.awaited_events.hand(taken.claims)
+        store.event_waits.hand(taken.claims)
         return found
 
     monkeypatch.setattr(task_runs, "look_back", then_handed)
@@ -298,7 +298,7 @@ def test_a_run_is_found_by_whatever_it_waits_for(store: Store, feed: Feed, runs:
     dispatch(store)
     assert runs.got() == [("one", "1")]
     with store.reading() as connection:
-        assert connection.execute(select(func.count()).select_from(awaited_terms)).scalar_one() == 0
+        assert connection.execute(select(func.count()).select_from(event_wait_terms)).scalar_one() == 0
 
 
 def test_waiting_runs_that_an_event_is_not_for_are_not_read(store: Store, feed: Feed, runs: Runs) -> None:
@@ -314,7 +314,7 @@ def test_waiting_runs_that_an_event_is_not_for_are_not_read(store: Store, feed: 
     with store.reading() as connection:
         found = waits_for(connection, rows, {(n, "flights"): ["legs.a"] for n in (1, 2, 3)}, 500)
     assert ([wait.run_id for wait in found.waits], found.last) == (["one"], None)
-    taken = store.awaited_events.take()
+    taken = store.event_waits.take()
     assert taken is not None
     assert [claim.event.id for claim in taken.claims] == ["mine"], "what nobody waits for is not even claimed"
 
@@ -335,4 +335,4 @@ def test_what_nobody_waits_for_is_passed_over_and_leads_all_the_same(store: Stor
     feed.store_events(event("late", others))
     dispatch(store)
     assert runs.got() == [("one", "b")]
-    assert store.awaited_events.take() is None
+    assert store.event_waits.take() is None
