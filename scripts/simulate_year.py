@@ -35,7 +35,7 @@ SLACK = {
     "resident MB": 60.0,  # caches of the databases
     "Python objects": 20_000.0,
     "status ms": 20.0,
-    "rows: crews": 200.0,  # they are merged in bulk
+    "rows: subscriber sets": 200.0,  # they are merged in bulk
     "rows: triggers": 50.0,
 }
 """What a figure may differ by from week to week, beyond GROWTH."""

@@ -22,7 +22,7 @@ from headrace.core.ordering.handling import DeliveryPolicy
 from headrace.ports.ordering_store import OrderingStore
 from headrace.store.ordering import statements
 from support.ordering.cases import CASES
-from support.ordering.events import LOOKBACK, POLICY, WIDE, Crew, Handling, history, run
+from support.ordering.events import LOOKBACK, POLICY, WIDE, Handling, SubscriberSet, history, run
 from support.ordering.stores import KernelHome, SqlScopes
 
 SHARES: Final = {"memory": 40, "kernel": 40, "sqlite": 15, "postgresql": 5}
@@ -86,7 +86,7 @@ def _one(kind: str, scopes: SqlScopes, seed: int) -> None:
         return
     policy = replace(POLICY, dead="hold" if seed % 2 else "release")
     run(Handling(_home(kind, scopes, policy, LOOKBACK)), history(chance, most=most))
-    Crew(_home(kind, scopes, policy, LOOKBACK), chance, workers=chance.randint(1, 4)).run(history(chance, most=most))
+    SubscriberSet(_home(kind, scopes, policy, LOOKBACK), chance, workers=chance.randint(1, 4)).run(history(chance, most=most))
 
 
 def _arguments() -> argparse.Namespace:

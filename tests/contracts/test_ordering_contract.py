@@ -22,7 +22,7 @@ from headrace.store.ordering import sql_store as store_ordering
 from headrace.store.ordering import statements
 from headrace.store.ordering.sql_store import SqlOrdering
 from support.ordering.cases import CHAIN, a_leader_after_many_others, a_reversed_chain, followers_of_one_leader
-from support.ordering.events import LEASE, LOOKBACK, POLICY, START, WIDE, Crew, Event, Handling, Home, caused, history, run, seeds
+from support.ordering.events import LEASE, LOOKBACK, POLICY, START, WIDE, Event, Handling, Home, SubscriberSet, caused, history, run, seeds
 from support.ordering.stores import KernelHome, SqlScopes
 from support.processes.postgres import database_of
 from support.processes.store import database_url
@@ -63,7 +63,7 @@ def test_any_history_is_handled_once_each_and_leaders_first(kind: str, scopes: S
 @given_chance
 def test_any_number_of_workers_who_fail_crash_and_dawdle(kind: str, dead: str, scopes: SqlScopes, chance: Random) -> None:
     policy = replace(POLICY, dead="hold" if dead == "hold" else "release")
-    Crew(handling(kind, scopes, policy), chance).run(history(chance))
+    SubscriberSet(handling(kind, scopes, policy), chance).run(history(chance))
 
 
 @pytest.mark.slow
@@ -250,7 +250,7 @@ def test_any_history_is_handled_once_each_where_trees_are_released_in_slices(
     monkeypatch.setattr(statements, "RELEASED_EVENTS", limit)
     for _, chance in seeds(limit, 8):
         run(Handling(scopes.home(kind, POLICY, LOOKBACK)), history(chance, most=25))
-        Crew(scopes.home(kind, POLICY, LOOKBACK), chance).run(history(chance))
+        SubscriberSet(scopes.home(kind, POLICY, LOOKBACK), chance).run(history(chance))
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])

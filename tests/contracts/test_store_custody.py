@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 
 from headrace.errors import Fenced
 from headrace.store import Store
-from headrace.store.tables.custody import crews, custody, lanes, recorded_streams
+from headrace.store.tables.custody import custody, lanes, recorded_streams, subscriber_sets
 from headrace.wire.control.jobs import CompleteJob, Heartbeat
 from headrace.wire.control.streams import LaneReport, StreamReport
 from headrace.wire.control.triggers import CleanupTriggers
@@ -127,7 +127,8 @@ def test_a_thousand_triggers_that_filter_cost_a_lane_no_more_than_one(store: Sto
         record(owner, *(receipt(None, 9, 10, answered(owed[0], fired=1), owed=owed, lane=f"{n}-{i}") for i in range(10)))
     with store.reading() as connection:
         sizes = [
-            connection.execute(select(func.count()).select_from(table)).scalar_one() for table in (lanes, crews, recorded_streams, custody)
+            connection.execute(select(func.count()).select_from(table)).scalar_one()
+            for table in (lanes, subscriber_sets, recorded_streams, custody)
         ]
     assert sizes == [200, 1, 1, 1]
     found = books(store)

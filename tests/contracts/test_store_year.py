@@ -13,7 +13,7 @@ from support.year.kit import Day, Shape, Year, steady_from
 
 DAYS = 12
 BOUNDS = {
-    "rows: crews": 2 * KEPT + 20,  # they are merged in bulk
+    "rows: subscriber sets": 2 * KEPT + 20,  # they are merged in bulk
     "rows: books": 4,  # one is of all task runs that have ended
     "rows: triggers": 30,  # the last stays, whatever it was
 }

@@ -13,7 +13,7 @@ from headrace.client.admin.client import AdminClient
 from headrace.client.triggerer import TriggererClient
 from headrace.core.ledger import receipts
 from headrace.errors import ApiRefused, Fenced
-from headrace.store.tables.custody import crews
+from headrace.store.tables.custody import subscriber_sets
 from headrace.triggerer.outbox.outbox import Outbox
 from headrace.triggerer.outbox.receipt_recorder import FEW_OWED, ApiReceiptRecorder
 from headrace.triggerer.outbox.uploader import Uploader
@@ -161,8 +161,8 @@ class Nobody:
         raise AssertionError(seq)
 
 
-async def test_receipts_of_many_triggers_are_recorded_by_their_crew(client: TriggererClient, api: Api) -> None:
-    """The recorder and the uploader of a triggerer; retention merges the crew in between."""
+async def test_receipts_of_many_triggers_are_recorded_by_their_subscriber_set(client: TriggererClient, api: Api) -> None:
+    """The recorder and the uploader of a triggerer; retention merges the subscriber set in between."""
     await client.declare("flights", declaration(*(f"t{number}" for number in range(2 * FEW_OWED))))
     leases, outbox = Leases(), Outbox()
     leases.update(await epochs(client))
@@ -170,7 +170,7 @@ async def test_receipts_of_many_triggers_are_recorded_by_their_crew(client: Trig
     uploading = asyncio.create_task(Uploader(client, outbox, Nobody(), leases.epochs).run())
     recorder = ApiReceiptRecorder(client, outbox)
     await recorder.record(receipts.Receipt("folder", "a", None, 9, 10, owed, (receipts.TriggerAnswers(owed[0], fired=3),)))
-    api.store.prune(forget_crews)
+    api.store.prune(forget_subscriber_sets)
     await recorder.record(receipts.Receipt("folder", "a", 9, 12, 3, owed, ()))
     uploading.cancel()
     assert await recorder.marks("folder", ["a", "b"]) == {"a": 12}
@@ -179,5 +179,5 @@ async def test_receipts_of_many_triggers_are_recorded_by_their_crew(client: Trig
     assert books.streams[0].read == 13
 
 
-def forget_crews(connection: Connection) -> int:
-    return connection.execute(delete(crews)).rowcount
+def forget_subscriber_sets(connection: Connection) -> int:
+    return connection.execute(delete(subscriber_sets)).rowcount

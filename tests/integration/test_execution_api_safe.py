@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import select
 
 from headrace.api.openapi import execution_api
-from headrace.core.ledger.subscriber_sets import crew_digest, digest_text
+from headrace.core.ledger.subscriber_sets import digest_text, subscriber_set_digest
 from headrace.store.tables.base import metadata
 from headrace.wire.control.jobs import JobKind
 from support.processes.execution_api import KEY, Api, serving
@@ -124,9 +124,9 @@ CALLS = [
         foreign=200,
     ),
     Call(
-        "POST /execution/streams/crews",
-        "/execution/streams/crews",
-        plain({"stream": "folder", "digest": digest_text(crew_digest([1])), "joined": [1]}),
+        "POST /execution/streams/subscriber-sets",
+        "/execution/streams/subscriber-sets",
+        plain({"stream": "folder", "digest": digest_text(subscriber_set_digest([1])), "joined": [1]}),
     ),
     Call("POST /execution/triggers/events", "/execution/triggers/events", batch, other=200, foreign=200, stale=True, item=True),
     Call(

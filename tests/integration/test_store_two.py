@@ -18,7 +18,7 @@ from headrace.errors import StorageBusy
 from headrace.store import Store, open_store
 from headrace.store.dialects import postgresql
 from headrace.store.tables.control import triggers
-from headrace.store.tables.custody import backlog, crews, lanes
+from headrace.store.tables.custody import backlog, lanes, subscriber_sets
 from headrace.store.tables.log import events
 from headrace.wire.control.triggers import LoadTriggers
 from headrace.wire.custody.events import EventBatch
@@ -98,7 +98,7 @@ def test_what_two_apis_number_and_count_together_adds_up(stores: tuple[Store, St
         numbers = connection.execute(select(backlog.c.number).order_by(backlog.c.number)).scalars().all()
         assert numbers == list(range(1, 2 * total + 1))
         assert connection.execute(select(func.count()).select_from(lanes)).scalar_one() == 12
-        assert connection.execute(select(func.count()).select_from(crews)).scalar_one() == 1
+        assert connection.execute(select(func.count()).select_from(subscriber_sets)).scalar_one() == 1
 
 
 def test_the_same_receipt_through_both_apis_is_counted_once(stores: tuple[Store, Store]) -> None:

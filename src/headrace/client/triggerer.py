@@ -31,7 +31,7 @@ from headrace.wire.control.triggers import (
 )
 from headrace.wire.custody.backlog import BacklogPage, SettleBacklog
 from headrace.wire.custody.events import BatchStored, EventBatch
-from headrace.wire.custody.receipts import CrewDefined, CrewDefinition, LaneMarks, LookUpBooks, LookUpMarks, StreamBooks
+from headrace.wire.custody.receipts import LaneMarks, LookUpBooks, LookUpMarks, StreamBooks, SubscriberSetDefined, SubscriberSetDefinition
 
 M = TypeVar("M", bound=WireModel)
 JSON = {"Content-Type": "application/json"}
@@ -119,9 +119,9 @@ class TriggererClient:
         """Record how kept raw events were answered; they go, and an unknown number changes nothing."""
         await self._send("POST", f"/execution/triggers/{trigger_id}/backlog/settle", settled)
 
-    async def define_crew(self, crew: CrewDefinition) -> CrewDefined:
+    async def define_subscriber_set(self, subscriber_set: SubscriberSetDefinition) -> SubscriberSetDefined:
         """Define a set of triggers that receipts may name by its digest."""
-        return await self._ask("POST", "/execution/streams/crews", crew, CrewDefined)
+        return await self._ask("POST", "/execution/streams/subscriber-sets", subscriber_set, SubscriberSetDefined)
 
     async def books(self, stream: str) -> StreamBooks:
         """Return which event log this is, and how many receipts of the stream it has."""

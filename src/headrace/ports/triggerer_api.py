@@ -17,7 +17,7 @@ from headrace.wire.control.triggers import (
 )
 from headrace.wire.custody.backlog import BacklogPage, SettleBacklog
 from headrace.wire.custody.events import BatchStored, EventBatch
-from headrace.wire.custody.receipts import CrewDefined, CrewDefinition, LaneMarks, StreamBooks
+from headrace.wire.custody.receipts import LaneMarks, StreamBooks, SubscriberSetDefined, SubscriberSetDefinition
 
 
 class WorkloadPage(NamedTuple):
@@ -76,7 +76,7 @@ class TriggererApi(Protocol):
         """Record how kept raw events were answered; they go. What they led to must be durable before; an unknown number changes nothing."""
         ...
 
-    async def define_crew(self, crew: CrewDefinition) -> CrewDefined:
+    async def define_subscriber_set(self, subscriber_set: SubscriberSetDefinition) -> SubscriberSetDefined:
         """Define a set of triggers that receipts may name by its digest; not defined: its base is not known (any more)."""
         ...
 

@@ -97,8 +97,8 @@ class Oracle:
             "dead_letters",
             "backlog",
             "receipt_problems",
-            "crews",
-            "crew_reads",
+            "subscriber_sets",
+            "subscriber_set_reads",
             "custody",
         ):
             with (self.folder / f"{table}.txt").open("w") as file:

@@ -200,7 +200,7 @@ class Worker:
     until: int = 0
 
 
-class Crew:
+class SubscriberSet:
     """Several workers on one scope, who claim, handle, fail, settle, crash and dawdle as chance has it."""
 
     def __init__(self, home: OrderingStore, chance: Random, *, workers: int = 3) -> None:

@@ -23,7 +23,7 @@ from headrace.triggerer.outbox.uploader import Uploader
 from headrace.triggerer.runner.stream_reports import heartbeat
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.custody.events import BatchStored, EventBatch, EventItem
-from headrace.wire.custody.receipts import CrewDefined, CrewDefinition, LaneMarks, StreamBooks
+from headrace.wire.custody.receipts import LaneMarks, StreamBooks, SubscriberSetDefined, SubscriberSetDefinition
 from support.processes.store import Holder
 from support.sources.streams import KEY, Feed, Kept, reads
 
@@ -47,8 +47,8 @@ class StoreControl:
     async def marks(self, stream: str, lanes: list[str]) -> LaneMarks:
         return self._owner.store.custody.marks(self._owner.job_id, stream, lanes)
 
-    async def define_crew(self, crew: CrewDefinition) -> CrewDefined:
-        return self._owner.store.custody.define(self._owner.job_id, crew)
+    async def define_subscriber_set(self, subscriber_set: SubscriberSetDefinition) -> SubscriberSetDefined:
+        return self._owner.store.custody.define(self._owner.job_id, subscriber_set)
 
 
 class Triggerer:

@@ -1,4 +1,4 @@
-"""POST /execution/streams/crews, …/books and …/marks."""
+"""POST /execution/streams/subscriber-sets, …/books and …/marks."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from fastapi import APIRouter, Response
 from headrace.api.auth.authentication import Triggerer
 from headrace.api.http.dependencies import StoreOf
 from headrace.api.http.wire_route import WireResponse, WireRoute
-from headrace.wire.custody.receipts import CrewDefined, CrewDefinition, LaneMarks, LookUpBooks, LookUpMarks, StreamBooks
+from headrace.wire.custody.receipts import LaneMarks, LookUpBooks, LookUpMarks, StreamBooks, SubscriberSetDefined, SubscriberSetDefinition
 
 router = APIRouter(prefix="/execution/streams", tags=["streams"], route_class=WireRoute)
 
 
-@router.post("/crews")
-def crews(given: CrewDefinition, store: StoreOf, caller: Triggerer) -> CrewDefined:
+@router.post("/subscriber_sets")
+def subscriber_sets(given: SubscriberSetDefinition, store: StoreOf, caller: Triggerer) -> SubscriberSetDefined:
     """Define a set of triggers that owe answers together: receipts name it by its digest."""
     return store.custody.define(caller.job_id, given)
 

@@ -1,7 +1,7 @@
-"""The identity of a crew: a set of triggers that owe answers together.
+"""The identity of a subscriber set: triggers that owe answers together.
 
-The digest of a crew is the sum of its members' hashes. So the digest of a crew that differs from another by a few triggers follows from
-that difference alone, whatever the size of both.
+The digest of a subscriber set is the sum of its members' hashes. The digest of a similar set follows from the difference alone, whatever
+the size of both.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Final
 
 DIGEST_BYTES: Final = 16
 EMPTY: Final = 0
-"""The digest of the crew without members."""
+"""The digest of the subscriber set without members."""
 
 _MODULUS: Final = 1 << (8 * DIGEST_BYTES)
 
 
-def crew_digest(joined: Iterable[int], departed: Iterable[int] = (), base: int = EMPTY) -> int:
-    """Return the digest of the crew `base` with the triggers `joined`, each once, and without those `departed`."""
+def subscriber_set_digest(joined: Iterable[int], departed: Iterable[int] = (), base: int = EMPTY) -> int:
+    """Return the digest of the subscriber set `base` with the triggers `joined`, each once, and without those `departed`."""
     total = base
     for trigger_id in joined:
         total += _hash(trigger_id)

@@ -1,4 +1,4 @@
-"""What the ledger of custody forgets: idle lanes, merged crews, backlogs of removed triggers, and triggers of task runs that have ended.
+"""Pruning of custody: idle lanes, merged subscriber sets, backlogs of removed triggers, triggers of ended task runs.
 
 Its sums stay right: what is forgotten is added to the sums of its stream.
 """
@@ -12,7 +12,7 @@ from sqlalchemy import Connection, delete, exists, select, tuple_
 from headrace.store.control.declarations import staged_declarations
 from headrace.store.custody.backlog import removed_backlogs
 from headrace.store.custody.lanes import idle_lanes
-from headrace.store.custody.subscriber_sets import ENDED_RUNS, NONE, old_crews
+from headrace.store.custody.subscriber_sets import ENDED_RUNS, NONE, old_subscriber_sets
 from headrace.store.dialects.statements import Upsert, in_list
 from headrace.store.tables.control import triggers
 from headrace.store.tables.custody import custody
@@ -46,5 +46,5 @@ def ended_answers(connection: Connection, before: int, most: int) -> int:
     return len(rows)
 
 
-BOOKS = (staged_declarations, removed_backlogs, idle_lanes, ended_waits, old_crews, ended_answers)
+BOOKS = (staged_declarations, removed_backlogs, idle_lanes, ended_waits, old_subscriber_sets, ended_answers)
 """The sweeps of the ledger of custody, in this order: answers are summed up once their triggers are gone."""

@@ -4,7 +4,8 @@ The law, under the writer's transaction:
 - a lane's stretches meet: each begins where the one before ended. One that ends within what is recorded is a redelivery and changes
   nothing; one that leaves a gap is counted, and the gap is kept as a problem; one that overlaps cannot be split, so it is kept as a
   problem and not counted;
-- adjacent stretches become one: a lane keeps where it began, how far it has come and how many it read; of each stream, each crew (the
+- adjacent stretches become one: a lane keeps where it began, how far it has come and how many it read; of each stream, each subscriber
+set (the
   set of triggers that owed an answer) keeps how many it was owed, and each trigger that did more than filter its answers;
 - what a receipt calls spilled is in the backlog, or was settled there: anything else is a problem.
 """
@@ -31,16 +32,16 @@ from headrace.store.custody.subscriber_sets import (
     add_reads,
     define,
     digest_bytes,
-    known_crews,
+    known_subscriber_sets,
     streams_of,
-    whole_crews,
+    whole_subscriber_sets,
 )
 from headrace.store.db.database import Database
 from headrace.store.dialects.statements import Upsert, ValuesQuery, in_list, rows_among
 from headrace.store.tables.control import jobs, triggers
 from headrace.store.tables.custody import backlog, custody, lanes, receipt_problems, recorded_streams
 from headrace.wire.custody.events import ReceiptStatus
-from headrace.wire.custody.receipts import CrewDefined, CrewDefinition, LaneMark, LaneMarks, Receipt
+from headrace.wire.custody.receipts import LaneMark, LaneMarks, Receipt, SubscriberSetDefined, SubscriberSetDefinition
 
 BEFORE_ALL = b"p"  # sorts before the key of every position
 
@@ -88,13 +89,13 @@ class Custody:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def define(self, job_id: int, crew: CrewDefinition) -> CrewDefined:
-        """Define a crew, whose digest receipts may then name; doubled changes nothing.
+    def define(self, job_id: int, subscriber_set: SubscriberSetDefinition) -> SubscriberSetDefined:
+        """Define a subscriber set, whose digest receipts may then name; doubled changes nothing.
 
         Raises:
             Fenced: The job has ended, or another holds a trigger that joins.
         """
-        return self._database.write(lambda connection: _define(connection, job_id, crew))
+        return self._database.write(lambda connection: _define(connection, job_id, subscriber_set))
 
     def marks(self, job_id: int, stream: str, names: Sequence[str]) -> LaneMarks:
         """Return the last recorded position of those of these lanes of the stream that have one."""
@@ -126,29 +127,33 @@ def record(connection: Connection, claims: Sequence[ReceiptBatch], now: int) -> 
     return statuses
 
 
-def _define(connection: Connection, job_id: int, crew: CrewDefinition) -> CrewDefined:
+def _define(connection: Connection, job_id: int, subscriber_set: SubscriberSetDefinition) -> SubscriberSetDefined:
     require_running(connection, job_id)
-    for row in rows_among(connection, _holders, "ids", crew.joined):
+    for row in rows_among(connection, _holders, "ids", subscriber_set.joined):
         if row.job_id not in {None, job_id}:
             raise Fenced(f"Job {job_id} does not hold trigger {row.id}.", status=409, problem="fenced")
-    return CrewDefined(defined=define(connection, crew))
+    return SubscriberSetDefined(defined=define(connection, subscriber_set))
 
 
 class _Lost(NamedTuple):
-    """What tells, of one claim, which of its receipts are lost: those with a trigger, or by a crew of a stream, that another job has."""
+    """What tells, of one claim, which of its receipts are lost.
+
+    Those with a trigger, or by a subscriber set of a stream, that another job has.
+    """
 
     triggers: set[int]
     streams: set[str]
 
     def has(self, receipt: Receipt) -> bool:
-        return not self.triggers.isdisjoint(_named(receipt)) or (receipt.crew is not None and receipt.stream in self.streams)
+        return not self.triggers.isdisjoint(_named(receipt)) or (receipt.subscriber_set is not None and receipt.stream in self.streams)
 
 
 def _lost(connection: Connection, claims: Sequence[ReceiptBatch]) -> list[_Lost]:
     """Return, for each claim, the triggers that another job holds, or has held since, and the streams that another job has.
 
     A trigger that nobody holds now, because it changed or went, is no obstacle: its answers were true. All triggers of a stream go
-    together, so a receipt need not name all members of its crew: another job of the project has the stream if it holds any of them.
+    together, so a receipt need not name all members of its subscriber set: another job of the project has the stream if it holds any of
+    them.
     """
     named = {trigger for claim in claims for receipt in claim.receipts for trigger in _named(receipt)}
     rows = rows_among(connection, _holders, "ids", named)
@@ -156,8 +161,8 @@ def _lost(connection: Connection, claims: Sequence[ReceiptBatch]) -> list[_Lost]
     for claim in claims:
         others = [row for row in rows if row.job_id != claim.job_id]
         gone = {row.id for row in others if row.job_id is not None or row.epoch > claim.epochs.get(row.id, row.epoch)}
-        by_crew = {receipt.stream for receipt in claim.receipts if receipt.crew is not None}
-        found.append(_Lost(gone, {stream for stream in by_crew if _is_taken(connection, claim.job_id, stream)}))
+        by_subscriber_set = {receipt.stream for receipt in claim.receipts if receipt.subscriber_set is not None}
+        found.append(_Lost(gone, {stream for stream in by_subscriber_set if _is_taken(connection, claim.job_id, stream)}))
     return found
 
 
@@ -188,23 +193,27 @@ class _ReceiptWriter:
     stretches: list[LaneRange] = field(default_factory=list)
     _lanes: dict[tuple[str, str], Lane] = field(init=False)
     _streams: dict[str, int] = field(init=False)
-    _crews: dict[Place, int] = field(init=False)
+    _subscriber_sets: dict[Place, int] = field(init=False)
 
     def __post_init__(self) -> None:
         connection, receipts = self.connection, self.receipts
         self._lanes = lanes_of(connection, ((receipt.stream, receipt.lane) for receipt in receipts), self.now)
         self._streams = streams_of(connection, (receipt.stream for receipt in receipts))
-        self._crews = whole_crews(connection, {self._place(receipt): receipt.owed for receipt in receipts if receipt.crew is None})
-        self._crews |= known_crews(connection, (self._place(receipt) for receipt in receipts if receipt.crew is not None))
+        self._subscriber_sets = whole_subscriber_sets(
+            connection, {self._place(receipt): receipt.owed for receipt in receipts if receipt.subscriber_set is None}
+        )
+        self._subscriber_sets |= known_subscriber_sets(
+            connection, (self._place(receipt) for receipt in receipts if receipt.subscriber_set is not None)
+        )
 
     def add(self, receipt: Receipt) -> ReceiptStatus:
         lane = self._lanes[receipt.stream, receipt.lane]
         recorded = lane.last
         if recorded is not None and receipt.last <= recorded:
             return "duplicate"
-        crew = self._crews.get(self._place(receipt))
-        if crew is None:
-            return "unknown_crew"
+        subscriber_set = self._subscriber_sets.get(self._place(receipt))
+        if subscriber_set is None:
+            return "unknown_subscriber_set"
         self.moved[lane.id] = lane
         self.stored[self._streams[receipt.stream]] += 1
         lane.last = receipt.last
@@ -221,8 +230,8 @@ class _ReceiptWriter:
         elif begins > recorded:
             self._problem(lane, recorded, f"nothing is recorded after {recorded} up to {begins}")
         lane.read += receipt.read
-        self.reads[crew] += receipt.read
-        owed = None if receipt.crew is not None else set(receipt.owed)
+        self.reads[subscriber_set] += receipt.read
+        owed = None if receipt.subscriber_set is not None else set(receipt.owed)
         for answer in receipt.answers:
             given = sum(getattr(answer, name) for name in ANSWERS)
             entitled = receipt.read if owed is None or answer.trigger_id in owed else 0
@@ -279,7 +288,7 @@ class _ReceiptWriter:
         self.forgotten += [row.number for row in rows if row.answer is not None]
 
     def _place(self, receipt: Receipt) -> Place:
-        digest = digest_bytes(receipt.owed) if receipt.crew is None else bytes.fromhex(receipt.crew)
+        digest = digest_bytes(receipt.owed) if receipt.subscriber_set is None else bytes.fromhex(receipt.subscriber_set)
         return self._streams[receipt.stream], digest
 
     def _problem(self, lane: Lane, recorded: int | None, problem: str) -> None:

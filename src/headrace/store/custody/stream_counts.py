@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Connection, Text, and_, bindparam, case, func, select
 
 from headrace.store.tables.control import jobs, stream_reports
-from headrace.store.tables.custody import crews, recorded_streams
+from headrace.store.tables.custody import recorded_streams, subscriber_sets
 
 
 def _sum(value: ColumnElement[Any]) -> ColumnElement[int]:
@@ -20,14 +20,16 @@ def _sum(value: ColumnElement[Any]) -> ColumnElement[int]:
 
 
 _recorded = (
-    select(recorded_streams.c.stream, _sum(crews.c.read))
-    .outerjoin(crews, crews.c.stream_id == recorded_streams.c.id)
+    select(recorded_streams.c.stream, _sum(subscriber_sets.c.read))
+    .outerjoin(subscriber_sets, subscriber_sets.c.stream_id == recorded_streams.c.id)
     .where(recorded_streams.c.stream.in_(bindparam("names", expanding=True)))
     .group_by(recorded_streams.c.stream)
 )
-_booked = select(_sum(crews.c.read))
+_booked = select(_sum(subscriber_sets.c.read))
 _after = bindparam("after", type_=Text)
-_booked_after = _booked.join(recorded_streams, crews.c.stream_id == recorded_streams.c.id).where(recorded_streams.c.stream > _after)
+_booked_after = _booked.join(recorded_streams, subscriber_sets.c.stream_id == recorded_streams.c.id).where(
+    recorded_streams.c.stream > _after
+)
 _report = stream_reports.c
 _has_books = recorded_streams.c.id.is_not(None)
 _is_under_way = and_(_report.read > _report.advanced, _has_books, jobs.c.state == "running")

@@ -1,7 +1,8 @@
-"""Crews: sets of triggers that owe an answer together, each written as the difference from the one before, and merged once it is old.
+"""Subscriber sets: sets of triggers that owe an answer together, each written as the difference from the one before, and merged once it
+is old.
 
-The law of merging: what each trigger was owed stays the same, after each transaction. The crew that follows takes over how many were read;
-a trigger that joined meanwhile is written down as owed that much less, one that departed as owed what it had been owed.
+The law of merging: what each trigger was owed stays the same, after each transaction. The subscriber set that follows takes over how many
+were read; a trigger that joined meanwhile is written down as owed that much less, one that departed as owed what it had been owed.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
-from headrace.core.ledger.subscriber_sets import DIGEST_BYTES, EMPTY, crew_digest, digest_of
+from headrace.core.ledger.subscriber_sets import DIGEST_BYTES, EMPTY, digest_of, subscriber_set_digest
 from headrace.errors import ApiRefused
 from headrace.store.db.slices import size_of, take_slice
 from headrace.store.dialects.statements import Upsert, ValuesQuery, in_list, rows_among
 from headrace.store.tables.control import triggers
-from headrace.store.tables.custody import crews, custody, recorded_streams
-from headrace.wire.custody.receipts import CrewDefinition
+from headrace.store.tables.custody import custody, recorded_streams, subscriber_sets
+from headrace.wire.custody.receipts import SubscriberSetDefinition
 
 KEPT = 64
-"""Crews of one stream that are not merged: receipts that are under way name the newest."""
+"""Subscriber sets of one stream that are not merged: receipts that are under way name the newest."""
 
 MEMBERS_AT_ONCE = 2_000
-"""Triggers of which one transaction writes down what they were owed beyond what crews say."""
+"""Triggers of which one transaction writes down what they were owed beyond what subscriber sets say."""
 
 MERGED_BYTES = 2 * 1024 * 1024
-"""Ids of members, as text, that one transaction reads to merge crews, and writes; those of two crews at least."""
+"""Ids of members, as text, that one transaction reads to merge subscriber sets, and writes; those of two subscriber sets at least."""
 
 ENDED_RUNS = 0
 """The trigger that stands, in the books, for the triggers of all task runs that have ended."""
@@ -44,17 +45,22 @@ NONE = dict.fromkeys(("read", *ANSWERS, *SETTLED, "redriven"), 0)
 _streams = select(recorded_streams.c.stream, recorded_streams.c.id).where(in_list(recorded_streams.c.stream, "names"))
 _known = ValuesQuery(
     {"stream_id": "bigint", "digest": "bytea"},
-    "SELECT k.id, k.stream_id, k.digest FROM given CROSS JOIN crews k WHERE k.stream_id = given.stream_id AND k.digest = given.digest",
+    "SELECT k.id, k.stream_id, k.digest FROM given CROSS JOIN subscriber_sets k "
+    "WHERE k.stream_id = given.stream_id AND k.digest = given.digest",
 )
-_size = size_of(crews.c.joined, crews.c.departed)
-_insert = insert(crews)
-_add_read = update(crews).where(crews.c.id == bindparam("crew_id")).values(read=crews.c.read + bindparam("more"))
+_size = size_of(subscriber_sets.c.joined, subscriber_sets.c.departed)
+_insert = insert(subscriber_sets)
+_add_read = (
+    update(subscriber_sets)
+    .where(subscriber_sets.c.id == bindparam("subscriber_set_id"))
+    .values(read=subscriber_sets.c.read + bindparam("more"))
+)
 _there = select(triggers.c.id).where(in_list(triggers.c.id, "ids"))
 _add_owed = Upsert(custody, ("stream_id", "trigger_id"), lambda new: {"read": custody.c.read + new["read"]})
 
 Found = Row[*tuple[Any, ...]]
 Place = tuple[int, bytes]
-"""A stream and the digest of a crew."""
+"""A stream and the digest of a subscriber set."""
 
 
 def streams_of(connection: Connection, names: Iterable[str]) -> dict[str, int]:
@@ -68,34 +74,34 @@ def streams_of(connection: Connection, names: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def known_crews(connection: Connection, places: Iterable[Place]) -> dict[Place, int]:
-    """Return the ids of those of the crews that are defined."""
+def known_subscriber_sets(connection: Connection, places: Iterable[Place]) -> dict[Place, int]:
+    """Return the ids of those of the subscriber sets that are defined."""
     return {(row.stream_id, bytes(row.digest)): row.id for row in _known(connection, list(dict.fromkeys(places)))}
 
 
-def whole_crews(connection: Connection, wanted: dict[Place, Sequence[int]]) -> dict[Place, int]:
-    """Return the ids of crews that are given with all their members, defining those that are new."""
-    found = known_crews(connection, wanted)
+def whole_subscriber_sets(connection: Connection, wanted: dict[Place, Sequence[int]]) -> dict[Place, int]:
+    """Return the ids of subscriber sets that are given with all their members, defining those that are new."""
+    found = known_subscriber_sets(connection, wanted)
     new = [place for place in wanted if place not in found]
     if new:
         connection.execute(_insert, [_row(stream, digest, None, wanted[stream, digest]) for stream, digest in new])
-        found |= known_crews(connection, new)
+        found |= known_subscriber_sets(connection, new)
     return found
 
 
-def define(connection: Connection, given: CrewDefinition) -> bool:
-    """Write a crew down as the difference from its base; False: the base is not known (any more).
+def define(connection: Connection, given: SubscriberSetDefinition) -> bool:
+    """Write a subscriber set down as the difference from its base; False: the base is not known (any more).
 
     Raises:
-        ApiRefused: The digest is not that of such a crew.
+        ApiRefused: The digest is not that of such a subscriber set.
     """
     (stream_id,) = streams_of(connection, [given.stream]).values()
     digest, base = bytes.fromhex(given.digest), None if given.base is None else bytes.fromhex(given.base)
-    found = known_crews(connection, [(stream_id, one) for one in (digest, base) if one is not None])
+    found = known_subscriber_sets(connection, [(stream_id, one) for one in (digest, base) if one is not None])
     if base is not None and (stream_id, base) not in found:
         return False
     joined, departed = set(given.joined), set(given.departed)
-    if digest_of(given.digest) != crew_digest(joined, departed, EMPTY if given.base is None else digest_of(given.base)):
+    if digest_of(given.digest) != subscriber_set_digest(joined, departed, EMPTY if given.base is None else digest_of(given.base)):
         raise ApiRefused("The digest does not match the subscriber set.", status=422, problem="invalid")
     if (stream_id, digest) not in found:
         base_id = None if base is None else found[stream_id, base]
@@ -104,24 +110,27 @@ def define(connection: Connection, given: CrewDefinition) -> bool:
 
 
 def add_reads(connection: Connection, reads: Counter[int]) -> None:
-    """Add to how many raw events crews were owed."""
+    """Add to how many raw events subscriber sets were owed."""
     if reads:
-        connection.execute(_add_read, [{"crew_id": crew, "more": n} for crew, n in reads.items()])
+        connection.execute(_add_read, [{"subscriber_set_id": subscriber_set, "more": n} for subscriber_set, n in reads.items()])
 
 
 def digest_bytes(owed: Sequence[int]) -> bytes:
-    """Return the digest of the crew with these members."""
+    """Return the digest of the subscriber set with these members."""
     return _digest_bytes(tuple(owed))
 
 
 @lru_cache(1024)
 def _digest_bytes(owed: tuple[int, ...]) -> bytes:
-    return crew_digest(set(owed)).to_bytes(DIGEST_BYTES, "big")
+    return subscriber_set_digest(set(owed)).to_bytes(DIGEST_BYTES, "big")
 
 
 @dataclass(slots=True)
 class Owed:
-    """How many raw events each trigger was owed by crews, added up crew by crew: each costs what it differs from the one before."""
+    """How many raw events each trigger was owed by subscriber sets, added up subscriber set by subscriber set.
+
+    Each costs what it differs from the one before.
+    """
 
     members: set[int] = field(default_factory=set)
     read: int = 0
@@ -130,7 +139,7 @@ class Owed:
     _rows: dict[int, Found] = field(default_factory=dict)
 
     def add(self, row: Found) -> None:
-        """Add the next crew; crews come in the order of their ids."""
+        """Add the next subscriber set; subscriber sets come in the order of their ids."""
         self._rows[row.id] = row
         if row.base_id is not None and row.base_id == self._last:
             joined, departed = _members(row.joined), _members(row.departed)
@@ -147,10 +156,10 @@ class Owed:
         self.read += row.read
         self._last = row.id
 
-    def members_of(self, crew_id: int) -> set[int]:
-        """Return the members of a crew that was added."""
+    def members_of(self, subscriber_set_id: int) -> set[int]:
+        """Return the members of a subscriber set that was added."""
         path: list[Found] = []
-        step: int | None = crew_id
+        step: int | None = subscriber_set_id
         while step is not None:
             path.append(self._rows[step])
             step = self._rows[step].base_id
@@ -166,29 +175,36 @@ class Owed:
             yield trigger, self.beyond[trigger] + (self.read if trigger in self.members else 0)
 
 
-def crews_of(connection: Connection, stream_id: int) -> list[Found]:
-    """Return the crews of a stream in the order of their ids."""
-    return list(connection.execute(select(crews).where(crews.c.stream_id == stream_id).order_by(crews.c.id)).all())
+def subscriber_sets_of(connection: Connection, stream_id: int) -> list[Found]:
+    """Return the subscriber sets of a stream in the order of their ids."""
+    return list(
+        connection.execute(select(subscriber_sets).where(subscriber_sets.c.stream_id == stream_id).order_by(subscriber_sets.c.id)).all()
+    )
 
 
-def old_crews(connection: Connection, before: int, most: int) -> int:
-    """Merge crews of streams that have had many into their successors. Age does not matter: a crew that comes again is defined again."""
+def old_subscriber_sets(connection: Connection, before: int, most: int) -> int:
+    """Merge subscriber sets of streams that have had many into their successors.
+
+    Age does not matter: a subscriber set that comes again is defined again.
+    """
     del before
-    many = select(crews.c.stream_id, func.count().label("n")).group_by(crews.c.stream_id).having(func.count() > 2 * KEPT)
+    many = (
+        select(subscriber_sets.c.stream_id, func.count().label("n")).group_by(subscriber_sets.c.stream_id).having(func.count() > 2 * KEPT)
+    )
     merged = 0
-    for row in connection.execute(many.order_by(crews.c.stream_id).limit(most)).all():
+    for row in connection.execute(many.order_by(subscriber_sets.c.stream_id).limit(most)).all():
         if merged < most:
             merged += _merge(connection, row.stream_id, min(most - merged, row.n - KEPT))
     return merged
 
 
 def _merge(connection: Connection, stream_id: int, count: int) -> int:
-    """Merge at most the oldest `count` crews of a stream into the one that follows them; return how many rows changed.
+    """Merge at most the oldest `count` subscriber sets of a stream into the one that follows them; return how many rows changed.
 
-    A transaction merges crews that differ by a few members together. Where the first two differ by more, the first becomes more like the
-    second.
+    A transaction merges subscriber sets that differ by a few members together. Where the first two differ by more, the first becomes more
+    like the second.
     """
-    ordered = select(crews, _size).where(crews.c.stream_id == stream_id).order_by(crews.c.id)
+    ordered = select(subscriber_sets, _size).where(subscriber_sets.c.stream_id == stream_id).order_by(subscriber_sets.c.id)
     found = take_slice(connection, ordered, count + 1).rows
     if len(found) < 2:  # the first is larger than a slice
         found = list(connection.execute(ordered.limit(2)).all())
@@ -204,14 +220,14 @@ def _merge(connection: Connection, stream_id: int, count: int) -> int:
     if changed is not None:
         return changed
     whole = {"base_id": None, "joined": _text(owed.members), "departed": "[]", "read": owed.read}
-    connection.execute(update(crews).where(crews.c.id == heir.id).values(**whole))
-    connection.execute(delete(crews).where(in_list(crews.c.id, "ids")), {"ids": gone})
+    connection.execute(update(subscriber_sets).where(subscriber_sets.c.id == heir.id).values(**whole))
+    connection.execute(delete(subscriber_sets).where(in_list(subscriber_sets.c.id, "ids")), {"ids": gone})
     _keep_beyond(connection, stream_id, owed.beyond)
     return len(gone)
 
 
 def _mergeable(found: Sequence[Found]) -> tuple[list[Found], Owed]:
-    """Return the first of these crews that one transaction merges, two at least, and their sum."""
+    """Return the first of these subscriber sets that one transaction merges, two at least, and their sum."""
     owed, rows, size = Owed(), list[Found](), 0
     for row in found:
         size += row.bytes
@@ -228,9 +244,10 @@ def _mergeable(found: Sequence[Found]) -> tuple[list[Found], Owed]:
 
 
 def _approach(connection: Connection, old: Found, members: set[int], differ: set[int]) -> int:
-    """Make a crew more like the next: some of the triggers that `differ` join it or depart, and what they were owed is written down.
+    """Make a subscriber set more like the next: some of the triggers that `differ` join it or depart, and what they were owed is written
+    down.
 
-    No receipt may name the crew by its digest then, so it gets one that no crew has.
+    No receipt may name the subscriber set by its digest then, so it gets one that no subscriber set has.
     """
     changed = _rebase(connection, old.stream_id, [old.id], lambda _: members, after=old.id)
     if changed is not None:
@@ -238,7 +255,7 @@ def _approach(connection: Connection, old: Found, members: set[int], differ: set
     some = nsmallest(MEMBERS_AT_ONCE, differ)
     beyond = Counter({trigger: old.read if trigger in members else -old.read for trigger in some})
     values = {"joined": _text(members.symmetric_difference(some)), "digest": token_bytes(DIGEST_BYTES)}
-    connection.execute(update(crews).where(crews.c.id == old.id).values(**values))
+    connection.execute(update(subscriber_sets).where(subscriber_sets.c.id == old.id).values(**values))
     _keep_beyond(connection, old.stream_id, beyond)
     return len(some)
 
@@ -246,15 +263,15 @@ def _approach(connection: Connection, old: Found, members: set[int], differ: set
 def _rebase(
     connection: Connection, stream_id: int, bases: Sequence[int], members_of: Callable[[int], set[int]], *, after: int
 ) -> int | None:
-    """Write crews with all their members that differ from one of `bases`, and come after the crew `after`.
+    """Write subscriber sets with all their members that differ from one of `bases`, and come after the subscriber set `after`.
 
     Return how many, if there may be more of them than one transaction writes; None: all are written.
     """
-    later = (crews.c.stream_id == stream_id, crews.c.id > after, in_list(crews.c.base_id, "ids"))
+    later = (subscriber_sets.c.stream_id == stream_id, subscriber_sets.c.id > after, in_list(subscriber_sets.c.base_id, "ids"))
     written = size = 0
-    for row in rows_among(connection, select(crews).where(*later).order_by(crews.c.id).limit(len(bases)), "ids", bases):
+    for row in rows_among(connection, select(subscriber_sets).where(*later).order_by(subscriber_sets.c.id).limit(len(bases)), "ids", bases):
         whole = _text((members_of(row.base_id) - _members(row.departed)) | _members(row.joined))
-        connection.execute(update(crews).where(crews.c.id == row.id).values(base_id=None, joined=whole, departed="[]"))
+        connection.execute(update(subscriber_sets).where(subscriber_sets.c.id == row.id).values(base_id=None, joined=whole, departed="[]"))
         written, size = written + 1, size + len(whole)
         if size > MERGED_BYTES:
             return written

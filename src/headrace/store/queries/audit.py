@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Row, func, select
 
 from headrace.core.values.moments import moment
 from headrace.store.custody.stream_logs import adopted_without
-from headrace.store.custody.subscriber_sets import ANSWERS, SETTLED, Owed, crews_of
+from headrace.store.custody.subscriber_sets import ANSWERS, SETTLED, Owed, subscriber_sets_of
 from headrace.store.dialects.statements import driver_rows
 from headrace.store.queries.streams import stream_list
 from headrace.store.tables.control import stream_reports, triggers
@@ -145,7 +145,7 @@ def _owed(connection: Connection, stream: str | None) -> Counter[tuple[str, int]
     owed: Counter[tuple[str, int]] = Counter()
     for name, stream_id in _stream_ids(connection, stream):
         sums = Owed()
-        for row in crews_of(connection, stream_id):
+        for row in subscriber_sets_of(connection, stream_id):
             sums.add(row)
         owed.update({(name, trigger): n for trigger, n in sums.totals()})
     return owed

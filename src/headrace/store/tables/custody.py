@@ -105,10 +105,11 @@ recorded_streams = Table(
     sqlite_autoincrement=True,
 )
 
-# Sets of triggers that owe an answer together, and how many raw events of their stream each was owed. A crew is written as the difference
-# from its base (null: the empty set), so that a set of 100,000 costs as much as what changes in it. Retention merges old crews.
-crews = Table(
-    "crews",
+# Sets of triggers that owe an answer together, and how many raw events of their stream each was owed. A subscriber set is written as the
+# difference
+# from its base (null: the empty set), so that a set of 100,000 costs as much as what changes in it. Retention merges old subscriber sets.
+subscriber_sets = Table(
+    "subscriber_sets",
     metadata,
     Column("id", Number, primary_key=True),
     Column("stream_id", BigInteger, nullable=False),
@@ -122,7 +123,7 @@ crews = Table(
 )
 
 # Of each stream, the answers of those triggers that did more than filter; trigger 0 stands for all task runs that have ended. `read` is
-# what a trigger was owed as a member of merged crews, beyond what their heir says.
+# what a trigger was owed as a member of merged subscriber sets, beyond what their heir says.
 custody = Table(
     "custody",
     metadata,

@@ -16,7 +16,7 @@ from headrace.wire.custody import receipts as wire
 from headrace.wire.custody.events import ReceiptStatus
 
 FEW_OWED = 32
-"""So many triggers a receipt names one by one; more of them are named as a crew, which is defined once."""
+"""So many triggers a receipt names one by one; more of them are named as a subscriber set, which is defined once."""
 
 _MOST_DEFINITIONS = 3
 
@@ -31,7 +31,7 @@ class ApiReceiptRecorder:
     def __init__(self, api: TriggererApi, outbox: Outbox) -> None:
         self._api = api
         self._outbox = outbox
-        self._crews = SubscriberSets(api)
+        self._subscriber_sets = SubscriberSets(api)
 
     async def books(self, stream: str) -> Books:
         """Return the event log, and how many receipts of the stream it has."""
@@ -53,14 +53,14 @@ class ApiReceiptRecorder:
         """
         status = await self._stored(await self._wired(receipt))
         for _ in range(_MOST_DEFINITIONS):
-            if status != "unknown_crew":
+            if status != "unknown_subscriber_set":
                 break
             # retention has merged it, or the database is another
-            self._crews.forget(receipt.stream)
+            self._subscriber_sets.forget(receipt.stream)
             status = await self._stored(await self._wired(receipt))
         if status == "fenced":
             raise Fenced(f"Another triggerer reads {receipt.stream} now: lane {receipt.lane} is not advanced here.", problem="fenced")
-        if status in {"invalid", "unknown_crew"}:
+        if status in {"invalid", "unknown_subscriber_set"}:
             raise ApiRefused(f"The api does not take the receipt of lane {receipt.lane} of {receipt.stream}.", problem="invalid")
         return status == "stored"
 
@@ -70,14 +70,14 @@ class ApiReceiptRecorder:
         return await recorded
 
     async def _wired(self, receipt: Receipt) -> wire.Receipt:
-        crew = await self._crews.defined(receipt.stream, receipt.owed) if len(receipt.owed) > FEW_OWED else None
+        subscriber_set = await self._subscriber_sets.defined(receipt.stream, receipt.owed) if len(receipt.owed) > FEW_OWED else None
         return wire.Receipt(
             stream=receipt.stream,
             lane=receipt.lane,
             after=receipt.after,
             last=receipt.last,
             read=receipt.read,
-            owed=list(receipt.owed) if crew is None else [],
-            crew=crew,
+            owed=list(receipt.owed) if subscriber_set is None else [],
+            subscriber_set=subscriber_set,
             answers=[wire.Answers.model_validate(answers._asdict()) for answers in receipt.answers],
         )

@@ -1,4 +1,7 @@
-"""Define crews with the api: each as the difference from the one before, so that a receipt costs the same however many triggers owe it."""
+"""Define subscriber sets with the api.
+
+Each as the difference from the one before, so that a receipt costs the same however many triggers owe it.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from headrace.core.ledger.subscriber_sets import EMPTY, crew_digest, digest_text
+from headrace.core.ledger.subscriber_sets import EMPTY, digest_text, subscriber_set_digest
 from headrace.errors import ApiRefused
 from headrace.ports.triggerer_api import TriggererApi
 from headrace.retry import retry_until_available
-from headrace.wire.custody.receipts import MAX_MEMBERS, CrewDefinition
+from headrace.wire.custody.receipts import MAX_MEMBERS, SubscriberSetDefinition
 
-_MOST_KNOWN = 16  # crews of one stream: those that receipts under way may still name
+_MOST_KNOWN = 16  # subscriber sets of one stream: those that receipts under way may still name
 
 
 class SubscriberSet(NamedTuple):
@@ -32,14 +35,14 @@ class _Stream:
 
 
 class SubscriberSets:
-    """The crews of this process's streams, the last of each."""
+    """The subscriber sets of this process's streams, the last of each."""
 
     def __init__(self, api: TriggererApi) -> None:
         self._api = api
         self._streams: dict[str, _Stream] = defaultdict(_Stream)
 
     async def defined(self, stream: str, owed: tuple[int, ...]) -> str:
-        """Return the digest of the crew with these members, once the api knows it.
+        """Return the digest of the subscriber set with these members, once the api knows it.
 
         Raises:
             ApiRefused: The api does not take the definition.
@@ -52,7 +55,7 @@ class SubscriberSets:
         return digest_text(digest)
 
     def forget(self, stream: str) -> None:
-        """Define the crews of this stream anew: the api does not know one of them any more."""
+        """Define the subscriber sets of this stream anew: the api does not know one of them any more."""
         self._streams[stream].known.clear()
 
     async def _define(self, of: _Stream, stream: str, owed: tuple[int, ...]) -> int:
@@ -67,30 +70,30 @@ class SubscriberSets:
         return digest
 
     async def _extend(self, stream: str, base: SubscriberSet, owed: tuple[int, ...]) -> int | None:
-        """Define the crew in steps of bounded size; None: the api does not know the base (any more)."""
+        """Define the subscriber set in steps of bounded size; None: the api does not know the base (any more)."""
         digest = base.digest
         for joined, departed in _steps(base.owed, owed):
-            after = crew_digest(joined, departed, digest)
-            crew = CrewDefinition(
+            after = subscriber_set_digest(joined, departed, digest)
+            subscriber_set = SubscriberSetDefinition(
                 stream=stream,
                 digest=digest_text(after),
                 base=None if digest == EMPTY else digest_text(digest),
                 joined=joined,
                 departed=departed,
             )
-            answer = await retry_until_available(partial(self._api.define_crew, crew), "crew")
+            answer = await retry_until_available(partial(self._api.define_subscriber_set, subscriber_set), "subscriber_set")
             if not answer.defined:
                 return None
             digest = after
         return digest
 
 
-def _known(crews: list[SubscriberSet], owed: tuple[int, ...]) -> int | None:
-    """Return the digest of a crew that is defined; mostly `owed` is the very tuple of the last, which costs no comparison."""
-    for crew in reversed(crews):
-        if crew.owed is owed:
-            return crew.digest
-    return next((crew.digest for crew in reversed(crews) if crew.owed == owed), None)
+def _known(subscriber_sets: list[SubscriberSet], owed: tuple[int, ...]) -> int | None:
+    """Return the digest of a subscriber set that is defined; mostly `owed` is the very tuple of the last, which costs no comparison."""
+    for subscriber_set in reversed(subscriber_sets):
+        if subscriber_set.owed is owed:
+            return subscriber_set.digest
+    return next((subscriber_set.digest for subscriber_set in reversed(subscriber_sets) if subscriber_set.owed == owed), None)
 
 
 def _steps(base: tuple[int, ...], owed: tuple[int, ...]) -> Iterator[tuple[list[int], list[int]]]:

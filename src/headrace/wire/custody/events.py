@@ -11,7 +11,7 @@ from headrace.wire.custody.backlog import SpillItem
 from headrace.wire.custody.receipts import Receipt
 
 ItemStatus = Literal["stored", "duplicate", "fenced", "invalid"]
-ReceiptStatus = Literal[ItemStatus, "unknown_crew"]
+ReceiptStatus = Literal[ItemStatus, "unknown_subscriber_set"]
 DeadLetterKind = Literal["malformed", "missing_field", "wrong_field", "rejected", "failed", "unserialisable"]
 
 

@@ -7,7 +7,10 @@ from pydantic import Field
 from headrace.wire.base import Timestamp, WireModel
 
 MAX_MEMBERS = 10_000
-"""Triggers that one call may add to a crew, or take from it; a larger difference takes several crews, each the base of the next."""
+"""Triggers that one call may add to a subscriber set, or take from it.
+
+A larger difference takes several subscriber sets, each the base of the next.
+"""
 
 MAX_LANES = 1_000
 """Lanes that one call may name."""
@@ -30,8 +33,9 @@ class Receipt(WireModel):
     """A stretch of one lane that is about to be advanced.
 
     `after` is the position before the stretch (None: the lane begins here), `last` its last; `read` counts its raw events. `owed` are the
-    triggers that had to answer all of it, or `crew` is the digest of their crew and `owed` is empty; `answers` names those of them that did
-    more than filter. The status `unknown_crew` says that the crew is not defined (any more): nothing was recorded.
+    triggers that had to answer all of it, or `subscriber_set` is the digest of their subscriber set and `owed` is empty; `answers` names
+    those of them that did
+    more than filter. The status `unknown_subscriber_set` says that the subscriber set is not defined (any more): nothing was recorded.
     """
 
     stream: str
@@ -40,15 +44,15 @@ class Receipt(WireModel):
     last: int
     read: int = Field(gt=0)
     owed: list[int]
-    crew: str | None = Field(default=None, pattern=DIGEST)
+    subscriber_set: str | None = Field(default=None, pattern=DIGEST)
     answers: list[Answers] = []
 
 
-class CrewDefinition(WireModel):
-    """POST /execution/streams/crews: a set of triggers that owe answers of a stream together, as a difference from another.
+class SubscriberSetDefinition(WireModel):
+    """POST /execution/streams/subscriber-sets: a set of triggers that owe answers of a stream together, as a difference from another.
 
-    It is the crew `base` (None: the empty set) with the triggers `joined` and without those `departed`. `digest` is the sum of its members'
-    hashes modulo 2**128 (the 16 bytes of BLAKE2b of each id as 8 bytes, big-endian), in hexadecimal.
+    It is the subscriber set `base` (None: the empty set) with the triggers `joined` and without those `departed`. `digest` is the sum of
+    its members' hashes modulo 2**128 (the 16 bytes of BLAKE2b of each id as 8 bytes, big-endian), in hexadecimal.
     """
 
     stream: str
@@ -58,8 +62,8 @@ class CrewDefinition(WireModel):
     departed: list[int] = Field(default=[], max_length=MAX_MEMBERS)
 
 
-class CrewDefined(WireModel):
-    """Whether the crew is defined now; if not, its base is not known (any more)."""
+class SubscriberSetDefined(WireModel):
+    """Whether the subscriber set is defined now; if not, its base is not known (any more)."""
 
     defined: bool
 

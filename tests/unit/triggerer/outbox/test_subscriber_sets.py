@@ -1,4 +1,4 @@
-"""Crews are defined once, as differences, in steps of bounded size; one that the api has merged is defined anew."""
+"""Subscriber sets are defined once, as differences, in steps of bounded size; one that the api has merged is defined anew."""
 
 from __future__ import annotations
 
@@ -8,53 +8,55 @@ from typing import cast
 import pytest
 
 from headrace.core.ledger.receipts import Receipt, TriggerAnswers
-from headrace.core.ledger.subscriber_sets import crew_digest, digest_of, digest_text
+from headrace.core.ledger.subscriber_sets import digest_of, digest_text, subscriber_set_digest
 from headrace.errors import ApiRefused
 from headrace.ports.triggerer_api import TriggererApi
 from headrace.triggerer.outbox.outbox import Outbox, triggers_of
 from headrace.triggerer.outbox.receipt_recorder import FEW_OWED, ApiReceiptRecorder
 from headrace.triggerer.outbox.subscriber_sets import SubscriberSets
 from headrace.wire.custody.events import ReceiptStatus
-from headrace.wire.custody.receipts import MAX_MEMBERS, CrewDefined, CrewDefinition
+from headrace.wire.custody.receipts import MAX_MEMBERS, SubscriberSetDefined, SubscriberSetDefinition
 from headrace.wire.custody.receipts import Receipt as WireReceipt
 
 
 class Api:
-    """Knows crews; `known` has the members of each by its digest."""
+    """Knows subscriber sets; `known` has the members of each by its digest."""
 
     def __init__(self) -> None:
         self.known: dict[str | None, frozenset[int]] = {None: frozenset()}
-        self.calls: list[CrewDefinition] = []
+        self.calls: list[SubscriberSetDefinition] = []
 
-    async def define_crew(self, crew: CrewDefinition) -> CrewDefined:
-        self.calls.append(crew)
+    async def define_subscriber_set(self, subscriber_set: SubscriberSetDefinition) -> SubscriberSetDefined:
+        self.calls.append(subscriber_set)
         await asyncio.sleep(0)
-        if crew.base not in self.known:
-            return CrewDefined(defined=False)
-        members = (self.known[crew.base] - set(crew.departed)) | set(crew.joined)
-        assert digest_of(crew.digest) == crew_digest(members)
-        self.known[crew.digest] = members
-        return CrewDefined(defined=True)
+        if subscriber_set.base not in self.known:
+            return SubscriberSetDefined(defined=False)
+        members = (self.known[subscriber_set.base] - set(subscriber_set.departed)) | set(subscriber_set.joined)
+        assert digest_of(subscriber_set.digest) == subscriber_set_digest(members)
+        self.known[subscriber_set.digest] = members
+        return SubscriberSetDefined(defined=True)
 
     def forget(self) -> None:
         self.known = {None: frozenset()}
 
 
-def crews(api: Api) -> SubscriberSets:
+def subscriber_sets(api: Api) -> SubscriberSets:
     return SubscriberSets(cast(TriggererApi, api))
 
 
 def test_the_digest_of_a_difference_is_that_of_the_set() -> None:
-    whole = crew_digest(range(1_000))
-    assert crew_digest([7, 1_000], [5], crew_digest(set(range(1_000)) - {7})) == crew_digest((set(range(1_001))) - {5})
-    assert crew_digest([5], [1_000], crew_digest(set(range(1_001)) - {5})) == whole
+    whole = subscriber_set_digest(range(1_000))
+    assert subscriber_set_digest([7, 1_000], [5], subscriber_set_digest(set(range(1_000)) - {7})) == subscriber_set_digest(
+        (set(range(1_001))) - {5}
+    )
+    assert subscriber_set_digest([5], [1_000], subscriber_set_digest(set(range(1_001)) - {5})) == whole
     assert digest_of(digest_text(whole)) == whole
-    assert crew_digest([], [1, 2], crew_digest([2, 1])) == 0
+    assert subscriber_set_digest([], [1, 2], subscriber_set_digest([2, 1])) == 0
 
 
 async def test_a_set_costs_what_it_differs_from_the_one_before() -> None:
     api = Api()
-    made = crews(api)
+    made = subscriber_sets(api)
     many = tuple(range(1, 2 * MAX_MEMBERS + 2))
     first = await made.defined("s", many)
     assert api.known[first] == frozenset(many)
@@ -68,14 +70,14 @@ async def test_a_set_costs_what_it_differs_from_the_one_before() -> None:
 
 async def test_many_who_ask_at_once_define_it_once() -> None:
     api = Api()
-    made = crews(api)
+    made = subscriber_sets(api)
     assert len(set(await asyncio.gather(*(made.defined("s", (1, 2, 3)) for _ in range(20))))) == 1
     assert len(api.calls) == 1
 
 
 async def test_where_the_base_is_not_known_any_more_the_whole_set_is_defined() -> None:
     api = Api()
-    made = crews(api)
+    made = subscriber_sets(api)
     await made.defined("s", (1, 2))
     api.forget()
     digest = await made.defined("s", (1, 2, 3))
@@ -92,19 +94,19 @@ class Books(ApiReceiptRecorder):
 
     async def _stored(self, receipt: WireReceipt) -> ReceiptStatus:
         self.sent.append(receipt)
-        return "stored" if receipt.crew in self.api.known else "unknown_crew"
+        return "stored" if receipt.subscriber_set in self.api.known else "unknown_subscriber_set"
 
 
-async def test_a_receipt_names_a_few_one_by_one_and_many_by_their_crew() -> None:
+async def test_a_receipt_names_a_few_one_by_one_and_many_by_their_subscriber_set() -> None:
     books = Books(Api())
     few, many = tuple(range(FEW_OWED)), tuple(range(FEW_OWED + 1))
     for owed in (few, many):
         await books.record(Receipt("s", "x", None, 1, 1, owed, (TriggerAnswers(7, fired=1),)))
-    assert [(len(one.owed), one.crew is None) for one in books.sent] == [(FEW_OWED, True), (0, False)]
+    assert [(len(one.owed), one.subscriber_set is None) for one in books.sent] == [(FEW_OWED, True), (0, False)]
     assert list(triggers_of(books.sent[1])) == [7]
 
 
-async def test_a_crew_that_was_merged_is_defined_again() -> None:
+async def test_a_subscriber_set_that_was_merged_is_defined_again() -> None:
     api = Api()
     books = Books(api)
     receipt = Receipt("s", "x", None, 1, 1, tuple(range(100)), ())
@@ -114,10 +116,10 @@ async def test_a_crew_that_was_merged_is_defined_again() -> None:
     assert len(books.sent) == 3
 
 
-async def test_an_api_that_never_knows_a_crew_is_not_asked_for_ever() -> None:
+async def test_an_api_that_never_knows_a_subscriber_set_is_not_asked_for_ever() -> None:
     class Forgetful(Api):
-        async def define_crew(self, crew: CrewDefinition) -> CrewDefined:
-            return CrewDefined(defined=True)
+        async def define_subscriber_set(self, subscriber_set: SubscriberSetDefinition) -> SubscriberSetDefined:
+            return SubscriberSetDefined(defined=True)
 
     with pytest.raises(ApiRefused, match="does not take the receipt"):
         await Books(Forgetful()).record(Receipt("s", "x", None, 1, 1, tuple(range(100)), ()))

@@ -102,15 +102,15 @@ def _create_receipts() -> None:
     )
     op.create_index("ix_adopted_streams_stream_id", "adopted_streams", ["stream_id"])
     op.create_table(
-        "crews",
+        "subscriber_sets",
         serial("id"),
         *bigint("stream_id"),
         *blob("digest"),
         *bigint("base_id", null=True),
         *text("joined", "departed"),
         *bigint("read"),
-        sa.PrimaryKeyConstraint("id", name="pk_crews"),
-        sa.UniqueConstraint("stream_id", "digest", name="uq_crews_stream_id_digest"),
+        sa.PrimaryKeyConstraint("id", name="pk_subscriber_sets"),
+        sa.UniqueConstraint("stream_id", "digest", name="uq_subscriber_sets_stream_id_digest"),
         sqlite_autoincrement=True,
     )
     op.create_table(

@@ -1,4 +1,7 @@
-"""The contract of crews: a receipt names who owed it by a digest, sets are written as differences, and what is old is summed up."""
+"""The contract of subscriber sets.
+
+A receipt names who owed it by a digest, sets are written as differences, and what is old is summed up.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,20 @@ import pytest
 from sqlalchemy import Connection, delete, func, select, update
 from sqlalchemy import event as on
 
-from headrace.core.ledger.subscriber_sets import EMPTY, crew_digest, digest_text
+from headrace.core.ledger.subscriber_sets import EMPTY, digest_text, subscriber_set_digest
 from headrace.errors import ApiRefused
 from headrace.store import Store
-from headrace.store.custody import subscriber_sets as store_crews
+from headrace.store.custody import subscriber_sets as store_subscriber_sets
 from headrace.store.custody.lanes import LOOK_AGAIN, idle_lanes
 from headrace.store.custody.pruning import BOOKS, ended_waits
-from headrace.store.custody.subscriber_sets import KEPT, old_crews
+from headrace.store.custody.subscriber_sets import KEPT, old_subscriber_sets
 from headrace.store.tables.control import triggers
-from headrace.store.tables.custody import backlog, crews, custody, lanes, recorded_streams
+from headrace.store.tables.custody import backlog, custody, lanes, recorded_streams, subscriber_sets
 from headrace.store.tables.task_runs import task_runs
 from headrace.wire.control.jobs import Heartbeat
 from headrace.wire.control.streams import LaneReport, StreamReport
 from headrace.wire.control.triggers import CleanupTriggers
-from headrace.wire.custody.receipts import CrewDefinition, Receipt
+from headrace.wire.custody.receipts import Receipt, SubscriberSetDefinition
 from headrace.wire.task_runs import AwaitedTrigger, StartRun, Waiting
 from support.processes.store import Holder, TurnedClock, declaration, holder
 from support.sources.custody import STREAM, answered, balance, books, counts, keep, marks, receipt, record, settle, spill, status
@@ -39,20 +42,22 @@ def owner(store: Store) -> Holder:
 
 
 def define(owner: Holder, joined: set[int], departed: Set[int] = frozenset(), base: int | None = None) -> tuple[bool, int]:
-    digest = crew_digest(joined, departed, EMPTY if base is None else base)
-    crew = CrewDefinition(
+    digest = subscriber_set_digest(joined, departed, EMPTY if base is None else base)
+    subscriber_set = SubscriberSetDefinition(
         stream=STREAM,
         digest=digest_text(digest),
         base=None if base is None else digest_text(base),
         joined=sorted(joined),
         departed=sorted(departed),
     )
-    return owner.store.custody.define(owner.job_id, crew).defined, digest
+    return owner.store.custody.define(owner.job_id, subscriber_set).defined, digest
 
 
-def by_crew(crew: int, after: int | None, last: int, read: int, *answers: int, lane: str = "a.jsonl") -> Receipt:
+def by_subscriber_set(subscriber_set: int, after: int | None, last: int, read: int, *answers: int, lane: str = "a.jsonl") -> Receipt:
     fired = [answered(trigger, fired=1) for trigger in answers]
-    return Receipt(stream=STREAM, lane=lane, after=after, last=last, read=read, owed=[], crew=digest_text(crew), answers=fired)
+    return Receipt(
+        stream=STREAM, lane=lane, after=after, last=last, read=read, owed=[], subscriber_set=digest_text(subscriber_set), answers=fired
+    )
 
 
 def sweep(store: Store, before: int | None = None) -> int:
@@ -67,43 +72,45 @@ def sweep(store: Store, before: int | None = None) -> int:
     return gone
 
 
-def test_a_crew_is_defined_as_a_difference_and_named_by_receipts(store: Store, owner: Holder) -> None:
+def test_a_subscriber_set_is_defined_as_a_difference_and_named_by_receipts(store: Store, owner: Holder) -> None:
     _, both = define(owner, {1, 2})
     _, third = define(owner, {3}, {1}, both)
     assert define(owner, {1, 2}) == (True, both)
-    assert status(owner, by_crew(both, None, 9, 10, 1), by_crew(third, 9, 12, 3)) == ["stored", "stored"]
+    assert status(owner, by_subscriber_set(both, None, 9, 10, 1), by_subscriber_set(third, 9, 12, 3)) == ["stored", "stored"]
     record(owner, receipt(12, 13, 1, owed=(2, 3)))
     assert counts(store) == {"read": 10, "fired": 1, "filtered": 9}
     assert (counts(store, "second")["read"], counts(store, "third")["read"]) == (14, 4)
     assert books(store).clean
     with store.reading() as connection:  # the set that was named one by one is the one that was defined
-        assert connection.execute(select(func.count()).select_from(crews)).scalar_one() == 2
+        assert connection.execute(select(func.count()).select_from(subscriber_sets)).scalar_one() == 2
 
 
 def test_what_is_not_known_or_not_right_is_not_defined(store: Store, owner: Holder) -> None:
-    assert define(owner, {2}, base=crew_digest([7])) == (False, crew_digest([2, 7]))
-    wrong = CrewDefinition(stream=STREAM, digest=digest_text(crew_digest([1])), joined=[1, 2])
+    assert define(owner, {2}, base=subscriber_set_digest([7])) == (False, subscriber_set_digest([2, 7]))
+    wrong = SubscriberSetDefinition(stream=STREAM, digest=digest_text(subscriber_set_digest([1])), joined=[1, 2])
     with pytest.raises(ApiRefused, match="digest"):
         store.custody.define(owner.job_id, wrong)
-    assert status(owner, by_crew(crew_digest([2]), None, 1, 1)) == ["unknown_crew"]
+    assert status(owner, by_subscriber_set(subscriber_set_digest([2]), None, 1, 1)) == ["unknown_subscriber_set"]
     assert marks(owner) == {}
 
 
-def test_receipts_by_crew_are_fenced_by_the_stream(store: Store, owner: Holder) -> None:
-    _, crew = define(owner, {1, 2, 3})
+def test_receipts_by_subscriber_set_are_fenced_by_the_stream(store: Store, owner: Holder) -> None:
+    _, subscriber_set = define(owner, {1, 2, 3})
     store.projects.declare(owner.job_id, "flights", declaration("first", "second", "third", n=1))
     store.triggers.cleanup(owner.job_id, CleanupTriggers(trigger_ids=[1, 2, 3]))
-    assert status(owner, by_crew(crew, None, 1, 1)) == ["stored"], "nobody else has the stream: what was answered is true"
+    assert status(owner, by_subscriber_set(subscriber_set, None, 1, 1)) == ["stored"], (
+        "nobody else has the stream: what was answered is true"
+    )
     other = holder(store)
     assert set(other.epochs) == {1, 2, 3}
-    assert status(owner, by_crew(crew, 1, 2, 1)) == ["fenced"]
-    assert status(other, by_crew(crew, 1, 2, 1)) == ["stored"]
+    assert status(owner, by_subscriber_set(subscriber_set, 1, 2, 1)) == ["fenced"]
+    assert status(other, by_subscriber_set(subscriber_set, 1, 2, 1)) == ["stored"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_is_merged_each_trigger_was_owed_as_much(store: Store, seed: int) -> None:
-    """Sets that change at random, named at random, also late; a crew that was merged is defined again, as the recorder does."""
+    """Sets that change at random, named at random, also late; a subscriber set that was merged is defined again, as the recorder does."""
     chance = random.Random(seed)
     owner = holder(store, *(f"t{number}" for number in range(1, 13)))
     everyone = sorted(owner.epochs)
@@ -125,8 +132,8 @@ def test_whatever_is_merged_each_trigger_was_owed_as_much(store: Store, seed: in
         named.append(last)
         for digest, owed in {last, chance.choice(named[-20:])}:
             read = chance.randint(1, 5)
-            stretch = by_crew(digest, position or None, position + read, read)
-            if status(owner, stretch) == ["unknown_crew"]:
+            stretch = by_subscriber_set(digest, position or None, position + read, read)
+            if status(owner, stretch) == ["unknown_subscriber_set"]:
                 assert define(owner, set(owed))[0]
                 assert status(owner, stretch) == ["stored"]
             position += read
@@ -139,55 +146,62 @@ def test_whatever_is_merged_each_trigger_was_owed_as_much(store: Store, seed: in
     assert owed_in_all == {f"t{trigger - everyone[0] + 1}": n for trigger, n in expected.items()}, f"seed {seed}"
     assert books(store).clean
     with store.reading() as connection:
-        assert connection.execute(select(func.count()).select_from(crews)).scalar_one() <= 2 * KEPT
+        assert connection.execute(select(func.count()).select_from(subscriber_sets)).scalar_one() <= 2 * KEPT
 
 
 @pytest.mark.slow
 def test_runs_that_come_and_go_on_a_stream_leave_sums_behind(store: Store, owner: Holder) -> None:
     """2,000 runs that wait, and others that come and go: a set is written as a difference, and what ended is one row."""
-    _, crew = define(owner, set(range(1_000, 3_000)))
+    _, subscriber_set = define(owner, set(range(1_000, 3_000)))
     for number in range(400):
         joined, departed = {3_000 + number}, {1_000 + number}
-        _, after = define(owner, joined, departed, crew)
-        assert status(owner, by_crew(after, number or None, number + 1, 1, 1_000 + number)) == ["stored"]
-        crew = after
+        _, after = define(owner, joined, departed, subscriber_set)
+        assert status(owner, by_subscriber_set(after, number or None, number + 1, 1, 1_000 + number)) == ["stored"]
+        subscriber_set = after
     with store.reading() as connection:
-        texts = connection.execute(select(func.sum(func.length(crews.c.joined) + func.length(crews.c.departed)))).scalar_one()
+        texts = connection.execute(
+            select(func.sum(func.length(subscriber_sets.c.joined) + func.length(subscriber_sets.c.departed)))
+        ).scalar_one()
     assert texts < 2_000 * 6 + 400 * 20
     before = books(store)
     assert [(one.trigger, one.read, one.fired) for one in before.streams[0].triggers] == [("task runs", 2_000 * 400, 400)]
     sweep(store)
     assert books(store) == before
     with store.reading() as connection:
-        sizes: list[int] = [connection.execute(select(func.count()).select_from(table)).scalar_one() for table in (crews, custody)]
+        sizes: list[int] = [
+            connection.execute(select(func.count()).select_from(table)).scalar_one() for table in (subscriber_sets, custody)
+        ]
     assert KEPT <= sizes[0] <= 2 * KEPT
     assert sizes[1] == 1
 
 
 def merged(store: Store) -> list[tuple[int, int]]:
-    """Merge crews until nothing is left; return how many rows of crews and of custody each transaction changed. Its books stay the same."""
+    """Merge subscriber sets until nothing is left.
+
+    Return how many rows of subscriber sets and of custody each transaction changed. Its books stay the same.
+    """
     engine, rows = store._database._writer._engine, Counter[str]()
     before, found = books(store), []
 
     @on.listens_for(engine, "before_cursor_execute")
     def note(_connection: object, cursor: Any, statement: str, given: Any, *_: object) -> None:
-        if statement.startswith(("UPDATE crews", "INSERT INTO custody")):
+        if statement.startswith(("UPDATE subscriber_sets", "INSERT INTO custody")):
             rows[statement.split("custody")[0][-5:]] += len(given) if isinstance(given, list) else 1
 
-    while store.prune(lambda connection: old_crews(connection, 0, 500)):
-        found.append((rows["crews "], rows["INTO "]))
+    while store.prune(lambda connection: old_subscriber_sets(connection, 0, 500)):
+        found.append((rows["subscriber sets "], rows["INTO "]))
         rows.clear()
         assert books(store) == before, "also where the api dies after this one"
     return found
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_crews_that_differ_by_many_members_are_merged_in_slices(
+def test_subscriber_sets_that_differ_by_many_members_are_merged_in_slices(
     store: Store, owner: Holder, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_crews, "KEPT", 3)
-    monkeypatch.setattr(store_crews, "MEMBERS_AT_ONCE", 15)
-    monkeypatch.setattr(store_crews, "MERGED_BYTES", 600)
+    monkeypatch.setattr(store_subscriber_sets, "KEPT", 3)
+    monkeypatch.setattr(store_subscriber_sets, "MEMBERS_AT_ONCE", 15)
+    monkeypatch.setattr(store_subscriber_sets, "MERGED_BYTES", 600)
     chance = random.Random(seed)
     names = [f"t{number:02}" for number in range(100)]
     owner = holder(store, *names)
@@ -200,29 +214,31 @@ def test_crews_that_differ_by_many_members_are_merged_in_slices(
             _, digest = define(owner, members - known, known - members, base)
         else:
             _, digest = define(owner, members)
-        assert status(owner, by_crew(digest, position - 1 or None, position, chance.randint(1, 5))) == ["stored"]
+        assert status(owner, by_subscriber_set(digest, position - 1 or None, position, chance.randint(1, 5))) == ["stored"]
         if chance.random() < 0.5:
             base, known = digest, members
     changed = merged(store)
     assert len(changed) > 3
     assert max(one for _, one in changed) <= 16, "and one row for runs that ended"
     with store.reading() as connection:
-        assert connection.execute(select(func.count()).select_from(crews)).scalar_one() <= 6
+        assert connection.execute(select(func.count()).select_from(subscriber_sets)).scalar_one() <= 6
 
 
-def test_a_crew_that_is_merged_in_part_is_not_known_by_its_digest(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_crews, "KEPT", 1)
-    monkeypatch.setattr(store_crews, "MEMBERS_AT_ONCE", 1)
+def test_a_subscriber_set_that_is_merged_in_part_is_not_known_by_its_digest(
+    store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_subscriber_sets, "KEPT", 1)
+    monkeypatch.setattr(store_subscriber_sets, "MEMBERS_AT_ONCE", 1)
     _, all_of = define(owner, {1, 2, 3})
-    assert status(owner, by_crew(all_of, None, 10, 10)) == ["stored"]
-    for number, crew in enumerate([{9}, {9, 8}], 1):
-        _, digest = define(owner, crew)
-        assert status(owner, by_crew(digest, 9 + number, 10 + number, 1)) == ["stored"]
-    assert store.prune(lambda connection: old_crews(connection, 0, 500)) == 1
-    assert status(owner, by_crew(all_of, 12, 14, 2)) == ["unknown_crew"]
+    assert status(owner, by_subscriber_set(all_of, None, 10, 10)) == ["stored"]
+    for number, subscriber_set in enumerate([{9}, {9, 8}], 1):
+        _, digest = define(owner, subscriber_set)
+        assert status(owner, by_subscriber_set(digest, 9 + number, 10 + number, 1)) == ["stored"]
+    assert store.prune(lambda connection: old_subscriber_sets(connection, 0, 500)) == 1
+    assert status(owner, by_subscriber_set(all_of, 12, 14, 2)) == ["unknown_subscriber_set"]
     assert define(owner, {4}, {1}, all_of)[0] is False
     assert define(owner, {1, 2, 3}) == (True, all_of)
-    assert status(owner, by_crew(all_of, 12, 14, 2)) == ["stored"]
+    assert status(owner, by_subscriber_set(all_of, 12, 14, 2)) == ["stored"]
     merged(store)
     assert (counts(store, "first")["read"], counts(store, "third")["read"]) == (12, 12)
 
