@@ -191,7 +191,7 @@ def test_a_server_that_there_is_not_is_said_so() -> None:
     error = refused(f"postgresql://headrace:{QUOTED}@127.0.0.1:{free_port()}/headrace")
     assert isinstance(error, StorageBusy)
     assert "Connection refused" in str(error)
-    assert "Is PostgreSQL running there?" in (error.hint or "")
+    assert "Is PostgreSQL running?" in (error.hint or "")
 
 
 def test_a_database_that_only_reads_is_said_so(server: Postgres, url: str) -> None:

@@ -12,7 +12,7 @@ from headrace.wire.custody.receipts import LaneMarks, LookUpBooks, LookUpMarks, 
 router = APIRouter(prefix="/execution/streams", tags=["streams"], route_class=WireRoute)
 
 
-@router.post("/subscriber_sets")
+@router.post("/subscriber-sets")
 def subscriber_sets(given: SubscriberSetDefinition, store: StoreOf, caller: Triggerer) -> SubscriberSetDefined:
     """Define a set of triggers that owe answers together: receipts name it by its digest."""
     return store.custody.define(caller.job_id, given)
