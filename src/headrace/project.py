@@ -230,7 +230,7 @@ class Project:
         return declare
 
     def relative_to(self, base: Path) -> None:
-        """Let relative paths in the watches' upstreams start from the folder `base`."""
+        """Resolve relative paths of the watches' upstreams against the folder `base`."""
         self._declaration = None
         moved: dict[int, tuple[Upstream, Upstream]] = {}  # with the first, so that its id is not given again
         for name, trigger in self._triggers.items():

@@ -69,7 +69,7 @@ class RunFile:
 
 
 def read_run_file(path: Path) -> RunRecord | None:
-    """Return what the file at `path` says; None: there is none, or it says nothing."""
+    """Return what the file at `path` says, or None if there is none, or it says nothing."""
     try:
         with path.open("rb") as file:
             facts = _read(file.fileno())

@@ -27,7 +27,7 @@ _BEARER = {"type": "http", "scheme": "bearer", "description": "The deployment ke
 
 
 def install(app: FastAPI) -> None:
-    """Let `app` describe the execution API at `DESCRIPTION_PATH`, and the admin API at `ADMIN_DESCRIPTION_PATH`."""
+    """Serve the descriptions: the execution API at `DESCRIPTION_PATH`, the admin API at `ADMIN_DESCRIPTION_PATH`."""
     router = APIRouter(include_in_schema=False)
 
     @router.get(DESCRIPTION_PATH)

@@ -84,7 +84,7 @@ class CausalOrdering:
         await self.close()
 
     async def close(self) -> None:
-        """Let go of the home."""
+        """Close the store."""
         await asyncio.to_thread(self._home.close)
         self._threads.shutdown()
 
@@ -117,7 +117,7 @@ class CausalOrdering:
             await self._call(self._home.forget, taken.key, self._clock())
 
     async def record_follower(self, event: CausalEvent) -> None:
-        """Let an event wait for its leader, or be ready if it need not; one that came before changes nothing."""
+        """Add an event: it is ready, or waits for its leader. A repeated event changes nothing."""
         await self.offer([event])
 
     async def forget_follower(self, event: CausalEvent) -> None:
@@ -170,7 +170,7 @@ class CausalOrdering:
         return claims
 
     async def renew(self, claims: Sequence[Claim]) -> list[Claim]:
-        """Let the leases of claims begin anew; return those that still are ours. The others must not be handled."""
+        """Renew the leases of claims; return the claims that are still ours. The others must not be handled."""
         return await self._call(self._home.renew, claims, self._clock())
 
     async def confirm(self, claim: Claim) -> bool:
@@ -182,11 +182,11 @@ class CausalOrdering:
         return await self._call(self._home.settle, claims, self._clock())
 
     async def give_back(self, claim: Claim) -> None:
-        """Let a claim go that was not tried."""
+        """Release a claim that was not tried."""
         await self._call(self._home.give_back, [claim], self._clock())
 
     async def fail(self, claim: Claim, error: BaseException) -> bool:
-        """Let a claim be tried again later, or be dead, as the policy has it; False if it was not ours any more."""
+        """Record a failed claim: the policy retries it or marks it dead. Return False if the claim is not ours any more."""
         now = self._clock()
         again = self._home.policy.retry_at(claim.attempts, now, self._chance.random())
         return await self._call(self._home.fail, claim, now, f"{type(error).__name__}: {error}", again)
@@ -307,7 +307,7 @@ class CausalOrdering:
             log.warning("events not given back", scope=self.scope, events=len(claims), error=str(error))
 
     async def _drop(self, claims: Sequence[Claim]) -> None:
-        """Let go of claims as if this process had ended: they would be in hand as long as it lives."""
+        """Release claims as if this process had ended: otherwise they stay in hand for its lifetime."""
         for claim in claims:
             await self._call(self._home.drop, claim)
 

@@ -13,7 +13,7 @@ _TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{
 
 
 def traceparent_in(value: object) -> str | None:
-    """Return the W3C `traceparent` that a raw event carries as CloudEvents has it, at its top level; None: it has none that is valid."""
+    """Return the W3C `traceparent` at the top level of a raw event, as in CloudEvents, or None if it has no valid one."""
     given = value.get("traceparent") if isinstance(value, dict) else None
     return given if isinstance(given, str) and _TRACEPARENT.fullmatch(given) else None
 

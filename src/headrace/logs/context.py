@@ -28,7 +28,7 @@ _run: Final[ContextVar[Target | None]] = ContextVar("headrace_run_log", default=
 
 @contextmanager
 def run_log(run_id: str, **fields: Any) -> Iterator[None]:
-    """Let what is logged inside, by structlog or by `logging`, go into the log of a run too, each line with `fields`.
+    """Write the records of this block, by structlog or `logging`, to the log of a run too, each line with `fields`.
 
     Tasks that begin inside inherit it; threads do not, unless they are started with a copy of the context.
     """

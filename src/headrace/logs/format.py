@@ -30,7 +30,7 @@ def encode(fields: Mapping[str, Any]) -> str:
 
 
 def decode(line: str | bytes) -> dict[str, Any] | None:
-    """Return the fields of a line; None: it is not one of ours."""
+    """Return the fields of a line, or None if it is not one of ours."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):

@@ -30,7 +30,7 @@ def trigger_log(trigger_id: int, job_id: int) -> LogName:
 
 
 def parse_trigger_log(file: str) -> LogName | None:
-    """Return the log that a file name stands for; None: it is not that of a trigger's log."""
+    """Return the log that a file name stands for, or None if it is not that of a trigger's log."""
     found = _TRIGGER.fullmatch(file)
     return trigger_log(int(found[1]), int(found[2])) if found else None
 

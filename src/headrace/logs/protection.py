@@ -62,7 +62,7 @@ class _LoggerFactory(structlog.stdlib.LoggerFactory):
 
 
 def _call_first(ours: frozenset[logging.Handler]) -> None:
-    """Let every record that a logger makes reach our handlers, which are no logger's and so cannot be removed."""
+    """Send every record of a logger to our handlers. They belong to no logger, so users cannot remove them."""
     call_theirs = logging.Logger.callHandlers
 
     def call_handlers(logger: logging.Logger, record: logging.LogRecord) -> None:

@@ -21,7 +21,7 @@ class Page(NamedTuple):
 
 
 def read_page(root: Path, name: LogName, after: int = 0) -> Page | None:
-    """Return what is logged from the offset `after` on, at most `MOST` bytes; None: there is no such log here."""
+    """Return what is logged from the offset `after` on, at most `MOST` bytes, or None if there is no such log here."""
     there = segments(root, name)
     if not there:
         return None

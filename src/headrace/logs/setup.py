@@ -25,7 +25,7 @@ _NOISY: Final = ("py4j", "httpx", "httpcore", "aiohttp.access", "asyncio", "watc
 
 
 def bind_process(**fields: Any) -> None:
-    """Let every line that this process logs from now on bear these fields."""
+    """Add these fields to every line that this process logs from now on."""
     _process.update(fields)
 
 
@@ -48,7 +48,7 @@ def structlog_options(level: int, factory: structlog.stdlib.LoggerFactory) -> di
 
 
 def quiet_libraries(level: int) -> None:
-    """Let libraries that say too much at INFO say no less than warnings."""
+    """Raise the level of libraries that log too much at INFO to WARNING."""
     for name in _NOISY:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
 

@@ -59,7 +59,7 @@ class OrderingStore(Protocol):
         return claims[0] if claims else state
 
     def finish(self, claim: Claim, now: int, most: int) -> Followers | None:
-        """Count a claim as handled, and claim up to `most` events that follow it; None: it was not the caller's any more."""
+        """Count a claim as handled, and claim up to `most` events that follow it. Return None if it was not the caller's any more."""
         if not self.settle([claim], now):
             return None
         return self.take_followers(claim.event.key, most, now)
@@ -74,7 +74,7 @@ class OrderingStore(Protocol):
         return Followers(claims, len(claims) >= most)
 
     def drop(self, claim: Claim) -> None:
-        """Let go of what a claim locks, when the home could not be told what became of it; its lease says when it comes again."""
+        """Release the locks of a claim whose outcome the store may not know. Its lease says when it is redelivered."""
         del claim
 
     def ready(self, most: int, now: int) -> list[tuple[OrderedEvent, str | None]]:
@@ -82,7 +82,7 @@ class OrderingStore(Protocol):
         ...
 
     def renew(self, claims: Sequence[Claim], now: int) -> list[Claim]:
-        """Let the leases of claims begin anew; return those that still are the caller's."""
+        """Renew the leases of claims; return the claims that are still the caller's."""
         ...
 
     def settle(self, claims: Sequence[Claim], now: int) -> int:
@@ -90,11 +90,11 @@ class OrderingStore(Protocol):
         ...
 
     def fail(self, claim: Claim, now: int, error: str, retry_at: int | None) -> bool:
-        """Let a claim be tried again at `retry_at`, or count it as dead (None). False: it was not the caller's any more."""
+        """Retry a claim at `retry_at`, or mark it dead (None). Return False if it is not the caller's any more."""
         ...
 
     def give_back(self, claims: Sequence[Claim], now: int) -> None:
-        """Let claims go that were not tried."""
+        """Release claims that were not tried."""
         ...
 
     def redrive(self, keys: Sequence[bytes] | None, now: int) -> int:
@@ -126,7 +126,7 @@ class OrderingStore(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what the home holds open."""
+        """Close what the store holds open."""
         ...
 
 

@@ -71,7 +71,7 @@ def published_api(home: Path, url: str) -> Iterator[Callable[[], list[Alert]]]:
 
 
 def restart_alert(name: str, ends: Sequence[float], now: float, why: str = "") -> Alert | None:
-    """Return what to say of a process that ended at these times unexpectedly; None: nothing any more."""
+    """Return what to say of a process that ended at these times unexpectedly, or None if nothing needs saying any more."""
     lately = [end for end in ends if now - end < WINDOW_SECONDS]
     if not lately:
         return None

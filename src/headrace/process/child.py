@@ -98,7 +98,7 @@ class RestartHistory:
         return self.same
 
     def backoff(self, lived: float) -> float | None:
-        """Return the seconds to wait before the next start after a life of `lived` seconds; None: give up."""
+        """Return the seconds to wait before the next start after a life of `lived` seconds, or None to give up."""
         self.failures = 1 if lived >= _LONG_LIFE else self.failures + 1
         if self.failures >= _MOST_FAILURES:
             return None

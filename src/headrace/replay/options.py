@@ -12,7 +12,7 @@ Format: TypeAlias = Literal["parquet", "json"]
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Where an event's fields are: the name of a column or of a field, or a path such as `$.leg.id`; None: events do not have it."""
+    """Where an event's fields are: the name of a column or of a field, or a path such as `$.leg.id`. None if events do not have it."""
 
     id: str = "id"
     follows: str | None = None

@@ -45,7 +45,10 @@ TABLES: Final = "tables"
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """What a replay did, and how long it took in seconds. `first` is the first event of the log that it had; None: it was not the log."""
+    """What a replay did, and how long it took in seconds.
+
+    `first` is the first event of the log that it had, or None if it was not the log.
+    """
 
     out: Path
     seconds: float

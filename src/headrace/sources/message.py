@@ -15,7 +15,7 @@ from headrace.triggers.raw_event import RawEvent
 LONGEST_MESSAGE: Final = 1024 * 1024
 Key = str | Callable[[Any], str | None] | None
 LaneNames = int | Sequence[str] | None
-"""How many lanes keys are spread over, or the lanes' names; None: as it is, one for a new queue."""
+"""How many lanes keys are spread over, or the lanes' names. None keeps them, and gives a new queue one."""
 
 _encode = msgspec.json.Encoder().encode
 

@@ -82,7 +82,7 @@ class Store:
 
     @property
     def outage(self) -> Outage | None:
-        """Why nothing can be written just now; None: it can."""
+        """Why nothing can be written just now, or None if it can."""
         return self._database.outage
 
     def observe(self, observer: Callable[[], None]) -> Callable[[], None]:
@@ -94,7 +94,7 @@ class Store:
         return self._database.write(work)
 
     def prune(self, sweep: Callable[[Connection], int]) -> int:
-        """Let a sweep forget what is old; return how many rows that were."""
+        """Run a sweep that deletes old rows; return how many."""
         return self._database.write(sweep)
 
     def now(self) -> int:

@@ -162,7 +162,7 @@ class Webhooks:
             return bool(connection.execute(select(exists().where(webhooks.c.id == hook.id))).scalar_one())
 
     def feed(self, hook: Hook) -> Progress:
-        """Let the webhook's scope read a page of the log."""
+        """Feed the webhook's scope a page of the log."""
         return feed(self._database, hook.home, lambda row: not hook.wants(row.type))
 
     def bodies(self, claims: Sequence[Claim]) -> dict[int, Row[Any]]:

@@ -31,5 +31,5 @@ class Backlog(Protocol):
         ...
 
     async def settle(self, settled: Sequence[tuple[int, Answer]]) -> None:
-        """Let these go, durably: `(number, answer)`. One that is gone already changes nothing."""
+        """Delete these durably: `(number, answer)`. An unknown one changes nothing."""
         ...

@@ -15,7 +15,7 @@ class DeliveryIds:
         self._opening = uuid4().hex
 
     def of(self, entry: PendingEvent) -> str | None:
-        """Return the name of a delivery, the same for as long as it is known; None: its position names it."""
+        """Return the name of a delivery, the same for as long as it is known, or None if its position names it."""
         if entry.position is not None:
             return None
         if isinstance(entry, PendingBacklogEvent) and entry.number is not None:

@@ -102,7 +102,7 @@ class SharedStreamManager:
         self._numbers = count(1)
 
     def register(self, *, trigger_ids: Iterable[int], key: Hashable) -> None:
-        """Let these triggers owe an answer to each raw event of the stream from now on, whether their filters run just now or not.
+        """Register these triggers: each owes an answer to every raw event of the stream from now on, whether its filter runs or not.
 
         Call it for all triggers of a stream that are written in Python, before the first `subscribe` or `watch` of it. What one of them
         cannot take is spilled. It holds across streams of the key that end and begin again, until `unregister`. Doubled changes nothing;
@@ -118,7 +118,7 @@ class SharedStreamManager:
                 group.register(trigger_id, trouble)
 
     async def unregister(self, *, trigger_ids: Iterable[int], key: Hashable) -> None:
-        """Let triggers that are removed for good leave: what they owe is owed no more, and others go on.
+        """Remove triggers for good with all that they owe. Others go on.
 
         When nobody is left, the stream is stopped, and what was owed is left to redelivery. To hand a stream over, `stop` it first.
         """
@@ -165,7 +165,7 @@ class SharedStreamManager:
             await group.emptied()
 
     def fault(self, *, trigger_id: int, key: Hashable, error: Exception) -> int:
-        """Let a subscriber leave whose filter raised: what it is at stays owed, and it gets it again first when it subscribes again.
+        """Remove a subscriber whose filter raised. It still owes its raw event, and gets it again first when it subscribes again.
 
         Instead of `unsubscribe`. Returns how often it has failed on this raw event now; 0: it was at none. After `max_attempts` times the
         sink gets it as `Poisoned`, and the trigger goes on with the next. One that is not registered just leaves.
@@ -179,13 +179,13 @@ class SharedStreamManager:
         return attempts
 
     def drain(self, *, trigger_id: int, key: Hashable) -> None:
-        """Let a subscriber look into its backlog before it goes on: something was put there (a redriven dead letter)."""
+        """Make a subscriber read its backlog before it goes on: it has a new entry, such as a redriven dead letter."""
         group = self._groups.get(key)
         if group is not None:
             group.recheck_backlog(trigger_id)
 
     def requeue(self, *, trigger_id: int, key: Hashable) -> None:
-        """Let a registered subscriber leave that did not fail: what it is at stays owed, and it gets it first when it subscribes again."""
+        """Remove a registered subscriber that did not fail. It gets its raw event again first when it subscribes again."""
         group = self._groups.get(key)
         if group is not None:
             group.requeue(trigger_id)
@@ -222,7 +222,7 @@ class SharedStreamManager:
         self._watches[key] = watches
 
     async def unwatch(self, *, trigger_ids: Collection[int], key: str) -> None:
-        """Let declared watches leave, together; when the last one has left, the stream is stopped."""
+        """Remove declared watches together. The stream stops when the last one has left."""
         if (watches := self._watches.get(key)) is not None:
             watches.discard(trigger_ids)
         group = self._groups.get(key)
@@ -234,7 +234,7 @@ class SharedStreamManager:
             await group.stop()
 
     async def unsubscribe(self, trigger_id: int, key: Hashable) -> None:
-        """Let a trigger leave, subscribed or declared; when the last one has left, the stream is stopped.
+        """Remove a trigger, subscribed or declared. The stream stops when the last one has left.
 
         One that is registered stays so: all it owes is spilled, and so is all that comes until it subscribes again.
         """
@@ -247,7 +247,7 @@ class SharedStreamManager:
             await group.stop()
 
     def bind_pending_event(self, *, trigger_id: int, key: Hashable) -> int | None:
-        """Tie a trigger event that was just yielded to the raw event the filter is at; None: there is nothing to confirm."""
+        """Tie a trigger event that was just yielded to the raw event the filter is at. Return None if there is nothing to confirm."""
         group = self._groups.get(key)
         mailbox = None if group is None else group.mailboxes.get(trigger_id)
         return None if mailbox is None else mailbox.bind()
@@ -271,7 +271,7 @@ class SharedStreamManager:
             touched.confirmed()
 
     def mark_rejected(self, seq: int) -> None:
-        """Let `seq`, once it is confirmed, count as rejected: what is durable is a dead letter."""
+        """Count `seq` as rejected once it is confirmed: its durable item is a dead letter."""
         group = self._running.get(seq >> SEQ_BITS)
         if group is not None:
             group.ledger.mark_rejected(seq)

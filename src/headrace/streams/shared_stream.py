@@ -203,12 +203,12 @@ class SharedStream:
         self.ledger.declare(watches.trigger_ids)
 
     def unwatch(self, trigger_ids: Iterable[int]) -> None:
-        """Let declared watches leave; one that is not here changes nothing."""
+        """Remove declared watches. An unknown one changes nothing."""
         self.watches.discard(trigger_ids)
         self.ledger.declare(self.watches.trigger_ids)
 
     def leave(self, trigger_id: int) -> None:
-        """Let a trigger leave; one that is not here changes nothing. A registered one is away then, and all it owes is spilled."""
+        """Remove a trigger. An unknown one changes nothing; a registered one is away then, and all that it owes is spilled."""
         if trigger_id in self.watches:
             self.unwatch((trigger_id,))
         mailbox = self._detached(trigger_id)
@@ -222,7 +222,7 @@ class SharedStream:
         self._changed()
 
     def drop(self, trigger_id: int) -> None:
-        """Let a registered trigger leave for good; what it owes is owed no more."""
+        """Remove a registered trigger for good with all that it owes."""
         self._detached(trigger_id)
         if self._registered is not None and trigger_id in self._registered:
             self._registered.drop(trigger_id)
@@ -230,7 +230,7 @@ class SharedStream:
             self._changed()
 
     def fault(self, trigger_id: int, error: Exception) -> int:
-        """Let a subscriber leave whose filter raised; return how often it has failed on what it was at, 0: at nothing."""
+        """Remove a subscriber whose filter raised; return how often it has failed on its raw event, or 0 if it had none."""
         if self._registered is None or trigger_id not in self._registered:
             self.leave(trigger_id)
             return 0
@@ -240,20 +240,20 @@ class SharedStream:
         return attempts
 
     def requeue(self, trigger_id: int) -> None:
-        """Let a registered subscriber leave, to come back to what it is at."""
+        """Remove a registered subscriber, which will come back to its raw event."""
         mailbox = self._detached(trigger_id)
         if mailbox is not None:
             self.ledger.requeue(mailbox.reader)
             self._changed()
 
     def recheck_backlog(self, trigger_id: int) -> None:
-        """Let a registered trigger look into its backlog before it goes on, also one that is yet to subscribe again."""
+        """Make a registered trigger read its backlog before it goes on, also before it subscribes again."""
         if self._registered is not None and trigger_id in self._registered:
             self._registered.reader(trigger_id).recheck_backlog()
             self._wake(trigger_id)
 
     def confirmed(self) -> None:
-        """Let those go on who waited for what the ledger was just told to be durable."""
+        """Wake the tasks that waited for items that the ledger has confirmed."""
         ledger = self.ledger
         ledger.changed = False
         if ledger.ready:
@@ -268,7 +268,7 @@ class SharedStream:
         await self.room.wait_empty(lambda: self._ended)
 
     def end(self, error: Exception | None) -> None:
-        """Evict the stream and tell its subscribers, at once; None: it was stopped, and the sink is not told. Once only."""
+        """Evict the stream once and notify its subscribers. Without `error` it was stopped, and the sink gets none."""
         if self._ended:
             return
         self._ended = self._poll.is_over = True
@@ -375,7 +375,7 @@ class SharedStream:
             self.end(error)
 
     def _finish(self, reader: asyncio.Task[None]) -> None:
-        """Let the other tasks return, now that nothing more is read."""
+        """End the other tasks, once nothing more is read."""
         del reader
         self._pump.finish()
         self._settler.finish()
@@ -383,7 +383,7 @@ class SharedStream:
             self._timing.cancel()
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let a fault in one of the group's own tasks end the stream in the moment it happens."""
+        """End the stream at once when one of its own tasks fails."""
         try:
             await work
         except Exception as error:

@@ -20,7 +20,7 @@ _starter: Final[ContextVar[tuple[str, Starter] | None]] = ContextVar("headrace_s
 
 @contextmanager
 def starting(parent: str, starter: Starter) -> Iterator[None]:
-    """Let what runs inside start task runs. `parent` names it, the same again when it is run again, so that nothing is started twice."""
+    """Allow the code of this block to start task runs. `parent` is the same when it runs again, so nothing is started twice."""
     token = _starter.set((parent, starter))
     try:
         yield

@@ -37,7 +37,7 @@ current_trigger: Final[ContextVar[TriggerContext | None]] = ContextVar("headrace
 
 @contextmanager
 def log_as(running: TriggerContext) -> Iterator[None]:
-    """Let what is logged inside go into the log of a trigger: what is to be said of it while its own code does not run."""
+    """Attribute the log lines of this block to a trigger whose code is not running."""
     token = current_trigger.set(running)
     try:
         yield
@@ -46,7 +46,7 @@ def log_as(running: TriggerContext) -> Iterator[None]:
 
 
 def trace_of(raw: Any) -> str | None:
-    """Return the `traceparent` that a raw event carries, whatever its upstream makes of it; None: it carries none that is valid."""
+    """Return the `traceparent` that a raw event carries, whatever its upstream makes of it, or None if it carries none that is valid."""
     try:
         return traceparent_in(raw.value if isinstance(raw, RawEvent | PackedEvent) else raw)
     except MalformedEvent:

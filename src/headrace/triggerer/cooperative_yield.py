@@ -1,4 +1,4 @@
-"""Let the loop turn while there is much to do."""
+"""Yield to the event loop during long work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class CooperativeYield:
         self._began = self._loop.time()
 
     async def rest(self) -> None:
-        """Let others run, if this has gone on for long enough."""
+        """Yield to other tasks if enough time has passed."""
         if self._loop.time() - self._began > _LONGEST:
             await asyncio.sleep(0)
             self._began = self._loop.time()

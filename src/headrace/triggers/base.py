@@ -48,7 +48,7 @@ class BaseEventTrigger(BaseTrigger):
     """
 
     def shared_stream_key(self) -> Hashable | None:
-        """Return what names the shared stream, the same for the trigger's whole life; None: the trigger polls alone, in `run()`."""
+        """Return what names the shared stream, the same for the trigger's whole life, or None if the trigger polls alone, in `run()`."""
         return None
 
     @classmethod

@@ -30,7 +30,7 @@ class ProjectFolder:
         self._folder: Path | None = None
 
     def set(self, folder: Path | None) -> None:
-        """Let relative paths start in `folder`; None: where the process runs."""
+        """Resolve relative paths against `folder`, or against the working directory."""
         self._folder = folder
 
     def resolve(self, path: Path) -> Path:

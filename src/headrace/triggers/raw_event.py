@@ -53,7 +53,7 @@ class RawEvent:
         return kind(self.data, self.lane, self.position)
 
     def drop_value(self) -> None:
-        """Let the parsed value go; it is parsed again when it is read."""
+        """Drop the parsed value; it is parsed again on the next read."""
         self._value = _UNREAD
 
     def __getstate__(self) -> dict[str, Any]:

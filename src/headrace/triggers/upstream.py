@@ -23,10 +23,10 @@ class SharedStreamProducer(ABC):
     """Yields raw events and later advances the broker; one instance owns the connection for the lifetime of one poll."""
 
     upstream: Upstream | None = None
-    """The upstream of Headrace's own that makes equal producers; None: the producer is a user's."""
+    """The upstream of Headrace's own that makes equal producers, or None if the producer is a user's."""
 
     log: StreamLog | None = None
-    """The event log that the stream is recorded in, set before `open_stream`; None: the stream is not recorded.
+    """The event log that the stream is recorded in, set before `open_stream`, or None if the stream is not recorded.
 
     A producer that keeps progress of its own keeps `log.mark` with it, and calls `log.check` with that mark as it opens the stream.
     """
@@ -52,17 +52,17 @@ class SharedStreamProducer(ABC):
         return None
 
     def get_position(self, broker_payload: Any) -> int | None:
-        """Return the raw event's position, which rises within its lane; None: the upstream has none."""
+        """Return the raw event's position, which rises within its lane, or None if the upstream has none."""
         del broker_payload
         return None
 
     def get_lane_end(self, lane: Hashable) -> int | None:
-        """Return the position of the lane's last raw event just now, to tell how far behind the reading is; None: unknown, or done."""
+        """Return the position of the lane's last raw event just now, to tell how far behind the reading is, or None if unknown, or done."""
         del lane
         return None
 
     def get_committed(self, lane: Hashable) -> int | None:
-        """Return the position of the last raw event up to which the upstream itself has the lane as done; None: unknown, or none yet."""
+        """Return the position up to which the upstream itself has the lane as done, or None if it is unknown or nothing is done."""
         del lane
         return None
 

@@ -117,7 +117,7 @@ class Execution:
             raise TaskCancelled("The worker stops, and could not start another run before that.")
 
     def _insist(self, call: Callable[[], T]) -> T | None:
-        """Make a call until the api answers; None: the run is this worker's no longer, or the worker leaves."""
+        """Make a call until the api answers. Return None if the run is this worker's no longer, or the worker leaves."""
         backoff = Backoff()
         while not self.gone.is_set():
             try:

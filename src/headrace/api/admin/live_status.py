@@ -201,7 +201,7 @@ class LiveStatus:
 
     @contextmanager
     def _waking(self) -> Iterator[None]:
-        """Let the store's commits wake those who wait, as long as somebody follows."""
+        """Wake waiting requests at each commit of the store, while any client follows."""
         loop = asyncio.get_running_loop()
 
         def committed() -> None:

@@ -19,7 +19,7 @@ router = APIRouter(prefix="/api/v1/webhooks", tags=["webhooks"])
 
 
 async def changed(request: Request) -> AsyncGenerator[None]:
-    """Let the dispatcher look at the webhooks again once the change is made."""
+    """Refresh the dispatcher once the change is stored."""
     yield
     request.app.state.dispatcher.refresh()
 

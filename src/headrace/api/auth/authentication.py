@@ -151,13 +151,13 @@ async def tokens(request: Request) -> Tokens:
 
 
 async def deployment(request: Request, known: Annotated[Tokens, Depends(tokens)]) -> None:
-    """Let only the holder of the deployment key through."""
+    """Accept only the deployment key."""
     if not known.is_key(_bearer(request)):
         raise unauthorized("The deployment key is not the one of this api.")
 
 
 async def admin(request: Request, known: Annotated[Tokens, Depends(tokens)]) -> None:
-    """Let the holder of the deployment key or of an admin's token through; never a cookie, which a browser sends unasked."""
+    """Accept the deployment key or an admin's token. A cookie is refused: browsers send it with every request."""
     allow(known, _bearer(request), "admin")
 
 

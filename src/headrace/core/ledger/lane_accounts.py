@@ -49,7 +49,7 @@ class LaneAccounts:
         return next(iter(self._unresolved), None)
 
     def take_ready(self) -> Batch | None:
-        """Return the resolved beginning of a lane, which is then busy until `advanced`; None: no lane has one."""
+        """Return the resolved beginning of a lane, which is then busy until `advanced`, or None if no lane has one."""
         if not self.ready:
             return None
         lane = self.ready.popleft()

@@ -123,7 +123,7 @@ class Ledger(LaneAccounts):
         return first_seq, woken, self._spill(entry, tuple(away)) if away else None
 
     def publish_rejected(self, payload: Any, *, lane: Hashable, now: float) -> int | None:
-        """Put a raw event on the books for which all that there are owe one dead letter; None: there is nobody."""
+        """Put a raw event on the books for which all that there are owe one dead letter. Return None if there is nobody."""
         roster, who = self.roster, self.roster.owed
         self.roster = SubscriberRegistry()
         self.roster.declare(who)  # for this one all are as the declared are: they are told of it together
@@ -133,7 +133,7 @@ class Ledger(LaneAccounts):
         return seq if who else None
 
     def begin(self, reader: Subscriber) -> PendingEvent | None:
-        """Let the reader go on to its next entry, which ends the one it is at; None: nothing waits, and it is idle.
+        """Move the reader to its next entry, which ends the present one. Return None if nothing waits; it is idle then.
 
         One that is not live gets only what it is to come back to.
         """
@@ -164,7 +164,7 @@ class Ledger(LaneAccounts):
     def begin_from_backlog(
         self, reader: Subscriber, number: int, raw: Any, text: str, lane: str, *, position: int | None = None, attempts: int = 0
     ) -> PendingEvent:
-        """Let the reader, which is at nothing, go on to a kept raw event of its backlog."""
+        """Give an idle reader a raw event of its backlog."""
         entry = reader.open = PendingBacklogEvent.read(reader, number, raw, text, lane, position=position, now=self.now)
         entry.attempts = attempts
         self._unresolved[entry] = None
@@ -174,7 +174,7 @@ class Ledger(LaneAccounts):
         return entry
 
     def bind(self, reader: Subscriber) -> int | None:
-        """Return the seq of a thing just derived from the entry the reader is at; None: it is at none, or has rejected it."""
+        """Return the seq of a thing just derived from the entry the reader is at, or None if it is at none, or has rejected it."""
         entry = reader.open
         if entry is None or reader.settled:
             return None
@@ -218,7 +218,7 @@ class Ledger(LaneAccounts):
             self._confirm_claim(seq, claim)
 
     def mark_rejected(self, seq: int) -> None:
-        """Let what `seq` stands for, once it is confirmed, count as rejected: what is durable is a dead letter."""
+        """Count `seq` as rejected once it is confirmed: its durable item is a dead letter."""
         claim = self._claims.get(seq)
         if claim is not None:
             if claim.kind != "rejected":
@@ -235,7 +235,10 @@ class Ledger(LaneAccounts):
         return True
 
     def dead_letter(self, reader: Subscriber, kind: Literal["rejected", "dead_lettered"]) -> int | None:
-        """Answer what the reader is at with a dead letter, owed until the seq is confirmed; None: it is at nothing that is open."""
+        """Answer what the reader is at with a dead letter, owed until the seq is confirmed.
+
+        Return None if it is at nothing that is open.
+        """
         entry = self._settle_open(reader)
         if entry is None:
             return None
@@ -245,7 +248,7 @@ class Ledger(LaneAccounts):
         return seq
 
     def requeue(self, reader: Subscriber) -> PendingEvent | None:
-        """Let the reader be at nothing, and come back first to what it was at; None: there is nothing that is open.
+        """Make the reader idle, and give it the present entry again first. Return None if it has none that is open.
 
         A kept raw event leaves the books: it is in the backlog still.
         """
@@ -259,7 +262,7 @@ class Ledger(LaneAccounts):
         return entry
 
     def spill(self, readers: Iterable[Subscriber], *, stop: bool) -> list[Spill]:
-        """Let registered readers be away; return what they are at and have not begun, in the order of publication.
+        """Mark registered readers as away; return the entries that they have and have not begun, in the order of publication.
 
         With `stop` they are at nothing then. Else they go on with what they are at: how they answer it is settled in their backlog.
         """
@@ -275,16 +278,16 @@ class Ledger(LaneAccounts):
         return [self._spill(entry, tuple(owing[entry])) for entry in sorted(owing, key=attrgetter("order"))]
 
     def catch_up(self, reader: Subscriber) -> None:
-        """Let a reader that is away collect what is published from now on."""
+        """Make a reader that is away collect published entries from now on."""
         self.roster.mark_online(reader)
 
     def go_live(self, reader: Subscriber) -> None:
-        """Let a reader that collects read what it collected: its backlog is empty, and all its spills are confirmed."""
+        """Make a collecting reader read what it collected: its backlog is empty, and all its spills are confirmed."""
         reader.live = reader in self.roster.reading
         reader.moved = None
 
     def leave(self, reader: Subscriber) -> None:
-        """Let the reader go: what it is at ends, what it never read fails, what it derived may still be confirmed."""
+        """Remove the reader: its present entry ends, its unread ones fail, and its derived items may still be confirmed."""
         self._remove(reader)
         self.end(reader)
         for entry in reader.take_not_begun():
@@ -299,7 +302,7 @@ class Ledger(LaneAccounts):
             self._failed(entry, reader)
 
     def drop(self, reader: Subscriber) -> None:
-        """Let a registered reader go; what it owes is owed no more."""
+        """Remove a registered reader with all that it owes."""
         self._remove(reader)
         owed = self._all_owed(reader)
         for seq, claim in tuple(reader.claims.items()):
@@ -322,7 +325,7 @@ class Ledger(LaneAccounts):
         return [reader for reader, due in self.roster.due(self.ack_timeout) if due <= now]
 
     def deadline(self) -> float | None:
-        """Return when the next reader is overdue; None: no reader owes anything."""
+        """Return when the next reader is overdue, or None if no reader owes anything."""
         return min((due for _, due in self.roster.due(self.ack_timeout)), default=None)
 
     def _spill(self, entry: PendingEvent, readers: tuple[Subscriber, ...]) -> Spill:

@@ -32,7 +32,8 @@ class PendingEvent(Struct, eq=False):
     """One raw event on the books, with how many obligations are open and how the others ended; `acked` includes those that are open.
 
     `order` rises in the order of publication. `owed` are the triggers that had to answer it, `answers` how those did that made something
-    of it; None: nobody keeps custody. `size` is in bytes; `copy` makes the copy of the raw event that a reader may change, where it can.
+    of it, or None if nobody keeps custody. `size` is in bytes; `copy` makes the copy of the raw event that a reader may change, where it
+    can.
     """
 
     raw: Any
@@ -187,12 +188,12 @@ class Subscriber:
         self.retries: Mapping[str, object] = _NO_RETRIES
 
     def recheck_backlog(self) -> None:
-        """Let a reader read its backlog again before it goes on: something was put there, also while it asks for a page."""
+        """Make a reader read its backlog again before it goes on: it has new entries, perhaps while it requests a page."""
         self.live = self.idle = False
         self.spilled += 1
 
     def due(self, timeout: float) -> float | None:
-        """Return when the reader is overdue; None: it owes nothing that anyone waits for.
+        """Return when the reader is overdue, or None if it owes nothing that anyone waits for.
 
         A registered one is timed from when it went on to what it is at; what only waits for the store is not its fault.
         """

@@ -49,12 +49,12 @@ class SubscriberRegistry:
         self._owed = None
 
     def mark_offline(self, reader: Subscriber) -> None:
-        """Let a registered reader be away."""
+        """Mark a registered reader as away."""
         self.reading.pop(reader, None)
         self.away[reader] = None
 
     def mark_online(self, reader: Subscriber) -> None:
-        """Let a reader that is away read again; one that is not changes nothing."""
+        """Mark a reader that is away as reading again. Any other reader is unchanged."""
         if reader in self.away:
             del self.away[reader]
             self.reading[reader] = None

@@ -218,7 +218,7 @@ def _candidates(buckets: Mapping[Hashable, Mapping[_Entry, None]], found: list[H
 
 
 def _plain_at(value: Any, path: _Path) -> list[Hashable] | None:
-    """The key of the plain value at `path`; None: there may be an array on the way."""
+    """The key of the plain value at `path`, or None if there may be an array on the way."""
     node = value
     for name in path:
         if type(node) is not dict or name not in node:

@@ -163,7 +163,7 @@ class CausalOrder:
         return out
 
     def withdraw(self, key: bytes, now: int, limit: int | None = None) -> Released:
-        """Let an event that waits count as handled elsewhere; return what followed it, and is ready for that."""
+        """Count a waiting event as handled elsewhere; return the followers that are ready now."""
         out, self._limit = Released(), limit
         if (entry := self._waiting.get(key)) is not None:
             self._release(entry, None, now, Released())
@@ -261,7 +261,7 @@ class CausalOrder:
         self._release_followers([key], now, out)
 
     def _wait(self, entry: SnapshotEvent, now: int, out: Released) -> None:
-        """Let one event wait, unless it closes a cycle."""
+        """Add a waiting event, unless it closes a cycle."""
         key, leader = entry.key, entry.leader
         mine = self._followers.get(key)
         if mine is not None:
@@ -340,7 +340,7 @@ class CausalOrder:
                 released.append(entry.key)
 
     def _begin_release(self, key: bytes) -> None:
-        """Let the followers of a released event wait for `release` alone."""
+        """Make the followers of a released event wait for `release` alone."""
         if key in self._followers and key not in self.releasing:
             self.releasing[key] = 1 + next(reversed(self.releasing.values()), 0)
             for follower in self._followers[key]:

@@ -21,7 +21,7 @@ _LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
 
 
 def why_not_plain(value: Any) -> str | None:
-    """Return where `value` has something that JSON does not give back, and what; None: it has nothing. Nothing recurses."""
+    """Return where `value` has something that JSON does not give back, and what, or None if it has nothing. Nothing recurses."""
     return None if _is_surely_plain(value) else _why_not_plain(value)
 
 

@@ -218,7 +218,7 @@ class Kernel:
             self._waiting.remove(slots)
 
     def _append(self, rows: Columns, which: Rows, *, roots_follow: bool = False) -> Rows:
-        """Let these rows wait; return their slots."""
+        """Add these rows to the waiting events; return their slots."""
         if not len(which):
             return which
         left = rows.take(which)

@@ -179,7 +179,7 @@ class WaitingEvents:
         return places[same], slots[same]
 
     def _flatten(self) -> None:
-        """Let all point to their roots."""
+        """Point all events to their roots."""
         up = self["up"]
         while True:
             further = up[up]

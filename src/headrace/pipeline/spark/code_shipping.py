@@ -1,4 +1,4 @@
-"""Let Spark's Python workers run functions of the project, which they cannot import: beside this process, and on the hosts of a cluster."""
+"""Make functions of the project run in Spark's Python workers, which cannot import them: on this host and on a cluster."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def ship(functions: Iterable[Callable[..., Any]]) -> list[Path]:
 
 
 def let_workers_start() -> None:
-    """Let the Python workers on this machine be started by PYTHON_DAEMON. On a cluster, `send_to_executors` does that."""
+    """Start the Python workers of this host by PYTHON_DAEMON. On a cluster, `send_to_executors` does that."""
     _let_workers_import([_EXECUTOR_MODULES])
 
 

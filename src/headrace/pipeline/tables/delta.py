@@ -235,7 +235,7 @@ def _fitting(name: str, table: DeltaTable, rows: pa.Schema) -> pa.Schema:
 
 
 def _cleans_up(version: int) -> bool | None:
-    """Return whether the commit removes the log's expired files, for which it lists them all; None: as the table's properties say."""
+    """Return whether the commit removes the log's expired files, for which it lists them all. None: the table's properties decide."""
     return None if version % CLEANUP_INTERVAL == 0 else False
 
 

@@ -25,7 +25,7 @@ class TableSink(Later, Protocol):
         """
 
     def shut_out(self, places: Iterable[RunKey]) -> None:
-        """Let an earlier driver that was paused store no rows of these runs any more; to be called before this driver looks for them."""
+        """Fence earlier drivers that were paused: they store no rows of these runs. Call it before looking for the rows."""
 
     def store(self, place: RunKey, attempt: Attempt, rows: DataFrame, events: int) -> int:
         """Write the rows that came of so many events durably, then show them to readers all at once; return how many they are.
@@ -37,7 +37,7 @@ class TableSink(Later, Protocol):
 
 
 def no_fence() -> None:
-    """Let every driver write."""
+    """Allow every driver to write."""
 
 
 def new_staging(tables: Path, origin: Origin) -> Path:

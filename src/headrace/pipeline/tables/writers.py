@@ -67,7 +67,7 @@ class TableWriters:
         self.check(table, writer)
 
     def adopt(self, table: str, writer: Writer) -> Writer | None:
-        """Let the scope go on with the writer's log, and no longer with the one that it had, which is returned. Forget its batches.
+        """Adopt the scope for the writer's log; return the log that it had. Delete its batches.
 
         Raises:
             PipelineError: There is no such table.

@@ -128,7 +128,7 @@ class Files:
         return visits
 
     def read(self, reader: LineReader, *, final: bool) -> Chunk | str | None:
-        """Read on; None: the file was rewritten; a text: why it cannot be read."""
+        """Read on. Return None if the file was rewritten, or a text that says why it cannot be read."""
         try:
             return reader.read(final=final)
         except Rewritten:

@@ -55,7 +55,7 @@ class Moved(NamedTuple):
 class Folder:
     """The folder `path`, opened for keeping progress in it; raises `UpstreamError` when it cannot be.
 
-    `keep_done`: for how many days finished files are kept; None: for ever.
+    `keep_done`: for how many days finished files are kept; None keeps them.
     """
 
     def __init__(self, path: Path, keep_done: int | None = None) -> None:
@@ -102,7 +102,7 @@ class Folder:
         return moved
 
     def close(self) -> None:
-        """Let the next process have the folder."""
+        """Release the folder for the next process."""
         self.journal.close()
         self._lock.release()
 

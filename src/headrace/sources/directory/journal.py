@@ -58,7 +58,7 @@ class MarkLine(msgspec.Struct, frozen=True):
 class Journal:
     """The journal at `path`. `entries` holds the last entry of each lane that is under way. Raises OSError when it cannot be opened.
 
-    `mark` is that of the event log that the folder was advanced for last; None: it never was.
+    `mark` is that of the event log that the folder was advanced for last, or None if it never was.
     """
 
     def __init__(self, path: Path) -> None:

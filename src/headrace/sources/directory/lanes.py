@@ -29,7 +29,7 @@ FIRST_PAUSE: Final = 1.0
 
 
 class Sight(NamedTuple):
-    """A name as a look found it: its file's status; None: there is no file of that name; or why that could not be found out.
+    """A name as a look found it: its file's status, or None if there is no file of that name; or why that could not be found out.
 
     `renamed`: the lane of that file, whose own name no longer leads to it.
     """
@@ -126,7 +126,7 @@ class Lanes:
                 return None
 
     def requeue(self, target: Lane | Candidate) -> None:
-        """Let it be taken again: it was not read."""
+        """Put it back: it was not read."""
         if isinstance(target, Lane):
             self._enqueue(target, final=target.final)
         else:
@@ -164,7 +164,7 @@ class Lanes:
         heappush(self._due, (due, file))
 
     def close(self, lane: Lane) -> Lane:
-        """Let a lane go."""
+        """Remove a lane."""
         self._open.pop(lane.name, None)
         self._lost.pop(lane.name, None)
         if self._by_file.get(lane.file) is lane:
@@ -277,7 +277,7 @@ class Lanes:
             look.ended.append(lane)
 
     def _enqueue(self, lane: Lane, *, final: bool = False) -> None:
-        """Let the lane be read on; `final`: what comes after the last line end is a line too."""
+        """Mark the lane as readable again. `final`: the text after the last line end is a line too."""
         lane.state, lane.final = "queued", final
         heappush(self._queue, (Candidate(lane.status.modified, lane.file), lane.name))
 

@@ -307,7 +307,7 @@ class DirectoryProducer(SharedStreamProducer):
         self._scan_by = now + max(SAFETY, SCAN_SHARE * (now - begun))
 
     async def _begin_early(self, scan: Scan) -> None:
-        """Let the first files that a long scan has found so far be read meanwhile."""
+        """Start reading the first files that a long scan has found."""
         for candidate in await self._threads.read(lambda: scan.selection.first(EARLY_FILES)):
             self._lanes.waiting.add(candidate)
         self._work.set()
@@ -371,7 +371,7 @@ class DirectoryProducer(SharedStreamProducer):
             log.warning("files missing before they were done", folder=str(self._path), lanes=lanes)
 
     def _drop(self, lanes: Sequence[Lane]) -> None:
-        """Let lanes go, and close their files."""
+        """Remove lanes, and close their files."""
         for lane in lanes:
             self._lanes.close(lane)
             self._idle.pop(lane, None)

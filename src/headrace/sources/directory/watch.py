@@ -74,7 +74,7 @@ class Watch:
         self._changed.set()
 
     def wake(self) -> None:
-        """Let the task that waits go on."""
+        """Wake the waiting task."""
         self._changed.set()
 
     def take(self, most: int) -> list[str]:

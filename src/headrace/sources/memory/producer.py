@@ -63,5 +63,5 @@ class MemoryProducer(SharedStreamProducer):
         return None if found is None else found.committed
 
     async def aclose(self) -> None:
-        """Let another producer have the queue."""
+        """Release the queue for another producer."""
         self._store.let_go(self)

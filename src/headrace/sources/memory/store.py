@@ -84,7 +84,7 @@ class MemoryStore:
                 lane.read = 0 if not lane.messages else next(iter(lane.messages)) - 1
 
     def let_go(self, reader: object) -> None:
-        """Let another one read, if `reader` does."""
+        """Release the queue if `reader` reads it."""
         with self._lock:
             if self._reader is reader:
                 self._reader = self._wake = None

@@ -94,7 +94,7 @@ class QueueProducer(SharedStreamProducer):
         return None if state is None else state.committed
 
     async def aclose(self) -> None:
-        """Let the next process have the queue."""
+        """Release the queue for the next process."""
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.gather(self._renewing, return_exceptions=True)

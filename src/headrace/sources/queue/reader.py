@@ -61,7 +61,7 @@ class Pending(NamedTuple):
 class QueueReader:
     """Takes over the queue at `path`; `lanes` is what its messages sum up to. Raises `UpstreamError` while somebody else reads it.
 
-    `mark` is that of the event log that the queue had been advanced for; None: it never was.
+    `mark` is that of the event log that the queue had been advanced for, or None if it never was.
     """
 
     def __init__(self, path: Path, lanes: LaneNames = None) -> None:
@@ -133,14 +133,14 @@ class QueueReader:
                 self._empty[message.place >> LANE_BITS] = message.lane, time()
 
     def renew(self) -> None:
-        """Let the lease run on, and forget lanes that are empty; raises `StreamEnded` when another reader has taken over."""
+        """Renew the lease, and delete empty lanes. Raises `StreamEnded` if another reader has taken over."""
         with self._file.writing(self._notes) as connection:
             self._fence(connection)
             connection.execute("UPDATE queue SET expires = ?", (time() + LEASE_SECONDS,))
             self._forget(connection, FORGET_AT_ONCE)
 
     def close(self) -> None:
-        """Let the next reader have the queue."""
+        """Release the queue for the next reader."""
         with suppress(HeadraceError), self._file.writing(self._notes) as connection:
             connection.execute("UPDATE queue SET expires = 0 WHERE epoch = ?", (self._epoch,))
         self._notes.close()

@@ -27,7 +27,7 @@ class DeadLetter(NamedTuple):
 class Queue(Upstream):
     """The queue in the file `path`, which is made when it is first opened; send to it with a `QueueWriter` or `headrace send`.
 
-    `lanes`: over how many lanes keys are spread, or the lanes' names; None: as the queue has it (one, when it is new).
+    `lanes`: over how many lanes keys are spread, or the lanes' names. None keeps them, and gives a new queue one.
     """
 
     def __init__(self, path: str | Path, lanes: LaneNames = None) -> None:

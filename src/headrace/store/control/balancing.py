@@ -64,7 +64,7 @@ class Balancer:
         return self._settled.get(project) == leases.version(connection)
 
     def step(self, job_id: int, project: str, seconds: float | None) -> bool:
-        """Let the job claim and give back what it is to; return whether that was possible within so many seconds."""
+        """Claim and release the job's share of leases; return whether that was possible within this number of seconds."""
         until = None if seconds is None else monotonic() + seconds
         return all(until is None or monotonic() < until for _ in self._slices(job_id, project))
 

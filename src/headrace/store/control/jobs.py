@@ -97,7 +97,7 @@ class Jobs:
             require_running(connection, job_id)
 
     def project(self, job_id: int) -> str | None:
-        """Return the project of a running job; None: it reads for every project. Raises `Fenced` when the job has ended."""
+        """Return the project of a running job, or None if it reads for every project. Raises `Fenced` when the job has ended."""
         with self._database.reading() as connection:
             project: str = require_running(connection, job_id).project
         return None if project == EVERY_PROJECT else project
@@ -111,7 +111,7 @@ class Jobs:
             self._unreleased.update(end_jobs(connection, silent, "lost", reason, self._database.now()))
 
     def load(self, job_id: int, asked: LoadTriggers) -> TriggersLoaded:
-        """Let a triggerer claim and give back, by the capacity and the queues that it says; return what it holds.
+        """Claim and release leases for a triggerer, by its capacity and queues; return the leases that it holds.
 
         One that says which revision it knows is told the differences to that, and is answered within `BALANCING` also where that is not
         all yet.

@@ -82,7 +82,7 @@ def record_stream(connection: Connection, job_id: int, failed: StreamFailure, no
 
 
 def resume(connection: Connection, trigger_id: int) -> None:
-    """Let a trigger that failed or is parked start again at once. One that runs is left alone.
+    """Start a failed or parked trigger again at once. A running one is unchanged.
 
     Raises:
         ApiRefused: There is no such trigger.

@@ -59,7 +59,7 @@ class DeadLetters:
         self._database = database
 
     def redrive(self, asked: ActOnDeadLetters) -> DeadLettersActed:
-        """Let the triggers of these letters try again.
+        """Redrive the triggers of these dead letters.
 
         Raises:
             ApiRefused: Nothing, or two things at once, are asked for.

@@ -265,7 +265,7 @@ def _rebase(
 ) -> int | None:
     """Write subscriber sets with all their members that differ from one of `bases`, and come after the subscriber set `after`.
 
-    Return how many, if there may be more of them than one transaction writes; None: all are written.
+    Return how many, if there may be more of them than one transaction writes, or None if all are written.
     """
     later = (subscriber_sets.c.stream_id == stream_id, subscriber_sets.c.id > after, in_list(subscriber_sets.c.base_id, "ids"))
     written = size = 0

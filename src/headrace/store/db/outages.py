@@ -47,6 +47,6 @@ class Outages:
         self._succeeded_since = False
 
     def current(self) -> Outage | None:
-        """Return the outage; None: the database takes what is written."""
+        """Return the outage, or None if the database takes what is written."""
         over = self._succeeded_since and self._clock() - self._failed >= self._recovery
         return None if over else self._outage

@@ -120,7 +120,7 @@ class Redriven(NamedTuple):
 
 
 def settle_redriven(connection: Connection, answered: Iterable[Redriven], now: int) -> None:
-    """Let each letter go on: without the trigger that has answered, or open again where it failed once more."""
+    """Update each redriven dead letter: without the trigger that has answered, or open again if it failed."""
     for one in answered:
         row = connection.execute(_answered.where(dead_letters.c.id == one.letter)).one_or_none()
         if row is None:

@@ -61,7 +61,7 @@ class PipelineDeadLetters:
         return _letter(row._asdict())
 
     def act(self, action: PipelineLetterAction, asked: ActOnPipelineLetters) -> PipelineLettersActed:
-        """Let pipelines take letters once more, or give them up for good. Only what is open changes; by its id, what is discarded too.
+        """Redrive or discard dead letters of pipelines. Only open ones change; by id, discarded ones too.
 
         Raises:
             ApiRefused: Neither ids nor a pipeline are given, or both; or an id is the beginning of several.

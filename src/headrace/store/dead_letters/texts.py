@@ -46,7 +46,7 @@ class Texts:
 
 
 def whole_text(connection: Connection, letter_id: str) -> str | None:
-    """Return the raw event of a letter; None: not all of it is kept."""
+    """Return the raw event of a letter, or None if not all of it is kept."""
     raw: str | None = connection.execute(
         select(dead_letter_texts.c.raw).where(dead_letter_texts.c.letter_id == letter_id)
     ).scalar_one_or_none()

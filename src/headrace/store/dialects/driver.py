@@ -49,7 +49,7 @@ class DriverConnection(ABC):
 
     @abstractmethod
     def peek(self) -> None:
-        """Let the next statement begin no transaction: it only reads."""
+        """Begin no transaction with the next statement, which only reads."""
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Call `call` when the transaction is durable, or at once where none has begun."""

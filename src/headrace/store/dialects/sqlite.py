@@ -32,7 +32,7 @@ def engines(url: URL) -> tuple[Engine, Engine]:
 
 
 def _bound_wal(readers: Engine, writer: Engine, wal: Path) -> None:
-    """Let new readers wait for a moment whenever the write-ahead log has become too long.
+    """Make new readers wait for a moment whenever the write-ahead log is too long.
 
     SQLite begins it anew only while nobody reads, and where readers overlap all the time it would grow for as long as they do.
     """

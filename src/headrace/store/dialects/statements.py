@@ -162,7 +162,7 @@ def rows_among(connection: Connection, query: Executable, name: str, values: Ite
 
 
 def row_by_row(connection: Runs) -> None:
-    """Let the rest of this transaction look up rows by index, one after the other, as SQLite does.
+    """Make the rest of this transaction look up rows by index, one after the other, as SQLite does.
 
     PostgreSQL does not know how few rows a step down a tree brings, and would read the whole table at each.
     """

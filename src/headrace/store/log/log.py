@@ -46,7 +46,7 @@ class LogPage:
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """Events by their seqs. `to`: what was asked for beyond this seq is to be asked for again; None: that is all."""
+    """Events by their seqs. `to`: what was asked for beyond this seq is to be asked for again; None if that is all."""
 
     table: pa.Table
     to: int | None

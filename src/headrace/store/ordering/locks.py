@@ -33,7 +33,7 @@ class Locks(Protocol):
         return self.ask(numbers)()
 
     def undo(self) -> None:
-        """Let go of what was taken in the transaction that was just undone."""
+        """Release the locks of the transaction that was undone."""
         ...
 
     def holds(self, number: int) -> bool:
@@ -41,11 +41,11 @@ class Locks(Protocol):
         ...
 
     def release(self, numbers: Iterable[int]) -> None:
-        """Let go of locks when the transaction is durable, or at once where none has begun."""
+        """Release locks when the transaction is durable, or at once if none has begun."""
         ...
 
     def close(self) -> None:
-        """Let go of all of them."""
+        """Release all locks."""
         ...
 
 

@@ -35,7 +35,7 @@ class Progress(NamedTuple):
 
 
 def feed(database: Database, home: SqlOrdering, passes: Callable[[Row[Any]], bool]) -> Progress:
-    """Let the scope read a page of the log. What `passes` nobody handles: it counts as soon as its leader does."""
+    """Feed the scope a page of the log. An event that `passes` skips counts as handled as soon as its leader does."""
     with database.reading() as connection:
         rows = page_after(connection, home.scope_id)
     if rows:

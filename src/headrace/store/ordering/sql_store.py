@@ -318,7 +318,7 @@ class SqlOrdering(OrderingStore):
         return sorted(claims, key=lambda claim: claim.position)
 
     def _fail(self, connection: Runs, claim: Claim, now: int, error: str, retry_at: int | None, *, alone: int = 0) -> bool:
-        """Let a claim be tried again, or be dead; it is ours by its token or, if `alone`, since nobody else has its lock."""
+        """Retry a claim or mark it dead. It is ours by its token or, if `alone`, by its lock."""
         becomes = self._becomes(retry_at)
         given = {"seq": claim.seq, "token": claim.token, "alone": alone, "becomes": becomes, "again": retry_at, "why": error}
         mine = bool(sql.put_off(connection, scope=self.scope_id, **given).all())

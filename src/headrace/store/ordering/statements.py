@@ -320,7 +320,7 @@ def pass_through(connection: Runs, scope: int, key: bytes, now: int) -> bool:
 
 
 def settle_one(connection: Runs, scope: int, seq: int, now: int, *, token: str, alone: bool) -> Callable[[], bool | None]:
-    """Count one claim as handled. Return a function that tells whether `ordering_releases` has rows; None: the claim is lost.
+    """Count one claim as handled. Return a function that returns whether `ordering_releases` has rows, or None if the claim is lost.
 
     PostgreSQL's answer travels with those of the next statements, so call it late.
     """

@@ -155,7 +155,7 @@ class OrderingTransaction:
         return self.order.lost - before
 
     def withdraw(self, key: bytes) -> None:
-        """Let an event that waits count as handled."""
+        """Count a waiting event as handled."""
         first = self.order.position + 1
         self._place(placed(self.order.withdraw(key, self.age, self.limit), first))
         self.steps.append(JournalEntry(self.age, withdrawn=key, limit=self.limit))

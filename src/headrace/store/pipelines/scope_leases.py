@@ -109,7 +109,7 @@ def require_holder(connection: Connection, job_id: int, scope: str, epoch: int |
 
 
 def holder_of(connection: Connection, scope: str) -> Any:
-    """Return the running job that holds the scope: id, heartbeat, hostname, pid; None: it is free."""
+    """Return the running job that holds the scope: id, heartbeat, hostname, pid, or None if it is free."""
     columns = (jobs.c.id, jobs.c.heartbeat, jobs.c.hostname, jobs.c.pid)
     query = select(*columns).join(scope_leases, scope_leases.c.job_id == jobs.c.id)
     return connection.execute(query.where(scope_leases.c.scope == scope, jobs.c.state == "running")).one_or_none()

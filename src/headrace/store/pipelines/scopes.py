@@ -35,7 +35,8 @@ class Scopes:
         return removed
 
     def reset(self, scope: str, begin: int | None) -> ScopeReset | None:
-        """Reset a pipeline's scope: begin again without its open runs and its state, in a new incarnation; None: there is no such scope.
+        """Reset a pipeline's scope: begin again without its open runs and its state, in a new incarnation. Return None if there is no
+        such scope.
 
         Raises:
             ApiRefused: A running job holds it, or `begin` is beyond the next event of the log.

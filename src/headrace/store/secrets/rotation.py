@@ -106,7 +106,7 @@ def adopt(connection: Connection, keyring: Keyring) -> None:
 
 
 def forget(connection: Connection) -> None:
-    """Let whatever keyring opens the database next be its own: what is kept under a lost key has to be set anew."""
+    """Accept the next keyring that opens the database. Secrets under a lost key must be set again."""
     connection.execute(delete(meta).where(meta.c.name == KEYS))
 
 

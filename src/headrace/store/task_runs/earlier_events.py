@@ -42,7 +42,10 @@ class Looked(NamedTuple):
 
 
 def look_back(database: Database, run_id: str, asked: AwaitedEvent) -> Looked | None:
-    """Look for what the run asks for in what the scope of task runs has read since the run was made; None: there is no such run."""
+    """Look for what the run asks for in what the scope of task runs has read since the run was made.
+
+    Return None if there is no such run.
+    """
     with database.reading() as connection:
         run = connection.execute(select(task_runs.c.project, task_runs.c.head).where(task_runs.c.run_id == run_id)).one_or_none()
     if run is None:

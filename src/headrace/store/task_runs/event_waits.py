@@ -74,7 +74,7 @@ class EventWaits:
         return Taken(progress.moved, home.claim(CLAIM, now))
 
     def hand(self, claims: Sequence[Claim], proceed: Callable[[], bool] = lambda: True) -> int:
-        """Let the runs that wait for these events go on, in the order of the claims, and settle them; return how many do.
+        """Resume the runs that wait for these events, in the order of the claims, and settle these; return how many resumed.
 
         Each transaction lets a few runs go on. Where `proceed` says no between two, what is left is given back.
         """
@@ -90,7 +90,7 @@ class EventWaits:
         return count
 
     def _hand_some(self, connection: Connection, home: SqlOrdering, left: _Left) -> tuple[int, _Left]:
-        """Let a few runs go on; return how many, and what is left.
+        """Resume a few runs; return how many, and what is left.
 
         The transaction that finds no more runs for an event settles it. So a run that begins to wait is among those that are found here, or
         finds the event handled.
@@ -109,7 +109,7 @@ class EventWaits:
         return handing.count, _Left(mine[done:], after)
 
     def _read_on(self, home: SqlOrdering) -> Progress:
-        """Let the scope read on in the log. What no run waits for counts as soon as its leader does."""
+        """Advance the scope in the log. An event that no run waits for counts as handled as soon as its leader does."""
         with self._database.reading() as connection:
             if not is_behind(connection, home.scope_id):  # a transaction for nothing would wake the other apis
                 return Progress.of([])
@@ -175,7 +175,7 @@ class _Handing:
         return cls(connection, some, rows, fired, found)
 
     def fire(self, database: Database, after: int) -> tuple[int, int]:
-        """Let runs go on; return of how many claims all have, and the last wait that was looked at for the one after these."""
+        """Resume runs; return of how many claims all resumed, and the last wait that was examined for the next claim."""
         waits, had, taken = WaitIndex(self.found.waits, self.fired), _had(self.connection, self.rows), Slice(STEPS_AT_ONCE)
         for done, claim in enumerate(self.claims):
             row = self.rows[claim.seq]
@@ -196,7 +196,7 @@ class _Handing:
 
 
 def await_event(connection: Connection, held: Held, after: TaskRunState, asked: AwaitedEvent, looked: Looked | None = None) -> TaskRunState:
-    """Let a run, which is now as in `after`, wait for an event. Return how it is then: it goes on at once with one that came already.
+    """Make a run, whose state is `after`, wait for an event. Return its state: it resumes at once if the event came already.
 
     `looked` is what was found for it in the log so far.
     """
@@ -209,7 +209,7 @@ def await_event(connection: Connection, held: Held, after: TaskRunState, asked: 
 
 
 def _begin(connection: Connection, head: int) -> None:
-    """Let there be the scope. It has not read on while no run waited: if it is not where the run begins yet, it begins anew there."""
+    """Create the scope. If it has not read on while no run waited, it starts where the run begins."""
     scope = scope_named(connection, SCOPE, LOOKBACK, head=head)
     nobody = ~exists(select(event_waits.c.run_id))
     behind = update(ordering_scopes).where(ordering_scopes.c.id == scope, ordering_scopes.c.head < head, nobody)

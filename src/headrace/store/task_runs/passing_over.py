@@ -1,4 +1,4 @@
-"""Let the scope of task runs pass over what no run waits for, without ordering it: most of the log, most of the time."""
+"""Skip events that no task run waits for, without ordering them: most of the log, most of the time."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def await_trigger(database: Database, connection: Connection, project: str, run_
 
 
 def release(connection: Connection, held: Held) -> None:
-    """Let a run wait no longer: take the trigger that nothing waits on any more from whoever runs it."""
+    """End the wait of a run: revoke its trigger if no other run waits on it."""
     remove_wait(connection, held.run_id)
     before = (triggers.c.run_id == held.run_id, triggers.c.id != held.trigger_id)
     connection.execute(delete(triggers).where(*before))

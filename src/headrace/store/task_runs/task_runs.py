@@ -108,7 +108,7 @@ class TaskRuns:
             return require_running(connection, job_id).project
 
     def sweep(self) -> int | None:
-        """Let go what has no worker, no trigger or no time any more, as much as one transaction takes.
+        """Release runs without a worker, a trigger or time left, as many as one transaction takes.
 
         Return in how many microseconds that is to be done again, if it is known.
         """

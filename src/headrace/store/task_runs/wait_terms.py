@@ -87,7 +87,7 @@ class WaitIndex:
         return sorted(found, key=lambda wait: wait.number)
 
     def remove(self, wait: Wait) -> None:
-        """Let a run wait no longer."""
+        """Remove the wait of a run."""
         kind, terms = wait.terms
         for term in terms:
             del self._by_term[kind, term][wait.run_id]
@@ -147,7 +147,7 @@ def add_wait(connection: Connection, run_id: str, project: str, asked: AwaitedEv
 
 
 def remove_wait(connection: Connection, run_id: str) -> None:
-    """Let a run wait for no event."""
+    """Remove a run's wait for an event."""
     mine = event_waits.c.run_id == run_id
     connection.execute(delete(event_wait_terms).where(_T.number == select(event_waits.c.number).where(mine).scalar_subquery()))
     connection.execute(delete(event_waits).where(mine))

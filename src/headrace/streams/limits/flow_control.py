@@ -39,7 +39,7 @@ class FlowControl:
         self._made.set()
 
     def notify(self) -> None:
-        """Let those go on who wait for room."""
+        """Wake the tasks that wait for capacity."""
         size = self._ledger.size
         if self._taken - size >= self._step:
             self._account(size)

@@ -60,7 +60,7 @@ class BacklogReader:
             ledger.catch_up(reader)
 
     def begin(self) -> PendingEvent | None:
-        """Let the reader, which is at nothing, go on to the next kept raw event; None: a page must be fetched."""
+        """Move an idle reader to the next raw event of its backlog. Return None if a page must be fetched."""
         while self._page:
             number, lane, position, raw, attempts = self._page.popleft()
             if lane not in self._retries:
@@ -102,7 +102,7 @@ class BacklogReader:
         return not reader.claims
 
     def _release_due(self) -> None:
-        """Let lanes that are due be read again, from the first raw event that was passed over."""
+        """Read lanes that are due again, from the first raw event that was passed over."""
         now = self._clock()
         due = [lane for lane, retry in self._retries.items() if retry.due <= now]
         for lane in due:

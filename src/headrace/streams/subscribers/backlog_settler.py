@@ -31,11 +31,11 @@ class BacklogSettler:
         self._busy: set[Subscriber] = set()
 
     def wake(self) -> None:
-        """Let the settler look for answers."""
+        """Wake the settler to look for answers."""
         self._wake.set()
 
     def finish(self) -> None:
-        """Let `run` return when nothing is to settle."""
+        """Make `run` return once nothing is left to settle."""
         self._patience.end()
         self._wake.set()
 

@@ -12,7 +12,7 @@ _CHANGEABLE: Final = frozenset({dict, list, tuple, set, bytearray})
 
 
 def copier(raw: Any) -> Callable[[Any], Any] | None:
-    """Return what copies raw events of this kind; None: it is not changeable, or of a class that only its author can copy."""
+    """Return what copies raw events of this kind, or None if it is not changeable, or of a class that only its author can copy."""
     kind = type(raw)
     if kind is dict:
         return dict.copy if _CHANGEABLE.isdisjoint(map(type, raw.values())) else copied

@@ -59,7 +59,7 @@ class RegisteredSubscribers:
         self._set_timer(trigger_id)
 
     def drop(self, trigger_id: int) -> None:
-        """Let a trigger go; it owes no more."""
+        """Remove a trigger with all that it owes."""
         self._ledger.drop(self._readers.pop(trigger_id))
         del self._troubles[trigger_id]
         self._cancel_timer(trigger_id)
@@ -82,7 +82,7 @@ class RegisteredSubscribers:
         return self._troubles[trigger_id]
 
     def spill(self, readers: Iterable[Subscriber], *, stop: bool) -> None:
-        """Let these be away: all they owe is spilled; with `stop` they do not go on with what they are at."""
+        """Mark triggers as away and spill all that they owe. With `stop`, they do not finish their raw events."""
         for spill in self._ledger.spill(readers, stop=stop):
             self.hand_over(spill)
 
@@ -113,7 +113,7 @@ class RegisteredSubscribers:
         return True
 
     def fault(self, reader: Subscriber, error: Exception) -> int:
-        """Let what the reader is at come to it again, later each time, or, after so many times, give the sink that as a dead letter.
+        """Retry the reader's raw event, later each time, or give it to the sink as a dead letter after the last attempt.
 
         Returns how often it has failed on it. The first time it is the next that the reader gets. Then it waits in the backlog, and so
         does what follows it in its lane; the reader goes on with its other lanes.
@@ -139,7 +139,7 @@ class RegisteredSubscribers:
         return failed.attempts
 
     def fail(self, reader: Subscriber, error: StreamError) -> None:
-        """Let a reader be away that did not answer, or not quickly enough, and tell the sink. All it owes is spilled."""
+        """Mark a reader that did not answer in time as away, and notify the sink. All that it owes is spilled."""
         self.fault(reader, error)
         self.spill((reader,), stop=True)
         self._sink.failed(self._stream, reader.trigger_id, error)

@@ -93,12 +93,12 @@ class Subscription:
 
     @property
     def error(self) -> Exception | None:
-        """What the filter gets instead of raw events; None: it is open."""
+        """What the filter gets instead of raw events, or None if it is open."""
         return self._closed
 
     @property
     def origin(self) -> Origin | None:
-        """The place of the raw event the filter is at, also after `close`; None: it is at none.
+        """The place of the raw event the filter is at, also after `close`, or None if it is at none.
 
         One object for each time that a raw event comes to the filter, so that it can be told whether it is still the same time.
         """
@@ -108,7 +108,10 @@ class Subscription:
 
     @property
     def at(self) -> tuple[Origin, Any] | None:
-        """The place of the raw event the filter is at, and that itself, also after `close`; None: it is at none. Any thread may ask."""
+        """The place of the raw event the filter is at, and that itself, also after `close`, or None if it is at none.
+
+        Any thread may ask.
+        """
         entry = self._at
         return None if entry is None else (Origin(entry.lane.name, entry.position), self._raw)
 
@@ -123,11 +126,11 @@ class Subscription:
         return self._next()
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Let `listener` be called when `take` may find something, and when the mailbox is closed: for who reads with `take`."""
+        """Call `listener` when `take` may return an event, and when the subscription closes."""
         self._listener = listener
 
     def take(self) -> PendingEvent | None:
-        """Be done with the raw event before and go on to the next; None: nothing waits, or it is closed. It does not wait."""
+        """Be done with the raw event before and go on to the next. Return None if nothing waits, or it is closed. It does not wait."""
         if self._closed is not None:
             return None
         entry = self._begin()
@@ -158,26 +161,26 @@ class Subscription:
         return self._closed is not None or drain.take(page)
 
     def requeue(self) -> None:
-        """Let the reader come back first to what it is at, which it did not fail on."""
+        """Give the reader its present raw event again first: it did not fail on it."""
         if self._closed is None:
             self._ledger.requeue(self._reader)
             self._at, self._origin = None, None
 
     def wake(self) -> None:
-        """Let the filter, if it waits, look again."""
+        """Wake the filter if it waits."""
         if self._listener is not None:
             self._listener()
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     def close(self, error: Exception) -> None:
-        """Let the filter get `error` instead of raw events, from now on."""
+        """Raise `error` in the filter instead of giving it raw events, from now on."""
         if self._closed is None:
             self._closed = error
             self.wake()
 
     def bind(self) -> int | None:
-        """Return the seq of the trigger event that the filter has just yielded; None: there is nothing to confirm."""
+        """Return the seq of the trigger event that the filter has just yielded, or None if there is nothing to confirm."""
         return self._bind(self._reader) if self._acks and self._closed is None else None
 
     def refuse(self, reason: str | None) -> bool:

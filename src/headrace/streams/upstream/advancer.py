@@ -33,7 +33,7 @@ SLOW_TIMES: Final = 4
 
 
 class _Advance:
-    """One lane's batch, until the broker has it. `deadline`: when the present call is to have ended; None: there is none."""
+    """One lane's batch, until the broker has it. `deadline`: when the present call is to have ended, or None if there is none."""
 
     __slots__ = ("batch", "begun", "deadline", "has_place", "is_left", "recorded", "task")
 
@@ -94,11 +94,11 @@ class Advancer:
         return len(self._advances)
 
     def wake(self) -> None:
-        """Let the pump look for what is ready."""
+        """Wake the advancer to look for batches that are ready."""
         self._wake.set()
 
     def finish(self) -> None:
-        """Let `run` return when nothing is ready and nothing in flight; what fails is not tried again."""
+        """Make `run` return once nothing is ready or in flight. Failures are not retried."""
         self._patience.end()
         self._wake.set()
 
@@ -153,7 +153,7 @@ class Advancer:
             self._watch = asyncio.get_running_loop().call_later(pause, self._look)
 
     def _look(self) -> None:
-        """Let slow advances give their places up, and leave behind those that do not end although they were cancelled."""
+        """Release the places of slow advances, and abandon those that do not end after they were cancelled."""
         self._watch = None
         now = self._now()
         cancelling = self._grace.seconds * (1 - CANCEL_SHARE)

@@ -37,7 +37,7 @@ def make_producer(key: Hashable, opener: StreamOpener) -> SharedStreamProducer:
 
 
 async def made_before(making: Coroutine[Any, Any, SharedStreamProducer], over: asyncio.Future[None]) -> SharedStreamProducer | None:
-    """Return the producer; None: the stream is `over` before there is one. Raises what `making` raises."""
+    """Return the producer, or None if the stream is `over` before there is one. Raises what `making` raises."""
     task = asyncio.create_task(making, name="headrace producer")
     try:
         await asyncio.wait((task, over), return_when=asyncio.FIRST_COMPLETED)

@@ -54,7 +54,7 @@ class Channel:
             self._writer.close()
 
     async def receive(self) -> Frame | None:
-        """Return the next frame; None: the other side is gone."""
+        """Return the next frame, or None if the other side is gone."""
         while not self._received:
             try:
                 data = await self._reader.read(_CHUNK)

@@ -46,7 +46,7 @@ class SharedHeartbeat:
 
     @property
     def running(self) -> int | None:
-        """The id of the trigger whose code runs; None: none does."""
+        """The id of the trigger whose code runs, or None if none does."""
         return int(self.numbers[1]) or None
 
     @contextmanager

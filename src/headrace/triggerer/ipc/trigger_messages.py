@@ -21,7 +21,7 @@ class _Command(msgspec.Struct, array_like=True, tag=True):
 
 
 class Begin(_Command):
-    """Run a trigger; `workload` is its `RunTrigger` as JSON. `acks`: it filters a stream that can be refused; None: it polls alone."""
+    """Run a trigger; `workload` is its `RunTrigger` as JSON. `acks`: it filters a stream that can be refused, or None if it polls alone."""
 
     turn: int
     workload: bytes
@@ -151,7 +151,7 @@ class Released(_Step):
 
 
 class Described(_Step):
-    """The upstream of Headrace's own whose producer reads the trigger's stream, its arguments as JSON; None: the producer is a user's."""
+    """Headrace's upstream that reads the trigger's stream, with its arguments as JSON, or None if the producer is a user's."""
 
     turn: int
     classpath: str | None

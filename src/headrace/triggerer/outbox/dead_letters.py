@@ -125,7 +125,7 @@ def smaller(letter: DeadLetterItem) -> DeadLetterItem:
 
 
 def instead_of(item: Item, reason: str) -> DeadLetterItem | None:
-    """Return the dead letter to store instead of an item that the api refused; None: there is no smaller form."""
+    """Return the dead letter to store instead of an item that the api refused, or None if there is no smaller form."""
     if isinstance(item, EventItem):
         stream = item.stream or item.source
         # Watches with other envelopes may have events of the same id, and each is refused by itself.

@@ -31,7 +31,7 @@ def triggers_of(item: Item) -> Sequence[int]:
 
 @dataclass(slots=True, eq=False)
 class OutboxItem:
-    """One item to store. `seq` is what the shared stream waits for, `stored` who else does; None: nobody waits.
+    """One item to store. `seq` is what the shared stream waits for, `stored` who else does; None if nobody waits.
 
     `order` is its place in the outbox, which it keeps when it is put back.
     """
@@ -91,7 +91,7 @@ class Outbox:
         return self._fenced
 
     def fence(self, pending: OutboxItem) -> None:
-        """Let an item that was taken wait until `take_fenced`."""
+        """Hold a taken item until `take_fenced`."""
         self._fenced.append(pending)
         self._weigh(_held(pending.item))
 

@@ -70,7 +70,7 @@ class SubscriberSets:
         return digest
 
     async def _extend(self, stream: str, base: SubscriberSet, owed: tuple[int, ...]) -> int | None:
-        """Define the subscriber set in steps of bounded size; None: the api does not know the base (any more)."""
+        """Define the subscriber set in steps of bounded size. Return None if the api does not know the base (any more)."""
         digest = base.digest
         for joined, departed in _steps(base.owed, owed):
             after = subscriber_set_digest(joined, departed, digest)

@@ -130,7 +130,7 @@ class ProducerProcesses:
             self._divide(process)
 
     def is_lost(self, process: TriggerProcess, reason: str, culprit: int | None, blocked: Blocked | None) -> None:
-        """Let the producers of a process that is gone begin again: for the one that ended it, that is a failure."""
+        """Restart the producers of a process that ended. It counts as a failure for the one that ended it."""
         if self._processes.pop(process, False) is False or self._closed:
             return
         members = process.members
@@ -168,7 +168,7 @@ class ProducerProcesses:
         return min(crowds, key=lambda one: len(one.members)) if crowds else self._new()
 
     def _divide(self, process: TriggerProcess) -> None:
-        """Let half of the producers begin again in one process, the others in another."""
+        """Restart half of the producers in one process and the others in another."""
         members = sorted(process.members)
         one, other = self._new(), self._fresh()
         for at, producer_id in enumerate(members):

@@ -79,7 +79,7 @@ class TriggerProcesses:
         fire: Callable[[Fired], None],
         on_end: Callable[[TurnEnd], None],
     ) -> Turn:
-        """Let a trigger run; `fire` takes what it yields, `on_end` how it ends. Neither is called in this call."""
+        """Run a trigger; `fire` takes what it yields, `on_end` how it ends. Neither is called in this call."""
         process = self._at.get(trigger_id)
         if process is None:
             process = self._assign(trigger_id)
@@ -118,7 +118,7 @@ class TriggerProcesses:
             log.warning("a trigger process does not get ready: streams are read without it", seconds=READY_SECONDS)
 
     async def release(self, trigger_id: int, workload: bytes | None, *, seconds: float) -> tuple[bool, Failure | None]:
-        """Let a trigger go for good, which has no turn; return whether its cleanup returned in so many seconds, and how it failed.
+        """Remove a trigger without a turn for good; return whether its cleanup returned in time, and how it failed.
 
         With a `workload` nothing waits for it any more: it is cleaned up also where it is not loaded.
         """
@@ -153,7 +153,7 @@ class TriggerProcesses:
             self._stand_by()
 
     def is_silent(self, process: TriggerProcess, seconds: float) -> None:
-        """Let the others leave a process that is blocked, and let them have the processor first."""
+        """Move the other triggers out of a blocked process, and lower its priority."""
         culprit = process.running
         if seconds < BLOCKED_SECONDS or not process.members:
             return
@@ -175,7 +175,7 @@ class TriggerProcesses:
             ending.add_done_callback(self._ending.discard)
 
     def is_lost(self, process: TriggerProcess, reason: str, culprit: int | None, blocked: Blocked | None) -> None:
-        """Let the triggers of a process that is gone begin again: the one that ended it as a failure of its own, alone."""
+        """Restart the triggers of a process that ended. The trigger that ended it fails and restarts alone."""
         self._processes.pop(process, None)
         self._became_ready.set()
         if self._closed:
@@ -201,13 +201,13 @@ class TriggerProcesses:
         self._blame(process, culprit, reason, blocked)
 
     def took_steps(self) -> None:
-        """Let nothing more be fired while what is to be stored is at its bound."""
+        """Fire nothing more while the outbox is full."""
         if self._outbox.is_full and self._waiting_for_room is None:
             self._tell_room(there=False)
             self._waiting_for_room = asyncio.create_task(self._wait_for_room(), name="room for what triggers fire")
 
     def _restart(self, process: TriggerProcess, members: Collection[int], reason: str) -> None:
-        """Let all begin again whose process is gone for a reason that nobody knows."""
+        """Restart all triggers whose process ended for an unknown reason."""
         if asyncio.get_running_loop().time() - process.began >= SHORT_LIFE_SECONDS:
             self._leave(process, members, self._fresh())
         elif len(self._processes) < MAX_PROCESSES:
@@ -216,7 +216,7 @@ class TriggerProcesses:
             self._give_up(process, members, reason)
 
     def _give_up(self, process: TriggerProcess, members: Collection[int], reason: str) -> None:
-        """Let all fail, for no fault of theirs: they begin again when the api says so."""
+        """Fail all triggers without blame: they restart when the API says so."""
         for trigger_id in members:
             self._at.pop(trigger_id, None)
         turns, process.turns = [*process.turns.values()], {}
@@ -260,7 +260,7 @@ class TriggerProcesses:
         self._leave(process, members[half:], self._fresh())
 
     def _leave(self, process: TriggerProcess, members: Collection[int], other: TriggerProcess | None) -> None:
-        """Let these begin again in another process; what they were at is nobody's fault."""
+        """Restart these triggers in another process, without blame."""
         if other is None or not members:
             return
         if process is self._common or self._common is None:

@@ -98,7 +98,7 @@ class TriggerProcess:
         return None if self._process is None else self._process.pulse.running
 
     def lower_priority(self) -> None:
-        """Let the scheduler prefer other processes from now on."""
+        """Lower the priority of the process from now on."""
         if self._process is not None and not self._has_low_priority:
             self._has_low_priority = True
             self._process.lower_priority()
@@ -114,7 +114,7 @@ class TriggerProcess:
         self._flush_soon()
 
     async def release(self, trigger_id: int, workload: bytes | None, *, seconds: float) -> tuple[bool, Failure | None]:
-        """Let a trigger be forgotten there and cleaned up; return whether that came to its end in so many seconds, and how it failed.
+        """Remove a trigger from the process and clean it up; return whether that ended in time, and how it failed.
 
         Where it is blocked nobody waits.
         """

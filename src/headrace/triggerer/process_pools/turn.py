@@ -29,8 +29,8 @@ log = structlog.get_logger(__name__)
 class TurnEnd(NamedTuple):
     """How a turn ended.
 
-    `error`: what it failed with; None: it returned. `moved`: its process is gone and it was not to blame. `charge`: the raw event that it
-    was at is to count this failure. `loaded`: the trigger itself was made. `own`: the failure is the trigger's own.
+    `error`: what it failed with, or None if it returned. `moved`: its process is gone and it was not to blame. `charge`: the raw event
+    that it was at is to count this failure. `loaded`: the trigger itself was made. `own`: the failure is the trigger's own.
     """
 
     error: Exception | None = None

@@ -24,7 +24,7 @@ class ApiBacklog:
         return [BacklogEntry(item.number, item.lane, item.position, item.raw, item.attempts) for item in page.items]
 
     async def settle(self, settled: Sequence[tuple[int, Answer]]) -> None:
-        """Let these go, durably."""
+        """Delete these durably."""
         answers = [Settled(number=number, answer=answer) for number, answer in settled]
         await retry_until_available(
             lambda: self._api.settle(self._trigger_id, SettleBacklog(epoch=self._epoch(self._trigger_id), settled=answers)),

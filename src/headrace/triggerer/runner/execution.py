@@ -71,7 +71,7 @@ class TriggerExecution:
 
     @property
     def acks(self) -> bool | None:
-        """Whether the broker of its stream is advanced, so that it owes answers; None: it polls alone."""
+        """Whether the broker of its stream is advanced, so that it owes answers, or None if it polls alone."""
         return None if self._opener is None else has_acks(self._opener.kind)
 
     @property
@@ -81,7 +81,7 @@ class TriggerExecution:
 
     @property
     def mailbox(self) -> Subscription | None:
-        """What comes from its stream; None: it polls alone."""
+        """What comes from its stream, or None if it polls alone."""
         return self._at.mailbox
 
     def subscribe(self) -> None:
@@ -99,7 +99,7 @@ class TriggerExecution:
         self._outbox.put(self._pending(fired))
 
     def requeue(self) -> None:
-        """Let what the trigger is at come to it again, which it did not fail on."""
+        """Give the trigger its raw event again: it did not fail on it."""
         if self.key is None or self._at.mailbox is None:
             return
         if self.acks:
@@ -109,7 +109,7 @@ class TriggerExecution:
 
     @property
     def stream_error(self) -> Exception | None:
-        """What the shared stream ended with under the trigger, and why; None: it has not ended."""
+        """What the shared stream ended with under the trigger, and why, or None if it has not ended."""
         error = None if self._at.mailbox is None else self._at.mailbox.error
         return error if isinstance(error, StreamEnded) else None
 
@@ -198,7 +198,7 @@ def _item(fired: Fired, name: str, place: EventOrigin, trigger_id: int) -> Event
 
 
 class _At:
-    """Returns the place of the raw event that a trigger's filter is at, from any thread; None: it is at none."""
+    """Returns the place of the raw event that a trigger's filter is at, from any thread, or None if it is at none."""
 
     __slots__ = ("_key", "mailbox")
 

@@ -106,7 +106,7 @@ class TriggerLifecycle:
         self._ending = True
 
     async def stop(self, *, until: float, dropped: bool = False) -> None:
-        """Let the trigger end, and release what it holds; `dropped`: nothing waits on it any more. What takes longer is left behind."""
+        """End the trigger and release its resources. `dropped`: nothing waits for it any more. A slow cleanup is abandoned."""
         self._ending = True
         task, turn = self._task, self._turn
         self._task = self._turn = None
@@ -175,7 +175,7 @@ class TriggerLifecycle:
         await self._later(seconds)
 
     async def _charge(self, end: TurnEnd, error: Exception) -> int:
-        """Let what the trigger was at come again; return how often it has failed on it, 0: the trigger itself has failed."""
+        """Requeue the trigger's raw event; return how often it has failed on it, or 0 if the trigger itself has failed."""
         firing = self._firing
         if not end.loaded:
             await firing.leave()  # what comes meanwhile is kept for it: nobody can say when it will be there

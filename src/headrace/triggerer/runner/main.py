@@ -141,7 +141,7 @@ class RunnerMain:
             self._log.info("all that was read is done")
 
     async def _within(self, seconds: float, runner: Runner, trigger_ids: Iterable[int] | None) -> bool:
-        """Let the streams of these triggers come to rest, and what was fired be stored; say whether they did in time."""
+        """Stop the streams of these triggers and store what they fired; return whether that ended in time."""
         try:
             async with asyncio.timeout(seconds):
                 await runner.quiesce(trigger_ids)

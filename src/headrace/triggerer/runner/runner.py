@@ -221,7 +221,7 @@ class Runner:
         await run_together(self.hub.quiesce(key) for key in keys)
 
     def drain(self, backlogs: Mapping[int, int]) -> None:
-        """Let triggers look into backlogs that the api says are not empty: a dead letter may have been redriven."""
+        """Make triggers read backlogs that the API reports as not empty, such as after a redrive."""
         for trigger_id in backlogs:
             key = self._keys.get(trigger_id)
             if key is None:
@@ -338,7 +338,7 @@ class Runner:
             await self.hub.unregister(trigger_ids=others[other], key=other)
 
     def _subscribe(self, firing: TriggerExecution) -> None:
-        """Let a trigger subscribe. Where that opens its stream again, the declared ones owe what comes from the first raw event on too."""
+        """Subscribe a trigger. If that opens its stream again, declared triggers owe answers from the first raw event on too."""
         key = firing.key
         if isinstance(key, str) and (reopening := self._reopening.pop(key, None)) is not None:
             reopening.cancel()

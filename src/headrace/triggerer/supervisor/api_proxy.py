@@ -40,7 +40,7 @@ class ApiProxy:
         task.add_done_callback(self._finished)
 
     async def close(self, seconds: float) -> None:
-        """Let what is under way end, within so many seconds: what the runner sent before it died may be stored."""
+        """Finish calls in flight within this number of seconds: requests that the runner sent before it died may be stored."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
         for task in self._tasks:

@@ -88,7 +88,7 @@ class RunnerProcess:
             self._process.kill()
 
     def lower_priority(self) -> None:
-        """Let the scheduler prefer other processes: the code of a trigger that blocks may use all of a core."""
+        """Lower the priority of the process: a blocking trigger may use a whole core."""
         if self._process.returncode is None:
             with suppress(ProcessLookupError):  # it is ending
                 nice = os.getpriority(os.PRIO_PROCESS, self.pid)

@@ -80,7 +80,7 @@ class Supervisor:
             await _unless(orders.stop, asyncio.sleep(wait))
 
     async def _one_job(self, runner: RunnerProcess, orders: ShutdownRequest) -> RunnerExit | None:
-        """Return how it ended; None: told to stop before it began."""
+        """Return how it ended, or None if told to stop before it began."""
         imported = await _unless(orders.stop, self._imported(runner))
         if imported is None or isinstance(imported, RunnerExit):
             return imported

@@ -62,7 +62,7 @@ log = structlog.get_logger(__name__)
 
 
 class _Owed(NamedTuple):
-    """What the producer gave with a raw event, and the number of its lane; None: it has none."""
+    """What the producer gave with a raw event, and the number of its lane, or None if it has none."""
 
     payload: Any
     lane: int | None
@@ -106,7 +106,7 @@ class HostedProducer:
         self._reading.add_done_callback(self._read_ended)
 
     def read_on(self, events: int, count: int) -> None:
-        """Let it read so much more."""
+        """Allow the producer to read this much more."""
         self._events += events
         self._bytes += count
         self._room.set()

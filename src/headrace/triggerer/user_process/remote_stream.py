@@ -91,7 +91,7 @@ class RemoteStream:
         self._waiter: asyncio.Future[None] | None = None
 
     def place(self) -> EventOrigin | None:
-        """Return the place of the raw event that the filter is at; None: it is at none. Any thread may ask."""
+        """Return the place of the raw event that the filter is at, or None if it is at none. Any thread may ask."""
         at = self._at
         return None if at is None else EventOrigin(self.name, at.lane, at.position, trace_of(at.raw))
 
@@ -110,7 +110,7 @@ class RemoteStream:
         self._asked = True
 
     def close(self, error: Exception) -> None:
-        """Let the filter get `error` instead of raw events, from now on."""
+        """Raise `error` in the filter instead of giving it raw events, from now on."""
         if self._closed is None:
             self._closed = error
             self._wake()

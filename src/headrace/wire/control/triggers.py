@@ -20,7 +20,7 @@ MAX_FAILED = 1_000
 
 
 class DeclaredTrigger(WireModel):
-    """One trigger of a project, as the api keeps it. `stream` is the text of its stream key; None: it polls alone.
+    """One trigger of a project, as the api keeps it. `stream` is the text of its stream key, or None if it polls alone.
 
     Only a triggerer that serves its `queue` claims it; the higher `priority` is claimed first. After `max_restarts` failures in a row
     (None: what the api has for all) it is parked. All triggers of one stream share one job, which must serve the queues of all of them.

@@ -111,7 +111,7 @@ class StreamBooks(WireModel):
 
 
 class StreamAdopted(WireModel):
-    """The event log goes on with a stream. `missing`: receipts that a restored database does not have; None: another log has them."""
+    """The event log goes on with a stream. `missing`: receipts that a restored database does not have, or None if another log has them."""
 
     missing: int | None
 
