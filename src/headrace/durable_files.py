@@ -6,6 +6,7 @@ import errno
 import os
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
@@ -31,6 +32,19 @@ def create(path: Path, draft: Path) -> bool:
     return True
 
 
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file durably and put it in the place of `path`, whose folder exists. After a power loss either one is whole."""
+    draft = path.with_name(f".{path.name}.{uuid4().hex[:8]}")
+    try:
+        draft.write_bytes(data)
+        sync(draft)
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
 def sync(path: Path) -> None:
     """Write a file's content to the disk."""
     with path.open("rb") as file:
@@ -39,7 +53,7 @@ def sync(path: Path) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Write a folder's list of files to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

@@ -1,27 +1,55 @@
-"""Make a call until the api answers."""
+"""Retry requests to the API, with one backoff for all of them."""
 
 from __future__ import annotations
 
 import asyncio
+import random
+import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import structlog
 
-from headrace.backoff import Backoff
 from headrace.errors import ApiError, ApiRefused, ApiUnavailable
 
 T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
-
 FAILED = 500
 """The status with which the api says that a request made it fail; all else that is transient says that it is not available."""
 
 
+@dataclass
+class Backoff:
+    """Successive waits in seconds: exponential, capped, with jitter. Call `reset` after a success."""
+
+    first: float = 0.1
+    most: float = 5.0
+    chance: random.Random = field(default_factory=random.Random)
+    _tries: int = 0
+
+    def next(self, at_least: float | None = None) -> float:
+        """Return the next wait, never shorter than `at_least` (a Retry-After)."""
+        ceiling = min(self.most, self.first * 2.0 ** min(self._tries, 30))
+        self._tries += 1
+        # half fixed, half random: many clients spread out, and none comes back at once
+        wait = ceiling * (0.5 + self.chance.random() / 2)
+        return max(wait, at_least or 0.0)
+
+    def reset(self) -> None:
+        """Begin again with the first wait."""
+        self._tries = 0
+
+    @property
+    def tries(self) -> int:
+        """How many waits there were since the last success."""
+        return self._tries
+
+
 async def retry_until_available(call: Callable[[], Awaitable[T]], what: str, *, most_failures: int | None = None) -> T:
-    """Return what `call` returns, trying again with backoff while the api is unavailable.
+    """Return the result of `call`, retrying with backoff while the API is unavailable.
 
     A refusal is raised, and so is `ApiUnavailable` where the api has failed `most_failures` times in a row (None: never).
     """
@@ -43,3 +71,21 @@ async def retry_until_available(call: Callable[[], Awaitable[T]], what: str, *, 
             if backoff.tries:
                 log.info("api available again", what=what, tries=backoff.tries)
             return answer
+
+
+def retry_until_stopped(call: Callable[[], T], stop: threading.Event, what: str) -> T:
+    """Return the result of `call`, retrying with backoff while the API is unavailable.
+
+    Raises:
+        ApiUnavailable: `stop` is set and the API is unavailable.
+        ApiRefused: The API refuses the request.
+    """
+    backoff = Backoff()
+    while True:
+        try:
+            return call()
+        except ApiUnavailable as error:
+            wait = backoff.next(error.retry_after)
+            log.warning("api unavailable, trying again", what=what, error=str(error), retry_in=round(wait, 2))
+            if stop.wait(wait):
+                raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headrace.demo.files import write_atomically
+from headrace.durable_files import replace_file
 from headrace.errors import ResourceError
 
 
@@ -24,5 +24,5 @@ def install_project(home: Path) -> Path:
     (home / "feed").mkdir(parents=True, exist_ok=True)
     text = project_source().read_bytes()
     if not installed.exists() or installed.read_bytes() != text:
-        write_atomically(installed, text)
+        replace_file(installed, text)
     return installed

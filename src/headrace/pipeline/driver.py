@@ -29,7 +29,6 @@ from headrace.pipeline.execution.reporter import Reporter
 from headrace.pipeline.execution.returned_runs import ReturnedRuns
 from headrace.pipeline.execution.running_runs import RunningRuns
 from headrace.pipeline.heartbeat import JobHeartbeat
-from headrace.pipeline.insist import insist
 from headrace.pipeline.log_reader import LogReader
 from headrace.pipeline.options import PipelineOptions
 from headrace.pipeline.ordering.bounds import MAX_STEP, Bounds, next_bounds
@@ -47,6 +46,7 @@ from headrace.pipeline.tables.batches import TableBatches
 from headrace.pipeline.tables.sinks import open_sinks
 from headrace.pipeline.task_starter import TaskStarter
 from headrace.project import Project
+from headrace.retry import retry_until_stopped
 from headrace.triggers.secrets import SECRETS
 from headrace.wire.control.jobs import CompleteJob, JobRegistered, RegisterJob
 from headrace.wire.pipelines.runs import BatchEnded
@@ -129,8 +129,8 @@ def _run(spark: SparkSession, project: Project, options: PipelineOptions, held: 
     client, lease = held.client, held.lease
     spark.conf.set("spark.headrace.tables", str(options.tables))  # for pipelines that look at what earlier batches wrote
     try:
-        state = insist(lambda: client.state(options.scope), stop, "state of the scope")
-        open_runs = in_order(Run.opened(run) for run in insist(lambda: client.open_runs(options.scope), stop, "open runs"))
+        state = retry_until_stopped(lambda: client.state(options.scope), stop, "state of the scope")
+        open_runs = in_order(Run.opened(run) for run in retry_until_stopped(lambda: client.open_runs(options.scope), stop, "open runs"))
     except ApiUnavailable:
         return  # asked to stop
     origin = Origin(lease.log, lease.scope, lease.incarnation)
@@ -145,7 +145,7 @@ def _run(spark: SparkSession, project: Project, options: PipelineOptions, held: 
             PayloadSchemas(schemas_folder(options.tables, options.scope)),
             reporter,
             TaskStarter(client, stop),
-            lambda split: insist(lambda: client.split(options.scope, split), stop, "split of a run"),
+            lambda split: retry_until_stopped(lambda: client.split(options.scope, split), stop, "split of a run"),
             held.underway,
         )
         returned = ReturnedRuns()
@@ -236,7 +236,7 @@ class _Driver:
         began = time.monotonic()
         idle = self._idle(queues)
         ordered = self._orderer.order(bounds, idle, self._returned.take())
-        insist(lambda: self._client.plan(self._options.scope, ordered.plan), self._stop, "plan of a batch")
+        retry_until_stopped(lambda: self._client.plan(self._options.scope, ordered.plan), self._stop, "plan of a batch")
         cursor = ordered.plan.cursor
         queues.put(Batch(cursor.batch, cursor.cursor - bounds.after, ordered.released, began), ordered.runs)
 

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from headrace.client.pipeline import PipelineClient
 from headrace.core.ranges import Ranges, ranges_of
 from headrace.errors import ApiUnavailable, PipelineError, RunTooLarge
-from headrace.pipeline.insist import insist
 from headrace.pipeline.kernel.followers import Link
 from headrace.pipeline.runs.slices import Slice
+from headrace.retry import retry_until_stopped
 from headrace.wire.log import LOG_SCHEMA
 from headrace.wire.pipelines.plans import FoundLeader, ScopeLetter
 from headrace.wire.pipelines.runs import Redelivery
@@ -66,7 +66,7 @@ class LogReader:
         pages = self._fetched(after, to)
         reached = pages[-1].column("seq")[-1].as_py() if pages else after
         while reached < to and not _is_large(pages):
-            page = insist(partial(self._page, after=reached, to=to, limit=PAGE_ROWS), self._stop, "log")
+            page = retry_until_stopped(partial(self._page, after=reached, to=to, limit=PAGE_ROWS), self._stop, "log")
             if not page.num_rows:
                 break
             pages.append(page)
@@ -103,7 +103,7 @@ class LogReader:
         parts = [LOG_SCHEMA.empty_table()]
         size = 0
         for portion in _portions(ranges_of(seqs)):
-            parts.append(insist(partial(self._client.pick, portion), self._stop, "log"))
+            parts.append(retry_until_stopped(partial(self._client.pick, portion), self._stop, "log"))
             size += parts[-1].nbytes
             if size > MAX_RUN_BYTES:
                 raise RunTooLarge(
@@ -114,19 +114,19 @@ class LogReader:
 
     def redeliveries(self, after: int, to: int) -> list[Redelivery]:
         """Return what is to be given again, with after < id <= to."""
-        return insist(lambda: self._client.redeliveries(after=after, to=to), self._stop, "redeliveries") if after < to else []
+        return retry_until_stopped(lambda: self._client.redeliveries(after=after, to=to), self._stop, "redeliveries") if after < to else []
 
     def positions(self, scope: str, seqs: Sequence[int]) -> list[bytes]:
         """Return the stored blocks that may have the positions of these events, by ascending seqs."""
-        return insist(lambda: self._client.positions(scope, seqs), self._stop, "positions")
+        return retry_until_stopped(lambda: self._client.positions(scope, seqs), self._stop, "positions")
 
     def letters(self, scope: str, pipeline: str) -> list[ScopeLetter]:
         """Return the pipeline's dead letters that are neither settled nor discarded."""
-        return insist(lambda: self._client.letters(scope, pipeline), self._stop, "dead letters")
+        return retry_until_stopped(lambda: self._client.letters(scope, pipeline), self._stop, "dead letters")
 
     def leaders(self, keys: Sequence[bytes]) -> list[FoundLeader]:
         """Return those of the events with these keys that the log has, with their leaders."""
-        return insist(lambda: self._client.leaders(keys), self._stop, "leaders")
+        return retry_until_stopped(lambda: self._client.leaders(keys), self._stop, "leaders")
 
     def links(self, seqs: npt.NDArray[np.int64]) -> list[Link]:
         """Return which event each of these events follows, in this order.
@@ -136,7 +136,7 @@ class LogReader:
         """
         found: dict[int, Link] = {}
         for portion in _portions(ranges_of(np.sort(seqs))):
-            table = insist(partial(self._client.pick, portion), self._stop, "log")
+            table = retry_until_stopped(partial(self._client.pick, portion), self._stop, "log")
             names = ("seq", "key", "leader_key")
             found |= {seq: Link(key, leader) for seq, key, leader in zip(*(table.column(name).to_pylist() for name in names), strict=True)}
         if len(found) != len(seqs):

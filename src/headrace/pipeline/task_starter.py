@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from headrace.client.pipeline import PipelineClient
-from headrace.pipeline.insist import insist
+from headrace.retry import retry_until_stopped
 from headrace.wire.task_runs import StartRun, TaskRunIs
 
 
@@ -18,4 +18,4 @@ class TaskStarter:
 
     def __call__(self, start: StartRun) -> TaskRunIs:
         """Start a run; the same id is the same run."""
-        return insist(lambda: self._client.start_run(start), self._stop, f"start of the task {start.task!r}")
+        return retry_until_stopped(lambda: self._client.start_run(start), self._stop, f"start of the task {start.task!r}")

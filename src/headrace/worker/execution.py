@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
-from headrace.backoff import Backoff
 from headrace.core.values.text import describe_error, traceback_lines
 from headrace.errors import ApiError, ApiRefused, ApiUnavailable, Fenced, TaskCancelled
 from headrace.logs.context import run_log
 from headrace.ports.worker_api import WorkerApi
+from headrace.retry import Backoff
 from headrace.tasks.deferral import TaskDeferred, TaskSkipped, as_json
 from headrace.tasks.run import Run
 from headrace.tasks.starter import starting

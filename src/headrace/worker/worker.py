@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import structlog
 
-from headrace.backoff import Backoff
 from headrace.errors import ApiError, ApiUnavailable, Fenced
 from headrace.ports.worker_api import WorkerApi
+from headrace.retry import Backoff
 from headrace.tasks.task import Task
 from headrace.wire.control.jobs import CompleteJob, RegisterJob
 from headrace.wire.task_runs import ClaimedRun, ClaimRuns, RunsClaimed

@@ -1,1 +1,1 @@
-"""The machine API: what triggerers and pipelines call, one module for each aggregate."""
+"""The execution API: what triggerers and pipelines call, one module for each aggregate."""

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from headrace.demo.feed.flights import Period
-from headrace.demo.files import write_atomically
+from headrace.durable_files import replace_file
 
 BadKind = Literal["malformed", "missing_field"]
 
@@ -47,7 +47,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     def save(self, home: Path) -> None:
         """Write the manifest into `home`, atomically."""
-        write_atomically(home / MANIFEST_NAME, msgspec.json.format(msgspec.json.encode(self)) + b"\n")
+        replace_file(home / MANIFEST_NAME, msgspec.json.format(msgspec.json.encode(self)) + b"\n")
 
     @classmethod
     def load(cls, home: Path) -> Manifest | None:

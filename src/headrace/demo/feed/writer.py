@@ -13,7 +13,7 @@ import structlog
 
 from headrace.demo.feed.manifest import Manifest, Parameters
 from headrace.demo.feed.plan import FeedPlan, plan_feed
-from headrace.demo.files import write_atomically
+from headrace.durable_files import replace_file
 from headrace.errors import ResourceError, UsageError
 from headrace.sources.directory.folder import DONE_FOLDER
 from headrace.sources.folder_lock import FolderLock
@@ -86,7 +86,7 @@ def _write(folder: Path, plan: FeedPlan, stop: Event) -> None:
             log.info("feed stopped", next_slice=number)
             return
         for file in files:
-            write_atomically(folder / file.name, file.data)
+            replace_file(folder / file.name, file.data)
     log.info("feed complete", files=len(plan.files), lines=plan.manifest.lines)
 
 

@@ -11,9 +11,9 @@ from typing import Final, Self
 
 import structlog
 
-from headrace.backoff import Backoff
 from headrace.client.pipeline import PipelineClient
 from headrace.errors import ApiError, ApiRefused, ApiUnavailable, PipelineError
+from headrace.retry import Backoff
 from headrace.wire.pipelines.runs import BatchEnded, RunReport
 
 CLOSE_SECONDS: Final = 5.0

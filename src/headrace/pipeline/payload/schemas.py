@@ -11,14 +11,13 @@ from collections.abc import Callable
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
-from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, functions
 from pyspark.sql.types import ArrayType, DataType, NullType, StringType, StructField, StructType
 
-from headrace.durable_files import sync, sync_folder
+from headrace.durable_files import replace_file
 from headrace.errors import TypeConflict
 from headrace.pipeline.payload.arrow_parser import shown
 from headrace.pipeline.payload.frames import Frames, payloads
@@ -89,11 +88,7 @@ class PayloadSchemas:
 
     def _write(self, pipeline: str, schema: StructType) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        draft = self._path(pipeline).with_suffix(f".{uuid4().hex[:8]}")
-        draft.write_text(schema.json())
-        sync(draft)
-        draft.replace(self._path(pipeline))
-        sync_folder(self._folder)
+        replace_file(self._path(pipeline), schema.json().encode())
 
 
 def schemas_folder(tables: Path, scope: str) -> Path:

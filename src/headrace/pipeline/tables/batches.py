@@ -12,9 +12,8 @@ from hashlib import blake2b
 from pathlib import Path
 from shlex import quote
 from typing import Final, Protocol
-from uuid import uuid4
 
-from headrace.durable_files import sync, sync_folder
+from headrace.durable_files import replace_file
 from headrace.errors import PipelineError, RunConflict
 from headrace.pipeline.runs.identity import Origin
 from headrace.pipeline.tables.writers import WRITERS, scope_hash
@@ -94,8 +93,4 @@ def _read(path: Path) -> int | None:
 
 def _write(path: Path, until: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.stem}.{uuid4().hex}")
-    draft.write_text(f"{until}")
-    sync(draft)
-    draft.replace(path)
-    sync_folder(path.parent)
+    replace_file(path, f"{until}".encode())

@@ -13,9 +13,10 @@ from typing import Final, Literal, NamedTuple
 
 import structlog
 
+from headrace.durable_files import sync_folder
 from headrace.errors import UpstreamError
 from headrace.sources.directory.files import refused
-from headrace.sources.directory.journal import Entry, Journal, sync_folder
+from headrace.sources.directory.journal import Entry, Journal
 from headrace.sources.file_names import with_suffix
 from headrace.sources.file_status import Status, is_written, status_of
 from headrace.sources.folder_lock import FolderLock

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from headrace.durable_files import sync_folder
 from headrace.errors import UpstreamError
 from headrace.triggers.stream_log import LogMark
 
@@ -159,12 +160,3 @@ def _lines(mark: LogMark | None, entries: Iterable[Entry]) -> Iterator[bytes]:
         yield msgspec.json.encode(MarkLine(*mark)) + b"\n"
     for entry in entries:
         yield msgspec.json.encode(entry) + b"\n"
-
-
-def sync_folder(path: Path) -> None:
-    """Make durable which names are in the folder."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

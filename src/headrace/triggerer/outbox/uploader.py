@@ -9,9 +9,8 @@ from typing import Final, Protocol
 
 import structlog
 
-from headrace.backoff import Backoff
 from headrace.errors import ApiRefused, ApiUnavailable, Fenced
-from headrace.retry import retry_until_available
+from headrace.retry import Backoff, retry_until_available
 from headrace.triggerer.outbox.dead_letters import instead_of, smallest
 from headrace.triggerer.outbox.outbox import Item, Outbox, OutboxItem, triggers_of
 from headrace.triggerer.side_by_side import until_one_ends

@@ -11,8 +11,8 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from headrace.backoff import Backoff
 from headrace.errors import StreamMoved
+from headrace.retry import Backoff
 from headrace.triggerer.context import TriggerContext, log_as
 from headrace.triggerer.ipc.shared_heartbeat import SharedHeartbeat
 from headrace.triggerer.process_pools.trigger_pool import TriggerProcesses

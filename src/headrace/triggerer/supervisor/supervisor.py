@@ -10,11 +10,10 @@ from typing import TypeVar
 
 import structlog
 
-from headrace.backoff import Backoff
 from headrace.errors import ApiError, Fenced, ProjectError
 from headrace.logs.setup import bind_process
 from headrace.ports.triggerer_api import TriggererApi
-from headrace.retry import retry_until_available
+from headrace.retry import Backoff, retry_until_available
 from headrace.triggerer.context import log_as
 from headrace.triggerer.ipc.messages import Frame, Page, ProjectInvalid, ProjectLoaded
 from headrace.triggerer.supervisor.runner_exit import BlamedTrigger, RunnerExit

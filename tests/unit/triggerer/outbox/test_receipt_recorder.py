@@ -10,10 +10,10 @@ from typing import cast
 import pytest
 
 from headrace import retry
-from headrace.backoff import Backoff
 from headrace.core.ledger.receipts import Receipt
 from headrace.errors import ApiRefused, ApiUnavailable, Fenced
 from headrace.ports.triggerer_api import TriggererApi
+from headrace.retry import Backoff
 from headrace.triggerer.outbox.outbox import Outbox, OutboxItem
 from headrace.triggerer.outbox.receipt_recorder import ApiReceiptRecorder
 from headrace.triggerer.outbox.uploader import Uploader

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from headrace import backoff
+from headrace import retry
 from headrace.errors import ApiError, ApiRefused, ApiUnavailable, Fenced
 from headrace.triggerer.outbox import uploader as uploading
 from headrace.triggerer.outbox.outbox import Item, Outbox, OutboxItem
@@ -73,7 +73,7 @@ def epochs(triggers: Iterable[int]) -> dict[int, int]:
 
 @pytest.fixture(autouse=True)
 def _no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backoff.Backoff, "next", lambda *_: 0.0)
+    monkeypatch.setattr(retry.Backoff, "next", lambda *_: 0.0)
 
 
 async def upload(api: Storing, pendings: list[OutboxItem]) -> Ledger:

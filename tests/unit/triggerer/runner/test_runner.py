@@ -12,7 +12,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from headrace import backoff
+from headrace import retry
 from headrace.core.ledger.outcome import AdvanceItem
 from headrace.ports.triggerer_api import TriggererApi
 from headrace.sources.memory.producer import MemoryProducer
@@ -96,12 +96,12 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Let every wait be short, and return which in a row each was."""
     found: list[int] = []
 
-    def next_(self: backoff.Backoff, at_least: float | None = None) -> float:
+    def next_(self: retry.Backoff, at_least: float | None = None) -> float:
         found.append(self._tries)
         self._tries += 1
         return 0.001
 
-    monkeypatch.setattr(backoff.Backoff, "next", next_)
+    monkeypatch.setattr(retry.Backoff, "next", next_)
     return found
 
 
