@@ -73,7 +73,7 @@ def test_a_trigger_gets_its_secrets_and_nobody_else_sees_them(tmp_path: Path) ->
         assert "warehouse" in shown
         assert "***" in shown
         rotated = deployment.cli("secrets", "rotate")
-        assert "0 sealed anew, 5 were already, 0 cannot be read." in rotated.stdout, rotated.stderr
+        assert "0 encrypted with the first key, 5 already were, 0 unreadable." in rotated.stdout, rotated.stderr
         token = deployment.cli("token", "create", "--scope", "admin", "--expires", "1h").stdout.strip()
         deployment._environment |= {"HEADRACE_TOKEN": token, "HEADRACE_KEY": "not the key"}
         assert deployment.cli("connections", "remove", "warehouse").returncode == 0

@@ -42,9 +42,9 @@ WATCHES = ("first", "second", "third")
 TABLES = {
     "events": events,
     "firings": firings,
-    "forgotten keys": pruned_event_keys,
+    "pruned event keys": pruned_event_keys,
     "lanes": lanes,
-    "subscriber_sets": subscriber_sets,
+    "subscriber sets": subscriber_sets,
     "books": custody,
     "triggers": triggers,
     "task runs": task_runs,
