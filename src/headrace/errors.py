@@ -12,7 +12,7 @@ one clear message instead of a traceback.
     │   └── JavaError         no Java 17 or newer
     ├── ResourceError         the machine refuses: a port in use, a full or read-only disk
     │   ├── StorageFull       the database's disk is full, read-only or broken
-    │   └── StorageBusy       the database does not answer just now
+    │   └── StorageBusy       the database does not answer now
     ├── SchemaError           the database has a schema this version does not know
     ├── EventError            one raw event cannot become an event
     │   ├── MalformedEvent    not the JSON it should be
@@ -146,7 +146,7 @@ class ApiError(HeadraceError):
 
 
 class ApiUnavailable(ApiError):
-    """The api cannot be reached just now."""
+    """The api cannot be reached now."""
 
     retry_after: float | None = None
     """Seconds after which the api asked to be tried again, where it said so."""

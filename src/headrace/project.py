@@ -297,7 +297,7 @@ def load_project(path: Path) -> Project:
         how_many = "no project" if not found else f"{len(found)} projects"
         raise ProjectError(f"{path} has {how_many}.", hint='It needs one, at the top level: project = Project("my-project")')
     project = next(iter(found.values()))
-    with resolve_each_path_once():  # anew: the import may have made links
+    with resolve_each_path_once():  # again: the import may have made links
         project.relative_to(path.parent)
         project.declaration()
     return project

@@ -79,7 +79,7 @@ def read_run_file(path: Path) -> RunRecord | None:
 
 
 def _read(file: int) -> Mapping[str, Any] | None:
-    for _ in range(_TRIES):  # it may be written just now
+    for _ in range(_TRIES):  # it may be written now
         try:
             found = json.loads(os.pread(file, SIZE_BYTES, 0))
         except ValueError:
@@ -93,7 +93,7 @@ def _take(file: int) -> bool:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            time.sleep(_READING_SECONDS)  # a reader may look at the lock just now
+            time.sleep(_READING_SECONDS)  # a reader may look at the lock now
         else:
             return True
     return False

@@ -129,7 +129,7 @@ class CausalOrdering:
         return [causal_event(one) for one in await self._call(self._home.followers, caused(leader).key)]
 
     async def get_lost_followers(self) -> list[CausalEvent]:
-        """Give up on leaders that did not come in time; return what is to be handled now: what followed those, and what is to be retried.
+        """Give up on leaders that did not come in time; return the events to handle now: their followers, and events to retry.
 
         Handle each with `preceding_event_confirmed`, which raises `EventAlreadySeen` for one that somebody else handles by then; or let
         `handle_ready` do all of it. An event is returned each time until it is handled.

@@ -152,7 +152,7 @@ class PipelineClient:
         return pa.concat_tables(parts)
 
     def redeliveries(self, *, after: int, to: int) -> list[Redelivery]:
-        """Return what is to be given again, with after < id <= to."""
+        """Return redeliveries with after < id <= to."""
         return self._ask("GET", "/execution/redeliveries", Redeliveries, params={"after": after, "to": to}).redeliveries
 
     def page(self, *, after: int, to: int | None = None, limit: int = PAGE, scope: str | None = None) -> LogPage:

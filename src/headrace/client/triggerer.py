@@ -132,7 +132,7 @@ class TriggererClient:
         return await self._ask("POST", "/execution/streams/marks", LookUpMarks(stream=stream, lanes=lanes), LaneMarks)
 
     async def failure(self, trigger_id: int, failure: TriggerFailure) -> FailureRecorded:
-        """Record why a trigger failed; learn whether and when it is to be started again."""
+        """Record why a trigger failed; return whether and when it starts again."""
         return await self._ask("POST", f"/execution/triggers/{trigger_id}/failure", failure, FailureRecorded)
 
     async def stream_failure(self, failed: StreamFailure) -> StreamFailureRecorded:

@@ -72,7 +72,7 @@ class _Load:
 
 
 class _Plan:
-    """Where every unit is to be, were nothing more to move."""
+    """The target of every unit."""
 
     def __init__(self, made: Sequence[LeaseUnit], jobs: Sequence[Job], asking: int | None = None) -> None:
         self._asking = asking
@@ -200,12 +200,12 @@ class _Plan:
 
 
 def _last(unit: LeaseUnit) -> int | None:
-    """Return the one job that has yet to let go of a unit that nobody holds: it changed, and is best run where it was."""
+    """Return the job that still has to release an unheld unit: it changed, and is best run where it was."""
     return next(iter(unit.stopping)) if len(unit.stopping) == 1 else None
 
 
 def _claimable(unit: LeaseUnit, job_id: int) -> list[int]:
-    """Return the triggers of the unit that the job may claim: none, while anybody else has it or has yet to stop it."""
+    """Return the triggers of the unit that the job may claim: none, while another job has it or still has to stop it."""
     if unit.holder is not None or not unit.stopping <= {job_id}:
         return []
     return unit.ids()

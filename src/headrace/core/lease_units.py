@@ -58,7 +58,7 @@ class LeaseUnit(NamedTuple):
         return [trigger.id for trigger in self.triggers if trigger.holder not in (None, trigger.stopping)]
 
     def free_for(self, job_id: int) -> list[int]:
-        """Return its triggers that the job could claim now: those that nobody holds, and nobody else has yet to stop."""
+        """Return its triggers that the job could claim now: those that no job holds or still has to stop."""
         return [trigger.id for trigger in self.triggers if trigger.holder is None and trigger.stopping in (None, job_id)]
 
 
@@ -66,7 +66,7 @@ NOBODY: frozenset[int] = frozenset()
 
 
 def units(triggers: Iterable[Trigger]) -> list[LeaseUnit]:
-    """Return the units that the triggers make; those that are to be claimed first are first."""
+    """Return the units that the triggers make; in the order in which to claim them."""
     made: list[LeaseUnit] = []
     groups: dict[str, list[Trigger]] = {}
     alone: dict[str, frozenset[str]] = {}

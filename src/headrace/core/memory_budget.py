@@ -9,7 +9,7 @@ from typing import Any, Final
 MAX_MEMORY_BYTES: Final = 256 * 1024 * 1024
 """The most that one triggerer holds of what was read and is not yet stored and advanced, over all its streams."""
 ENTRY_BYTES: Final = 1024
-"""What a raw event on the books costs beside its content, with its claim, and the item that is to be stored."""
+"""What a raw event on the books costs beside its content, with its claim, and the item to store."""
 _MOST_WEIGHED: Final = 10_000
 _FLAT_ITEMS: Final = 100
 _SHARE: Final = 2

@@ -8,10 +8,10 @@
 
 The law:
 - an end is final, and only a running run has a holder that counts;
-- the epoch goes up with every claim and every loss and never down, so that whoever held the run before is told apart for ever;
+- the epoch goes up with every claim and every loss and never down, so that whoever held the run before is told apart permanently;
 - what fires is spliced into the keyword arguments as the text that it is: exactly one event ends a wait, and the next is refused;
-- a run begins its step again when its worker is lost, `MOST_ATTEMPTS` times in all: a task that kills its workers must not do so for ever.
-A step that is not allowed raises `IllegalStep` and changes nothing; times are microseconds.
+- a run begins its step again when its worker is lost, `MOST_ATTEMPTS` times in all: a task that kills its workers must not do so without
+end. A step that is not allowed raises `IllegalStep` and changes nothing; times are microseconds.
 """
 
 from __future__ import annotations

@@ -12,13 +12,13 @@ from pydantic import ValidationError
 from headrace.wire.status.status import Status
 
 _AGAIN = 0.25  # seconds between attempts to reach an api that is down
-_SILENCE = 15.0  # seconds without a word after which the connection is made anew
+_SILENCE = 15.0  # seconds without a word after which the connection is made again
 
 log = structlog.get_logger(__name__)
 
 
 async def statuses(url: str) -> AsyncIterator[Status]:
-    """Yield a status whenever something changed, for ever; while the api is down nothing comes."""
+    """Yield a status whenever something changed, without end; while the api is down nothing comes."""
     timeout = httpx.Timeout(_SILENCE, connect=5.0)
     async with httpx.AsyncClient(base_url=url, timeout=timeout) as client:
         while True:

@@ -42,5 +42,5 @@ def prepare(home: Path, parameters: Parameters, *, fresh: bool) -> tuple[Path, b
 
 
 def mark_done(home: Path, *, ok: bool) -> None:
-    """Remember that this run has come to its end, so that the next one begins anew."""
+    """Remember that this run has come to its end, so that the next one starts again."""
     (home / _DONE).write_text(json.dumps({"ok": ok}) + "\n")

@@ -21,7 +21,7 @@ class Target(NamedTuple):
 
 
 Finder = Callable[[], Target | None]
-"""Returns the log of the code that runs just now, if it has one."""
+"""Returns the log of the code that is running, if it has one."""
 
 _run: Final[ContextVar[Target | None]] = ContextVar("headrace_run_log", default=None)
 

@@ -22,7 +22,7 @@ _BLIND: Final = 2_000  # milliseconds after which to look anyway: the kernel tel
 
 
 async def follow(root: Path, name: LogName, after: int, successor: Successor = lambda _: None) -> AsyncGenerator[bytes]:
-    """Yield whole lines of a log from the offset `after` on for ever, as they come; then those of its successor."""
+    """Yield whole lines of a log from the offset `after` on without end, as they come; then those of its successor."""
     async with _changes(root / name.folder) as changed:
         while True:
             changed.clear()

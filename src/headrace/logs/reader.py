@@ -69,5 +69,5 @@ def _content(segment: Segment, start: int, most: int = -1) -> bytes:
         with segment.path.open("rb") as file:
             file.seek(start - segment.start)
             return file.read(most)
-    except FileNotFoundError:  # it was the oldest, and a newer file took its place just now
+    except FileNotFoundError:  # it was the oldest, and a newer file took its place a moment ago
         return b""

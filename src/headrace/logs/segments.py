@@ -1,6 +1,6 @@
 """The files that one log is made of.
 
-A log is a sequence of bytes that only grows; an offset in it stands for the same byte for ever. Its first file bears its name, the next
+A log is a sequence of bytes that only grows; an offset in it stands for the same byte permanently. Its first file bears its name, the next
 ones also the offset at which they begin. No file is ever renamed, so whoever follows a log need not notice that a new one began.
 """
 

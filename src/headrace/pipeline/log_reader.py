@@ -113,7 +113,7 @@ class LogReader:
         return _whole(pa.concat_tables(parts), len(seqs))
 
     def redeliveries(self, after: int, to: int) -> list[Redelivery]:
-        """Return what is to be given again, with after < id <= to."""
+        """Return redeliveries with after < id <= to."""
         return retry_until_stopped(lambda: self._client.redeliveries(after=after, to=to), self._stop, "redeliveries") if after < to else []
 
     def positions(self, scope: str, seqs: Sequence[int]) -> list[bytes]:

@@ -48,7 +48,7 @@ class OrderingStore(Protocol):
         """Claim up to `most` events in order of position: of those that are ready, and of those that only wait for one in this claim.
 
         With `after`, only what follows these events, and what is below that; with `only`, one event and nothing below it, and at once,
-        even if it was to be tried again later.
+        even if it waited for a retry.
         """
         ...
 

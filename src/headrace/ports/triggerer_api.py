@@ -89,7 +89,7 @@ class TriggererApi(Protocol):
         ...
 
     async def failure(self, trigger_id: int, failure: TriggerFailure) -> FailureRecorded:
-        """Record why a trigger failed; learn whether and when it is to be started again."""
+        """Record why a trigger failed; return whether and when it starts again."""
         ...
 
     async def stream_failure(self, failed: StreamFailure) -> StreamFailureRecorded:

@@ -48,7 +48,7 @@ class ChildSpec:
     arguments: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     ends: bool = False
-    """It is done when it exits with 0, rather than expected to run for ever."""
+    """It is done when it exits with 0, rather than expected to run without end."""
 
 
 @dataclass(frozen=True, slots=True)

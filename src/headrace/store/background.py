@@ -1,4 +1,4 @@
-"""The background work of one api that fails just now: it is tried again, and people are told."""
+"""The background work of one api that fails now: it is tried again, and people are told."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class BackgroundWork:
             self._lag_days = days if days > MIN_LAG_DAYS else 0.0
 
     def alerts(self) -> list[Alert]:
-        """Return what fails just now, by name."""
+        """Return what fails now, by name."""
         with self._lock:
             troubles = sorted(self._troubles.items())
             lag = self._lag_days

@@ -82,7 +82,7 @@ class Store:
 
     @property
     def outage(self) -> Outage | None:
-        """Why nothing can be written just now, or None if it can."""
+        """Why nothing can be written now, or None if it can."""
         return self._database.outage
 
     def observe(self, observer: Callable[[], None]) -> Callable[[], None]:

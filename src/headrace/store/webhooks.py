@@ -117,7 +117,7 @@ class Webhooks:
         )
 
     def remove(self, name: str) -> bool:
-        """Forget a webhook with all that it has yet to be told; whether it was there.
+        """Delete a webhook with its pending deliveries; return whether it existed.
 
         Its rows go a slice at a time, each in a transaction of its own, so that nobody else has to wait for all of them.
         """
@@ -151,7 +151,7 @@ class Webhooks:
         return [_delivery(row) for row in rows]
 
     def active(self) -> list[Hook]:
-        """Return the webhooks that are to be told. One whose secret no key opens is left out until it is set anew."""
+        """Return the webhooks to serve. One whose secret no key opens is left out until it is set again."""
         with self._database.reading() as connection:
             rows = connection.execute(select(webhooks).where(webhooks.c.state == "active").order_by(webhooks.c.id)).all()
         return [self._hook(row) for row in rows if self._database.keyring.opens(row.secret)]

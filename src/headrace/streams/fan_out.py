@@ -51,7 +51,7 @@ NO_LANE: Final = _NoLane()
 
 
 class FanOut:
-    """Publishes the raw events of one shared stream. `watches` are those declared just now; `ready` is called when something is."""
+    """Publishes the raw events of one shared stream. `watches` are those declared now; `ready` is called when something is."""
 
     def __init__(
         self,

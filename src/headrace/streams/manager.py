@@ -1,4 +1,4 @@
-"""The shared streams of one process: which keys are polled just now, and by which group.
+"""The shared streams of one process: which keys are polled now, and by which group.
 
 The law: a key is here only while its poll is alive and takes subscribers. Whoever ends a stream takes the key out first, in the same
 synchronous step in which the subscribers are told, and waits afterwards; so one that comes a moment later gets a fresh stream.

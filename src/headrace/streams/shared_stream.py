@@ -140,7 +140,7 @@ class SharedStream:
 
     @property
     def watches(self) -> WatchSet:
-        """The watches that are declared just now."""
+        """The watches that are declared now."""
         return self._fan_out.watches
 
     @property

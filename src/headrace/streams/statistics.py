@@ -45,7 +45,7 @@ class StreamStatistics:
     did not, `advance_seconds` is the time of those that did; `in_flight` is how many lanes are being advanced. `lanes`: at most 100, those
     furthest behind first. `oldest_unresolved`: the age in seconds of the oldest raw event that someone still owes an answer, `held_by`
     who, and `oldest_lane` where it is. `left_behind`: tasks in the upstream's code that run on although they were cancelled.
-    `lanes_retrying` is how many lanes wait, for one trigger each, for a raw event that is to be tried again; `retrying` are the first 5.
+    `lanes_retrying` is how many lanes wait, for one trigger each, for a raw event to retry; `retrying` are the first 5.
     """
 
     stream: str

@@ -1,4 +1,4 @@
-"""Who starts task runs for the code that runs just now: a pipeline's batch, or another task."""
+"""Who starts task runs for the code that is running: a pipeline's batch, or another task."""
 
 from __future__ import annotations
 

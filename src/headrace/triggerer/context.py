@@ -1,4 +1,4 @@
-"""Which trigger's code runs just now."""
+"""Which trigger's code is running."""
 
 from __future__ import annotations
 

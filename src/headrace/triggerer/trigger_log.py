@@ -1,4 +1,4 @@
-"""The log of the trigger whose code runs just now."""
+"""The log of the trigger whose code is running."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.triggerer.context import TriggerContext, current_trigger
 
 
 def trigger_target() -> Target | None:
-    """Return where that goes which is logged just now, and the fields that tell its lines apart, or None if no trigger's code runs."""
+    """Return where that goes which is logged now, and the fields that tell its lines apart, or None if no trigger's code runs."""
     running = current_trigger.get()
     name = None if running is None else parse_trigger_log(running.log_name)
     if running is None or name is None:

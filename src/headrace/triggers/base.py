@@ -53,7 +53,7 @@ class BaseEventTrigger(BaseTrigger):
 
     @classmethod
     def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncIterator[Any]:
-        """Yield raw events for ever, or raise; an async generator, opened once for all triggers of the key. There are no acks.
+        """Yield raw events without end, or raise; an async generator, opened once for all triggers of the key. There are no acks.
 
         `kwargs` are those of any one of them: use only what is part of the key.
         """

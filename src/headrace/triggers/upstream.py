@@ -33,7 +33,7 @@ class SharedStreamProducer(ABC):
 
     @abstractmethod
     def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
-        """Open the connection and yield `(raw_event, broker_payload)` for ever, or raise; an async generator.
+        """Open the connection and yield `(raw_event, broker_payload)` without end, or raise; an async generator.
 
         `broker_payload` is whatever this producer needs to advance the broker past the raw event.
         """
@@ -57,7 +57,7 @@ class SharedStreamProducer(ABC):
         return None
 
     def get_lane_end(self, lane: Hashable) -> int | None:
-        """Return the position of the lane's last raw event just now, to tell how far behind the reading is, or None if unknown, or done."""
+        """Return the position of the lane's last raw event now, to tell how far behind the reading is, or None if unknown, or done."""
         del lane
         return None
 
@@ -67,7 +67,7 @@ class SharedStreamProducer(ABC):
         return None
 
     def get_errors(self) -> Mapping[str, str]:
-        """Return why parts of the upstream cannot be read just now, by their names; the rest is read all the same."""
+        """Return why parts of the upstream cannot be read now, by their names; the rest is read all the same."""
         return {}
 
     async def aclose(self) -> None:

@@ -97,7 +97,7 @@ class ShownVariables(WireModel):
 
 
 class RotateSecrets(WireModel):
-    """POST /api/v1/secrets/rotate: seal one batch anew with the first key; `after` is where the last batch ended."""
+    """POST /api/v1/secrets/rotate: seal one batch again with the first key; `after` is where the last batch ended."""
 
     after: str | None = Field(default=None, max_length=300, pattern=r"^[\x20-\x7e]+$")
 

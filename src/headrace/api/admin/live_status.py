@@ -92,7 +92,7 @@ class LiveStatus:
         return await asyncio.to_thread(self._exposed, await self.status())
 
     async def frames(self) -> AsyncGenerator[bytes]:
-        """Yield server-sent events for ever: `status` at once and on each change, and `beat` in every `BEAT` seconds of silence."""
+        """Yield server-sent events without end: `status` at once and on each change, and `beat` in every `BEAT` seconds of silence."""
         seen = ""
         spoke = 0.0
         with self._waking():

@@ -28,7 +28,7 @@ from headrace.store.queries.logs import (
 
 
 def never() -> bool:
-    """Whether a log has ended that goes on for ever."""
+    """Whether a log has ended that goes on without end."""
     return False
 
 

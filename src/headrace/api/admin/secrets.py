@@ -1,4 +1,4 @@
-"""Connections, variables and tokens for people: what there is, masked; to set or forget it; and to seal all of it anew."""
+"""Connections, variables and tokens for people: what there is, masked; to set or forget it; and to encrypt all of it again."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class _Wanted:
         return cls(None if since is None else _moment(since, datetime.now(UTC)), level)
 
     def asked(self, lines: int, *, follow: bool) -> LogQuery:
-        """Return what to ask for: from the beginning, where lines are to be chosen from."""
+        """Return what to request: from the beginning if lines are selected."""
         chosen = self.since is not None or self.level is not None
         return LogQuery(after=0 if chosen else None, last=None if chosen else lines, follow=follow)
 

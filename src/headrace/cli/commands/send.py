@@ -132,7 +132,7 @@ def _send_file(path: Path, post: _Post) -> None:
 
 
 def _lines(stream: BinaryIO, name: str) -> Iterator[list[_Text]]:
-    """Yield the lines that are not blank, as many at a time as there are to be had without waiting."""
+    """Yield the lines that are not blank, as many at a time as are available without waiting."""
     read = getattr(stream, "read1", stream.read)
     number, rest = 1, b""
     while data := read(BLOCK):

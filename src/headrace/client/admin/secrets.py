@@ -61,7 +61,7 @@ class SecretsClient(AdminClient):
         self._send("DELETE", _path("variables", name), None, key)
 
     def rotate(self, asked: RotateSecrets, *, key: str) -> SecretsRotated:
-        """Seal one batch anew with the api's first key."""
+        """Seal one batch again with the api's first key."""
         return self._made("/api/v1/secrets/rotate", asked, SecretsRotated, key)
 
     def make_token(self, asked: MakeToken, *, key: str) -> TokenMade:

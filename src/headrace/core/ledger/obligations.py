@@ -142,7 +142,7 @@ class Subscriber:
     only then does it read its queue, in which is nothing older than what is in the backlog. `held` is what it comes back to first; `begun`
     when it went on to what it is at; `claims` are its spills and dead letters that are not yet confirmed, `spilled` counts its spills and
     its looks back at its backlog; `retries` are its lanes that wait to be tried again: it reads its backlog only as long as there are any;
-    `unsettled` are the numbers of the backlog that it has read; `answers` are to be settled there; `moved` is what it was at when that
+    `unsettled` are the numbers of the backlog that it has read; `answers` wait to be settled there; `moved` is what it was at when that
     was spilled, until it is found in the backlog.
     """
 
@@ -272,7 +272,7 @@ class Spill(NamedTuple):
 Claims: TypeAlias = Sequence[tuple[int, ...]]
 """The declared triggers of each claim."""
 Published: TypeAlias = tuple[int, Sequence[Subscriber], Spill | None]
-"""What `publish` did: claim `i` has this seq plus `i`, these readers, idle until now, have something to read; what is to be kept."""
+"""What `publish` did: claim `i` has this seq plus `i`, these readers, idle until now, have something to read; and what to retain."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -73,7 +73,7 @@ class ReceiptBuilder:
             self._remember(lane, committed)
 
     def receipts(self, lane: str, entries: Iterable[PendingEvent]) -> list[Receipt]:
-        """Return what is to be recorded for these entries of a known lane, in order: one receipt for each stretch with the same owed.
+        """Return the receipts of these entries of a known lane, in order: one for each range with the same owed triggers.
 
         Entries without a position, and those that are recorded already (they were redelivered), are left out.
         """

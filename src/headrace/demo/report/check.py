@@ -1,4 +1,4 @@
-"""Is the result right? Worked out anew from the source, what the feed says it withheld and broke, and the tables as they lie on the disk.
+"""Is the result right? Worked out again from the source, what the feed says it withheld and broke, and the tables as they lie on the disk.
 
 Nothing here asks the engine what it believes, except for the dead letters, which are its answer to the broken lines.
 """
@@ -88,7 +88,7 @@ def check_tables(
 
 
 def feed_is_complete(home: Path, manifest: Manifest) -> Point:
-    """Every line that was to be written has been written."""
+    """Every planned line was written."""
     folder = home / FEED_FOLDER
     files = [*folder.glob("*.jsonl"), *done_files(folder)]
     lines = sum(path.read_bytes().count(b"\n") for path in files)

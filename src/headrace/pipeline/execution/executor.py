@@ -124,7 +124,7 @@ class RunExecutor:
     def _outcome(self, run: Run) -> Sequence[Run]:
         place = RunKey(run.table, run.pipeline, run.batch, run.part) if run.table else None
         digest = digest_of(self._events(run)) if place else ""
-        # Before all else: a driver that died may have stored rows for a run that is to be given up or split now.
+        # Before all else: a driver that died may have stored rows for a run to give up or split now.
         return [] if place and self._is_stored(run, place, digest) else self._executed(run, place, digest)
 
     def _is_stored(self, run: Run, place: RunKey, digest: str) -> bool:
@@ -157,7 +157,7 @@ class RunExecutor:
         return self._execute(pipeline, run, place, digest)
 
     def _is_split(self, pipeline: Pipeline, run: Run, error: str) -> bool:
-        """Note that a run failed for good; return whether parts of it are to be attempted. A batch policy's runs stay whole."""
+        """Note that a run failed for good; return whether to attempt parts of it. A batch policy's runs stay whole."""
         if pipeline.on_failure == "hold":
             return pipeline.batch == "micro" and self._returned.failed(run)
         return pipeline.batch == "micro" and self._searches.failed(run, error)

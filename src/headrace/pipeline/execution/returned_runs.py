@@ -26,7 +26,7 @@ class ReturnedRuns:
         return len(self._runs)
 
     def failed(self, run: Run) -> bool:
-        """Note that a run failed for good; return whether it is to be returned, and does not become a dead letter."""
+        """Note that a run failed for good; return whether it returns to the plan instead of becoming a dead letter."""
         with self._lock:
             hopeless = self._letters[run.pipeline] >= MAX_LETTERS_IN_A_ROW
             returned = run.letter is None and len(run.slice) > 1 and not hopeless

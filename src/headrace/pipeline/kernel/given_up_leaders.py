@@ -72,7 +72,7 @@ class GivenUpLeaders:
             self._delete(np.arange(min(most, max(over, causal_order.FORGOTTEN_AT_ONCE))))
 
     def changes(self) -> Changes:
-        """Return what is to be stored since the last call: values by key, None to delete one."""
+        """Return the changes since the last call: values by key, None to delete one."""
         return self._segments.changes(self._packed)
 
     def _indexed(self) -> KeyIndex:

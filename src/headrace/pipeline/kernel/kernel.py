@@ -116,7 +116,7 @@ class Kernel:
         return made
 
     def changes(self) -> Changes:
-        """Return what is to be stored since the last call: values by key, None to delete one."""
+        """Return the changes since the last call: values by key, None to delete one."""
         out = {**self._segments.changes(self._packed), **self._given_up.changes()}
         totals = _TOTALS.pack(_VERSION, *self._totals)
         if totals != self._stored_totals:

@@ -95,7 +95,7 @@ class _Segment:
 
 
 class Segments:
-    """Where the rows of a sequence are stored, and what is to be stored since the last `changes`."""
+    """Where the rows of a sequence are stored, and the changes since the last `changes`."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -156,7 +156,7 @@ class Segments:
                 self._segments[at[start]].remove(rows[start:end])
 
     def changes(self, pack: Pack) -> Changes:
-        """Return what is to be stored since the last call; `pack` returns the value of a segment with these rows."""
+        """Return the changes since the last call; `pack` returns the value of a segment with these rows."""
         out: Changes = {}
         for segment in self._segments:
             if not segment.live:

@@ -49,7 +49,7 @@ class EventPositions:
         return _joined([known, self._add(new, np.arange(first, first + len(new)), np.zeros(len(new), dtype=np.int8))])
 
     def blocks(self) -> list[PositionBlock]:
-        """Return what is to be stored since the last call: the positions that were given."""
+        """Return the positions given since the last call."""
         if not self._added:
             return []
         added, self._added = _joined(self._added), []

@@ -109,7 +109,7 @@ class HeldEvents:
         return seqs, positions, marks
 
     def changes(self) -> Changes:
-        """Return what is to be stored since the last call: values by key, None to delete one. The batch ends with it."""
+        """Return the changes since the last call: values by key, None to delete one. The batch ends with it."""
         out = self._segments.changes(self._packed)
         times = _HEADER.pack(_VERSION, self.first, self.last) if len(self) else None
         if times != self._stored:

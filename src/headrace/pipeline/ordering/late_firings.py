@@ -59,7 +59,7 @@ class LateFirings:
         return due
 
     def changes(self) -> Changes:
-        """Return what is to be stored since the last call: values by key, None to delete one."""
+        """Return the changes since the last call: values by key, None to delete one."""
         if not self._changed:
             return {}
         self._changed = False

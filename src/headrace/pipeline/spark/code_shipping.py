@@ -47,7 +47,7 @@ def _let_workers_import(folders: Iterable[Path]) -> None:
 def send_to_executors(context: SparkContext, folders: Sequence[Path], work: Path) -> None:
     """Send this package, and the modules and packages that lie in `folders`, to the hosts of a cluster; the archives are made in `work`.
 
-    What pip installed is not sent: that is to be on the hosts, for their processors.
+    What pip installed is not sent: install it on the hosts, for their processors.
     """
     installed = {Path(path) for path in sysconfig.get_paths().values()}
     sent = [_EXECUTOR_MODULES / f"{PYTHON_DAEMON}.py", _archive(work / "headrace.zip", [_PACKAGE])]

@@ -103,7 +103,7 @@ class Journal:
             try:
                 self._compact()
             except OSError:
-                # What was to be written is written: the journal stays longer than it need be, and is compacted later.
+                # The entry is written: the journal stays longer than it need be, and is compacted later.
                 self._compact_at = self._size + COMPACT_AT_BYTES
 
     def close(self) -> None:

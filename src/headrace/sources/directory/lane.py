@@ -20,7 +20,7 @@ State = Literal["queued", "reading", "settling"]
 class Lane:
     """One file. Offsets in bytes: `read` up to here, `owed` is the end of the last line handed out, `advanced` what is done.
 
-    `file` is its name just now; `status` is from before the last read. `since`: when it changed last, or came to its end. `held`: a line
+    `file` is its name now; `status` is from before the last read. `since`: when it changed last, or came to its end. `held`: a line
     failed, and what is done ends before it. `last` and `committed` say where the last line handed out, and the last one that is done,
     start. `lost`: since the scan of that number no name of the folder has led to it. `due`: when it is looked at next.
     """

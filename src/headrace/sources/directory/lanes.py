@@ -1,4 +1,4 @@
-"""The lanes of a folder, as plain data: what is to be read next, what has ended, what is gone. No files, no clock, no loop.
+"""The lanes of a folder, as plain data: the next to read, ended and missing ones. No files, no clock, no loop.
 
     waiting ─take─► reading ─at_end─► settling ─look─► queued (it changed; or its last line has no line end) ─take─► reading …
                        │                  └────look─► ended (quiet, and all of it advanced)
@@ -175,11 +175,11 @@ class Lanes:
         return lane
 
     def next_due(self) -> float | None:
-        """Return when something is to be looked at, if nothing changes before."""
+        """Return when to look again if nothing changes before."""
         return self._due[0][0] if self._due else None
 
     def due(self, now: float, most: int) -> list[str]:
-        """Take the names that are to be looked at now, at most so many."""
+        """Take the names to look at now, at most `most`."""
         names: list[str] = []
         while self._due and self._due[0][0] <= now and len(names) < most:
             when, file = heappop(self._due)

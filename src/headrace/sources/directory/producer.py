@@ -85,7 +85,7 @@ class DirectoryProducer(SharedStreamProducer):
         self._journal: GroupCommit[Entry, None] = GroupCommit(self._write)
 
     async def open_stream(self) -> AsyncIterator[tuple[RawEvent, Place]]:
-        """Take the folder and yield its lines for ever; raises `UpstreamError` when it cannot be read, or not by this process now."""
+        """Take the folder and yield its lines without end; raises `UpstreamError` when it cannot be read, or not by this process now."""
         folder = await self._threads.open()
         if self.log is not None:
             await self.log.check(folder.journal.mark)
@@ -144,7 +144,7 @@ class DirectoryProducer(SharedStreamProducer):
         return None if found is None else found.committed
 
     def get_errors(self) -> Mapping[str, str]:
-        """Return the files that cannot be read just now, by name, and why."""
+        """Return the files that cannot be read now, by name, and why."""
         return self._lanes.errors()
 
     async def aclose(self) -> None:
@@ -157,7 +157,7 @@ class DirectoryProducer(SharedStreamProducer):
         await self._journal.aclose()
 
     async def _next_batch(self) -> list[tuple[Lane, Chunk]]:
-        """Wait for files to read; return them with what is to be handed out first, once the journal knows them."""
+        """Wait for files to read; return them with the first chunks to hand out, once the journal knows them."""
         while True:
             for task in self._tasks:
                 if task.done():
@@ -335,7 +335,7 @@ class DirectoryProducer(SharedStreamProducer):
                 self._settle(lane, how)
 
     def _settle(self, lane: Lane, how: Moved) -> None:
-        """Act on what became of a file that was to be moved."""
+        """Handle the outcome of a file's move."""
         now = self._now()
         if how.outcome == "done":
             self._drop([lane])

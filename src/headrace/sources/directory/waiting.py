@@ -15,7 +15,7 @@ RUN: Final = 2_048
 
 
 class Candidate(NamedTuple):
-    """A file that is to be read: when it was changed last, in nanoseconds since 1970, and its name."""
+    """A file to read: when it was changed last, in nanoseconds since 1970, and its name."""
 
     modified: int
     file: str

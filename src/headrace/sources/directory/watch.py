@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Return what tells whether a file of that name is to be read."""
+    """Return a function that tells whether to read a file by its name."""
     match = re.compile(translate(pattern)).match
 
     def wants(name: str) -> bool:
@@ -36,7 +36,7 @@ def matcher(pattern: str) -> Callable[[str], bool]:
 class Watch:
     """Collects the names that changed in the folder `path`, of those that `is_of_interest`.
 
-    `wants_scan`: what changed cannot be told by name, so that the whole folder is to be looked at.
+    `wants_scan`: what changed cannot be told by name, so the whole folder must be scanned.
     """
 
     def __init__(self, path: Path, is_of_interest: Callable[[str], bool]) -> None:
@@ -47,7 +47,7 @@ class Watch:
         self.wants_scan = True
 
     async def run(self) -> None:
-        """Collect for ever. Raises `UpstreamError` where the folder cannot be watched."""
+        """Collect without end. Raises `UpstreamError` where the folder cannot be watched."""
         pause = 0.0
         while True:
             try:

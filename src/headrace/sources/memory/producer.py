@@ -23,7 +23,7 @@ class MemoryProducer(SharedStreamProducer):
         self._news = asyncio.Event()
 
     async def open_stream(self) -> AsyncIterator[tuple[Message, Message]]:
-        """Take the queue over and yield its messages for ever; raises `UpstreamError` when another producer has it."""
+        """Take the queue over and yield its messages without end; raises `UpstreamError` when another producer has it."""
         loop = asyncio.get_running_loop()
 
         def wake() -> None:

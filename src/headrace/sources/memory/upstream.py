@@ -57,7 +57,7 @@ class Memory(Upstream):
         return list(self._store().dead_letters)
 
     def clear(self) -> None:
-        """Forget everything there is under this name; positions begin anew."""
+        """Forget everything there is under this name; positions start again."""
         _STORES.pop(self._name, None)
         self._store().lay_out(self._lanes)
 

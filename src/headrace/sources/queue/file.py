@@ -4,7 +4,7 @@ A message's `place` is its lane's id and its position in one integer, so that a 
 one by one and never come twice: a lane that has been empty for a while is forgotten, and one that is made later, under whatever name,
 begins behind the `floor`, the highest position of any that was forgotten. `change` numbers a lane's last change among all, so that a
 reader finds news without looking at all lanes. A lane's full name ends in `@` and the queue's birthmark: a queue that was deleted and made
-anew is another one, and nothing of it is taken for what the old one had.
+again is another one, and nothing of it is taken for what the old one had.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class QueueFile:
                 raise
 
     def layout(self) -> LaneLayout:
-        """Return how keys are spread over lanes just now."""
+        """Return how keys are spread over lanes now."""
         return msgspec.json.decode(self.connection.execute("SELECT lanes FROM queue").fetchone()[0], type=LaneLayout)
 
     def still_there(self) -> None:

@@ -43,7 +43,7 @@ class QueueProducer(SharedStreamProducer):
         self._advances: GroupCommit[Sequence[AdvanceItem], None] = GroupCommit(self._commit)
 
     async def open_stream(self) -> AsyncIterator[tuple[QueueMessage, QueueMessage]]:
-        """Take the queue over and yield its messages for ever; raises `UpstreamError` when that cannot be."""
+        """Take the queue over and yield its messages without end; raises `UpstreamError` when that cannot be."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="headrace queue")
         self._opening = asyncio.get_running_loop().run_in_executor(self._thread, QueueReader, self._path, self._lanes)
         # Shielded, so that a queue that is taken while we are cancelled is known to `aclose`, and given back.

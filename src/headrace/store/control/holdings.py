@@ -52,7 +52,7 @@ class _Whole(NamedTuple):
 
 
 class HeldLeases:
-    """The leases of jobs, read anew only after a change. Any thread may ask."""
+    """The leases of jobs, read again only after a change. Any thread may ask."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,6 +1,6 @@
 """Leases: a job's claim on a trigger. They live on the trigger's row: `job_id` holds it, `epoch` counts its owners.
 
-The epoch goes up with every new claim and never down, so that whoever held an earlier one is told apart for ever. `revoked_job_id` is
+The epoch goes up with every new claim and never down, so that whoever held an earlier one is told apart permanently. `revoked_job_id` is
 the job that was told to let go and has not yet said that it did. While it also holds the trigger, what it stores still counts: the
 trigger is given back. Where nobody holds the trigger any more, it changed or went. Either way no other job gets it before.
 
@@ -60,7 +60,10 @@ def version(connection: Connection) -> tuple[object, ...]:
 
 
 def held(connection: Connection, job_id: int) -> dict[int, int]:
-    """Return the triggers that the job holds or has yet to let go, each with twice its epoch (0: not held), and 1 more if it is revoked."""
+    """Return the triggers that the job holds or still has to release, each with twice its epoch (0.
+
+    Not held), and 1 more if it is revoked.
+    """
     told = case((triggers.c.revoked_job_id == job_id, 1), else_=0)
     mine = select(triggers.c.id, 2 * triggers.c.epoch + told).where(triggers.c.job_id == job_id)
     states: dict[int, int] = {}
@@ -81,7 +84,7 @@ def claim(connection: Connection, job_id: int, project: str, trigger_ids: Sequen
     """Give the job those of these triggers that nobody holds, at their next epochs.
 
     What was decided before this transaction began may have changed since: a trigger is left alone where another job holds any trigger
-    of its stream, or has yet to let go of one.
+    of its stream, or still has to release one.
     """
     found = _free_triggers(connection, ids=trigger_ids, job_id=job_id).all()
     taken = _streams_of_others(connection, job_id, project, {stream for _, stream in found if stream is not None})
@@ -92,7 +95,7 @@ def claim(connection: Connection, job_id: int, project: str, trigger_ids: Sequen
 
 
 def _streams_of_others(connection: Connection, job_id: int, project: str, streams: set[str]) -> set[str]:
-    """Return those of a project's streams of which another job holds a trigger or has yet to let go of one."""
+    """Return those of a project's streams of which another job holds a trigger or still has to release one."""
     if not streams:
         return set()
     mine = select(triggers.c.stream).where(triggers.c.project == project, triggers.c.stream.in_(streams)).distinct()

@@ -29,7 +29,7 @@ class LivenessTracker:
         self._grace = 0
 
     def over(self, heartbeats: Iterable[tuple[int, int]]) -> list[int]:
-        """Return the jobs that are to be taken for dead, of all that run, given with their last heartbeats."""
+        """Return the jobs that count as dead, of the running jobs with their last heartbeats."""
         now = self._ticks()
         if self._asked is not None and now - self._asked > self._threshold:
             self._grace = now + self._threshold // MOMENT

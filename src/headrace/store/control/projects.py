@@ -32,7 +32,7 @@ class Projects:
         self._database = database
 
     def declare(self, job_id: int, name: str, declared: DeclareProject) -> ProjectDeclared:
-        """Make the project what is declared; a trigger that changed loses its lease, so that it is run anew.
+        """Make the project what is declared; a trigger that changed loses its lease, so that it is run again.
 
         What is no longer declared goes a bounded number in each commit. Of a staged declaration it applies as much as `BUDGET` allows, a
         bounded number in each commit too.

@@ -52,7 +52,7 @@ def record(connection: Connection, job_id: int, trigger_id: int, failure: Trigge
 
 
 def record_stream(connection: Connection, job_id: int, failed: StreamFailure, now: int) -> StreamFailureRecorded:
-    """Keep why watches failed with their stream; return when the stream is to be opened again, which is the same for all of them."""
+    """Keep why watches failed with their stream; return when the stream opens again, the same time for all of them."""
     rows = [
         row
         for row in rows_among(connection, _watches.where(triggers.c.job_id == job_id), "ids", failed.epochs)

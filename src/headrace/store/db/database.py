@@ -44,7 +44,7 @@ class Database:
 
     @property
     def outage(self) -> Outage | None:
-        """Why nothing can be written just now, or None if it can."""
+        """Why nothing can be written now, or None if it can."""
         return self._writer.outages.current()
 
     def submit(self, work: Work[T]) -> Future[T]:

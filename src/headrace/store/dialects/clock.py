@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, event
 from headrace.store.dialects.postgresql import MOMENT
 
 DRIFT = 50_000
-"""Microseconds by which the two clocks may part before this one is set anew; it is about how long a begin may take."""
+"""Microseconds by which the two clocks may part before this one is set again; it is about how long a begin may take."""
 
 
 def wall_clock() -> int:

@@ -60,7 +60,7 @@ class DriverConnection(ABC):
         return self
 
     def begin(self) -> Self:
-        """Return what is to be committed."""
+        """Return the connection to commit."""
         return self
 
     def __enter__(self) -> Self:

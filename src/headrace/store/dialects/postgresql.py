@@ -35,7 +35,7 @@ CONNECTING = {
 }
 READER = {"idle_in_transaction_session_timeout": "300s", "jit": "off"}
 WRITER = {
-    # an api that is stopped in the middle of a transaction must not hold the others up for ever
+    # an api that is stopped in the middle of a transaction must not hold the others up without end
     "idle_in_transaction_session_timeout": "10s",
     "lock_timeout": "15s",
     "jit": "off",

@@ -12,13 +12,13 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 BUSY_TIMEOUT_MS = 10_000
 CACHE_KIB = 65_536
-# Every commit writes the pages of the key index anew; a longer write-ahead log folds more of them into one checkpoint.
+# Every commit writes the pages of the key index again; a longer write-ahead log folds more of them into one checkpoint.
 CHECKPOINT_PAGES = 8_000
 MAX_WAL_BYTES = 128 * 1024 * 1024
 WAL_KEPT_BYTES = 64 * 1024 * 1024
-"""What a burst has left of the write-ahead log's file beyond this is given back once it is begun anew."""
+"""What a burst has left of the write-ahead log's file beyond this is given back once it is started again."""
 READERS_WAIT_SECONDS = 0.5
-"""For so long, at most, new readers wait for the write-ahead log to be begun anew."""
+"""For so long, at most, new readers wait for the write-ahead log to be started again."""
 
 
 def engines(url: URL) -> tuple[Engine, Engine]:
@@ -34,7 +34,7 @@ def engines(url: URL) -> tuple[Engine, Engine]:
 def _bound_wal(readers: Engine, writer: Engine, wal: Path) -> None:
     """Make new readers wait for a moment whenever the write-ahead log is too long.
 
-    SQLite begins it anew only while nobody reads, and where readers overlap all the time it would grow for as long as they do.
+    SQLite begins it again only while nobody reads, and where readers overlap all the time it would grow for as long as they do.
     """
     free = Event()
     free.set()

@@ -178,7 +178,7 @@ def driver_rows(connection: Connection, query: Executable, step: int | Callable[
 
 
 class Upsert:
-    """Inserts rows; where the key is there already, changes the row to what `changes` makes of the row that was to be inserted."""
+    """Inserts rows; where the key is there already, changes the row to what `changes` makes of the given row."""
 
     def __init__(self, table: Table, key: Sequence[str], changes: Callable[[Excluded], Mapping[str, Any]]) -> None:
         on_sqlite, on_postgresql = sqlite.insert(table), postgresql.insert(table)

@@ -46,7 +46,7 @@ class LogPage:
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """Events by their seqs. `to`: what was asked for beyond this seq is to be asked for again; None if that is all."""
+    """Events by their seqs. `to`: request the rest beyond this seq again; None if that is all."""
 
     table: pa.Table
     to: int | None
@@ -143,7 +143,7 @@ class Log:
             return FoundLeaders(events=find_leaders(connection, keys, project))
 
     def redeliveries(self, *, after: int, to: int, project: str | None = None) -> list[Redelivery]:
-        """Return what is to be given again, with after < id <= to; firings of the triggers of `project` only (None: of all)."""
+        """Return redeliveries with after < id <= to; firings of the triggers of `project` only (None: of all)."""
         with self._database.reading() as connection:
             return redelivered(connection, after, to, project)
 

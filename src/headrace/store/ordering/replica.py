@@ -1,7 +1,7 @@
 """A process's copy of a scope's ordering, which the database keeps as rows: brought up to date by doing again what others did.
 
 The law: every change of what waits is one step in the journal, with the version that it made. A copy of version v does the steps after v,
-in order, as they were done elsewhere: the ordering depends on nothing else. Where they are no longer kept, it is built anew from the rows.
+in order, as they were done elsewhere: the ordering depends on nothing else. Where they are no longer kept, it is built again from the rows.
 A transaction does a few steps and reads a few rows. What is more is done without the writers' lock, from a snapshot: the steps that others
 do meanwhile are read along with its pages, before they are forgotten.
 """

@@ -348,7 +348,7 @@ class StandaloneOrderingStore(SqlOrdering):
     ) -> tuple[list[Claim], bool]:
         """Claim events and take their locks; return them, and whether there may be more.
 
-        What somebody still has in hand is left to them, its lease begun anew.
+        What somebody still has in hand is left to them, its lease started again.
         """
         if most < 1:
             return [], True

@@ -1,4 +1,4 @@
-"""Scopes: removed, or begun anew."""
+"""Scopes: removed, or started again."""
 
 from __future__ import annotations
 

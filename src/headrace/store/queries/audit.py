@@ -123,7 +123,7 @@ def _balance(trigger: str, read: int, books: Counter[str], pending: int) -> Trig
     spilled = books["spilled"] + books["redriven"]
     dead_lettered = books["dead_lettered"] + books["settled_dead_lettered"]
     rejected = books["rejected"] + books["settled_rejected"]
-    # a redriven letter is answered anew: it leaves the count of what it was before
+    # a redriven letter is answered again: it leaves the count of what it was before
     from_letters = min(books["redriven"], dead_lettered)
     return TriggerAudit(
         trigger=trigger,

@@ -78,12 +78,12 @@ def _listed(
 
 
 def _blocking(connection: Connection) -> dict[int | None, Blocked]:
-    """Return what blocks the runners of jobs just now, by trigger."""
+    """Return what blocks the runners of jobs now, by trigger."""
     return {block.trigger_id: block for block in blocks(connection).values()}
 
 
 def blocks(connection: Connection) -> dict[int, Blocked]:
-    """Return what blocks the runners of jobs just now, by job."""
+    """Return what blocks the runners of jobs now, by job."""
     return {row.id: Blocked.model_validate_json(row.blocked) for row in connection.execute(_blocked)}
 
 

@@ -40,7 +40,7 @@ FIRING_BYTES: Final = 256
 _ENDLESS = 2**63 - 1
 
 _kept = select(func.min(needed_after), func.min(scopes.c.again)).select_from(scopes)
-# The scope of task runs reads only while one waits; it begins anew then.
+# The scope of task runs reads only while one waits; it starts again then.
 _at_work = ordering_scopes.c.id.in_(select(webhooks.c.scope_id)) | exists(select(event_waits.c.run_id))
 _heads = select(func.min(ordering_scopes.c.head)).where(_at_work)
 _last_redelivery = select(func.max(redeliveries.c.id))

@@ -25,7 +25,7 @@ DAY = 86_400 * 1_000_000
 
 
 class Pruner:
-    """A thread that forgets what is older than so many days; with 0 it keeps all for ever. A context manager."""
+    """A thread that forgets what is older than so many days; with 0 it keeps everything. A context manager."""
 
     def __init__(self, store: Store, days: float, *, every: float = EVERY, sweeps: Sequence[Sweep] = SWEEPS) -> None:
         self._store = store

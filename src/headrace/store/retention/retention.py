@@ -90,7 +90,7 @@ SWEEPS: tuple[Sweep, ...] = (
     positions,
     *BOOKS,
 )
-"""All but that of the log: whatever is to be kept for a time only goes in here, and `Pruner` does the rest."""
+"""All but that of the log: data with a limited retention has its sweep here, and `Pruner` runs it."""
 
 
 def _delete(connection: Connection, key: Column[Any], old: Slice) -> int:

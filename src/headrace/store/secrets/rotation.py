@@ -55,7 +55,7 @@ KINDS = (
 
 
 class Rotation:
-    """Seals what one database keeps anew."""
+    """Seals what one database keeps again."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

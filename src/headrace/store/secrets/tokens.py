@@ -22,7 +22,7 @@ class ApiTokens:
         self._database = database
 
     def add(self, asked: MakeToken) -> ShownToken:
-        """Note that somebody is given a token, and return what is to be in it; whatever has expired is forgotten."""
+        """Record a new token and return its claims; delete expired tokens."""
         made = self._database.now()
         expires = made // SECOND * SECOND + asked.seconds * SECOND
         row = {"id": secrets.token_hex(ID_BYTES), "name": asked.name, "scope": asked.scope, "made": made, "expires": expires}

@@ -28,7 +28,7 @@ jobs = Table(
     Column("queues", Text, nullable=False, server_default='["default"]'),
     Column("log_url", Text),  # where its logs are served while it lives
     Column("version", Text),  # of the program that it runs
-    Column("blocked", Text),  # what blocks its runner just now, as its last heartbeat said
+    Column("blocked", Text),  # what blocks its runner now, as its last heartbeat said
     Column("batch", Text),  # which batch it is at, as its last heartbeat said
     Index(None, "state"),
     sqlite_autoincrement=True,

@@ -144,7 +144,7 @@ class EventWaits:
 
 
 class _Left(NamedTuple):
-    """Claims whose events are to be handed over. `after` is the last wait that was looked at for the first of them."""
+    """Claims whose events to hand over. `after` is the last wait that was looked at for the first of them."""
 
     claims: Sequence[Claim]
     after: int = 0

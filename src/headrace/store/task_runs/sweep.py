@@ -70,7 +70,7 @@ def _told(words: str, kept: str | None) -> str:
 
 
 def delete_ended_waits(connection: Connection) -> bool:
-    """Delete triggers that nothing waits on and that nobody has yet to let go, at most AT_ONCE; return whether there may be more."""
+    """Delete triggers that nothing waits on and that no job still has to release, at most AT_ONCE; return whether there may be more."""
     over = (
         triggers.c.run_id.is_not(None),
         triggers.c.state == "removed",

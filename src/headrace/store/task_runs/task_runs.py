@@ -110,7 +110,7 @@ class TaskRuns:
     def sweep(self) -> int | None:
         """Release runs without a worker, a trigger or time left, as many as one transaction takes.
 
-        Return in how many microseconds that is to be done again, if it is known.
+        Return in how many microseconds to do that again, if it is known.
         """
 
         def work(connection: Connection) -> int | None:

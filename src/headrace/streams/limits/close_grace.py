@@ -72,6 +72,6 @@ async def ends_in(task: asyncio.Task[Any], seconds: float) -> bool:
 
 
 def is_cancelled() -> bool:
-    """Return whether the running task is to be cancelled: a `CancelledError` that comes without that is an error of the code called."""
+    """Return whether the running task is being cancelled: a `CancelledError` that comes without that is an error of the code called."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -1,4 +1,4 @@
-"""Whether a stream may read on: there is an end to what may be outstanding, and one may say that nothing more is to be read."""
+"""Whether a stream may read on: outstanding events are limited, and reading can be stopped."""
 
 from __future__ import annotations
 

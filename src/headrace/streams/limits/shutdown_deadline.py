@@ -1,4 +1,4 @@
-"""How long the calls of a stream may take: as long as they may while it lives, and not for ever once it is to stop."""
+"""How long the calls of a stream may take: as long as they may while it lives, and not without end once it is to stop."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ShutdownDeadline:
 
     @asynccontextmanager
     async def timeout(self, seconds: float | None) -> AsyncIterator[None]:
-        """Raise `TimeoutError` in what takes longer than `seconds` (None: for ever), or than the grace once the end has come."""
+        """Raise `TimeoutError` in what takes longer than `seconds` (None: no limit), or than the grace once the end has come."""
         if self.ended:
             left = self._grace.left(ADVANCE_SHARE)
             seconds = left if seconds is None else min(seconds, left)

@@ -87,7 +87,7 @@ class RegisteredSubscribers:
             self.hand_over(spill)
 
     def hand_over(self, spill: Spill) -> None:
-        """Give the sink what is to be kept in backlogs. What cannot be text becomes a dead letter."""
+        """Give the sink the raw events for backlogs. What cannot be text becomes a dead letter."""
         seq, entry, readers = spill
         who = tuple([reader.trigger_id for reader in readers])
         lane = entry.lane.name

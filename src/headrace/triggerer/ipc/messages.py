@@ -95,9 +95,9 @@ class Workload(_Frame):
 
 
 class RunTriggers(_Frame):
-    """Supervisor: run these triggers too, or anew (their epochs), and those that are `gone` no more. All others run on.
+    """Supervisor: run these triggers too, or again (their epochs), and those that are `gone` no more. All others run on.
 
-    `workloads` are those of the ones that run anew, in pages. `cleanup` are those that are to be confirmed as stopped, `backlogs` says
+    `workloads` are those of the ones that run again, in pages. `cleanup` are those that are to be confirmed as stopped, `backlogs` says
     which have something kept. `dropped` go for good: nothing waits on them any more.
     """
 

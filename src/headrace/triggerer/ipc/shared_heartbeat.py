@@ -1,7 +1,7 @@
 """What the supervisor sees of a runner that cannot speak: two numbers in memory that both processes share.
 
 The law: the runner's loop writes, the supervisor only reads. `beats` rises while the loop goes on; `running` is the id of the trigger whose
-code holds the loop just now, 0 between them. A socket could not tell: the loop that would write to it is what is blocked.
+code holds the loop now, 0 between them. A socket could not tell: the loop that would write to it is what is blocked.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class Release(_Command):
 
 
 class Room(_Command):
-    """Whether triggers may fire on: what is to be stored is bounded."""
+    """Whether triggers may fire on: the outbox is bounded."""
 
     there: bool
 

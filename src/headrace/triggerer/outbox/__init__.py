@@ -1,1 +1,1 @@
-"""The outbox: what is to be stored, in order, until the API has stored it."""
+"""The outbox: items to store, in order, until the API has stored them."""

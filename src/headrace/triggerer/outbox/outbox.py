@@ -1,4 +1,4 @@
-"""What is to be stored and is not yet, in order, bounded: what triggers fired, and the receipts of what was stored before."""
+"""Items to store, in order, bounded: fired events, and the receipts of events that were stored before."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class OutboxSink:
         self._ended(key, trigger_ids, error)
 
     def failed(self, key: str, trigger_id: int, error: Exception) -> None:
-        """Pass on that a filter is to be started again."""
+        """Request that a filter starts again."""
         self._failed(key, trigger_id, error)
 
     def spilled(self, spilled: Spilled) -> None:

@@ -55,7 +55,7 @@ class SubscriberSets:
         return digest_text(digest)
 
     def forget(self, stream: str) -> None:
-        """Define the subscriber sets of this stream anew: the api does not know one of them any more."""
+        """Define the subscriber sets of this stream again: the api does not know one of them any more."""
         self._streams[stream].known.clear()
 
     async def _define(self, of: _Stream, stream: str, owed: tuple[int, ...]) -> int:

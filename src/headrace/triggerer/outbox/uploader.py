@@ -71,7 +71,7 @@ class Uploader:
         self._log = structlog.get_logger(__name__)
 
     async def run(self) -> None:
-        """Send for ever.
+        """Send without end.
 
         Raises:
             Fenced: This job is over; nothing more of it may be stored.
@@ -167,7 +167,7 @@ class Uploader:
         return EventBatch(epochs=self._epochs(triggers), events=events, dead_letters=letters, spills=spills, receipts=receipts)
 
     def _settle(self, part: Sequence[OutboxItem], answer: BatchStored, sent: dict[int, int]) -> tuple[list[list[OutboxItem]], bool]:
-        """Tell who waits what became of each item; return what is to be sent instead of some, and whether one was fenced."""
+        """Tell who waits what became of each item; return the items to send instead of some, and whether one was fenced."""
         answers = {
             EventItem: iter(answer.events),
             DeadLetterItem: iter(answer.dead_letters),
@@ -207,7 +207,7 @@ class Uploader:
                 self._wait_for_leases(pending)
 
     def _refused(self, pending: OutboxItem, reason: str) -> list[list[OutboxItem]]:
-        """Return what is to be sent instead of an item that the api does not take."""
+        """Return the items to send instead of an item that the API refuses."""
         item = pending.item
         letter = instead_of(item, reason)
         if letter is None:
@@ -221,7 +221,7 @@ class Uploader:
         return [[OutboxItem(letter, pending.seq, pending.stored, pending.order)]]
 
     async def _failed(self, pending: OutboxItem, reason: str) -> list[list[OutboxItem]]:
-        """Return what is to be sent instead of an item that the api fails on: it is the cause where the api takes something else."""
+        """Return the items to send instead of an item that the API fails on: it is the cause where the api takes something else."""
         letter = smallest(pending.item)
         probe = [] if letter is None else [OutboxItem(letter)]
         try:

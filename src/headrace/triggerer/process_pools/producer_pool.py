@@ -62,7 +62,7 @@ class ProducerProcesses:
 
     @property
     def blocked(self) -> Blocked | None:
-        """What blocks one of the processes just now, for the longest time."""
+        """What blocks one of the processes now, for the longest time."""
         found = [process.blocked for process in self._processes if process.blocked is not None]
         longest = max(found, key=lambda one: one.seconds, default=None)
         return None if longest is None else longest.model_copy(update={"trigger_id": None})

@@ -64,7 +64,7 @@ class TriggerProcesses:
 
     @property
     def blocked(self) -> Blocked | None:
-        """What blocks one of the processes just now, for the longest time."""
+        """What blocks one of the processes now, for the longest time."""
         found = [process.blocked for process in self._processes if process.blocked is not None]
         return max(found, key=lambda one: one.seconds, default=None)
 

@@ -84,7 +84,7 @@ class TriggerProcess:
 
     @property
     def blocked(self) -> Blocked | None:
-        """What blocks it just now."""
+        """What blocks it now."""
         return None if self._watchman is None else self._watchman.blocked
 
     @property
@@ -94,7 +94,7 @@ class TriggerProcess:
 
     @property
     def running(self) -> int | None:
-        """The trigger whose code holds its loop just now."""
+        """The trigger whose code holds its loop now."""
         return None if self._process is None else self._process.pulse.running
 
     def lower_priority(self) -> None:

@@ -31,7 +31,7 @@ class Instructions:
         self._there.set()
 
     async def get(self) -> RunTriggers | Drain:
-        """Wait for the next instruction: `Drain` comes before what is to be held, which does not count any more then."""
+        """Wait for the next instruction: `Drain` comes before leases, which do not count any more then."""
         await self._there.wait()
         if self._drain is not None:
             return self._drain

@@ -1,4 +1,4 @@
-"""What this triggerer may run just now, and under which epochs."""
+"""What this triggerer may run now, and under which epochs."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class TriggerLifecycle:
         elif end.error is None and self._firing.key is None:
             log.info("trigger is done", trigger=self._running.name)
             if self._firing.awaited:
-                return  # whether it is to be cleaned up is known when it is stopped
+                return  # its cleanup is decided when it is stopped
             self._follow(self._leave(asyncio.get_running_loop().time() + CLEANUP))
         elif end.error is None:
             # It stays registered: what is read from now on would be kept for it and never asked for.

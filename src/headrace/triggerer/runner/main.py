@@ -126,7 +126,7 @@ class RunnerMain:
             if workloads := [found[one] for one in start if one in found]:
                 await runner.start(workloads)
                 self._log.info("triggers started", triggers=len(workloads))
-        # With these words their last epochs end: what names one and is still to be stored would be fenced for ever, and with it whatever
+        # With these words their last epochs end: what names one and is still to be stored would be fenced permanently, and with it whatever
         # else fired on it. The api asks again with each heartbeat.
         over = {one: stopped[one] for one in stopped.keys() - uploader.unanswered(stopped)}
         if over:

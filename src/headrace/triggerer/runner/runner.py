@@ -135,7 +135,7 @@ class Runner:
 
     @property
     def blocked(self) -> Blocked | None:
-        """The trigger or the producer that blocks its process just now, for the longest time."""
+        """The trigger or the producer that blocks its process now, for the longest time."""
         found = [blocked for blocked in (self._processes.blocked, self._producers.blocked) if blocked is not None]
         return max(found, key=lambda one: one.seconds, default=None)
 

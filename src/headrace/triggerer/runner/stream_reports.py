@@ -22,7 +22,7 @@ def stream_report(statistics: StreamStatistics) -> StreamReport:
 
 
 async def heartbeat(hub: SharedStreamManager, keys: Collection[Hashable], blocked: Blocked | None = None) -> bytes:
-    """Return the heartbeat about these streams, and what blocks a trigger process just now. It lets others run after each stream."""
+    """Return the heartbeat about these streams, and what blocks a trigger process now. It lets others run after each stream."""
     most = max(1, min(100, MAX_LANES // max(1, len(keys))))
     reports: list[StreamReport] = []
     for key in keys:

@@ -9,7 +9,7 @@ from headrace.wire.control.triggers import TriggersLoaded
 
 
 class Due(NamedTuple):
-    """Triggers that the runner is to run anew, and those that it is to run no more."""
+    """Triggers that the runner is to run again, and those that it is to run no more."""
 
     start: list[int]
     stop: list[int]
@@ -21,7 +21,7 @@ class HeldLeases:
     def __init__(self) -> None:
         self.revision = ""
         self.revoked: dict[int, None] = {}
-        """The triggers that are to be let go."""
+        """The triggers to release."""
         self._leases: dict[int, int] = {}
         self._touched: set[int] = set()
 
@@ -53,7 +53,7 @@ class HeldLeases:
         return Due(start, stop)
 
     def done(self, again: Iterable[int] = ()) -> None:
-        """Note that the runner was told all that was due, but for those that are to be looked at again."""
+        """Note that the runner was told all that was due, except triggers to look at again."""
         self._touched = set(again)
 
     def epochs(self, trigger_ids: Iterable[int]) -> dict[int, int]:
@@ -61,5 +61,5 @@ class HeldLeases:
         return {one: self._leases[one] for one in trigger_ids}
 
     def dropped(self) -> list[int]:
-        """Return the triggers that are to be let go and that are not held any more: they changed, or are gone."""
+        """Return the triggers to release that are not held any more: they changed or were removed."""
         return [one for one in self.revoked if one not in self._leases]

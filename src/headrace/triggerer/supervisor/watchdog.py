@@ -34,7 +34,7 @@ class LoopWatchdog:
         self._name = name
         self._changed = changed
         self.blocked: Blocked | None = None
-        """What blocks the loop just now."""
+        """What blocks the loop now."""
         self._log = structlog.get_logger(__name__)
 
     async def run(self) -> Blocked:

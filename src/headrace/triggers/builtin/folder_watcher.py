@@ -91,7 +91,7 @@ class FolderWatcher:
             try:
                 await self._follow(there)
             except FileNotFoundError:
-                continue  # one went away just now
+                continue  # one went away a moment ago
             except ExceptionGroup as errors:
                 if not cannot_name(errors):
                     raise

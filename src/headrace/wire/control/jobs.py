@@ -67,7 +67,7 @@ class RunningBatch(WireModel):
 
 
 class Heartbeat(WireModel):
-    """A sign of life, with what the job's streams have done since it started (absolute counts), and what blocks its triggers just now.
+    """A sign of life, with what the job's streams have done since it started (absolute counts), and what blocks its triggers now.
 
     A pipeline tells the `batch` that it is at. `leases`: the answer is to have them; a job that loads differences needs none.
     """

@@ -39,7 +39,7 @@ class StreamReport(WireModel):
     failed or hung, `advance_seconds` the time of those that succeeded; `ack_seconds` is the sum over the resolved raw events, `resolved`,
     of the time from publishing to the last answer; `in_flight` is how many lanes are being advanced now. `error` of a lane is why its
     last advance failed, until one succeeds, or why it cannot be read. `left_behind`: tasks in the upstream's code that run on although
-    they were cancelled. `lanes_retrying` is how many lanes wait, for one trigger each, for a raw event that is to be tried again;
+    they were cancelled. `lanes_retrying` is how many lanes wait, for one trigger each, for a raw event to retry;
     `retrying` are at most 5 of these, the first that is due first.
     """
 

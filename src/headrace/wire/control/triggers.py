@@ -67,7 +67,7 @@ class StageTriggers(WireModel):
 
 
 class ProjectDeclared(WireModel):
-    """The ids of the project's triggers, by name; none where they were staged. Not `done`: the call is to be repeated."""
+    """The ids of the project's triggers, by name; none where they were staged. Not `done`: repeat the call."""
 
     triggers: dict[str, int]
     done: bool = True
@@ -78,7 +78,7 @@ class LoadTriggers(WireModel):
     """POST /execution/triggers/load: claim up to `capacity` triggers of these `queues`; all triggers of one stream come together.
 
     Both are kept with the job, since what the others may have is reckoned with them. Nothing is claimed, and nothing given back, but here:
-    it is to be asked with each heartbeat.
+    ask with each heartbeat.
 
     `since` is the revision of the last answer, "" before the first: the answer has what is different from that. Without it, the answer has
     everything.
@@ -96,7 +96,7 @@ class TriggersLoaded(WireModel):
     same epoch, until the job says with `CleanupTriggers` that it has stopped; nobody else gets it before. One that is only in `revoked`
     has changed or is gone: what it resolved before may still be stored, and that it stopped is to be said as well. All that is given
     back of a stream goes together. So: stop reading, store what was resolved, advance what is confirmed, then clean up. A trigger that is
-    held again at a new epoch is not in `revoked`: it is to be stopped and started anew, without a cleanup.
+    held again at a new epoch is not in `revoked`: stop it and start it again, without a cleanup.
 
     Where the call named a revision, only triggers that differ from it are here: what is said of one replaces all that was said of it
     before, and those that are `gone` are in neither list any more. `whole`: the revision was not known, so what was held before is to be
@@ -168,7 +168,7 @@ class TriggerFailure(WireModel):
     `number` counts the failures of this trigger under this epoch, from 1: the same number again is a replay and is not counted twice
     (0: every call counts). `upstream` says that the stream failed and not the trigger: it restarts with the same waits, and is never
     parked for it. `type` names what it raised (or `Blocked`, or `RunnerDied`). For its last `blocked` seconds it did nothing but hold up
-    its runner: they are no part of the life after which failures are counted anew.
+    its runner: they are no part of the life after which failures are counted again.
     """
 
     epoch: int

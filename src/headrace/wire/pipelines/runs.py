@@ -70,7 +70,7 @@ class Redelivery(WireModel):
 
 
 class Redeliveries(WireModel):
-    """What is to be given again, in order of `id`; all of it that was asked for."""
+    """Redeliveries in order of `id`; all that were requested."""
 
     redeliveries: list[Redelivery]
 

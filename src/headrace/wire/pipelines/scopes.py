@@ -98,7 +98,7 @@ class WaitPage(WireModel):
 
 
 class ResetScope(WireModel):
-    """Where the scope begins anew: with the event `begin`, or with what is stored from now on (None)."""
+    """Where the scope starts again: with the event `begin`, or with what is stored from now on (None)."""
 
     begin: int | None = Field(ge=1)
 

@@ -24,7 +24,7 @@ class JobStatus(WireModel):
     """One running or lately ended process. `state` is `running`, `silent` (no heartbeat of late), `lost`, `succeeded` or `failed`.
 
     `wanted` is what its next heartbeat is told: to run, drain or stop. `capacity` is how many triggers it takes, of the `queues` it serves,
-    and `held` how many it has. `blocked` is what blocks its triggers just now. `ended` and `reason` say when and why it ended.
+    and `held` how many it has. `blocked` is what blocks its triggers now. `ended` and `reason` say when and why it ended.
     """
 
     id: int

@@ -26,7 +26,7 @@ class BacklogDropped(WireModel):
 
 
 class TriggerDetail(TriggerStatus):
-    """GET /api/v1/triggers/{id}: one trigger with its last failure, when it starts again, and where it blocks its triggerer just now."""
+    """GET /api/v1/triggers/{id}: one trigger with its last failure, when it starts again, and where it blocks its triggerer now."""
 
     project: str
     classpath: str
