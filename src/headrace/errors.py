@@ -19,7 +19,7 @@ one clear message instead of a traceback.
     │   ├── MissingField      a declared field is absent
     │   │   └── WrongField    it is there, and is not what it has to be
     │   ├── EventArrivedEarly its leader was not handled yet: it waits
-    │   └── EventAlreadySeen  it was handled, or somebody handles it now
+    │   └── EventAlreadySeen  it was handled, or is being handled now
     ├── StreamError           a shared stream ended or refused
     │   ├── StreamEnded       the poll ended, with or without a cause
     │   ├── SubscriberOverflow a subscriber's queue was full and the policy is to fail it
@@ -111,7 +111,7 @@ class EventArrivedEarly(EventError):
 
 
 class EventAlreadySeen(EventError):
-    """The event was handled already, or somebody handles it now."""
+    """The event was handled already, or is being handled now."""
 
 
 class StreamError(HeadraceError):

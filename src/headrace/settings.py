@@ -215,7 +215,7 @@ def read_settings(**flags: object) -> Settings:
 
 
 def _check_environment() -> None:
-    """Refuse a variable that is nearly one of ours: it would be ignored. Others beside them are somebody else's, such as a cluster's."""
+    """Refuse a variable that is nearly one of ours: it would be ignored. Other variables belong to others, such as a cluster."""
     valid = [*Settings.model_fields, *_VARIABLES]
     for variable in os.environ:
         name = variable.removeprefix("HEADRACE_").lower()

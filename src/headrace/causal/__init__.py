@@ -1,1 +1,1 @@
-"""Causal ordering for anybody's events: the surface, and the home in memory."""
+"""Causal ordering for events of any program: the public class, and the store in memory."""

@@ -1,7 +1,7 @@
 """`CausalOrdering`: causes before effects for any asyncio program, in memory or over a database of its own.
 
-The law: an event is handled in a scope once, after its leader; whoever handles a leader goes on with what waited for it, one after the
-other and never by recursion, however deep the chain. Nothing is settled before it was handled, and each event is settled by itself.
+The law: an event is handled in a scope once, after its leader; the process that handles a leader continues with its followers, one after
+the other and never by recursion, however deep the chain. Nothing is settled before it was handled, and each event is settled by itself.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class CausalOrdering:
 
         Raises:
             EventArrivedEarly: Its leader was not handled yet: it waits, durably where the home is, and its turn comes by itself.
-            EventAlreadySeen: It was handled, is given up, or somebody handles it now.
+            EventAlreadySeen: It was handled, is given up, or is being handled now.
         """
         return Confirmed(self, handler, event)
 
@@ -105,7 +105,7 @@ class CausalOrdering:
         return await self._state(event, source) == "handled"
 
     async def record_event_as_seen(self, event: CausalEvent) -> None:
-        """Count an event as handled that was handled elsewhere, whatever it waits for; not one that somebody handles now.
+        """Count an event as handled that was handled elsewhere, whatever it waits for; not one that is being handled now.
 
         What follows it is then ready, and found by `handle_ready` and `get_lost_followers`.
         """
@@ -121,17 +121,20 @@ class CausalOrdering:
         await self.offer([event])
 
     async def forget_follower(self, event: CausalEvent) -> None:
-        """Count an event as handled that came, and that nobody handles now; what follows it is ready then. One that never came stays so."""
+        """Count an event as handled that came, and that is not being handled now.
+
+        What follows it is ready then. One that never came stays so.
+        """
         await self._call(self._home.forget, caused(event).key, self._clock())
 
     async def get_followers(self, leader: CausalEvent) -> list[CausalEvent]:
-        """Return the events that follow `leader` and that nobody has begun to handle, in order of (occurred, id)."""
+        """Return the events that follow `leader` and that are not being handled, in order of (occurred, id)."""
         return [causal_event(one) for one in await self._call(self._home.followers, caused(leader).key)]
 
     async def get_lost_followers(self) -> list[CausalEvent]:
         """Give up on leaders that did not come in time; return the events to handle now: their followers, and events to retry.
 
-        Handle each with `preceding_event_confirmed`, which raises `EventAlreadySeen` for one that somebody else handles by then; or let
+        Handle each with `preceding_event_confirmed`, which raises `EventAlreadySeen` for one that another process handles by then; or let
         `handle_ready` do all of it. An event is returned each time until it is handled.
         """
         await self.expire()
@@ -293,7 +296,7 @@ class CausalOrdering:
                 await self._drop([claim])
                 raise
         else:
-            await self._abandon([claim])  # a cancellation is nobody's failure
+            await self._abandon([claim])  # a cancellation does not count as a failure
 
     async def _abandon(self, claims: Sequence[Claim]) -> None:
         """Give claims back because of an error that the caller raises: that one counts, also where the database takes no writes."""

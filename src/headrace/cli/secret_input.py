@@ -1,4 +1,4 @@
-"""Secrets that are typed, piped or given: never shown, and never asked for where nobody could answer."""
+"""Secrets that are typed, piped or given: never shown, and never requested without a terminal."""
 
 from __future__ import annotations
 

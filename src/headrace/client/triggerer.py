@@ -144,11 +144,11 @@ class TriggererClient:
         await self._send("POST", "/execution/triggers/cleanup", CleanupTriggers(trigger_ids=trigger_ids, epochs=epochs or {}))
 
     def adopt(self, job: JobRegistered) -> None:
-        """Work for a job that somebody else has registered."""
+        """Use a job that another process has registered."""
         self._job = job
 
     async def forward(self, method: str, path: str, content: bytes | None) -> bytes:
-        """Send what somebody else wrote, as this job; return the body of the answer."""
+        """Forward a request of another process as this job; return the body of the response."""
         return await self._request(method, path, content)
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 FIRST = 1.0  # seconds
 MOST = 60.0  # seconds
-LONG_LIFE = 60.0  # seconds; whoever lived longer than this starts again
+LONG_LIFE = 60.0  # seconds; a longer life resets the count
 MAX_RESTARTS = 10
 
 

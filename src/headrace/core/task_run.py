@@ -8,7 +8,7 @@
 
 The law:
 - an end is final, and only a running run has a holder that counts;
-- the epoch goes up with every claim and every loss and never down, so that whoever held the run before is told apart permanently;
+- the epoch goes up with every claim and every loss and never down, so that an earlier owner of the run is told apart permanently;
 - what fires is spliced into the keyword arguments as the text that it is: exactly one event ends a wait, and the next is refused;
 - a run begins its step again when its worker is lost, `MOST_ATTEMPTS` times in all: a task that kills its workers must not do so without
 end. A step that is not allowed raises `IllegalStep` and changes nothing; times are microseconds.
@@ -140,13 +140,13 @@ def strand(run: TaskRunState, why: str) -> TaskRunState:
 
 
 def cancel(run: TaskRunState) -> TaskRunState:
-    """Somebody wants it to end. A worker that runs it is fenced from now on."""
+    """Its cancellation was requested. A worker that runs it is fenced from now on."""
     _allow(run, "cancel")
     return _end(replace(run, epoch=run.epoch + 1), "cancelled")
 
 
 def splice(kwargs: str, name: str, value: str) -> str:
-    """Return the JSON object `kwargs` with one more member, whose value is JSON text that nobody looks into."""
+    """Return the JSON object `kwargs` with one more member, whose value is JSON text that is not parsed."""
     inside = kwargs.strip()[1:-1].strip()
     return f'{{{inside}{"," if inside else ""}"{name}":{value}}}'
 

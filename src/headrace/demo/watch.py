@@ -38,7 +38,7 @@ async def follow(url: str, home: Path, show: Callable[[Status], None]) -> None:
 
 
 def complete(status: Status, home: Path) -> bool:
-    """Whether the feed is written, its files are done, and the scopes have committed the whole log with nobody waiting."""
+    """Whether the feed is written, its files are done, and the scopes have committed the whole log with no event waiting."""
     manifest = Manifest.load(home)
     if manifest is None or status.head == 0 or not status.scopes:
         return False

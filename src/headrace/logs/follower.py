@@ -66,7 +66,7 @@ async def _changes(folder: Path) -> AsyncIterator[asyncio.Event]:
             stop_event=stop,
             raise_interrupt=False,
         ):
-            with suppress(RuntimeError):  # the loop has closed since: nobody looks any more
+            with suppress(RuntimeError):  # the loop has closed since: no client follows any more
                 loop.call_soon_threadsafe(changed.set)
 
     thread = threading.Thread(target=look, name=f"follow {folder.name}", daemon=True)

@@ -26,7 +26,7 @@ _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 @dataclass(frozen=True, slots=True)
 class LogServerConfig:
-    """What to serve and to whom: the logs below `root`, to whoever has a pass made with `key`.
+    """What to serve and to whom: the logs below `root`, to requests with a token made with `key`.
 
     It listens on loopback only where the api is there too; else on every address, under the name `hostname`.
     """
@@ -47,7 +47,7 @@ async def serving(what: LogServerConfig) -> AsyncIterator[str]:
     """Serve logs on a free port; gives the url to register.
 
     Raises:
-        ResourceError: This machine lets nobody listen.
+        ResourceError: Listening is not possible on this machine.
     """
     runner = web.AppRunner(_app(what), access_log=None, shutdown_timeout=0.5)
     await runner.setup()

@@ -17,7 +17,7 @@ from headrace.logs.format import encode, render_fields
 from headrace.logs.writer import LogFiles
 
 masks: Final[list[Processor]] = []
-"""What takes secrets out of every line, last of all before it is written; whoever knows secrets adds to it."""
+"""What takes secrets out of every line, as the last step before it is written."""
 
 _process: Final[dict[str, Any]] = {}
 _NOISY: Final = ("py4j", "httpx", "httpcore", "aiohttp.access", "asyncio", "watchfiles", "uvicorn.access")

@@ -102,7 +102,7 @@ class OrderingStore(Protocol):
         ...
 
     def forget(self, key: bytes, now: int) -> bool:
-        """Count an event that is not handled yet, and in nobody's hands, as handled; whether there was one."""
+        """Count an event that is not handled yet, and not in hand, as handled; return whether there was one."""
         ...
 
     def states(self, keys: Sequence[bytes]) -> list[State | None]:

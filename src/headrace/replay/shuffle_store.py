@@ -65,7 +65,7 @@ class ShuffleStore:
                 yield from reader
 
     def drop(self, names: Iterable[str]) -> None:
-        """Remove runs of rows that nobody reads again."""
+        """Remove runs of rows that are not read again."""
         for name in names:
             (self.folder / f"{name}.arrow").unlink(missing_ok=True)
 

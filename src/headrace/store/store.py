@@ -112,7 +112,7 @@ class Store:
 
 
 def _begin(connection: Connection, now: int) -> None:
-    """Note the opening; it is also the write that finds out a read-only database before anybody depends on it."""
+    """Note the opening; it is also the write that finds out a read-only database before anything depends on it."""
     known = set(connection.execute(select(meta.c.name)).scalars())
     first = {HEAD: 0, INSTANCE: secrets.randbits(62), OPENED: now}
     rows = [{"name": name, "value": value} for name, value in first.items() if name not in known]

@@ -1,6 +1,6 @@
 """Webhooks: scopes of the log with an address. What they have yet to be told waits in the SQL home of the ordering.
 
-The law: a webhook reads the whole log in order of `seq`, and only then is asked which types it wants, so a leader counts whoever wants it.
+The law: a webhook reads the whole log in order of `seq`, and only then is asked which types it wants, so a leader counts for every webhook.
 It waits by the age of the database (`store.db.ages`); what is not wanted is handled as soon as its leader is, and leaves no row.
 """
 
@@ -119,7 +119,7 @@ class Webhooks:
     def remove(self, name: str) -> bool:
         """Delete a webhook with its pending deliveries; return whether it existed.
 
-        Its rows go a slice at a time, each in a transaction of its own, so that nobody else has to wait for all of them.
+        Its rows go a slice at a time, each in a transaction of its own, so that other writes do not wait for all of them.
         """
 
         def work(connection: Connection) -> bool:

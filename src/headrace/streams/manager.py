@@ -1,6 +1,6 @@
 """The shared streams of one process: which keys are polled now, and by which group.
 
-The law: a key is here only while its poll is alive and takes subscribers. Whoever ends a stream takes the key out first, in the same
+The law: a key is here only while its poll is alive and takes subscribers. The code that ends a stream removes the key first, in the same
 synchronous step in which the subscribers are told, and waits afterwards; so one that comes a moment later gets a fresh stream.
 """
 
@@ -120,7 +120,7 @@ class SharedStreamManager:
     async def unregister(self, *, trigger_ids: Iterable[int], key: Hashable) -> None:
         """Remove triggers for good with all that they owe. Others go on.
 
-        When nobody is left, the stream is stopped, and what was owed is left to redelivery. To hand a stream over, `stop` it first.
+        When no trigger is left, the stream is stopped, and what was owed is left to redelivery. To hand a stream over, `stop` it first.
         """
         gone = set(trigger_ids)
         registered = self._registered.get(key, {})

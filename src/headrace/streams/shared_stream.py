@@ -165,7 +165,7 @@ class SharedStream:
         return [] if self._registered is None else self._registered.retries()
 
     def is_empty(self) -> bool:
-        """Whether nobody is left: subscribed, registered or declared."""
+        """Whether no trigger is left: subscribed, registered or declared."""
         return not self.mailboxes and not self.watches and not self._registered
 
     def register(self, trigger_id: int, trouble: FailureCounter) -> None:

@@ -40,7 +40,7 @@ class RetryStatistics:
 class StreamStatistics:
     """One shared stream. The counts are of raw events, since the hub was made, also across a stream that ended and began again.
 
-    `filtered`: nobody made anything of it; `rejected`, `failed`, `spilled`: at least one subscriber did. `ack_seconds` is the sum over the
+    `filtered`: no subscriber fired on it; `rejected`, `failed`, `spilled`: at least one subscriber did. `ack_seconds` is the sum over the
     `resolved` ones of the time from publishing to the last answer; `advances` and `advance_errors` count calls that succeeded and that
     did not, `advance_seconds` is the time of those that did; `in_flight` is how many lanes are being advanced. `lanes`: at most 100, those
     furthest behind first. `oldest_unresolved`: the age in seconds of the oldest raw event that someone still owes an answer, `held_by`

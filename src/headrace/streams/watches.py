@@ -20,7 +20,7 @@ from headrace.triggers.watch import WatchTrigger
 
 
 class MatchResult(Struct, eq=False):
-    """Who wants a raw event: the triggers with each envelope; or why nobody can read it (then `groups` is empty)."""
+    """Who wants a raw event: the triggers with each envelope; or why it cannot be read (then `groups` is empty)."""
 
     raw: RawEvent
     value: Any

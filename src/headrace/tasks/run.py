@@ -39,7 +39,7 @@ class Run:
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody cancelled the run, or it belongs to another worker now: what it still does counts for nothing."""
+        """Whether the run was cancelled or belongs to another worker now. Its further work has no effect."""
         return self._cancelled.is_set()
 
     def check(self) -> None:

@@ -56,4 +56,4 @@ class ImportAllowlist:
 
 
 IMPORT_ALLOWLIST = ImportAllowlist()
-"""Those of this process; whoever reads its project sets them."""
+"""Those of this process; set when the project is read."""

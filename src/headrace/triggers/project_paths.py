@@ -69,4 +69,4 @@ def resolve_path(folder: Path, path: Path) -> Path:
 
 
 PROJECT_FOLDER = ProjectFolder()
-"""That of this process; whoever loads a project sets it."""
+"""That of this process; set when a project is loaded."""

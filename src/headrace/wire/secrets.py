@@ -50,7 +50,7 @@ class SetConnection(ConnectionFields):
 
 
 class SetVariable(WireModel):
-    """PUT /api/v1/variables/{key}. The value of a `secret` one is shown to nobody."""
+    """PUT /api/v1/variables/{key}. The value of a `secret` one is never shown."""
 
     value: str = Field(max_length=LONGEST_VALUE, repr=False)
     secret: bool = True

@@ -1,4 +1,7 @@
-"""Task runs: started by anybody, run by a worker, deferred until a trigger fires. JSON inside them is text that the api never decodes."""
+"""Task runs.
+
+Started by any client, run by a worker, deferred until a trigger fires. JSON inside them is text that the api never decodes.
+"""
 
 from __future__ import annotations
 

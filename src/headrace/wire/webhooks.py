@@ -27,7 +27,7 @@ class SetWebhook(WireModel):
 
 
 class ShownWebhook(WireModel):
-    """A webhook as people see it; its secret is shown to nobody."""
+    """A webhook as people see it; its secret is never shown."""
 
     name: str
     url: str

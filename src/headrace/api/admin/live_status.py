@@ -206,7 +206,7 @@ class LiveStatus:
 
         def committed() -> None:
             if not self._woken.is_set():
-                with suppress(RuntimeError):  # the loop has closed since: nobody looks any more
+                with suppress(RuntimeError):  # the loop has closed since: no client follows any more
                     loop.call_soon_threadsafe(self._woken.set)
 
         forget = self._store.observe(committed)

@@ -120,7 +120,7 @@ async def _leave(reading: asyncio.Future[bytes | None], more: AsyncGenerator[byt
 
 
 class _LastWords:
-    """What is still logged after a run has ended: whoever did it told the api first, and other hosts' lines are seen a little later."""
+    """What is still logged after a run has ended: the worker told the API first, and lines of other hosts arrive a little later."""
 
     def __init__(self, ended: Callable[[], bool]) -> None:
         self._ended = ended

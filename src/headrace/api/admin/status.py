@@ -32,7 +32,7 @@ Seq = Annotated[int | None, Query(ge=0, le=SEQ_RANGE)]
 
 
 def router_for(store: Store, live: LiveStatus | None = None) -> APIRouter:
-    """Return the admin API over `store`; `live` is the status that is shared with whoever else shows it."""
+    """Return the admin API over `store`; `live` is the status that is shared with every other view of it."""
     router = APIRouter(tags=["admin"])
     _add_status(router, live or LiveStatus(store))
     _add_lists(router, store)

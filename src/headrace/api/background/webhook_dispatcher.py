@@ -1,6 +1,6 @@
 """The dispatcher: tells webhooks of events as soon as they are in the log, in causal order, each with as much at a time as it may have.
 
-The law: the store's commits wake it, and nobody is asked again and again. An event is settled after its webhook took it, so one that was
+The law: the store's commits wake it, and nothing is polled. An event is settled after its webhook took it, so one that was
 sent by an api that died is sent again; what fails holds back only what follows it. Any number of apis may dispatch: claims are given once.
 """
 

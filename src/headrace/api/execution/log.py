@@ -80,7 +80,7 @@ def _commits(store: Store, loop: asyncio.AbstractEventLoop) -> Iterator[asyncio.
     committed = asyncio.Event()
 
     def tell() -> None:
-        with suppress(RuntimeError):  # the loop has closed since: nobody waits any more
+        with suppress(RuntimeError):  # the loop has closed since: no task waits any more
             loop.call_soon_threadsafe(committed.set)
 
     forget = store.observe(tell)

@@ -1,4 +1,4 @@
-"""GET /execution/connections/{id} and /execution/variables/{key}: secrets for a job that runs, and for nobody else."""
+"""GET /execution/connections/{id} and /execution/variables/{key}: secrets for a running job only."""
 
 from __future__ import annotations
 

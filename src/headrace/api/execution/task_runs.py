@@ -83,7 +83,7 @@ def _heard(store: Store) -> Iterator[asyncio.Event]:
     loop = asyncio.get_running_loop()
 
     def ring() -> None:
-        with suppress(RuntimeError):  # the loop has closed since: nobody waits any more
+        with suppress(RuntimeError):  # the loop has closed since: no task waits any more
             loop.call_soon_threadsafe(rung.set)
 
     forget = store.task_runs.bell.listen(ring)

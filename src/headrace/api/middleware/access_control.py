@@ -1,6 +1,6 @@
 """The gate before every route: which names the api answers to, whose pages may change something, who may look, and what browsers are told.
 
-On loopback whoever is on this machine may look, and the name that a request calls is checked: a page from elsewhere, whose name was
+On loopback any process of this machine may read, and the name that a request calls is checked: a page from elsewhere, whose name was
 made to lead here, must not read what it finds. From outside, looking needs a token of scope `read`. Changing always needs the key or a
 token as a bearer; the cookie that the login page gives opens nothing but looking.
 """

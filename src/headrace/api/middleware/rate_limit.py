@@ -108,7 +108,7 @@ class RateLimit:
             await self._app(scope, receive, send)
             return
         given = Headers(scope=scope).get("authorization", "")
-        token = hash(given)  # under a secret of this process: nobody makes one that falls on another's
+        token = hash(given)  # under a secret of this process: no client can make one that equals another's
         wait = self.tokens.wait(token, self._clock()) if token in self.tokens else self.addresses.wait(_address(scope), self._clock())
         if wait > 0:
             headers = {"Retry-After": str(math.ceil(wait))}

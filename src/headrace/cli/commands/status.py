@@ -129,7 +129,7 @@ def _told_of(settings: Settings) -> Iterator[None]:
 
 
 def show_alerts(alerts: Sequence[Alert]) -> None:
-    """Print what needs somebody, the errors first, in one line each."""
+    """Print the alerts, the errors first, in one line each."""
     if not alerts:
         out.print("[bold green]All is well.[/]")
     for alert in alerts:

@@ -1,6 +1,6 @@
 """The books: entries in lanes, how they are answered, and which lanes may be advanced.
 
-An entry is resolved when nobody owes anything: its `pending` has come down to zero. Who owes what is the ledger's. A lane is a queue of
+An entry is resolved when no reader owes anything: its `pending` has come down to zero. Who owes what is the ledger's. A lane is a queue of
 entries; `take_ready` gives out the resolved beginning of a lane, and nothing more of this lane until `advanced` takes the batch off the
 books. A lane without entries is forgotten. A kept entry is in no lane: its answer is found in `settling`.
 """

@@ -123,7 +123,7 @@ class Ledger(LaneAccounts):
         return first_seq, woken, self._spill(entry, tuple(away)) if away else None
 
     def publish_rejected(self, payload: Any, *, lane: Hashable, now: float) -> int | None:
-        """Put a raw event on the books for which all that there are owe one dead letter. Return None if there is nobody."""
+        """Put a raw event on the books for which all that there are owe one dead letter. Return None if there is none."""
         roster, who = self.roster, self.roster.owed
         self.roster = SubscriberRegistry()
         self.roster.declare(who)  # for this one all are as the declared are: they are told of it together

@@ -32,7 +32,7 @@ class PendingEvent(Struct, eq=False):
     """One raw event on the books, with how many obligations are open and how the others ended; `acked` includes those that are open.
 
     `order` rises in the order of publication. `owed` are the triggers that had to answer it, `answers` how those did that made something
-    of it, or None if nobody keeps custody. `size` is in bytes; `copy` makes the copy of the raw event that a reader may change, where it
+    of it, or None without custody. `size` is in bytes; `copy` makes the copy of the raw event that a reader may change, where it
     can.
     """
 

@@ -27,7 +27,7 @@ class AdvanceOutcome:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nobody failed, nobody rejected, and at least one acked, or has it in its backlog."""
+        """Whether none failed, none rejected, and at least one acked or has it in its backlog."""
         return not self.failed and not self.rejected and self.acked + self.spilled > 0
 
 

@@ -3,8 +3,8 @@
 Its law:
 
 - A released event is *ready* when its leader was handled, or counts as handled; it is *blocked* as long as that is not so. One that is
-  released as lost, or out of a cycle, waits for nobody.
-- What is ready may be claimed for a while (the lease); with it, what it blocks, as far down as is asked for: whoever claims a stretch of a
+  released as lost, or out of a cycle, waits for no other.
+- What is ready may be claimed for a while (the lease); with it, what it blocks, as far down as is asked for: the claimer of a part of a
   tree handles it in order of position. A claim whose lease has ended may be claimed again, and the first claim is worth nothing then.
 - What fails keeps what it blocks waiting, and is tried again later each time; after too many attempts it is *dead*. Then the policy
   says what becomes of those below: `hold` keeps them until it is redriven, `release` lets them go (it is *skipped*).
@@ -126,7 +126,7 @@ class OfferBatch:
         self.passed: list[bytes] = []
 
     def add(self, seq: int, event: OrderedEvent, *, passes: bool = False) -> bool:
-        """Take one event; False if it was here before. One that `passes` is nobody's to handle: it counts as handled when it is ready."""
+        """Take one event; False if it was here before. One that `passes` needs no handling: it counts as handled when it is ready."""
         key, leader = event.key, event.leader_key
         if key in self._states:
             return False

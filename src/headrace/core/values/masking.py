@@ -73,4 +73,4 @@ def _forms(secret: str) -> set[str]:
 
 
 mask: Final = Masker()
-"""Told by whoever fetches a secret; used by whatever writes lines or describes errors."""
+"""The secrets that were fetched; used by everything that writes lines or describes errors."""

@@ -145,7 +145,7 @@ def causes_first(sent: Mapping[str, Leg], rows: Mapping[str, Departure]) -> Poin
 
 
 def lost_are_marked(sent: Mapping[str, Leg], withheld: set[str], departures: Sequence[Departure]) -> Point:
-    """The followers of the leaders that never came are marked `lost`, and nobody else is marked."""
+    """The followers of the leaders that never came are marked `lost`, and no other event is marked."""
     lost = {leg.leg_id for leg in sent.values() if leg.previous_leg_id in withheld}
     wrong = [
         f"{row.leg_id} has the mark {row.mark!r} instead of {expected!r}"

@@ -1,7 +1,7 @@
 """The ordering of a scope: each batch of the log becomes a plan, which says what each pipeline takes and what the scope then holds.
 
 The kernel decides on slim columns. What waits, and what batching holds, is kept by its seq; its payload stays in the log, which keeps it
-until the scope is past it. All that the next batch depends on is in the plan, so whoever has stored it goes on from there.
+until the scope is past it. All that the next batch depends on is in the plan, so the driver that has stored it goes on from there.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A file's name depends on the run alone, and its metadata says which run it is and of which events. It is created once, whole. So a run's
 rows are there wholly or not at all; a run that is there is not made again; and every reader of Parquet (`spark.read.parquet(table)`,
-pandas, DuckDB) reads the table without options, and without a partition column that nobody asked for.
+pandas, DuckDB) reads the table without options, and without a partition column that was not requested.
 """
 
 from __future__ import annotations

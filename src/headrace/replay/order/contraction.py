@@ -14,7 +14,7 @@ EARLIEST = np.iinfo(np.int64).min
 
 
 class Contracted(NamedTuple):
-    """How many rows of a partition wait for a leader elsewhere, how many cycles it has, and how many followers of nobody."""
+    """How many rows of a partition wait for a leader elsewhere, how many cycles it has, and how many followers without a leader."""
 
     boundary: int
     cycles: int

@@ -23,7 +23,7 @@ _SHIFTS: Final = ((np.uint64(33), np.uint64(33), np.uint64(33)), (np.uint64(30),
 def digests(texts: pa.Array) -> Keys:
     """Return a digest of each text (or binary value), the same on every machine; of null, that of the empty text.
 
-    Not against malice: whoever chooses ids can choose two with one digest, as with every quick hash.
+    Not against malice: someone who chooses ids can choose two with one digest, as with every quick hash.
     """
     starts, lengths, data = _layout(texts)
     # One word more than there is, so that the last text can be read by words too.

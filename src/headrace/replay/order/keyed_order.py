@@ -86,7 +86,7 @@ def _with_keys(batch: pa.RecordBatch, ordering_key: Keys, before: int, part: int
 def order_shard(shard: int, parts: int, position: int, id: str, shelf: ShuffleStore, out: Path) -> Ordered:
     """Order all the rows of one shard and write them. A leader under another key is not seen: its followers are marked lost.
 
-    What it has, and which leaders it lacks, is left for whoever looks for leaders under other keys.
+    What it has, and which leaders it lacks, is left for the search for leaders under other keys.
     """
     names = [f"shard-{shard}-{part}" for part in range(parts)]
     table = gathered(names, shelf)

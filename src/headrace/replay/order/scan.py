@@ -1,4 +1,4 @@
-"""The first look at a partition of the history: its rows are set aside, its keys are sent to whoever matches them."""
+"""The first look at a partition of the history: its rows are set aside, its keys are sent to the tasks that match them."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Scan:
         try:
             found = entry.stat()
         except OSError:
-            # What is wrong with it is said by whoever opens it.
+            # Opening it reports what is wrong with it.
             self.selection.add(Candidate(0, name))
             return
         if found.st_ino in self._followed:

@@ -26,7 +26,7 @@ DONE_FOLDER: Final = "done"
 JOURNAL_NAME: Final = "progress.jsonl"
 LOCK_NAME: Final = "lock"
 DELETED_AT_ONCE: Final = 400
-"""Old finished files that are deleted in one call: whoever waits for the journal must not wait for more."""
+"""Old finished files that are deleted in one call: the journal's other callers must not wait longer."""
 
 log = structlog.get_logger(__name__)
 

@@ -1,7 +1,7 @@
 """How far each file of a folder is done: a journal of JSON lines, appended and made durable, compacted as it grows.
 
 It knows the lanes that are under way, and forgets a lane once its file is done. A line that was torn by a crash is passed over: what it
-said was not yet promised to anybody, and its lines are read again. Blocking: call it in one thread.
+said was not yet promised, and its lines are read again. Blocking: call it in one thread.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class LineReader:
         self._before = self._bytes(max(mark.at - CHECK_BYTES, 0), mark.at)
 
     def read(self, *, final: bool = False) -> Chunk:
-        """Read on; `final` makes a line of what comes after the last line end, if the file has ended and nobody writes to it.
+        """Read on; `final` makes a line of what comes after the last line end, if the file has ended and no process writes to it.
 
         Raises OSError, and `Rewritten`.
         """

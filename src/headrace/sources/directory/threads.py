@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 class Threads:
-    """Runs calls in the two threads, each in the order in which they were given, also where nobody waits for the answer any more.
+    """Runs calls in the two threads, each in the order in which they were given, also if no task waits for the answer any more.
 
     `folder` is there from the end of `open` to `close`.
     """

@@ -27,7 +27,7 @@ class MemoryProducer(SharedStreamProducer):
         loop = asyncio.get_running_loop()
 
         def wake() -> None:
-            # A loop that is closed has nobody left to wake.
+            # A closed loop has no task left to wake.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._news.set)
 

@@ -182,7 +182,7 @@ def lane_row(connection: sqlite3.Connection, name: str, known: int | None) -> tu
 
 
 def spread(connection: sqlite3.Connection, before: LaneLayout, layout: LaneLayout) -> None:
-    """Move the messages that have a key to the lanes that `layout` has for it: nobody has read them where they are."""
+    """Move the messages that have a key to the lanes that `layout` has for it: they are still unread."""
     known: dict[str, tuple[int, int]] = {}
     moved: list[tuple[int, int]] = []
     rows = [connection.execute("SELECT id FROM lane WHERE name = ?", (name,)).fetchone() for name in before.names]
@@ -245,7 +245,7 @@ def _open_turn(path: Path) -> int:
 
 
 def _create(path: Path, layout: LaneLayout) -> None:
-    """Make the queue under another name, then link it to its own: it is there as a whole or not at all, whoever else makes it too."""
+    """Make the queue under another name, then link it to its own: it exists whole or not at all, also if another process creates it."""
     if not path.parent.is_dir():
         raise UpstreamError(f"The folder {path.parent} does not exist.", hint="Create it, or correct the path of the queue.")
     part = path.with_name(f".{path.name}-{secrets.token_hex(4)}.part")

@@ -59,7 +59,7 @@ class Pending(NamedTuple):
 
 
 class QueueReader:
-    """Takes over the queue at `path`; `lanes` is what its messages sum up to. Raises `UpstreamError` while somebody else reads it.
+    """Takes over the queue at `path`; `lanes` is what its messages sum up to. Raises `UpstreamError` while another process reads it.
 
     `mark` is that of the event log that the queue had been advanced for, or None if it never was.
     """
@@ -277,7 +277,7 @@ def _lock_path(path: Path, epoch: int) -> Path:
 
 
 def _locked(path: Path, epoch: int) -> FolderLock | None:
-    """Return the lock of the reader with that epoch, taken; None when somebody has it. Raises `UpstreamError`."""
+    """Return the lock of the reader with that epoch, taken; None if another process has it. Raises `UpstreamError`."""
     lock = FolderLock(_lock_path(path, epoch))
     try:
         return lock if lock.try_acquire() else None

@@ -18,7 +18,7 @@ def pipe_of(path: Path) -> Path:
 
 
 class WakeupPipe:
-    """The reader's end. `descriptor` becomes readable when somebody rang. Raises OSError where there can be no pipe."""
+    """The reader's end. `descriptor` becomes readable when a writer has woken it. Raises OSError where there can be no pipe."""
 
     def __init__(self, path: Path) -> None:
         pipe = pipe_of(path)

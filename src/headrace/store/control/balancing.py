@@ -112,7 +112,7 @@ def _cut(trigger_ids: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def unassigned(connection: Connection) -> dict[int, str]:
-    """Return the triggers that nobody runs because no running triggerer serves their queues, or none of those has room; and which it is."""
+    """Return the triggers that no job runs because no running triggerer serves their queues, or none of those has room; and which it is."""
     waiting = select(triggers.c.project).where(triggers.c.state == "waiting").distinct()
     found: dict[int, str] = {}
     for project in connection.execute(waiting).scalars().all():
@@ -134,7 +134,7 @@ class UnassignedTriggers:
         self._found: dict[int, str] = {}
 
     def __call__(self, connection: Connection) -> dict[int, str]:
-        """Return why nobody runs them, by trigger."""
+        """Return why no job runs them, by trigger."""
         listed = [(row.id, row.capacity, row.queues, row.wanted) for row in connection.execute(_jobs.order_by(jobs.c.id))]
         seen = (leases.version(connection), tuple(listed))
         if seen != self._seen:

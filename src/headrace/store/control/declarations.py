@@ -1,7 +1,7 @@
 """Declarations of more triggers than one call takes: staged page by page, then applied a bounded number in each commit.
 
 The law of applying: what is new or changed comes before anything that is no longer declared goes, so that no event finds neither. Until
-all pages are there, nothing is applied. Whoever stops in between is followed by the next declaration, which is whole again.
+all pages are there, nothing is applied. After a stop in between comes the next declaration, which is whole again.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def apply(connection: Connection, project: str, declaration: str, place: Place, 
 
 
 def remove(connection: Connection, trigger_ids: list[int], now: int) -> None:
-    """Take triggers that are no longer declared from whoever runs them; their rows and counts stay."""
+    """Take triggers that are no longer declared from the jobs that run them; their rows and counts stay."""
     leases.revoke(connection, trigger_ids)
     for part in leases.parts(trigger_ids):
         connection.execute(update(triggers).where(triggers.c.id.in_(part)).values(state="removed", removed=now))

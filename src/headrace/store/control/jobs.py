@@ -35,9 +35,9 @@ BALANCING = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """How long a job may be silent, in microseconds, and the clock that tells it, which nobody sets.
+    """How long a job may be silent, in microseconds, and the clock that measures it, which cannot be set.
 
-    None dies within `threshold` of the store's opening: nobody could be heard.
+    None dies within `threshold` of the store's opening: no heartbeat could arrive.
     """
 
     threshold: int = 30 * SECOND
@@ -199,7 +199,7 @@ def end_jobs(connection: Connection, job_ids: list[int], state: str, reason: str
 
 
 def _kept(blocked: Blocked | None) -> str | None:
-    """Return what is kept of a block: whoever sends a stack without an end is heard all the same."""
+    """Return what is kept of a block: a stack without an end is cut."""
     if blocked is None:
         return None
     return blocked.model_copy(update={"stack": [line[:STACK_WIDTH] for line in blocked.stack[:STACK_LINES]]}).model_dump_json()

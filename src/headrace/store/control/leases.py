@@ -1,8 +1,8 @@
 """Leases: a job's claim on a trigger. They live on the trigger's row: `job_id` holds it, `epoch` counts its owners.
 
-The epoch goes up with every new claim and never down, so that whoever held an earlier one is told apart permanently. `revoked_job_id` is
+The epoch goes up with every new claim and never down, so that the owner of an earlier one is told apart permanently. `revoked_job_id` is
 the job that was told to let go and has not yet said that it did. While it also holds the trigger, what it stores still counts: the
-trigger is given back. Where nobody holds the trigger any more, it changed or went. Either way no other job gets it before.
+trigger is given back. Where no job holds the trigger any more, it changed or was removed. Either way no other job gets it before.
 
 Whatever changes who may hold what is to call `changed`, or to call what does so here: jobs look for work only after that.
 """
@@ -48,7 +48,7 @@ _claim = DriverStatement(
 
 
 def changed(connection: Connection) -> None:
-    """Note that somebody may have to claim or give back. The mark is never one that was there before, also not in a work that failed."""
+    """Note that a job may have to claim or release. The mark is never one that was there before, also not in a work that failed."""
     mark = secrets.randbits(62)
     if not connection.execute(update(meta).where(meta.c.name == LEASES).values(value=mark)).rowcount:
         connection.execute(insert(meta).values(name=LEASES, value=mark))
@@ -81,7 +81,7 @@ def backlogs(connection: Connection, job_id: int) -> dict[int, int]:
 
 
 def claim(connection: Connection, job_id: int, project: str, trigger_ids: Sequence[int], now: int) -> None:
-    """Give the job those of these triggers that nobody holds, at their next epochs.
+    """Give the job those of these triggers that no job holds, at their next epochs.
 
     What was decided before this transaction began may have changed since: a trigger is left alone where another job holds any trigger
     of its stream, or still has to release one.
@@ -113,7 +113,7 @@ def give_back(connection: Connection, job_id: int, trigger_ids: Sequence[int]) -
 
 
 def revoke(connection: Connection, trigger_ids: Sequence[int]) -> None:
-    """Take the triggers from whoever holds them; the holder learns of it when it next asks."""
+    """Take the triggers from the jobs that hold them; the holder learns of it when it next asks."""
     for part in parts(trigger_ids):
         taken = (triggers.c.id.in_(part), triggers.c.job_id.is_not(None))
         connection.execute(update(triggers).where(*taken).values(revoked_job_id=triggers.c.job_id, job_id=None, state="waiting"))

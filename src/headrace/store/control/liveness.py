@@ -1,4 +1,4 @@
-"""Who has been silent for too long, told by a clock that nobody sets.
+"""Who has been silent for too long, measured by a clock that cannot be set.
 
 The law: a job is silent for as long as this api has seen the same heartbeat on its row, by this machine's steady clock. So a clock
 that is set back or forth, here or on the host of another api, ends no job and keeps none alive. And where nobody at all was heard for
@@ -14,7 +14,7 @@ MOMENT = 6  # the part of the time that a job may be silent which is given to th
 
 
 def steady_clock() -> int:
-    """Return microseconds since some moment; nobody can set it."""
+    """Return microseconds since some moment, which cannot be set."""
     return time.monotonic_ns() // 1000
 
 

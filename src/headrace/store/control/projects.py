@@ -137,7 +137,7 @@ def _keeps(row: Row[Any], values: dict[str, Any]) -> bool:
 
 
 def _adjust(connection: Connection, row: Row[Any], policy: dict[str, Any]) -> None:
-    """Change what does not concern whoever runs the trigger; it runs on."""
+    """Change what does not concern the job that runs the trigger; it runs on."""
     if not _keeps(row, policy):
         connection.execute(update(triggers).where(triggers.c.id == row.id).values(**policy))
         leases.changed(connection)

@@ -1,4 +1,4 @@
-"""Triggers that fail: why is kept, when they start again is decided, and those that fail too often are parked until somebody acts."""
+"""Triggers that fail: why is kept, when they start again is decided, and those that fail too often are parked until a person acts."""
 
 from __future__ import annotations
 

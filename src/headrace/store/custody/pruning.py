@@ -22,7 +22,7 @@ _add = Upsert(custody, ("stream_id", "trigger_id"), lambda new: {name: custody.c
 
 
 def ended_waits(connection: Connection, before: int, most: int) -> int:
-    """Forget the triggers of task runs that have ended, whatever their age, once nobody runs them and nothing is kept for them."""
+    """Forget the triggers of task runs that have ended, whatever their age, once no job runs them and they have no backlog."""
     del before
     waits = exists().where(task_runs.c.run_id == triggers.c.run_id, task_runs.c.finished.is_(None))
     over = (triggers.c.run_id.is_not(None), triggers.c.state == "removed", ~waits)

@@ -151,7 +151,7 @@ class _Lost(NamedTuple):
 def _lost(connection: Connection, claims: Sequence[ReceiptBatch]) -> list[_Lost]:
     """Return, for each claim, the triggers that another job holds, or has held since, and the streams that another job has.
 
-    A trigger that nobody holds now, because it changed or went, is no obstacle: its answers were true. All triggers of a stream go
+    A trigger that no job holds now, because it changed or went, is no obstacle: its answers were true. All triggers of a stream go
     together, so a receipt need not name all members of its subscriber set: another job of the project has the stream if it holds any of
     them.
     """

@@ -1,4 +1,4 @@
-"""How old things are by steady clocks: no retention may depend on a wall clock that somebody can set.
+"""How old things are by steady clocks: no retention may depend on a wall clock that can be set.
 
 `age` counts microseconds while an api is there, by its steady clock; of a time in which none was, at most MAX_GAP counts. Marks say how far
 the log and the wall clock were at which age. Between two marks the wall clock tells them apart, so it is wrong by one interval at most.

@@ -106,7 +106,7 @@ def settle_letters(connection: Connection, project: str, reports: Iterable[RunRe
 
 
 def unsettled_letters(connection: Connection, scope: str, pipeline: str, after: str) -> ScopeLetters:
-    """Return a page of a pipeline's letters whose events it has not taken and that nobody has discarded, after the one with this id."""
+    """Return a page of a pipeline's letters whose events it has not taken and that are not discarded, after the one with this id."""
     mine = (_row_of.scope == scope, _row_of.pipeline == pipeline, _row_of.state != "discarded", _row_of.id > after)
     page = take_slice(connection, select(_row_of.id, _row_of.seqs, size_of(_row_of.seqs)).where(*mine).order_by(_row_of.id), PAGE_LETTERS)
     letters = [ScopeLetter(id=row.id, seqs=msgspec.json.decode(row.seqs, type=list[tuple[int, int]])) for row in page.rows]

@@ -20,7 +20,7 @@ def wall_clock() -> int:
 class DatabaseClock:
     """Tells the database's time in microseconds without asking for it: each writing transaction brings it along.
 
-    Between two of them this machine's monotonic clock counts on, so that nobody who sets this machine's time moves it.
+    Between two of them this machine's monotonic clock counts on, so that setting this machine's time does not move it.
     """
 
     def __init__(self, writer: Engine) -> None:

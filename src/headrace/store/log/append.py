@@ -55,7 +55,7 @@ _pruned_event_keys = select(pruned_event_keys.c.key, pruned_event_keys.c.seq).wh
 _fired = select(firings.c.seq, firings.c.trigger_id).where(in_list(firings.c.seq, "seqs"))
 _head = select(meta.c.value).where(meta.c.name == HEAD)
 _move_head = update(meta).where(meta.c.name == HEAD).values(value=bindparam("head"))
-# One that fires has not failed; one that nobody holds, or that is parked, stays what it is.
+# One that fires has not failed; one that no job holds, or that is parked, stays what it is.
 _state = case((triggers.c.job_id.is_not(None) & (triggers.c.state != "parked"), "running"), else_=triggers.c.state)
 _count_fired = (
     update(triggers)
@@ -192,7 +192,7 @@ def _allowed(connection: Connection, batches: Sequence[PreparedBatch]) -> tuple[
     """Return, for each batch, the triggers whose lease it may use (None where its job has ended), and which task run waits for which."""
     running = {row.id for row in rows_among(connection, _running, "ids", {prepared.job_id for prepared in batches})}
     named = {trigger for prepared in batches for trigger in prepared.batch.epochs if trigger in INT64}
-    # Of a trigger that changed or went and that nobody has claimed since, what its last holder still has to say was true.
+    # Of a trigger that changed or went and that no job has claimed since, what its last holder still has to say was true.
     rows = rows_among(connection, _leases, "ids", named)
     held = {(row.id, row.revoked_job_id if row.job_id is None else row.job_id, row.epoch) for row in rows}
     allowed = [

@@ -25,11 +25,11 @@ class Locks(Protocol):
     """Locks by number (64 bits, signed). They are used by one thread."""
 
     def ask(self, numbers: Iterable[int]) -> Callable[[], set[int]]:
-        """Ask for locks; what is returned tells, when called, which of them somebody else has."""
+        """Ask for locks; what is returned tells, when called, which of them another process has."""
         ...
 
     def take(self, numbers: Iterable[int]) -> set[int]:
-        """Take locks; return which of them somebody else has."""
+        """Take locks; return which of them another process has."""
         return self.ask(numbers)()
 
     def undo(self) -> None:

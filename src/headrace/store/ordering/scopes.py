@@ -327,7 +327,7 @@ class StandaloneOrderingStore(SqlOrdering):
         return claim._replace(seq=found[0][0]) if found else claim
 
     def _pass_on(self, connection: DriverConnection, event: OrderedEvent, now: int, most: int) -> Followers | None:
-        """Count an event without a row as handled, and release what waits for it; None if somebody else had it meanwhile."""
+        """Count an event without a row as handled, and release what waits for it; None if another process had it meanwhile."""
         if self.states([event.key])[0] is not None:
             return None
 
@@ -348,7 +348,7 @@ class StandaloneOrderingStore(SqlOrdering):
     ) -> tuple[list[Claim], bool]:
         """Claim events and take their locks; return them, and whether there may be more.
 
-        What somebody still has in hand is left to them, its lease started again.
+        An event in hand stays there, with a new lease.
         """
         if most < 1:
             return [], True
@@ -361,7 +361,7 @@ class StandaloneOrderingStore(SqlOrdering):
         return sorted(claims.values(), key=lambda claim: claim.position), len(rows) >= most
 
     def _without_theirs(self, connection: DriverConnection, claims: list[Claim]) -> list[Claim]:
-        """Return claims but for what somebody has in hand although its lease is over, and what waits for that."""
+        """Return the claims, except events in hand whose lease is over, and the events that wait for them."""
         if not claims:
             return claims
         numbers = {self._number(claim.event.key): claim for claim in claims}

@@ -1,4 +1,4 @@
-"""The steady clock of a scope, by which events wait: a wall clock that somebody sets gives up no leader early, and none late.
+"""The steady clock of a scope, by which events wait: a wall clock that is set gives up no leader early, and none late.
 
 `ordering_scopes.age` is its last moment. It counts microseconds and never goes back.
 """

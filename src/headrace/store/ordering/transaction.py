@@ -18,7 +18,7 @@ from headrace.store.ordering.wait_histogram import counted
 
 
 class FedEvent(NamedTuple):
-    """One event; `seq` is its place in the log, `passes` says that nobody handles it, and `known` that its leader came."""
+    """One event; `seq` is its place in the log, `passes` says that it needs no handling, and `known` that its leader came."""
 
     event: OrderedEvent
     seq: int = 0

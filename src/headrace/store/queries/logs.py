@@ -74,7 +74,7 @@ def runs_called(connection: Connection, called: str) -> list[LoggedRun]:
 
 
 def has_ended(connection: Connection, run_id: str) -> bool:
-    """Whether a run is over: nobody logs in it any more, but its last words."""
+    """Whether a run is over: nothing is logged in it any more, except its last lines."""
     found = [connection.execute(select(table.c.state).where(table.c.run_id == run_id)).scalar_one_or_none() for table in (runs, task_runs)]
     return all(state is None or state in ENDED for state in found)
 

@@ -19,7 +19,7 @@ from headrace.store.store import Store
 T = TypeVar("T")
 
 EVERY = 3600.0  # seconds between two rounds
-PAUSE_SECONDS = 0.05  # seconds between two transactions of a round: whoever works comes first
+PAUSE_SECONDS = 0.05  # seconds between two transactions of a round: other writers come first
 AT_ONCE = 500  # rows in one transaction
 DAY = 86_400 * 1_000_000
 
@@ -79,7 +79,7 @@ class Pruner:
         return answer
 
     def _old(self) -> AgeLimit:
-        """Return what is old enough, by an age that nobody can set."""
+        """Return what is old enough, by an age that no wall clock changes."""
         kept_for = round(self._days * DAY)
 
         def work(connection: Connection) -> AgeLimit:

@@ -32,7 +32,7 @@ FORGOTTEN = 0
 
 
 def ended_task_runs(connection: Connection, before: int, most: int) -> int:
-    """Forget task runs that have ended. Whoever starts one under the same id again starts another."""
+    """Forget task runs that have ended. A start with the same id starts another run."""
     size = size_of(*(task_runs.c[name] for name in ("next_kwargs", "result", "error", "callback")))
     query = select(task_runs.c.run_id, size).where(task_runs.c.finished < before).order_by(task_runs.c.finished)
     return _delete(connection, task_runs.c.run_id, take_slice(connection, query, most))

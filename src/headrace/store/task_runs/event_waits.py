@@ -234,7 +234,7 @@ def _had(connection: Connection, seqs: Iterable[int]) -> set[tuple[str, int]]:
 
 
 def _still_claimed(connection: Connection, scope: int, claims: Sequence[Claim]) -> list[Claim]:
-    """Return those of the claims that nobody else has had since: what another handed on first would be out of order here."""
+    """Return those of the claims that no other process has had since: what another handed on first would be out of order here."""
     query = select(ordering_events.c.seq, ordering_events.c.claim).where(ordering_events.c.scope_id == scope)
     held = {row.seq: row.claim for row in connection.execute(query.where(ordering_events.c.seq.in_([claim.seq for claim in claims])))}
     return [claim for claim in claims if held.get(claim.seq) == claim.token]

@@ -1,6 +1,6 @@
 """Task runs as rows: read under a lock, written back after a step, and what belongs to a step beside the row itself.
 
-A wait has a row of its own in `triggers`. Once nothing waits on it, it is taken from whoever holds it and is marked removed: what its
+A wait has a row of its own in `triggers`. Once nothing waits on it, it is taken from the job that holds it and is marked removed: what its
 holder still sends is then told apart from what another's old epoch sends. The rows of waits before the last are deleted.
 """
 
@@ -73,7 +73,7 @@ def save(connection: Connection, held: Held, after: TaskRunState, now: int, trig
 
 
 def await_trigger(database: Database, connection: Connection, project: str, run_id: str, step: int, trigger: AwaitedTrigger) -> int:
-    """Make the trigger that a run waits for; whoever runs triggers of its project and queue may claim it. Returns its id."""
+    """Make the trigger that a run waits for; any triggerer of its project and queue may claim it. Returns its id."""
     name = f"run:{run_id}/{step}"
     values = {
         **FREE,

@@ -2,9 +2,9 @@
 
 The law, under the writer's transaction:
 - a run is started once for each id, and ends once; what is said again changes nothing and is answered with what the run is now;
-- only the worker that holds a run, at the epoch it was given, may defer or finish it: anybody else is fenced;
+- only the worker that holds a run, at the epoch it was given, may defer or finish it: any other is fenced;
 - a run whose worker's job has ended is lost to it at the next sweep, and one whose time is up expires then; the `bell` says when that is;
-- time is up by the age of the database (`store.db.ages`): a wall clock that somebody sets ends no wait and prolongs none.
+- time is up by the age of the database (`store.db.ages`): a wall clock that is set ends no wait and prolongs none.
 """
 
 from __future__ import annotations

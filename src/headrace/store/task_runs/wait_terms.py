@@ -1,7 +1,7 @@
 """Find the runs that may wait for an event by an index on what they wait for: cost follows matches, not waiting runs.
 
 Each wait has one kind of term, the most selective that it names: `id`, `subject`, `name` (a trigger's, in full), `type` or `prefix` (what
-a pattern of triggers' names begins with). A term is necessary and not sufficient: whoever finds a wait by it compares the rest.
+a pattern of triggers' names begins with). A term is necessary and not sufficient: a wait that is found by it is compared in full.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ PACE_EVENTS: Final = 64
 
 
 class Pace:
-    """The pace of one stream. A reader in another process takes some time to read; one that is stuck must delay nobody."""
+    """The pace of one stream. A reader in another process takes some time to read; a stuck one must delay no other."""
 
     def __init__(self, ledger: Ledger, room: FlowControl, policy: StreamPolicy) -> None:
         self._ledger = ledger

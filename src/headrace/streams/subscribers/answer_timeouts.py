@@ -47,7 +47,10 @@ class AnswerTimeouts:
         self._changed = changed
 
     async def run(self) -> None:
-        """Fail those who do not answer in time; sleeps to the oldest deadline, or to the first that can come when nobody owes anything."""
+        """Fail those who do not answer in time.
+
+        Sleeps to the oldest deadline, or to the first that can come when no reader owes anything.
+        """
         timeout, clock = self._ledger.ack_timeout, self._policy.clock
         while True:
             deadline = self._ledger.deadline()

@@ -40,7 +40,7 @@ _NEVER: Final = Failed(0, ())
 class FailureCounter:
     """Counts the failures of one trigger on each raw event, the same after it went through the backlog.
 
-    `retries` are the lanes that wait, by name; whoever reads the backlog takes out what is due.
+    `retries` are the lanes that wait, by name; the reader of the backlog removes what is due.
     """
 
     def __init__(self) -> None:

@@ -65,7 +65,7 @@ class RegisteredSubscribers:
         self._cancel_timer(trigger_id)
 
     def close(self) -> None:
-        """Wake nobody any more: the stream has ended."""
+        """Wake no reader any more: the stream has ended."""
         for trigger_id in tuple(self._timers):
             self._cancel_timer(trigger_id)
 

@@ -13,7 +13,7 @@ _CHUNK = 256 * 1024
 
 
 class Channel:
-    """Sends and receives frames, in order. Whoever sends waits while the other side does not read."""
+    """Sends and receives frames, in order. A sender waits while the other side does not read."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader

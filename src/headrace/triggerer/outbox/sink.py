@@ -1,4 +1,4 @@
-"""Make what shared streams decided into items to store: events of what matched, dead letters of what nobody can use, spills of the rest."""
+"""Make what shared streams decided into items to store: events of what matched, dead letters of unusable raw events, spills of the rest."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class OutboxSink:
             self._reject(matched, *sealed, who=matched.trigger_ids[0])
 
     def malformed(self, malformed: Malformed) -> None:
-        """Keep a raw event that nobody could read as a dead letter."""
+        """Store an unreadable raw event as a dead letter."""
         self._reject(malformed, "malformed", malformed.reason)
 
     def ended(self, key: str, trigger_ids: tuple[int, ...], error: Exception) -> None:

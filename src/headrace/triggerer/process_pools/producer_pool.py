@@ -30,7 +30,7 @@ MAX_PROCESSES: Final = 16
 """Processes with users' producers; where there are so many, producers that block share."""
 
 SHORT_LIFE_SECONDS: Final = 60.0
-"""The producers of a process that ended sooner, and nobody knows why, are divided."""
+"""The producers of a process that ended sooner for an unknown reason are divided."""
 
 IDLE_SECONDS: Final = 60.0
 """So long a process waits for the next producer: a stream that failed is opened again."""
@@ -107,7 +107,7 @@ class ProducerProcesses:
             await asyncio.wait(self._ending)
 
     def is_ready(self, process: TriggerProcess) -> None:
-        """Have another one stand by, where there is somebody to save."""
+        """Keep a spare process ready while any process may need it."""
         if process is self._common and len(process.members) > 1:
             self._stand_by()
 
@@ -203,7 +203,7 @@ class ProducerProcesses:
             self._move(self._standby, None)
 
     def _fresh(self) -> TriggerProcess:
-        """Return a process that nobody is in, at once where one stands by."""
+        """Return an empty process, at once if a spare one is ready."""
         process, self._standby = self._standby, None
         return self._new() if process is None else process
 

@@ -1,7 +1,7 @@
 """Which trigger runs in which process. A trigger that blocks or ends its process is alone in it from then on.
 
 All triggers begin in one common process. Another, in which the project is imported already, stands by: where a trigger blocks, the others
-begin again there at once, and it stays where it is. Where nobody can say which trigger it was, they are divided between two processes,
+begin again there at once, and it stays where it is. If it is unknown which trigger it was, they are divided between two processes,
 until it is alone.
 """
 
@@ -37,7 +37,7 @@ MAX_PROCESSES: Final = 16
 """Trigger processes of one triggerer; where there are so many, triggers that block share."""
 
 SHORT_LIFE_SECONDS: Final = 60.0
-"""The triggers of a process that ended sooner, and nobody knows why, are divided."""
+"""The triggers of a process that ended sooner for an unknown reason are divided."""
 
 log = structlog.get_logger(__name__)
 
@@ -147,7 +147,7 @@ class TriggerProcesses:
             await asyncio.wait(self._ending)
 
     def is_ready(self, process: TriggerProcess) -> None:
-        """Have another one stand by, where there is somebody to save."""
+        """Keep a spare process ready while any process may need it."""
         self._became_ready.set()
         if process is self._common and len(process.members) > 1:
             self._stand_by()
@@ -279,7 +279,7 @@ class TriggerProcesses:
             process.send(Release(trigger_id, None))
 
     def _fresh(self) -> TriggerProcess:
-        """Return a process that nobody is in, at once where one stands by."""
+        """Return an empty process, at once if a spare one is ready."""
         process, self._standby = self._standby, None
         if process is None:
             return self._new()

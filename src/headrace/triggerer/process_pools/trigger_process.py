@@ -116,7 +116,7 @@ class TriggerProcess:
     async def release(self, trigger_id: int, workload: bytes | None, *, seconds: float) -> tuple[bool, Failure | None]:
         """Remove a trigger from the process and clean it up; return whether that ended in time, and how it failed.
 
-        Where it is blocked nobody waits.
+        A blocked process is not waited for.
         """
         released = self._releases[trigger_id] = asyncio.get_running_loop().create_future()
         self.members.discard(trigger_id)

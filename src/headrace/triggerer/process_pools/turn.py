@@ -256,7 +256,7 @@ class Turn:
         return self._window == 0
 
     async def cancel(self, seconds: float) -> bool:
-        """Cancel the turn; say whether it ended within so many seconds. Where its process is blocked nobody waits."""
+        """Cancel the turn; say whether it ended within so many seconds. A blocked process is not waited for."""
         if self._over:
             return True
         self._ended = asyncio.Event()

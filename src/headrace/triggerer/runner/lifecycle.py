@@ -27,7 +27,7 @@ CLEANUP: Final = 5.0
 """Seconds that `cleanup` may take before it is left behind."""
 
 LONG_WAIT: Final = 10.0
-"""Where a trigger waits longer than these seconds to begin again, what is for it goes into its backlog meanwhile: nobody waits for it."""
+"""Where a trigger waits longer than these seconds to begin again, its raw events go into its backlog meanwhile."""
 
 log = structlog.get_logger(__name__)
 
@@ -126,7 +126,7 @@ class TriggerLifecycle:
         self._task.add_done_callback(_told)
 
     def _turned(self, end: TurnEnd) -> None:
-        """See how a turn ended that nobody ended."""
+        """Handle a turn that ended by itself."""
         if self._ending or self._turn is None:
             return
         self._turn = None
@@ -205,7 +205,7 @@ class TriggerLifecycle:
             )
 
     async def _leave(self, until: float, *, dropped: bool = False) -> None:
-        """Leave the stream and call `cleanup`. One that hangs or raises is named and left behind: nobody else waits for it."""
+        """Leave the stream and call `cleanup`. One that hangs or raises is named and abandoned."""
         await self._firing.leave()
         seconds = _left(until, CLEANUP)
         workload = self._firing.workload if dropped else None

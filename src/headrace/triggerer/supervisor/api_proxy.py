@@ -16,7 +16,7 @@ MAX_ANSWER_BYTES = MOST_BYTES - 1024
 
 
 class Forwarder(Protocol):
-    """Sends what somebody else wrote."""
+    """Forwards requests of another process."""
 
     async def forward(self, method: str, path: str, content: bytes | None) -> bytes:
         """Return the body of the answer; raises `ApiError`."""

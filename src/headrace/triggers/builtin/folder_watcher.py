@@ -85,7 +85,7 @@ class FolderWatcher:
         while self._waiting:
             self._again.clear()
             there = [folder for folder in self._waiting if folder.is_dir()]
-            self._wake(set(self._waiting).difference(there))  # whoever waits in a folder that is gone looks again
+            self._wake(set(self._waiting).difference(there))  # waiters in a removed folder look again
             if not there:
                 return
             try:

@@ -93,7 +93,7 @@ class TriggersLoaded(WireModel):
     """Every lease the job now holds (not only new ones), and the trigger ids that it must let go.
 
     What is held and not `revoked` is to run. A trigger that is in both is given back to another job: its events are still taken, under the
-    same epoch, until the job says with `CleanupTriggers` that it has stopped; nobody else gets it before. One that is only in `revoked`
+    same epoch, until the job says with `CleanupTriggers` that it has stopped; no other job gets it before. One that is only in `revoked`
     has changed or is gone: what it resolved before may still be stored, and that it stopped is to be said as well. All that is given
     back of a stream goes together. So: stop reading, store what was resolved, advance what is confirmed, then clean up. A trigger that is
     held again at a new epoch is not in `revoked`: stop it and start it again, without a cleanup.
@@ -204,7 +204,7 @@ class FailureRecorded(WireModel):
     """The answer to a failure, which decides what comes next.
 
     `restart`: start it again after `retry_in` seconds. `parked`: do not start it again; what is for it on a shared stream is kept in its
-    backlog from now on (see `RunTrigger`), until somebody resumes it or declares it otherwise.
+    backlog from now on (see `RunTrigger`), until it is resumed or declared otherwise.
     """
 
     verdict: Literal["restart", "parked"]

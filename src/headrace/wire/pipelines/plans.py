@@ -96,7 +96,7 @@ class PlanPage(WireModel):
 
 
 class ScopeLetter(WireModel):
-    """A dead letter of a pipeline of the scope whose events it has not taken and that nobody has discarded."""
+    """A dead letter of a pipeline of the scope whose events it has not taken and that are not discarded."""
 
     id: str
     seqs: list[tuple[int, int]]

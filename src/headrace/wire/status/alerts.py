@@ -10,7 +10,7 @@ Severity = Literal["error", "warning"]
 
 
 class Alert(WireModel):
-    """One thing that somebody should know of; an `error` stays until somebody acts or what failed recovers.
+    """One thing that a person should know of; an `error` stays until a person acts or the failure ends.
 
     `about` names the thing for programs, and stays the same while the summary changes: `storage`, `process:pipeline`, `trigger:NAME`.
     `section` is the part of the page that shows more.

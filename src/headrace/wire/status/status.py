@@ -48,11 +48,11 @@ class JobStatus(WireModel):
 class TriggerStatus(WireModel):
     """One registered trigger, whether a job holds it, and why it last failed if it did.
 
-    `state` is `waiting`, `running`, `failed` (it starts again by itself) or `parked` (it does not, until somebody resumes it).
+    `state` is `waiting`, `running`, `failed` (it starts again by itself) or `parked` (it does not, until it is resumed).
     `backlog` is how many raw events are kept for it now, `spilled` how many ever were; `conflicts` how many
     events it fired under an id that is known with another payload, which were dropped; `restarts` how often it has failed in a row.
     `failed` says when it last failed with `failure`, `since` since when it runs, and `blocking` for how many seconds it has blocked all
-    others of its triggerer. `unserved` says why nobody runs it, where no triggerer serves its queue or none has room.
+    others of its triggerer. `unserved` says why no job runs it, where no triggerer serves its queue or none has room.
     """
 
     id: int
